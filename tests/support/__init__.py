@@ -1,0 +1,1 @@
+"""Real servers and hosts that tests talk to."""

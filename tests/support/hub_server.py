@@ -1,0 +1,396 @@
+"""A model hub over real HTTP: the routes that huggingface_hub and `curl -C -` use, and faults on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
+
+Content = bytes | Path
+_CHUNK = 64 * 1024
+_LFS_SUFFIXES = (".gguf", ".safetensors", ".bin", ".dat")
+
+
+class Request(NamedTuple):
+    """One request as it came in; `range` is the header as sent, `path` has its query."""
+
+    method: str
+    path: str
+    range: str | None
+    had_auth: bool
+
+
+class _File:
+    """A file of a repository; hashed once, when first asked for."""
+
+    def __init__(self, path: str, content: Content) -> None:
+        self.path = path
+        self._content = content
+        self._sha256: str | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self._content) if isinstance(self._content, bytes) else self._content.stat().st_size
+
+    @property
+    def sha256(self) -> str:
+        if self._sha256 is None:
+            digest = hashlib.sha256()
+            for start in range(0, self.size, _CHUNK):
+                digest.update(self.read(start, _CHUNK))
+            self._sha256 = digest.hexdigest()
+        return self._sha256
+
+    def read(self, start: int, count: int) -> bytes:
+        if isinstance(self._content, bytes):
+            return self._content[start : start + count]
+        with self._content.open("rb") as stream:
+            stream.seek(start)
+            return stream.read(count)
+
+
+@dataclass
+class _Repo:
+    commits: dict[str, dict[str, _File]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, hub: Hub, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.hub = hub
+        super().__init__((host, port), handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # Clients that are killed in the middle of a body are what several tests are about.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class Hub:
+    """A hub with repositories as `{"owner/name": {"path": bytes or Path}}`; use it as a context manager.
+
+    With a `token`, every repository is private to it. With `cdn`, file bodies come by redirect from
+    a second port, as the public hub's do. The attributes below may be changed while it runs.
+    """
+
+    def __init__(
+        self,
+        repos: Mapping[str, Mapping[str, Content]],
+        token: str | None = None,
+        *,
+        cdn: bool = False,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.token = token
+        self.requests: list[Request] = []
+        self.cdn_requests: list[Request] = []
+        # Repositories whose metadata is open and whose files are not; those in `granted` are open after all.
+        self.gated: set[str] = set()
+        self.granted: set[str] = set()
+        # Files (by path) that the hub lists without a sha256, whatever their suffix.
+        self.not_lfs: set[str] = set()
+        # Faults. Each body is cut after so many bytes; bodies of these files are wrong; these files,
+        # or URL paths, answer with this status (429 and 503 with `retry_after`, in seconds); bodies
+        # come this slowly.
+        self.truncate_after: int | None = None
+        self.corrupt: set[str] = set()
+        self.status: dict[str, int] = {}
+        self.retry_after = 1
+        self.bytes_per_second: int | None = None
+        # Entries in one answer to a tree request; the rest follows by `Link`.
+        self.page_size = 1000
+        self._repos: dict[str, _Repo] = {}
+        for repo, files in repos.items():
+            self.push(repo, files)
+        self._main = _Server(self, host, port, _HubHandler)
+        self._cdn = _Server(self, host, 0, _CdnHandler) if cdn else None
+
+    def __enter__(self) -> Hub:
+        for server in self._servers():
+            # The pause between two looks for the end of the test; requests are served at once.
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for server in self._servers():
+            server.shutdown()
+            server.server_close()
+
+    @property
+    def url(self) -> str:
+        """The endpoint, for HF_ENDPOINT."""
+        return _address(self._main)
+
+    @property
+    def cdn_url(self) -> str | None:
+        """Where the bodies come from; None without a CDN."""
+        return _address(self._cdn) if self._cdn else None
+
+    def push(self, repo: str, files: Mapping[str, Content], branch: str = "main") -> str:
+        """Make `files` the whole content of a branch; earlier commits stay. Returns the new commit."""
+        store = self._repos.setdefault(repo, _Repo())
+        parent = store.branches.get(branch, "")
+        named = [f"{path} {_File(path, content).sha256}" for path, content in sorted(files.items())]
+        commit = hashlib.sha1("\n".join([repo, parent, *named]).encode()).hexdigest()
+        store.commits[commit] = {path: _File(path, content) for path, content in files.items()}
+        store.branches[branch] = commit
+        return commit
+
+    def commit(self, repo: str, branch: str = "main") -> str:
+        """The commit that a branch stands at."""
+        return self._repos[repo].branches[branch]
+
+    def repo(self, name: str) -> _Repo | None:
+        """The repository of this name, if there is one."""
+        return self._repos.get(name)
+
+    def blob(self, sha256: str) -> _File | None:
+        """Any file with this content."""
+        trees = [tree for repo in self._repos.values() for tree in repo.commits.values()]
+        return next((file for tree in trees for file in tree.values() if file.sha256 == sha256), None)
+
+    def _servers(self) -> list[_Server]:
+        return [server for server in (self._main, self._cdn) if server]
+
+
+def _address(server: _Server) -> str:
+    return f"http://{server.server_address[0]!s}:{server.server_address[1]}"
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = dict(headers or {})
+        if code:
+            self.headers["X-Error-Code"] = code
+        self.headers["X-Error-Message"] = message
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    @property
+    def hub(self) -> Hub:
+        return self.server.hub
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing: `Hub.requests` keeps the record."""
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.record().append(
+            Request(self.command, self.path, self.headers.get("Range"), "Authorization" in self.headers)
+        )
+        url = urlsplit(self.path)
+        try:
+            if url.path in self.hub.status:
+                self.fail(self.hub.status[url.path])
+            self.route(url)
+        except _RefusedError as refusal:
+            self.json({"error": str(refusal)}, refusal.status, refusal.headers)
+
+    def record(self) -> list[Request]:
+        raise NotImplementedError
+
+    def route(self, url: SplitResult) -> None:
+        raise NotImplementedError
+
+    def fail(self, status: int) -> None:
+        headers = {"Retry-After": str(self.hub.retry_after)} if status in (429, 503) else {}
+        raise _RefusedError(status, "", f"fault {status}", headers)
+
+    def json(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        body = json.dumps(value).encode()
+        self.head(status, len(body), {"Content-Type": "application/json", **(headers or {})})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def head(self, status: int, length: int, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def file(self, file: _File, headers: Mapping[str, str]) -> None:
+        """Answer with the file, or with the part that Range asks for where If-Range allows that."""
+        if file.path in self.hub.status:
+            self.fail(self.hub.status[file.path])
+        etag = f'"{file.sha256}"'
+        start, end, status = 0, file.size, 200
+        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+        if wanted and any(wanted.groups()) and self.headers.get("If-Range", etag) == etag:
+            first, last = wanted.groups()
+            start = int(first) if first else max(0, file.size - int(last))
+            end = min(file.size, int(last) + 1) if first and last else file.size
+            if start >= end:
+                raise _RefusedError(416, "", "no such range", {"Content-Range": f"bytes */{file.size}"})
+            status = 206
+        extra = {"Content-Range": f"bytes {start}-{end - 1}/{file.size}"} if status == 206 else {}
+        self.head(status, end - start, {"ETag": etag, "Accept-Ranges": "bytes", **headers, **extra})
+        if self.command != "HEAD":
+            self._body(file, start, end)
+
+    def _body(self, file: _File, start: int, end: int) -> None:
+        stop = end if self.hub.truncate_after is None else min(end, start + self.hub.truncate_after)
+        at = start
+        while at < stop:
+            pace = self.hub.bytes_per_second
+            part = file.read(at, min(_CHUNK if pace is None else max(1, min(_CHUNK, pace // 20)), stop - at))
+            at += len(part)
+            self.wfile.write(_inverted(part) if file.path in self.hub.corrupt else part)
+            if pace is not None:
+                time.sleep(len(part) / pace)
+        if stop < end:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+def _inverted(part: bytes) -> bytes:
+    return bytes(byte ^ 0xFF for byte in part)
+
+
+class _CdnHandler(_Handler):
+    def record(self) -> list[Request]:
+        return self.hub.cdn_requests
+
+    def route(self, url: SplitResult) -> None:
+        file = self.hub.blob(url.path.removeprefix("/blobs/"))
+        if file is None:
+            raise _RefusedError(404, "", "no such blob")
+        self.file(file, {})
+
+
+class _HubHandler(_Handler):
+    def record(self) -> list[Request]:
+        return self.hub.requests
+
+    def route(self, url: SplitResult) -> None:
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(.+))?", url.path):
+            self._api(match[1], match[2] or "revision/main", parse_qs(url.query))
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", url.path):
+            self._resolve(match[1], unquote(match[2]), unquote(match[3]))
+        else:
+            raise _RefusedError(404, "", "no such route")
+
+    def _api(self, name: str, call: str, query: Mapping[str, list[str]]) -> None:
+        repo = self._repo(name)
+        verb, _, rest = call.partition("/")
+        if verb == "refs":
+            branches = [
+                {"name": branch, "ref": f"refs/heads/{branch}", "targetCommit": commit}
+                for branch, commit in repo.branches.items()
+            ]
+            self.json({"branches": branches, "converts": [], "tags": []})
+        elif verb == "auth-check":
+            self._refuse_gated(name)
+            self.json({})
+        elif verb == "revision":
+            commit, files = self._commit(name, repo, unquote(rest))
+            self.json(
+                {
+                    "id": name,
+                    "sha": commit,
+                    "private": self.hub.token is not None,
+                    "gated": "auto" if name in self.hub.gated else False,
+                    "siblings": [self._sibling(file, "blobs" in query) for file in files.values()],
+                }
+            )
+        elif verb == "tree":
+            commit, files = self._commit(name, repo, unquote(rest))
+            self._tree(f"/api/models/{name}/tree/{commit}", list(files.values()), query)
+        elif verb == "paths-info":
+            _, files = self._commit(name, repo, unquote(rest))
+            asked = parse_qs(self.body.decode()).get("paths", [])
+            self.json([self._entry(files[path]) for path in asked if path in files])
+        else:
+            raise _RefusedError(404, "", "no such route")
+
+    def _repo(self, name: str) -> _Repo:
+        # A plain-http hub must name its errors: the client guesses them from a bare 401 only on https.
+        sent = self.headers.get("Authorization")
+        if self.hub.token and sent and sent != f"Bearer {self.hub.token}":
+            raise _RefusedError(401, "", "Invalid credentials in Authorization header")
+        repo = self.hub.repo(name)
+        if repo is None or (self.hub.token and not sent):
+            raise _RefusedError(404 if sent else 401, "RepoNotFound", "Repository not found")
+        return repo
+
+    def _commit(self, name: str, repo: _Repo, revision: str) -> tuple[str, Mapping[str, _File]]:
+        commit = repo.branches.get(revision, revision)
+        if commit not in repo.commits:
+            raise _RefusedError(404, "RevisionNotFound", f"Invalid rev id: {revision} in {name}")
+        return commit, repo.commits[commit]
+
+    def _refuse_gated(self, name: str) -> None:
+        if name in self.hub.gated - self.hub.granted:
+            status = 403 if "Authorization" in self.headers else 401
+            raise _RefusedError(status, "GatedRepo", f"Access to model {name} is restricted")
+
+    def _in_lfs(self, file: _File) -> bool:
+        return file.path.endswith(_LFS_SUFFIXES) and file.path not in self.hub.not_lfs
+
+    def _sibling(self, file: _File, blobs: bool) -> dict[str, object]:
+        entry: dict[str, object] = {"rfilename": file.path}
+        if blobs:
+            entry |= {"size": file.size, "blobId": _oid(file)}
+            if self._in_lfs(file):
+                entry["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": 134}
+        return entry
+
+    def _entry(self, file: _File) -> dict[str, object]:
+        entry: dict[str, object] = {"type": "file", "path": file.path, "size": file.size, "oid": _oid(file)}
+        if self._in_lfs(file):
+            entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": 134}
+        return entry
+
+    def _tree(self, path: str, files: list[_File], query: Mapping[str, list[str]]) -> None:
+        start = int(query.get("cursor", ["0"])[0])
+        stop = start + self.hub.page_size
+        more = f'<{self.hub.url}{path}?recursive=true&expand=false&cursor={stop}>; rel="next"'
+        headers = {"Link": more} if stop < len(files) else {}
+        self.json([self._entry(file) for file in files[start:stop]], headers=headers)
+
+    def _resolve(self, name: str, revision: str, path: str) -> None:
+        repo = self._repo(name)
+        self._refuse_gated(name)
+        commit, files = self._commit(name, repo, revision)
+        file = files.get(path)
+        if file is None:
+            raise _RefusedError(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
+        headers = {"X-Repo-Commit": commit}
+        if self.hub.cdn_url is None or not self._in_lfs(file):
+            self.file(file, headers)
+            return
+        linked = {"X-Linked-ETag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
+        location = {"Location": f"{self.hub.cdn_url}/blobs/{quote(file.sha256)}"}
+        self.head(302, 0, headers | linked | location)
+
+
+def _oid(file: _File) -> str:
+    """Some stable git id; nobody checks it against the content."""
+    return hashlib.sha1(file.sha256.encode()).hexdigest()
