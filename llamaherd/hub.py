@@ -1,0 +1,240 @@
+"""The model hub: what a repository, a revision and a pattern stand for right now."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from llamaherd.lock import Endpoint, LockedFile, LockedModel
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.hf_api import ModelInfo, RepoSibling
+
+DEFAULT_ENDPOINT = "https://huggingface.co"
+TIMEOUT = 30.0  # seconds without an answer
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
+
+
+@dataclass(eq=False)
+class HubError(Exception):
+    """The hub cannot give what is declared: one sentence, and a way out. Neither holds a token."""
+
+    message: str
+    help: str
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  help: {self.help}"
+
+
+def endpoint() -> str:
+    """The hub's URL as HF_ENDPOINT gives it now, else the public one. Raises HubError."""
+    url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+    try:
+        return TypeAdapter(Endpoint).validate_python(url)
+    except ValidationError:
+        # The value is not repeated: it may hold a password. For that reason, too, the lock takes none such.
+        raise HubError(
+            "HF_ENDPOINT is not a plain http or https URL",
+            f"set it like {DEFAULT_ENDPOINT}, or unset it; a token belongs into HF_TOKEN or `hf auth login`",
+        ) from None
+
+
+def resolve(repo: str, revision: str, files: str) -> LockedModel:
+    """Ask the hub for the commit and the shards that `files` (a glob) names at `revision`.
+
+    One request, and one more where the repository is gated. Raises HubError.
+    """
+    url = endpoint()
+    api = _api(url)
+    with _sentences(api, repo, revision):
+        info = api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
+        if info.gated:
+            # A gated repository shows its file list to everyone, and refuses only the download.
+            api.auth_check(repo)
+    chosen = _choose(info, repo, files)
+    try:
+        return LockedModel(
+            repo=repo,
+            revision=revision,
+            files=files,
+            commit=info.sha or "",
+            endpoint=url,
+            shards=tuple(_locked(repo, file) for file in chosen),
+        )
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
+        raise HubError(
+            f"{url} describes {repo} in a way that cannot be locked: {problem}",
+            "check `hf`, `revision` and `files` of this model, and that HF_ENDPOINT is a model hub",
+        ) from None
+
+
+def _api(url: str) -> HfApi:
+    # Otherwise the client asks the hub about agent programs first, once a day. It reads this at import.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=url)
+
+
+@contextmanager
+def _sentences(api: HfApi, repo: str, revision: str) -> Iterator[None]:
+    """Turn what the client raises into HubError.
+
+    The client's own texts are left out, and so is its traceback: where a header cannot be sent, they
+    quote it, and one of the headers is the token.
+    """
+    import httpx2
+    from huggingface_hub import errors
+
+    url = api.endpoint
+    try:
+        yield
+    except errors.HFValidationError:
+        raise HubError(f"`{repo}` is no name of a repository", "write it as `owner/name`") from None
+    except errors.GatedRepoError:
+        raise HubError(
+            f"{repo} is gated: its owner wants you to accept terms first",
+            f"open {url}/{repo}, accept, and give a token of that account as HF_TOKEN or by `hf auth login`",
+        ) from None
+    except errors.RepositoryNotFoundError:
+        raise HubError(f"{url} shows no repository {repo}", _no_repository()) from None
+    except errors.RevisionNotFoundError:
+        raise HubError(f"{repo} has no revision `{revision}`", _branches(api, repo)) from None
+    except errors.DisabledRepoError:
+        raise HubError(f"{url} has disabled {repo}", f"see {url}/{repo} for the reason; choose another one") from None
+    except errors.OfflineModeIsEnabled:
+        raise HubError(f"{repo} cannot be looked up: HF_HUB_OFFLINE is set", "unset it to lock") from None
+    except errors.HfHubHTTPError as error:
+        raise _answered(url, repo, error) from None
+    except httpx2.TimeoutException:
+        raise HubError(
+            f"{url} did not answer within {TIMEOUT:.0f} seconds", "try again; check the network and any proxy"
+        ) from None
+    except (httpx2.LocalProtocolError, UnicodeError):
+        raise HubError("the hub's token cannot be sent: it holds odd characters", _TOKEN_HELP) from None
+    except httpx2.RequestError as error:
+        # What the operating system says of a connection is safe to repeat, and worth it.
+        reason = str(error) if isinstance(error, httpx2.ConnectError) else type(error).__name__
+        raise HubError(
+            f"{url} cannot be reached ({reason})",
+            "check the network, any proxy (HTTPS_PROXY) and HF_ENDPOINT",
+        ) from None
+    except httpx2.InvalidURL:
+        raise HubError("HF_ENDPOINT is no URL that can be opened", "check its host and port") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # Not JSON, or JSON of another kind: a login page of the network, or some other server.
+        raise HubError(
+            f"{url} answered, but not as a model hub does", "check HF_ENDPOINT and any proxy in between"
+        ) from None
+
+
+_TOKEN_HELP = "check HF_TOKEN, or log in anew by `hf auth login`; unset it for public models"
+
+
+def _no_repository() -> str:
+    from huggingface_hub import get_token
+
+    if get_token():
+        return "check the spelling; if it is private, the token in use has no access to it"
+    return "check the spelling; if it is private, give a token as HF_TOKEN or by `hf auth login`"
+
+
+def _branches(api: HfApi, repo: str) -> str:
+    names: list[str] = []
+    # Only to help: whatever goes wrong here, the sentence about the revision is what matters.
+    with suppress(Exception):
+        refs = api.list_repo_refs(repo)
+        names = [ref.name for ref in (*refs.branches, *refs.tags)][:5]
+    if not names:
+        return "use a branch, a tag or a full commit of that repository"
+    return f"it has {', '.join(f'`{name}`' for name in names)}; a full commit works too"
+
+
+def _answered(url: str, repo: str, error: HfHubHTTPError) -> HubError:
+    status = error.response.status_code
+    if status in (401, 403):
+        return HubError(f"{url} does not accept the token in use for {repo} ({status})", _TOKEN_HELP)
+    if status == 429:
+        seconds = error.response.headers.get("Retry-After", "")
+        when = f"in {seconds} seconds" if seconds.isdigit() else "in some minutes"
+        return HubError(f"{url} has had too many requests (429)", f"try again {when}; a token raises the limit")
+    if status >= 500:
+        return HubError(f"{url} is in trouble ({status})", "try again later")
+    return HubError(f"{url} answered {status} for {repo}", "check HF_ENDPOINT, and `hf` and `revision` of this model")
+
+
+def _choose(info: ModelInfo, repo: str, files: str) -> list[RepoSibling]:
+    """The files that match, if they are all the shards of one model. Raises HubError."""
+    present = {file.rfilename: file for file in info.siblings or []}
+    matching = sorted(path for path in present if fnmatchcase(path, files))
+    if not matching:
+        raise HubError(f"no file of {repo} matches `{files}`", _nearest(files, list(present)))
+    totals: dict[str, int] = {}
+    for path in matching:
+        shard = _SHARD.fullmatch(path)
+        totals[f"{shard['stem']} in {int(shard['total'])} shards" if shard else path] = (
+            int(shard["total"]) if shard else 1
+        )
+    if len(totals) > 1:
+        raise HubError(
+            f"`{files}` matches {len(totals)} things in {repo}, not one model: {_listed(list(totals))}",
+            "make the pattern narrower, so that it matches one file or the shards of one model",
+        )
+    if shard := _SHARD.fullmatch(matching[0]):
+        _refuse_gaps(repo, files, shard, matching, list(present))
+    return [present[path] for path in matching]
+
+
+def _refuse_gaps(repo: str, files: str, shard: re.Match[str], matching: Sequence[str], present: Sequence[str]) -> None:
+    total = int(shard["total"])
+    wanted = [f"{shard['stem']}-{number:05}-of-{shard['total']}.gguf" for number in range(1, total + 1)]
+    absent = [path for path in wanted if path not in present]
+    if absent:
+        raise HubError(
+            f"{repo} lacks {len(absent)} of {total} shards: {_listed(absent)}",
+            "the upload may be unfinished: lock an earlier revision, or another quant",
+        )
+    unmatched = [path for path in wanted if path not in matching]
+    if unmatched:
+        raise HubError(
+            f"`{files}` leaves out {len(unmatched)} of {total} shards: {_listed(unmatched)}",
+            f"use `{shard['stem']}-*.gguf`",
+        )
+
+
+def _locked(repo: str, file: RepoSibling) -> LockedFile:
+    if file.lfs is None:
+        raise HubError(
+            f"the hub gives no sha256 for {file.rfilename} of {repo}, so it could not be verified",
+            "match GGUF files alone, such as `*Q4_K_M*.gguf`; the hub keeps sums of large files only",
+        )
+    return LockedFile(path=file.rfilename, size=file.lfs.size, sha256=file.lfs.sha256)
+
+
+def _nearest(files: str, present: Sequence[str]) -> str:
+    # Of a set of shards, its first stands for all.
+    names = sorted(
+        path
+        for path in present
+        if path.endswith(".gguf") and not ((shard := _SHARD.fullmatch(path)) and int(shard["number"]) != 1)
+    )
+    if not names:
+        return "there is no GGUF file in it; choose a repository that has some, often named `…-GGUF`"
+    other_case = [path for path in names if fnmatchcase(path.lower(), files.lower())]
+    return f"nearest: {_listed(other_case or get_close_matches(files, names, n=5, cutoff=0.0))}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
