@@ -186,9 +186,7 @@ def write(path: Path, lock: Lock) -> bool:
             part.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise LockError(
-            Place(path), f"cannot write the lock: {reason}", "check the folder and its mode"
-        ) from None
+        raise LockError(Place(path), f"cannot write the lock: {reason}", "check the folder and its mode") from None
     return True
 
 

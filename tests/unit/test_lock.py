@@ -48,9 +48,9 @@ def locks() -> st.SearchStrategy[Lock]:
         )
 
     line = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1)
-    name = st.text(
-        st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/\\"), min_size=1
-    ).filter(lambda part: part not in (".", ".."))
+    name = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/\\"), min_size=1).filter(
+        lambda part: part not in (".", "..")
+    )
     word = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
     file = st.builds(
         LockedFile,
@@ -64,16 +64,12 @@ def locks() -> st.SearchStrategy[Lock]:
         revision=line,
         files=line,
         commit=hexes(40),
-        endpoint=st.sampled_from(
-            ["https://huggingface.co", "http://172.17.0.1:8080", "https://cache.lan/hf"]
-        ),
+        endpoint=st.sampled_from(["https://huggingface.co", "http://172.17.0.1:8080", "https://cache.lan/hf"]),
         shards=st.lists(file, min_size=1, max_size=4, unique_by=lambda one: one.path).map(tuple),
     )
     return st.builds(
         Lock,
-        models=st.lists(
-            model, max_size=4, unique_by=lambda one: f"{one.repo} {one.revision} {one.files}"
-        ).map(tuple),
+        models=st.lists(model, max_size=4, unique_by=lambda one: f"{one.repo} {one.revision} {one.files}").map(tuple),
     )
 
 
@@ -155,9 +151,7 @@ def test_a_broken_lock_says_where_and_what(tmp_path: Path, old: str, new: str, l
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"- 1\n", b"\xff\xfe", b"models: [\n", b"!!python/object:os.x {}\n"]
-)
+@pytest.mark.parametrize("content", [b"", b"- 1\n", b"\xff\xfe", b"models: [\n", b"!!python/object:os.x {}\n"])
 def test_a_file_that_is_no_lock_at_all(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "herd.lock"
     file.write_bytes(content)
