@@ -144,9 +144,7 @@ def _tensors() -> Iterator[tuple[str, Array]]:
     yield from _experts(head)
     # The head is given the last token's embedding and the main model's hidden state, side by side, and passes
     # the embedding on: what it then predicts is what the main model predicts from that embedding.
-    passing = np.concatenate(
-        [np.eye(EMBEDDING, dtype=np.int8), np.zeros((EMBEDDING, EMBEDDING), np.int8)], axis=1
-    )
+    passing = np.concatenate([np.eye(EMBEDDING, dtype=np.int8), np.zeros((EMBEDDING, EMBEDDING), np.int8)], axis=1)
     yield f"{head}.nextn.eh_proj.weight", _quantised(passing, 1.0)
     for norm in ("enorm", "hnorm", "shared_head_norm"):
         yield f"{head}.nextn.{norm}.weight", np.ones(EMBEDDING, np.float32)

@@ -1,0 +1,5 @@
+"""`python -m llamaherd.box`, as scripts/box calls it."""
+
+from llamaherd.box.cli import main
+
+main()

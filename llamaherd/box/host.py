@@ -1,0 +1,234 @@
+"""A throwaway host in a container: real systemd, real sshd, on 127.0.0.1 only."""
+
+import hashlib
+import io
+import json
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from docker import DockerClient, from_env
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
+
+from llamaherd.box import image
+from llamaherd.box.errors import BoxError, ending
+
+Say = Callable[[str], None]
+
+USER, USER_ID = "owner", 1000
+BOOT_SECONDS = 60
+SPEC = "llamaherd.spec"  # the label that says what the container was made from
+
+
+@dataclass(frozen=True)
+class BoxHost:
+    """One host; `folder` keeps its keys, which outlive the container."""
+
+    name: str
+    port: int
+    folder: Path
+    publish: tuple[tuple[int, int], ...] = ()
+    """More ports of the container and where they appear on 127.0.0.1."""
+    caches: str = "llamaherd"
+    """Boxes of one name share their package and compiler caches."""
+
+    @property
+    def key(self) -> Path:
+        """The private key that lets its user in."""
+        return self.folder / "id_ed25519"
+
+    @property
+    def host_key(self) -> Path:
+        """The private key that the host proves itself with."""
+        return self.folder / "ssh_host_ed25519_key"
+
+    @property
+    def known_hosts(self) -> Path:
+        """What ssh must be given to trust this host and no other."""
+        return self.folder / "known_hosts"
+
+    @property
+    def data_volumes(self) -> dict[str, str]:
+        """Volumes that go with the container: the stores of a Docker inside need a real file system."""
+        return {f"{self.name}-docker": "/var/lib/docker", f"{self.name}-containerd": "/var/lib/containerd"}
+
+    @property
+    def cache_volumes(self) -> dict[str, str]:
+        """Volumes that outlive it: what would only be fetched or compiled again."""
+        return {
+            f"{self.caches}-ccache": "/var/cache/llamaherd/ccache",
+            f"{self.caches}-apt": "/var/cache/apt/archives",
+        }
+
+    def up(self, say: Say = print) -> None:
+        """Make the host, or start the one that is there; returns when systemd and sshd are ready."""
+        self._keys()
+        image_id = image.ensure(self._client, say)
+        spec = self._spec(image_id)
+        container = self._container()
+        if container is not None and container.labels.get(SPEC) != spec:
+            say(f"the host {self.name} was made from another recipe: making it anew")
+            self.down(say=say)
+            container = None
+        if container is None:
+            say(f"making the host {self.name}")
+            container = self._create(image_id, spec)
+        if container.status != "running":
+            self._start(container)
+        self._wait(container)
+
+    def down(self, *, caches: bool = False, say: Say = print) -> None:
+        """Remove the host and its data; with `caches`, also what would make the next one fast."""
+        if (container := self._container()) is not None:
+            say(f"removing the host {self.name}")
+            container.remove(force=True, v=True)
+        volumes = [*self.data_volumes, *(self.cache_volumes if caches else ())]
+        for volume in volumes:
+            try:
+                self._client.volumes.get(volume).remove()
+            except NotFound:
+                continue
+            except APIError as error:
+                say(f"the volume {volume} stays: {error.explanation}")
+        if caches:
+            image.remove(self._client, say)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def exec(self, *argv: str, check: bool = True) -> str:
+        """Run a command inside as root, past SSH; returns what it printed."""
+        container = self._container()
+        if container is None:
+            raise BoxError(f"there is no host {self.name}")
+        code, out, err = self._run(container, list(argv))
+        if check and code != 0:
+            raise BoxError(f"{' '.join(argv)} failed on {self.name} (exit {code}):\n{ending(out + err)}")
+        return out
+
+    @cached_property
+    def _client(self) -> DockerClient:
+        """The container engine."""
+        try:
+            client = from_env()
+            client.ping()
+        except DockerException as error:
+            raise BoxError("no container engine answers: run scripts/setup, which installs and starts one") from error
+        return client
+
+    def _container(self) -> Container | None:
+        """The container, where there is one."""
+        try:
+            return self._client.containers.get(self.name)
+        except NotFound:
+            return None
+
+    def _keys(self) -> None:
+        """Both key pairs, made once, and the known_hosts that follows from one of them."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for key in (self.key, self.host_key):
+            public = key.with_name(f"{key.name}.pub")
+            if not (key.exists() and public.exists()):
+                key.unlink(missing_ok=True)
+                public.unlink(missing_ok=True)
+                argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(key)]
+                subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+        kind, data, *_ = self._public(self.host_key).split()
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {kind} {data}\n")
+
+    def _public(self, key: Path) -> str:
+        """A key's public half, as one line."""
+        return key.with_name(f"{key.name}.pub").read_text()
+
+    def _spec(self, image_id: str) -> str:
+        """A hash of everything that the container is made from."""
+        parts = [image_id, self._options(), self._public(self.key), self._public(self.host_key)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+    def _options(self) -> dict[str, object]:
+        """What a container needs for systemd and Docker to run inside, short of --privileged."""
+        environment = {"container": "docker"}
+        if self._client.info().get("CgroupVersion") == "1":
+            environment["SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE"] = "1"  # systemd 257 refuses cgroup v1 otherwise
+        volumes = {**self.data_volumes, **self.cache_volumes, "/sys/fs/cgroup": "/sys/fs/cgroup"}
+        ports = {"22/tcp": self.port, **{f"{inside}/tcp": outside for inside, outside in self.publish}}
+        return {
+            "name": self.name,
+            "hostname": self.name,
+            "cap_add": ["SYS_ADMIN", "NET_ADMIN"],
+            "security_opt": ["seccomp=unconfined", "apparmor=unconfined"],
+            "cgroupns": "host",
+            "tmpfs": {"/run": "", "/run/lock": ""},
+            "environment": environment,
+            "volumes": {source: {"bind": target, "mode": "rw"} for source, target in volumes.items()},
+            "ports": {inside: ("127.0.0.1", outside) for inside, outside in ports.items()},
+        }
+
+    def _create(self, image_id: str, spec: str) -> Container:
+        """A container that has not run yet, with its keys in place."""
+        create: Callable[..., Container] = self._client.containers.create
+        container = create(image_id, labels={SPEC: spec}, **self._options())
+        files = [
+            ("etc/ssh/ssh_host_ed25519_key", self.host_key.read_text(), 0),
+            ("etc/ssh/ssh_host_ed25519_key.pub", self._public(self.host_key), 0),
+            (f"home/{USER}/.ssh/authorized_keys", self._public(self.key), USER_ID),
+        ]
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for name, text, owner in files:
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode, entry.uid, entry.gid = len(text.encode()), 0o600, owner, owner
+                tar.addfile(entry, io.BytesIO(text.encode()))
+        container.put_archive("/", archive.getvalue())
+        return container
+
+    def _start(self, container: Container) -> None:
+        """Start it, or say what is in the way."""
+        try:
+            container.start()
+        except APIError as error:
+            raise BoxError(
+                f"the host {self.name} cannot start: {error.explanation}. If a port is taken, stop what "
+                "listens there and run this again."
+            ) from error
+
+    def _wait(self, container: Container) -> None:
+        """Wait until systemd has booted and sshd greets on the published port."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        state = ""
+        while time.monotonic() < deadline:
+            container.reload()
+            if container.status != "running":
+                log = container.logs(tail=10).decode(errors="replace")
+                raise BoxError(f"the host {self.name} went down while it started:\n{ending(log)}")
+            state = self._run(container, ["systemctl", "is-system-running"])[1].strip()
+            if state in ("running", "degraded") and self._greeted():
+                return
+            time.sleep(0.2)
+        journal = self._run(container, ["journalctl", "-b", "-p", "warning", "-n", "10", "--no-pager"])[1]
+        raise BoxError(
+            f"the host {self.name} is not ready after {BOOT_SECONDS} s "
+            f"(systemd says {state or 'nothing'!r}):\n{ending(journal)}"
+        )
+
+    def _greeted(self) -> bool:
+        """Whether sshd answers on the published port."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+                connection.settimeout(2)
+                return connection.recv(8) == b"SSH-2.0-"
+        except OSError:
+            return False
+
+    def _run(self, container: Container, argv: list[str]) -> tuple[int, str, str]:
+        """A command inside: its exit code, its output and its errors."""
+        api = self._client.api
+        started = api.exec_create(container.id, argv)["Id"]
+        out, err = api.exec_start(started, demux=True)
+        code = api.exec_inspect(started)["ExitCode"]
+        return int(code), (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace")
