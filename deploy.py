@@ -1,0 +1,14 @@
+"""From a plan to a serving host: `pyinfra inventory.py deploy.py`."""
+
+from pyinfra import host
+
+from llamaherd.plan import Plan
+from roles import base, engines, models, preflight, serve
+
+plan = Plan.model_validate(host.data.plan)
+
+preflight.apply(plan, _sudo=True)
+base.apply(plan, _sudo=True)
+engines.apply(plan, _sudo=True)
+models.apply(plan, _sudo=True)
+serve.apply(plan, _sudo=True)

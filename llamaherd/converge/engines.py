@@ -1,0 +1,30 @@
+"""Engines: a build that is finished is never made again, and one that is not is never taken for finished."""
+
+from __future__ import annotations
+
+from llamaherd.converge.steps import Send, Step, encoded
+from llamaherd.observe import Seen
+from llamaherd.plan import BUILD_USER, BuildPlan, ImagePlan
+from llamaherd.render import render
+
+
+def build_steps(build: BuildPlan, seen: Seen) -> list[Send | Step]:
+    """Send the source, if it is here; build, or join a build that runs, or let in one that has ended."""
+    states = seen.builds.get(build.id, set())
+    if "done" in states:
+        return []
+    steps: list[Send | Step] = []
+    archive, sha256 = build.source.local_archive, build.source.sha256
+    if not states and archive and sha256 and sha256 not in seen.sources:
+        admit = Step(render("steps/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
+        steps += [Send(archive, sha256), admit]
+    script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=encoded(build.script))
+    return [*steps, Step(script, f"building {build.id}")]
+
+
+def image_steps(image: ImagePlan, seen: Seen) -> list[Step]:
+    """Make the image of a build."""
+    if image.tag in seen.images:
+        return []
+    script = render("steps/image.sh.j2", i=image, dockerfile=encoded(image.dockerfile))
+    return [Step(script, f"making image {image.tag}")]

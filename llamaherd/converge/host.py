@@ -1,0 +1,101 @@
+"""Whether a host can become as planned, and what every other role stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llamaherd.converge.engines import build_steps
+from llamaherd.converge.models import missing_files, model_steps
+from llamaherd.converge.steps import Send, Step, differs, put_files
+from llamaherd.observe import Seen
+from llamaherd.plan import BUILD_USER, SERVER_USER, Plan
+from llamaherd.render import render
+from llamaherd.units import show_size
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why nothing may be done to this host: a sentence, and a way out."""
+
+    message: str
+    help: str
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  help: {self.help}"
+
+
+def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
+    """What stands in the way, found before anything is changed. `local_sizes`: bytes by sha256."""
+    problems = []
+    if seen.os != plan.os:
+        problems.append(
+            Problem(f"this host runs {seen.os}, the inventory says {plan.os}", "correct `host.os` in the inventory")
+        )
+    if not seen.systemd:
+        problems.append(
+            Problem(
+                "systemd does not run here, and builds and servers are its units",
+                "boot with systemd; under WSL set `systemd=true` in /etc/wsl.conf",
+            )
+        )
+    return [*problems, *_ports_taken(plan, seen), *_disks_too_small(plan, seen, local_sizes)]
+
+
+def sends(plan: Plan, seen: Seen) -> list[Send]:
+    """The files of the controller that this run would send."""
+    steps = [step for build in plan.builds for step in build_steps(build, seen)]
+    steps += [step for model in plan.models for step in model_steps(model, seen, token=None)]
+    return [step for step in steps if isinstance(step, Send)]
+
+
+def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
+    ours = {name for name, unit in seen.units.items() if unit.active in {"active", "activating", "deactivating"}}
+    ours |= {name for name, container in seen.containers.items() if container.status == "running"}
+    return [
+        Problem(
+            f"port {instance.port}, which instance `{instance.name}` is to have, is taken by something else",
+            f"see by what with `ss -ltnp 'sport = :{instance.port}'` and stop that, or choose another port",
+        )
+        for instance in plan.instances
+        if instance.port in seen.listening and instance.service not in ours
+    ]
+
+
+def _disks_too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
+    """Builds and models both go to /var/lib first; a finished build is moved to /opt, which may be another disk."""
+    need = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
+    for model in plan.models:
+        parts = seen.stored.get(model.folder, {})
+        for file in missing_files(model, seen):
+            size = file.size if file.size is not None else local_sizes.get(file.sha256, 0)
+            need += max(0, size - parts.get(f"{file.name}.part", (0, 0.0))[0])
+    free = seen.free.get("/var/lib", need)
+    if need <= free:
+        return []
+    return [
+        Problem(
+            f"/var/lib has {show_size(free)} free, and up to {show_size(need)} are needed",
+            f"free {show_size(need - free)} there, or mount a larger disk",
+        )
+    ]
+
+
+def package_steps(plan: Plan, seen: Seen) -> list[Step]:
+    """Install what is missing from the distribution."""
+    missing = [package for package in plan.packages if package not in seen.packages]
+    if not missing:
+        return []
+    script = render("steps/install-packages.sh.j2", packages=missing)
+    return [Step(script, f"installing {', '.join(missing)}")]
+
+
+def base_steps(plan: Plan, seen: Seen) -> list[Step]:
+    """Accounts, folders, and the small files that all roles share."""
+    steps = []
+    users = (SERVER_USER, BUILD_USER)
+    if not set(users) <= seen.users or not seen.folders:
+        steps.append(Step(render("steps/accounts.sh.j2", users=users, build_user=BUILD_USER)))
+    if changed := [file for file in plan.files if differs(file, seen)]:
+        steps.append(Step(put_files(changed)))
+    return steps

@@ -1,0 +1,72 @@
+"""Servers: one restarts if what runs is not what is planned, and for no other reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest, put_files
+from llamaherd.observe import Seen
+from llamaherd.plan import CONTAINER_UID, InstancePlan, Plan, TextFile
+from llamaherd.render import render
+
+
+def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
+    """Stop and forget instances that the inventory no longer has, or has elsewhere."""
+    units = seen.units.keys() - {instance.service for instance in plan.of("systemd")}
+    projects = seen.projects - {instance.name for instance in plan.of("compose")}
+    return [
+        *(
+            Step(render("steps/remove-instance.sh.j2", unit=unit, project=None), f"removing {unit}")
+            for unit in sorted(units)
+        ),
+        *(
+            Step(render("steps/remove-instance.sh.j2", unit=None, project=project), f"removing {project}")
+            for project in sorted(projects)
+        ),
+    ]
+
+
+def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
+    """Make one systemd instance run as planned."""
+    files = instance_files(instance, key, owner=0)
+    changed = [file for file in files if differs(file, seen)]
+    unit = seen.units.get(instance.service)
+    current = unit and not changed and unit.spec == instance.spec and unit.started > newest(files, seen)
+    if current and unit and (unit.active, unit.enabled, unit.needs_reload) == ("active", "enabled", False):
+        return []
+    script = render(
+        "steps/switch-unit.sh.j2",
+        unit=f"{instance.service}.service",
+        timeout=instance.load_timeout,
+        restart=not current,
+        check=_check(instance, changed),
+        put=put_files(changed),
+    )
+    return [Step(script, f"starting {instance.service}")]
+
+
+def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
+    """Make one compose instance run as planned."""
+    files = instance_files(instance, key, owner=CONTAINER_UID)
+    changed = [file for file in files if differs(file, seen)]
+    container = seen.containers.get(instance.service)
+    current = container and not changed and container.spec == instance.spec and container.started > newest(files, seen)
+    if current and container and (container.status, container.health) == ("running", "healthy"):
+        return []
+    script = render(
+        "steps/switch-project.sh.j2",
+        name=instance.service,
+        file=instance.file.path,
+        timeout=instance.load_timeout,
+        recreate=not current,
+        check=_check(instance, changed),
+        put=put_files(changed),
+    )
+    return [Step(script, f"starting {instance.service}")]
+
+
+def _check(instance: InstancePlan, changed: Sequence[TextFile]) -> str:
+    """The arguments are asked about when the text that holds them is new, and the engine is one that we built."""
+    if instance.build_folder is None or instance.file not in changed:
+        return ""
+    return check_arguments(instance, instance.build_folder)

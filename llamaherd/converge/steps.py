@@ -1,0 +1,90 @@
+"""The two things that can be done to a host, and the files that both kinds of serving write."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from llamaherd.observe import Seen
+from llamaherd.plan import SERVER_USER, STATE, InstancePlan, TextFile
+from llamaherd.render import render
+
+
+@dataclass(frozen=True)
+class Send:
+    """A file of the controller that is to be on the host under incoming/, named after its hash."""
+
+    local: Path
+    sha256: str
+
+    @property
+    def remote(self) -> str:
+        """Where it arrives."""
+        return f"{STATE}/incoming/{self.sha256}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One round trip: a shell script, which travels on stdin and may hold secrets. `says` is shown meanwhile."""
+
+    script: str
+    says: str = ""
+
+
+def encoded(text: str) -> str:
+    """Text as a here-document can hold it, whatever is in it."""
+    return base64.encodebytes(text.encode()).decode().strip()
+
+
+def differs(file: TextFile, seen: Seen) -> bool:
+    """Whether the host's file is not this one: its bytes, its mode, or its owner."""
+    have = seen.files.get(file.path)
+    if have is None:
+        return True
+    wanted = hashlib.sha256(file.text.encode()).hexdigest()
+    return (have.sha256, int(have.mode, 8), have.uid) != (wanted, int(file.mode, 8), file.owner)
+
+
+def put_files(files: Iterable[TextFile]) -> str:
+    """The script that writes these files, each at once."""
+    return render(
+        "steps/put-files.sh.j2",
+        files=[
+            {
+                "path": file.path,
+                "folder": str(PurePosixPath(file.path).parent),
+                "content": encoded(file.text),
+                "mode": file.mode,
+                "owner": file.owner,
+            }
+            for file in files
+        ],
+    )
+
+
+def instance_files(instance: InstancePlan, key: str | None, owner: int) -> list[TextFile]:
+    """The unit or project, and the key file, which `owner` alone can read."""
+    files = [instance.file]
+    if instance.key_file and key is not None:
+        files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=owner))
+    return files
+
+
+def newest(files: Iterable[TextFile], seen: Seen) -> float:
+    """When the newest of these files was written: a process that is older than that runs something else."""
+    return max((seen.files[file.path].written for file in files if file.path in seen.files), default=0.0)
+
+
+def check_arguments(instance: InstancePlan, build_folder: str) -> str:
+    """The script that asks the built engine whether it understands the instance's arguments."""
+    return render(
+        "steps/check-arguments.sh.j2",
+        name=instance.name,
+        user=SERVER_USER,
+        program=f"{build_folder}/bin/llama-server",
+        arguments=instance.arguments,
+        key_file=instance.key_argument,
+    )

@@ -1,0 +1,66 @@
+"""What is wrong or doubtful in an inventory, said so that a person can act on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A position in a file; line and column count from 1."""
+
+    file: Path
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing wrong: a code, where, one sentence, and a way out. Codes are listed in docs/findings.md."""
+
+    code: str
+    place: Place
+    message: str
+    help: str
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.severity} {self.code}: {self.message}\n  help: {self.help}"
+
+    def as_json(self) -> dict[str, str | int]:
+        """The finding as a flat JSON object."""
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "file": str(self.place.file),
+            "line": self.place.line,
+            "column": self.place.column,
+            "message": self.message,
+            "help": self.help,
+        }
+
+
+class InventoryError(Exception):
+    """The inventory cannot be used; holds every finding, not just the first."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A help sentence with the nearest right name, or all right names when none is near."""
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean `{close[0]}`?"
+    return f"known here: {', '.join(names)}" if names else "there is none to choose from yet"

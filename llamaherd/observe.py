@@ -1,0 +1,144 @@
+"""What a host looks like: the question, one shell script for all of it, and the answer, parsed.
+
+Pure: `operations.py` carries the question over and the answer back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from llamaherd.plan import BUILD_USER, SERVER_USER, Plan
+from llamaherd.render import render
+
+
+@dataclass(frozen=True)
+class SeenFile:
+    """A file: octal mode, owner's uid, when it was written (seconds since the epoch), and its sha256."""
+
+    mode: str
+    uid: int
+    written: float
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SeenUnit:
+    """A unit of ours, and the process it runs; `started` in seconds since the epoch, 0 if it never was."""
+
+    active: str
+    enabled: str
+    needs_reload: bool
+    started: float
+    spec: str
+
+
+@dataclass(frozen=True)
+class SeenContainer:
+    """A container of ours."""
+
+    status: str
+    health: str
+    started: float
+    spec: str
+
+
+@dataclass
+class Seen:
+    """All of it; what was not there is not in it."""
+
+    os: str = ""
+    arch: str = ""
+    systemd: bool = False
+    free: dict[str, int] = field(default_factory=dict)
+    """Bytes free, by folder."""
+    folders: bool = False
+    """Whether our own folders are there."""
+    listening: set[int] = field(default_factory=set)
+    packages: set[str] = field(default_factory=set)
+    users: set[str] = field(default_factory=set)
+    files: dict[str, SeenFile] = field(default_factory=dict)
+    builds: dict[str, set[str]] = field(default_factory=dict)
+    """By build id: `done`, `built` but not let in yet, `building`."""
+    sources: set[str] = field(default_factory=set)
+    verified: dict[str, dict[str, tuple[int, float, str]]] = field(default_factory=dict)
+    """By model folder and file: size, time and sha256 when it was last verified."""
+    stored: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
+    """By model folder and file: size and time now."""
+    units: dict[str, SeenUnit] = field(default_factory=dict)
+    projects: set[str] = field(default_factory=set)
+    containers: dict[str, SeenContainer] = field(default_factory=dict)
+    images: set[str] = field(default_factory=set)
+
+
+def question(plan: Plan) -> str:
+    """The script that asks a host for all that the plan needs to know of it."""
+    return render(
+        "observe.sh.j2",
+        packages=plan.packages,
+        users=(SERVER_USER, BUILD_USER),
+        files=[
+            *(file.path for file in plan.files),
+            *(instance.file.path for instance in plan.instances),
+            *(instance.key_file for instance in plan.instances if instance.key_file),
+        ],
+        builds=[build.id for build in plan.builds],
+        sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
+        folders=[model.folder for model in plan.models],
+    )
+
+
+def answer(lines: Iterable[str]) -> Seen:
+    """What the script printed. Raises ValueError on a line that it cannot have printed."""
+    seen = Seen()
+    for line in lines:
+        kind, *fields = line.split("\t")
+        match kind, fields:
+            case "os", [value]:
+                seen.os = value
+            case "arch", [value]:
+                seen.arch = value
+            case "systemd", [_]:
+                seen.systemd = True
+            case "free", [folder, size]:
+                seen.free[folder] = int(size)
+            case "folders", [_]:
+                seen.folders = True
+            case "listens", [port]:
+                seen.listening.add(int(port, 16))
+            case "package", [name, status]:
+                if status == "installed":
+                    seen.packages.add(name)
+            case "user", [name]:
+                seen.users.add(name)
+            case "file", [path, stat, sha256]:
+                mode, uid, written = stat.split()
+                seen.files[path] = SeenFile(mode, int(uid), float(written), sha256)
+            case "build", [build, state]:
+                seen.builds.setdefault(build, set()).add(state)
+            case "source", [sha256]:
+                seen.sources.add(sha256)
+            case "verified", [folder, size, written, sha256, name]:
+                seen.verified.setdefault(folder, {})[name] = (int(size), float(written), sha256)
+            case "stored", [folder, size, written, name]:
+                seen.stored.setdefault(folder, {})[name] = (int(size), float(written))
+            case "unit", [name, active, enabled, needs_reload, started, spec]:
+                seen.units[name] = SeenUnit(
+                    active, enabled, needs_reload == "yes", float(started) if started else 0.0, spec
+                )
+            case "project", [name]:
+                seen.projects.add(name)
+            case "container", [name, status, health, started, spec]:
+                seen.containers[name.lstrip("/")] = SeenContainer(status, health, _rfc3339(started), spec)
+            case "image", [tag]:
+                seen.images.add(tag)
+            case _:
+                raise ValueError(f"the host answered with a line that was not asked for: {line!r}")
+    return seen
+
+
+def _rfc3339(text: str) -> float:
+    """Docker's times have nine digits after the point; Python reads six."""
+    head, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{head}.{fraction[:6] or '0'}+00:00").timestamp()

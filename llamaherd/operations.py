@@ -1,0 +1,108 @@
+"""How pyinfra carries steps out. An operation here never raises: it fails its host alone, with a sentence."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyinfra import host, logger
+from pyinfra.api import FileUploadCommand, Host, State, StringCommand, operation
+from pyinfra.api.command import PyinfraCommand
+from typing_extensions import override
+
+from llamaherd.converge.host import obstacles, sends
+from llamaherd.converge.steps import Send, Step
+from llamaherd.facts import Observed
+from llamaherd.keys import unreadable
+from llamaherd.observe import Seen, question
+from llamaherd.plan import Plan
+from llamaherd.units import show_size
+
+Commands = Generator[PyinfraCommand, None, None]
+
+
+class Script(StringCommand):
+    """A shell script, sent on stdin, whose output is shown line by line while it runs."""
+
+    def __init__(self, step: Step) -> None:
+        # In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
+        super().__init__("sh", "-s", _stdin=f"{{\n{step.script}\nexit 0\n}} </dev/null\n")
+        self.says = step.says
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
+        if self.says:
+            logger.info(f"{host.print_prefix}{self.says}")
+        connector_arguments.update(self.connector_arguments)
+        return host.run_shell_command(self, print_output=True, print_input=state.print_input, **connector_arguments)
+
+
+class Refusal(PyinfraCommand):
+    """Fails the host, with sentences that say why."""
+
+    def __init__(self, sentences: Iterable[str]) -> None:
+        super().__init__()
+        self.sentences = tuple(sentences)
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        for sentence in self.sentences:
+            logger.error(f"{host.print_prefix}{sentence}")
+        return False
+
+
+@operation()
+def preflight(plan: Plan) -> Commands:
+    """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot."""
+    seen = observe(plan)
+    to_send = sends(plan, seen)
+    problems = [
+        *map(str, obstacles(plan, seen, {send.sha256: _size(send.local) for send in to_send})),
+        *filter(None, map(_wrong_file, to_send)),
+        *filter(None, map(unreadable, (instance.api_key for instance in plan.instances if instance.api_key))),
+    ]
+    if problems:
+        yield Refusal(problems)
+
+
+@operation()
+def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step]]) -> Commands:
+    """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned."""
+    for step in steps(observe(plan)):
+        if isinstance(step, Step):
+            yield Script(step)
+        elif wrong := _wrong_file(step):
+            yield Refusal([wrong])
+        else:
+            logger.info(f"{host.print_prefix}sending {step.local.name} ({show_size(_size(step.local))})")
+            # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
+            yield FileUploadCommand(str(step.local), step.remote, _sudo=False)
+
+
+def observe(plan: Plan) -> Seen:
+    """What the host looks like now."""
+    # None is what pyinfra gives where the question could not be put at all; it has shown the connection's error.
+    return host.get_fact(Observed, _stdin=question(plan)) or Seen()
+
+
+def _wrong_file(send: Send) -> str | None:
+    try:
+        with send.local.open("rb") as file:
+            have = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return f"cannot read {send.local}: {error.strerror}"
+    if have == send.sha256:
+        return None
+    return (
+        f"{send.local} has sha256 {have}, but the inventory says {send.sha256}\n"
+        "  help: fetch the file again, or correct the hash if you know that the file is right"
+    )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

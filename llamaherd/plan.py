@@ -1,0 +1,442 @@
+"""From a rig and its lock to exactly what must be true on the host.
+
+Pure: no network, no clock, no environment, no pyinfra. The same rig and lock give the same plan, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel, ConfigDict
+
+from llamaherd.engines import DIALECTS, Server
+from llamaherd.fleet import Backend, Engine, Instance, Model, Rig, Secret, Source
+from llamaherd.lock import Lock
+from llamaherd.render import render, unit_quote
+
+BUILDS = PurePosixPath("/opt/llamaherd/builds")
+LIBEXEC = PurePosixPath("/opt/llamaherd/libexec")
+STATE = PurePosixPath("/var/lib/llamaherd")
+CACHE = PurePosixPath("/var/cache/llamaherd")
+KEYS = PurePosixPath("/etc/llamaherd/keys")
+PROJECTS = PurePosixPath("/etc/llamaherd/compose")
+UNITS = PurePosixPath("/etc/systemd/system")
+
+KEY_ARGUMENT: dict[Backend, str] = {
+    "systemd": "${CREDENTIALS_DIRECTORY}/api-key",
+    "compose": "/run/secrets/api-key",
+}
+"""Where a server finds its key: systemd hands it over as a credential, compose mounts it."""
+
+SERVER_USER = "llama"
+BUILD_USER = "llama-build"
+CONTAINER_UID = 65532
+"""Who a server is inside its container; no user of the host has this id."""
+
+RECIPE = 1
+"""Counts up when the same options would give another build; it is part of every build id."""
+
+_BUILD_PACKAGES = ("cmake", "ninja-build", "g++", "ccache", "git", "libssl-dev", "ca-certificates", "curl")
+_COMPOSE_PACKAGES = {
+    "debian-13": ("docker.io", "docker-cli", "docker-compose"),
+    "ubuntu-22.04": ("docker.io", "docker-compose-v2"),
+    "ubuntu-24.04": ("docker.io", "docker-compose-v2"),
+    "ubuntu-26.04": ("docker.io", "docker-compose-v2"),
+}
+_IMAGE_PACKAGES = {
+    "debian-13": ("libssl3t64",),
+    "ubuntu-22.04": ("libssl3",),
+    "ubuntu-24.04": ("libssl3t64",),
+    "ubuntu-26.04": ("libssl3t64",),
+}
+# Measured: sources, objects and binaries of a CPU build, and of a CUDA build for one architecture.
+_BUILD_BYTES = 2 * 10**9
+_CUDA_BUILD_BYTES = 8 * 10**9
+
+
+class Planned(BaseModel):
+    """Base of all that a plan holds: plain, frozen, comparable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TextFile(Planned):
+    """A file with its whole text; `owner` is a uid."""
+
+    path: str
+    text: str
+    mode: str = "0644"
+    owner: int = 0
+
+
+class BuildPlan(Planned):
+    """An engine to be built; `id` names its folder and hashes all that decides what comes out."""
+
+    id: str
+    engine: str
+    kind: str
+    source: Source
+    options: dict[str, str]
+    targets: tuple[str, ...]
+    cuda: str | None
+    script: str
+    disk: int
+
+    @property
+    def folder(self) -> str:
+        """Where the finished build lies."""
+        return str(BUILDS / self.id)
+
+
+class ModelFile(Planned):
+    """One file of a model. `size` (bytes) is known from the lock, and for a local file only on the controller."""
+
+    name: str
+    sha256: str
+    size: int | None = None
+
+
+class ModelPlan(Planned):
+    """A model in the store: a folder per revision. `url` is where its files are fetched from, else `local`."""
+
+    name: str
+    folder: str
+    files: tuple[ModelFile, ...]
+    url: str | None = None
+    local: Path | None = None
+
+    @property
+    def first(self) -> str:
+        """The file that a server is given: the first shard finds the others."""
+        return str(PurePosixPath(self.folder, self.files[0].name))
+
+
+class ImagePlan(Planned):
+    """An image made on the host from a build, on a base made from the distribution's mirror."""
+
+    tag: str
+    build: str
+    base: str
+    base_packages: tuple[str, ...]
+    dockerfile: str
+
+
+class InstancePlan(Planned):
+    """One server as it must run. `spec` hashes all that a restart is needed for."""
+
+    name: str
+    service: str
+    backend: Backend
+    engine: str
+    engine_kind: str
+    build: str | None
+    image: str | None
+    model: str
+    model_file: str
+    context: int
+    mtp: int
+    threads: int
+    listen: str
+    port: int
+    api_key: Secret | None
+    load_timeout: int
+    program: str | None
+    arguments: tuple[str, ...]
+    spec: str
+    file: TextFile
+
+    @property
+    def build_folder(self) -> str | None:
+        """Where its engine lies, if it was built here."""
+        return str(BUILDS / self.build) if self.build else None
+
+    @property
+    def key_file(self) -> str | None:
+        """Where the API key lies on the host, if there is one."""
+        return str(KEYS / self.name) if self.api_key else None
+
+    @property
+    def key_argument(self) -> str:
+        """Where the server itself finds its key."""
+        return KEY_ARGUMENT[self.backend]
+
+
+class Plan(Planned):
+    """All that must be true on one host."""
+
+    rig: str
+    os: str
+    packages: tuple[str, ...]
+    files: tuple[TextFile, ...]
+    builds: tuple[BuildPlan, ...]
+    models: tuple[ModelPlan, ...]
+    images: tuple[ImagePlan, ...]
+    instances: tuple[InstancePlan, ...]
+
+    def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
+        """The instances of one backend."""
+        return tuple(instance for instance in self.instances if instance.backend == backend)
+
+
+class NotLockedError(Exception):
+    """A model's hub name has not been resolved to a commit and hashes yet."""
+
+    def __init__(self, model: str, declared: Model) -> None:
+        self.model = model
+        super().__init__(f"model `{model}` ({declared.hf} at {declared.revision}, {declared.files}) is not in the lock")
+
+
+def plan(rig: Rig, lock: Lock) -> Plan:
+    """What must be true on `rig`'s host. Raises NotLockedError."""
+    used_engines = {instance.engine for instance in rig.instances.values()}
+    used_models = {instance.model for instance in rig.instances.values()}
+    builds = {name: _build(rig, name, rig.engines[name]) for name in sorted(used_engines)}
+    models = {name: _model(name, rig.models[name], lock) for name in sorted(used_models)}
+    images: dict[str, ImagePlan] = {}
+    instances = []
+    for name, declared in sorted(rig.instances.items()):
+        build = builds[declared.engine]
+        if declared.backend == "compose" and build:
+            image = _image(rig, build)
+            images[image.tag] = image
+        instances.append(_instance(rig, name, declared, build, models[declared.model]))
+    made = tuple(build for build in builds.values() if build)
+    return Plan(
+        rig=rig.rig,
+        os=rig.host.os,
+        packages=_packages(rig, made, bool(images)),
+        files=(TextFile(path=str(LIBEXEC / "wait-healthy"), text=render("wait-healthy.sh"), mode="0755"),),
+        builds=made,
+        models=tuple(models.values()),
+        images=tuple(images.values()),
+        instances=tuple(instances),
+    )
+
+
+def digest(*parts: object) -> str:
+    """A short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _packages(rig: Rig, builds: Iterable[BuildPlan], images: bool) -> tuple[str, ...]:
+    wanted = {"ca-certificates", "curl"}
+    if any(builds):
+        wanted |= set(_BUILD_PACKAGES)
+    if any(instance.backend == "compose" for instance in rig.instances.values()):
+        wanted |= set(_COMPOSE_PACKAGES[rig.host.os])
+    if images:
+        wanted.add("mmdebstrap")
+    return tuple(sorted(wanted))
+
+
+def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
+    if engine.source is None:
+        return None
+    dialect = DIALECTS[engine.kind]
+    architectures = _architectures(rig, name)
+    options = dict(dialect.build_options(architectures))
+    if engine.source.version:
+        options |= dialect.version_options(engine.source.version)
+    cuda = rig.gpus.cuda if rig.gpus and architectures else None
+    nvcc = f"/usr/local/cuda-{cuda}/bin/nvcc"
+    if cuda:
+        options["CMAKE_CUDA_COMPILER"] = nvcc
+    options |= {option: _cmake(value) for option, value in engine.options.items()}
+    source = engine.source
+    origin = source.commit if source.git else source.sha256
+    identity = digest(RECIPE, engine.kind, origin, source.folder, source.overlay, options, dialect.targets, rig.host.os)
+    build_id = f"{engine.kind}-{identity}"
+    declared = {
+        "id": build_id,
+        "kind": engine.kind,
+        "source": {"git": source.git, "commit": source.commit}
+        if source.git
+        else {"archive": PurePosixPath(source.archive or "").name, "sha256": source.sha256},
+        "options": options,
+    }
+    script = render(
+        "build-engine.sh.j2",
+        b={
+            "id": build_id,
+            "kind": engine.kind,
+            "options": options,
+            "targets": dialect.targets,
+            "bytes_per_job": dialect.bytes_per_job * (2 if cuda else 1),
+            "cuda": cuda,
+            "nvcc": nvcc,
+        },
+        s=source,
+        declared=json.dumps(declared)[:-1],
+    )
+    return BuildPlan(
+        id=build_id,
+        engine=name,
+        kind=engine.kind,
+        source=source,
+        options=options,
+        targets=dialect.targets,
+        cuda=cuda,
+        script=script,
+        disk=_CUDA_BUILD_BYTES if cuda else _BUILD_BYTES,
+    )
+
+
+def _architectures(rig: Rig, engine: str) -> tuple[str, ...]:
+    """Architectures of the cards that this engine's instances run on; none for an engine that only sees CPUs."""
+    if rig.gpus is None:
+        return ()
+    cards = {card for i in rig.instances.values() if i.engine == engine for card in i.on}
+    return tuple(sorted({rig.gpus.cards[card].cuda_architecture for card in cards}, key=_number))
+
+
+def _number(architecture: str) -> int:
+    return int(architecture.rstrip("af"))
+
+
+def _cmake(value: str | int | bool) -> str:
+    return ("ON" if value else "OFF") if isinstance(value, bool) else str(value)
+
+
+def _model(name: str, model: Model, lock: Lock) -> ModelPlan:
+    if model.file is not None:
+        file = ModelFile(name=model.file.name, sha256=str(model.sha256))
+        folder = STATE / "models" / "local" / file.sha256[:16]
+        return ModelPlan(name=name, folder=str(folder), files=(file,), local=model.file)
+    locked = lock.find(str(model.hf), model.revision, model.files)
+    if locked is None:
+        raise NotLockedError(name, model)
+    return ModelPlan(
+        name=name,
+        folder=str(STATE / "models" / locked.repo / locked.commit),
+        files=tuple(ModelFile(name=shard.path, sha256=shard.sha256, size=shard.size) for shard in locked.shards),
+        url=f"{locked.endpoint}/{locked.repo}/resolve/{locked.commit}",
+    )
+
+
+def _image(rig: Rig, build: BuildPlan) -> ImagePlan:
+    """`busybox` asks for health inside; the rest is what the server is linked against."""
+    packages = (
+        "base-files",
+        "busybox",
+        "ca-certificates",
+        "libgomp1",
+        "libstdc++6",
+        *_IMAGE_PACKAGES[rig.host.os],
+    )
+    dockerfile = (Path(__file__).resolve().parent.parent / "compose" / "engine.Dockerfile").read_text()
+    base = f"llamaherd/base:{rig.host.os}-{digest(packages)}"
+    return ImagePlan(
+        tag=f"llamaherd/engine:{build.id}-{digest(base, dockerfile)[:6]}",
+        build=build.id,
+        base=base,
+        base_packages=packages,
+        dockerfile=dockerfile,
+    )
+
+
+def _instance(rig: Rig, name: str, declared: Instance, build: BuildPlan | None, model: ModelPlan) -> InstancePlan:
+    engine = rig.engines[declared.engine]
+    compose = declared.backend == "compose"
+    server = Server(
+        model_path=model.first,
+        alias=declared.model,
+        context=declared.context,
+        kv=declared.kv,
+        parallel=declared.parallel,
+        threads=declared.threads or rig.host.cpu.cores,
+        mtp=declared.draft.mtp if declared.draft else 0,
+        on_gpu=bool(declared.on),
+        listen="0.0.0.0" if compose else declared.listen,
+        port=declared.port,
+        api_key_file=KEY_ARGUMENT[declared.backend] if declared.api_key else None,
+        extra_args=declared.extra_args,
+    )
+    if build is None:
+        program, image = None, engine.image
+    elif compose:
+        program, image = "/usr/local/bin/llama-server", _image(rig, build).tag
+    else:
+        program, image = f"{build.folder}/bin/llama-server", None
+    service = f"llama-{name}"
+    context = {
+        "name": name,
+        "service": service,
+        "engine": declared.engine,
+        "model": declared.model,
+        "model_folder": model.folder,
+        "image": image,
+        "program": program,
+        "arguments": DIALECTS[engine.kind].arguments(server),
+        "environment": _environment(rig, declared),
+        "devices": [rig.gpus.cards[card].uuid for card in declared.on] if rig.gpus else [],
+        "on_gpu": bool(declared.on),
+        "listen": declared.listen,
+        "loopback": declared.loopback,
+        "port": declared.port,
+        "api_key": declared.api_key is not None,
+        "load_timeout": declared.load_timeout or _load_timeout(model),
+        "spec": "",
+    }
+    # The spec is the hash of the whole text that has no spec in it yet: nothing that matters can be left out.
+    context["spec"] = digest(_serving_text(rig, compose, context))
+    return InstancePlan(
+        name=name,
+        service=service,
+        backend=declared.backend,
+        engine=declared.engine,
+        engine_kind=engine.kind,
+        build=build.id if build else None,
+        image=image,
+        model=declared.model,
+        model_file=model.first,
+        context=declared.context,
+        mtp=server.mtp,
+        threads=server.threads,
+        listen=declared.listen,
+        port=declared.port,
+        api_key=declared.api_key,
+        load_timeout=int(str(context["load_timeout"])),
+        program=program,
+        arguments=DIALECTS[engine.kind].arguments(server),
+        spec=str(context["spec"]),
+        file=TextFile(
+            path=str(PROJECTS / name / "compose.yaml" if compose else UNITS / f"{service}.service"),
+            text=_serving_text(rig, compose, context),
+        ),
+    )
+
+
+def _serving_text(rig: Rig, compose: bool, context: Mapping[str, object]) -> str:
+    if compose:
+        return render("compose.yaml.j2", rig=rig.rig, i=context, uid=CONTAINER_UID)
+    program, arguments = context["program"], context["arguments"]
+    assert isinstance(program, str)
+    assert isinstance(arguments, tuple)
+    return render(
+        "llama-server.service.j2",
+        rig=rig.rig,
+        i=context,
+        exec_start=" ".join([program, *(_unit_argument(argument) for argument in arguments)]),
+    )
+
+
+def _unit_argument(argument: str) -> str:
+    # The key's place is the one variable that systemd shall expand.
+    return argument if argument == KEY_ARGUMENT["systemd"] else unit_quote(argument)
+
+
+def _environment(rig: Rig, declared: Instance) -> dict[str, str]:
+    if not declared.on or rig.gpus is None:
+        return {}
+    uuids = [uuid for card in declared.on if (uuid := rig.gpus.cards[card].uuid)]
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return order | ({"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if len(uuids) == len(declared.on) else {})
+
+
+def _load_timeout(model: ModelPlan) -> int:
+    """Seconds for a cold load: a minute, and the model at 100 MB/s, which a hard disk manages."""
+    return 60 + sum(file.size or 0 for file in model.files) // 100_000_000

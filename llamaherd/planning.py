@@ -1,0 +1,53 @@
+"""The impure edge before the plan: which inventory, its lock, and the plans that follow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from llamaherd import lock
+from llamaherd.findings import Finding, InventoryError, Place
+from llamaherd.fleet import Fleet, Rig
+from llamaherd.inventory import choose, load
+from llamaherd.plan import NotLockedError, Plan, plan
+
+
+def inventory_path(named: Path | None) -> Path:
+    """The inventory that is named, else the one in HERD_INVENTORY, else `inventory/` here."""
+    return named or Path(os.environ.get("HERD_INVENTORY") or "inventory")
+
+
+def lock_path(inventory: Path) -> Path:
+    """The lock beside the inventory's files."""
+    return (inventory if inventory.is_dir() else inventory.parent) / "herd.lock"
+
+
+def read_lock(inventory: Path) -> lock.Lock:
+    """The inventory's lock; an empty one where there is none yet. Raises InventoryError."""
+    try:
+        return lock.read(lock_path(inventory))
+    except lock.LockError as error:
+        raise InventoryError([Finding("LH030", error.place, error.message, error.help)]) from None
+
+
+def rigs(inventory: Path, names: Iterable[str]) -> Fleet:
+    """The rigs that are named, or all. Raises InventoryError."""
+    return choose(load(inventory), names, inventory)
+
+
+def plans(inventory: Path, names: Iterable[str] = ()) -> dict[str, tuple[Rig, Plan]]:
+    """Every rig that is named, or all, with its plan. Raises InventoryError."""
+    fleet = rigs(inventory, names)
+    locked = read_lock(inventory)
+    planned: dict[str, tuple[Rig, Plan]] = {}
+    findings = []
+    for name, rig in fleet.rigs.items():
+        try:
+            planned[name] = (rig, plan(rig, locked))
+        except NotLockedError as error:
+            help_ = f"run `herd -i {inventory} lock` and commit the lock"
+            findings.append(Finding("LH031", Place(lock_path(inventory)), f"rig `{name}`: {error}", help_))
+    if findings:
+        raise InventoryError(findings)
+    return planned

@@ -1,0 +1,38 @@
+"""Templates to text. A name that a template wants and does not get is an error, never an empty string."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+_FOLDER = Path(__file__).resolve().parent.parent / "templates"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["quote"] = shlex.quote
+    return environment
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of a template under templates/."""
+    return _environment().get_template(template).render(**values)
+
+
+def unit_quote(argument: str) -> str:
+    """One argument as ExecStart= wants it (systemd.service(5), command lines): nothing in it is expanded."""
+    escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    plain = escaped and not any(c in escaped for c in " \t\n;'\"\\")
+    return escaped if plain else '"' + escaped.replace("\n", "\\n") + '"'

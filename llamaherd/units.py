@@ -1,0 +1,44 @@
+"""Quantities as people write them: sizes in bytes, rates of transfer and power."""
+
+from __future__ import annotations
+
+import re
+
+_FACTOR = {
+    "": 1,
+    "k": 1000,
+    "m": 1000**2,
+    "g": 1000**3,
+    "t": 1000**4,
+    "ki": 1024,
+    "mi": 1024**2,
+    "gi": 1024**3,
+    "ti": 1024**4,
+}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes of `16GB`, `512MiB`, `24G` (GB is 10^9, GiB is 2^30). Raises ValueError."""
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text, re.IGNORECASE)
+    if not match:
+        raise ValueError(f"`{text}` is no size; write it like 16GB or 512MiB")
+    number, unit = match.groups()
+    return round(float(number) * _FACTOR[(unit or "").lower()])
+
+
+def show_size(size: int) -> str:
+    """Bytes for people, in powers of ten: `253 MB`."""
+    for unit, factor in (("TB", 1000**4), ("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):
+        if size >= factor:
+            value = size / factor
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+    return f"{size} B"
+
+
+def show_seconds(seconds: float) -> str:
+    """Seconds for people: `3.2 s`, `4 min 05 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

@@ -1,0 +1,118 @@
+"""YAML read together with the position of every key and value, so that findings can point at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llamaherd.findings import Finding, InventoryError, Place
+
+Path_ = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """The plain data of a YAML file, and where each path in it stands."""
+
+    file: Path
+    data: dict[str, Any]
+    keys: dict[Path_, Place] = field(repr=False)
+    values: dict[Path_, Place] = field(repr=False)
+
+    def key(self, path: Path_) -> Place:
+        """Where the key at `path` stands; where its nearest parent does, if it is not there."""
+        return self._nearest(self.keys, path)
+
+    def value(self, path: Path_) -> Place:
+        """Where the value at `path` stands; where its nearest parent does, if it is not there."""
+        return self._nearest(self.values, path)
+
+    def _nearest(self, places: dict[Path_, Place], path: Path_) -> Place:
+        for length in range(len(path), 0, -1):
+            if path[:length] in places:
+                return places[path[:length]]
+        return Place(self.file)
+
+
+def read(file: Path) -> Document:
+    """Read one YAML file whose top is a mapping. Raises InventoryError (LH001, LH002, LH003)."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InventoryError(
+            [Finding("LH001", Place(file), f"cannot read this file: {reason}", "check the path and its mode")]
+        ) from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise InventoryError([_not_yaml(file, error)]) from None
+    if not isinstance(node, yaml.MappingNode):
+        raise InventoryError(
+            [
+                Finding(
+                    "LH002",
+                    Place(file),
+                    "this file holds no rig",
+                    "start it with `rig: NAME`; docs/inventory.md shows a whole one",
+                )
+            ]
+        )
+    keys: dict[Path_, Place] = {}
+    values: dict[Path_, Place] = {}
+    findings: list[Finding] = []
+    _walk(file, node, (), keys, values, findings)
+    if findings:
+        raise InventoryError(findings)
+    try:
+        data = yaml.SafeLoader(text).construct_document(node)
+    except yaml.YAMLError as error:
+        raise InventoryError([_not_yaml(file, error)]) from None
+    return Document(file, data, keys, values)
+
+
+def _not_yaml(file: Path, error: yaml.YAMLError) -> Finding:
+    mark = getattr(error, "problem_mark", None)
+    place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+    problem = getattr(error, "problem", None) or str(error)
+    return Finding(
+        "LH001",
+        place,
+        f"this is not YAML: {problem}",
+        "check indentation, colons and quotes here",
+    )
+
+
+def _walk(
+    file: Path,
+    node: yaml.Node,
+    path: Path_,
+    keys: dict[Path_, Place],
+    values: dict[Path_, Place],
+    findings: list[Finding],
+) -> None:
+    values[path] = _place(file, node)
+    if isinstance(node, yaml.MappingNode):
+        for key_node, value_node in node.value:
+            here = (*path, str(key_node.value))
+            if here in keys:
+                findings.append(
+                    Finding(
+                        "LH003",
+                        _place(file, key_node),
+                        f"`{key_node.value}` stands here twice; the first is at line {keys[here].line}",
+                        "keep one of the two",
+                    )
+                )
+            keys[here] = _place(file, key_node)
+            _walk(file, value_node, here, keys, values, findings)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _walk(file, item, (*path, index), keys, values, findings)
+
+
+def _place(file: Path, node: yaml.Node) -> Place:
+    return Place(file, node.start_mark.line + 1, node.start_mark.column + 1)
