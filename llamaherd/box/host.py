@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from docker import DockerClient, from_env
 from docker.errors import APIError, DockerException, NotFound
@@ -147,32 +148,55 @@ class BoxHost:
 
     def _spec(self, image_id: str) -> str:
         """A hash of everything that the container is made from."""
-        parts = [image_id, self._options(), self._public(self.key), self._public(self.host_key)]
+        parts = [
+            image_id,
+            self._host_config(),
+            self._environment(),
+            self._public(self.key),
+            self._public(self.host_key),
+        ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
-    def _options(self) -> dict[str, object]:
+    def _host_config(self) -> dict[str, Any]:
         """What a container needs for systemd and Docker to run inside, short of --privileged."""
+        volumes = {**self.data_volumes, **self.cache_volumes, "/sys/fs/cgroup": "/sys/fs/cgroup"}
+        ports = {"22/tcp": self.port, **{f"{inside}/tcp": outside for inside, outside in self.publish}}
+        config: dict[str, Any] = self._client.api.create_host_config(
+            cap_add=["SYS_ADMIN", "NET_ADMIN"],
+            security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+            tmpfs={"/run": "", "/run/lock": ""},
+            binds=[f"{source}:{target}:rw" for source, target in volumes.items()],
+            port_bindings={inside: ("127.0.0.1", outside) for inside, outside in ports.items()},
+        )
+        # The engine makes all of /proc/sys read-only.  A Docker inside must write to /proc/sys/net, which is the
+        # container's own; the rest belongs to this machine and stays as it was.
+        config["ReadonlyPaths"] = [
+            *("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sysrq-trigger"),
+            *(f"/proc/sys/{part}" for part in ("abi", "debug", "dev", "fs", "kernel", "vm")),
+        ]
+        config["CgroupnsMode"] = "host"
+        return config
+
+    def _environment(self) -> dict[str, str]:
+        """What systemd must know about where it runs."""
         environment = {"container": "docker"}
         if self._client.info().get("CgroupVersion") == "1":
             environment["SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE"] = "1"  # systemd 257 refuses cgroup v1 otherwise
-        volumes = {**self.data_volumes, **self.cache_volumes, "/sys/fs/cgroup": "/sys/fs/cgroup"}
-        ports = {"22/tcp": self.port, **{f"{inside}/tcp": outside for inside, outside in self.publish}}
-        return {
-            "name": self.name,
-            "hostname": self.name,
-            "cap_add": ["SYS_ADMIN", "NET_ADMIN"],
-            "security_opt": ["seccomp=unconfined", "apparmor=unconfined"],
-            "cgroupns": "host",
-            "tmpfs": {"/run": "", "/run/lock": ""},
-            "environment": environment,
-            "volumes": {source: {"bind": target, "mode": "rw"} for source, target in volumes.items()},
-            "ports": {inside: ("127.0.0.1", outside) for inside, outside in ports.items()},
-        }
+        return environment
 
     def _create(self, image_id: str, spec: str) -> Container:
         """A container that has not run yet, with its keys in place."""
-        create: Callable[..., Container] = self._client.containers.create
-        container = create(image_id, labels={SPEC: spec}, **self._options())
+        host_config = self._host_config()
+        made = self._client.api.create_container(
+            image_id,
+            name=self.name,
+            hostname=self.name,
+            environment=self._environment(),
+            ports=[int(port.removesuffix("/tcp")) for port in host_config["PortBindings"]],
+            labels={SPEC: spec},
+            host_config=host_config,
+        )
+        container = self._client.containers.get(made["Id"])
         files = [
             ("etc/ssh/ssh_host_ed25519_key", self.host_key.read_text(), 0),
             ("etc/ssh/ssh_host_ed25519_key.pub", self._public(self.host_key), 0),
