@@ -185,7 +185,7 @@ class BoxHost:
         return environment
 
     def _create(self, image_id: str, spec: str) -> Container:
-        """A container that has not run yet, with its keys in place."""
+        """A container that has not run yet."""
         host_config = self._host_config()
         made = self._client.api.create_container(
             image_id,
@@ -196,7 +196,21 @@ class BoxHost:
             labels={SPEC: spec},
             host_config=host_config,
         )
-        container = self._client.containers.get(made["Id"])
+        return self._client.containers.get(made["Id"])
+
+    def _start(self, container: Container) -> None:
+        """Start it with its keys in place, or say what is in the way."""
+        self._put_keys(container)
+        try:
+            container.start()
+        except APIError as error:
+            raise BoxError(
+                f"the host {self.name} cannot start: {error.explanation}. If a port is taken, stop what "
+                "listens there and run this again."
+            ) from error
+
+    def _put_keys(self, container: Container) -> None:
+        """Give the host its identity and its user's key, before its sshd looks for them."""
         files = [
             ("etc/ssh/ssh_host_ed25519_key", self.host_key.read_text(), 0),
             ("etc/ssh/ssh_host_ed25519_key.pub", self._public(self.host_key), 0),
@@ -209,17 +223,6 @@ class BoxHost:
                 entry.size, entry.mode, entry.uid, entry.gid = len(text.encode()), 0o600, owner, owner
                 tar.addfile(entry, io.BytesIO(text.encode()))
         container.put_archive("/", archive.getvalue())
-        return container
-
-    def _start(self, container: Container) -> None:
-        """Start it, or say what is in the way."""
-        try:
-            container.start()
-        except APIError as error:
-            raise BoxError(
-                f"the host {self.name} cannot start: {error.explanation}. If a port is taken, stop what "
-                "listens there and run this again."
-            ) from error
 
     def _wait(self, container: Container) -> None:
         """Wait until systemd has booted and sshd greets on the published port."""

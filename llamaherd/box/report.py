@@ -1,5 +1,6 @@
 """What the box tells at the end: what is where, what it said, how fast, and how long everything took."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from rich.table import Table
 
 def report(verify_json: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
     """Print the report; `verify_json` is what `herd verify --json` says of one rig."""
-    console = Console(soft_wrap=True)
+    # In a log file nobody's window is narrow, and a folded address cannot be copied.
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160)
     console.print()
     console.print(_installed(verify_json["installed"]))
     console.print(_instances(verify_json["instances"]))
