@@ -2,4 +2,4 @@
 
 from llamaherd.box.cli import main
 
-main()
+main(prog_name="scripts/box")
