@@ -7,8 +7,8 @@ from roles import base, engines, models, preflight, serve
 
 plan = Plan.model_validate(host.data.plan)
 
-preflight.apply(plan, _sudo=True)
-base.apply(plan, _sudo=True)
-engines.apply(plan, _sudo=True)
-models.apply(plan, _sudo=True)
-serve.apply(plan, _sudo=True)
+preflight.apply(plan=plan, _sudo=True)
+base.apply(plan=plan, _sudo=True)
+engines.apply(plan=plan, _sudo=True)
+models.apply(plan=plan, _sudo=True)
+serve.apply(plan=plan, _sudo=True)

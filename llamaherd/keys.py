@@ -31,7 +31,6 @@ def read_key(secret: Secret) -> str:
     return key
 
 
-
 def unreadable(secret: Secret) -> str | None:
     """Why the key cannot be read, with a way out; None if it can."""
     try:

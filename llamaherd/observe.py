@@ -15,10 +15,10 @@ from llamaherd.render import render
 
 @dataclass(frozen=True)
 class SeenFile:
-    """A file: octal mode, owner's uid, when it was written (seconds since the epoch), and its sha256."""
+    """A file: octal mode, owner as number and as name, when it was written (seconds since the epoch), its sha256."""
 
     mode: str
-    uid: int
+    owner: tuple[str, str]
     written: float
     sha256: str
 
@@ -59,7 +59,7 @@ class Seen:
     packages: set[str] = field(default_factory=set)
     users: set[str] = field(default_factory=set)
     files: dict[str, SeenFile] = field(default_factory=dict)
-    builds: dict[str, set[str]] = field(default_factory=dict)
+    builds: dict[str, str] = field(default_factory=dict)
     """By build id: `done`, `built` but not let in yet, `building`."""
     sources: set[str] = field(default_factory=set)
     verified: dict[str, dict[str, tuple[int, float, str]]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def question(plan: Plan) -> str:
             *(instance.file.path for instance in plan.instances),
             *(instance.key_file for instance in plan.instances if instance.key_file),
         ],
-        builds=[build.id for build in plan.builds],
+        builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         folders=[model.folder for model in plan.models],
     )
@@ -113,10 +113,10 @@ def answer(lines: Iterable[str]) -> Seen:
             case "user", [name]:
                 seen.users.add(name)
             case "file", [path, stat, sha256]:
-                mode, uid, written = stat.split()
-                seen.files[path] = SeenFile(mode, int(uid), float(written), sha256)
+                mode, uid, user, written = stat.split()
+                seen.files[path] = SeenFile(mode, (uid, user), float(written), sha256)
             case "build", [build, state]:
-                seen.builds.setdefault(build, set()).add(state)
+                seen.builds[build] = state
             case "source", [sha256]:
                 seen.sources.add(sha256)
             case "verified", [folder, size, written, sha256, name]:

@@ -25,15 +25,9 @@ KEYS = PurePosixPath("/etc/llamaherd/keys")
 PROJECTS = PurePosixPath("/etc/llamaherd/compose")
 UNITS = PurePosixPath("/etc/systemd/system")
 
-KEY_ARGUMENT: dict[Backend, str] = {
-    "systemd": "${CREDENTIALS_DIRECTORY}/api-key",
-    "compose": "/run/secrets/api-key",
-}
-"""Where a server finds its key: systemd hands it over as a credential, compose mounts it."""
-
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
-CONTAINER_UID = 65532
+CONTAINER_UID = "65532"
 """Who a server is inside its container; no user of the host has this id."""
 
 RECIPE = 1
@@ -64,12 +58,12 @@ class Planned(BaseModel):
 
 
 class TextFile(Planned):
-    """A file with its whole text; `owner` is a uid."""
+    """A file with its whole text; `owner` is a user's name, or a number that no user has."""
 
     path: str
     text: str
     mode: str = "0644"
-    owner: int = 0
+    owner: str = "root"
 
 
 class BuildPlan(Planned):
@@ -157,11 +151,6 @@ class InstancePlan(Planned):
     def key_file(self) -> str | None:
         """Where the API key lies on the host, if there is one."""
         return str(KEYS / self.name) if self.api_key else None
-
-    @property
-    def key_argument(self) -> str:
-        """Where the server itself finds its key."""
-        return KEY_ARGUMENT[self.backend]
 
 
 class Plan(Planned):
@@ -270,6 +259,7 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
             "nvcc": nvcc,
         },
         s=source,
+        archive_name=PurePosixPath(source.archive or "").name,
         declared=json.dumps(declared)[:-1],
     )
     return BuildPlan(
@@ -352,7 +342,7 @@ def _instance(rig: Rig, name: str, declared: Instance, build: BuildPlan | None, 
         on_gpu=bool(declared.on),
         listen="0.0.0.0" if compose else declared.listen,
         port=declared.port,
-        api_key_file=KEY_ARGUMENT[declared.backend] if declared.api_key else None,
+        api_key_file=str(KEYS / name) if declared.api_key else None,
         extra_args=declared.extra_args,
     )
     if build is None:
@@ -420,13 +410,8 @@ def _serving_text(rig: Rig, compose: bool, context: Mapping[str, object]) -> str
         "llama-server.service.j2",
         rig=rig.rig,
         i=context,
-        exec_start=" ".join([program, *(_unit_argument(argument) for argument in arguments)]),
+        exec_start=" ".join([program, *map(unit_quote, arguments)]),
     )
-
-
-def _unit_argument(argument: str) -> str:
-    # The key's place is the one variable that systemd shall expand.
-    return argument if argument == KEY_ARGUMENT["systemd"] else unit_quote(argument)
 
 
 def _environment(rig: Rig, declared: Instance) -> dict[str, str]:

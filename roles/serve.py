@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pyinfra import host
 from pyinfra.api import deploy
@@ -25,7 +26,7 @@ def apply(plan: Plan) -> None:
         converge(
             name=f"{instance.name} ({instance.backend})",
             plan=plan,
-            steps=lambda seen, instance=instance: _switch(instance, seen),
+            steps=partial(_switch, instance),
         )
 
 

@@ -10,12 +10,12 @@ from llamaherd.render import render
 
 def build_steps(build: BuildPlan, seen: Seen) -> list[Send | Step]:
     """Send the source, if it is here; build, or join a build that runs, or let in one that has ended."""
-    states = seen.builds.get(build.id, set())
-    if "done" in states:
+    state = seen.builds.get(build.id)
+    if state == "done":
         return []
     steps: list[Send | Step] = []
     archive, sha256 = build.source.local_archive, build.source.sha256
-    if not states and archive and sha256 and sha256 not in seen.sources:
+    if not state and archive and sha256 and sha256 not in seen.sources:
         admit = Step(render("steps/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
         steps += [Send(archive, sha256), admit]
     script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=encoded(build.script))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest, put_files
 from llamaherd.observe import Seen
-from llamaherd.plan import CONTAINER_UID, InstancePlan, Plan, TextFile
+from llamaherd.plan import CONTAINER_UID, SERVER_USER, InstancePlan, Plan, TextFile
 from llamaherd.render import render
 
 
@@ -28,7 +28,7 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
 
 def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
     """Make one systemd instance run as planned."""
-    files = instance_files(instance, key, owner=0)
+    files = instance_files(instance, key, owner=SERVER_USER)
     changed = [file for file in files if differs(file, seen)]
     unit = seen.units.get(instance.service)
     current = unit and not changed and unit.spec == instance.spec and unit.started > newest(files, seen)

@@ -45,7 +45,7 @@ def differs(file: TextFile, seen: Seen) -> bool:
     if have is None:
         return True
     wanted = hashlib.sha256(file.text.encode()).hexdigest()
-    return (have.sha256, int(have.mode, 8), have.uid) != (wanted, int(file.mode, 8), file.owner)
+    return (have.sha256, int(have.mode, 8)) != (wanted, int(file.mode, 8)) or file.owner not in have.owner
 
 
 def put_files(files: Iterable[TextFile]) -> str:
@@ -65,7 +65,7 @@ def put_files(files: Iterable[TextFile]) -> str:
     )
 
 
-def instance_files(instance: InstancePlan, key: str | None, owner: int) -> list[TextFile]:
+def instance_files(instance: InstancePlan, key: str | None, owner: str) -> list[TextFile]:
     """The unit or project, and the key file, which `owner` alone can read."""
     files = [instance.file]
     if instance.key_file and key is not None:
@@ -86,5 +86,5 @@ def check_arguments(instance: InstancePlan, build_folder: str) -> str:
         user=SERVER_USER,
         program=f"{build_folder}/bin/llama-server",
         arguments=instance.arguments,
-        key_file=instance.key_argument,
+        key_file=instance.key_file,
     )
