@@ -162,7 +162,8 @@ class BoxHost:
         volumes = {**self.data_volumes, **self.cache_volumes, "/sys/fs/cgroup": "/sys/fs/cgroup"}
         ports = {"22/tcp": self.port, **{f"{inside}/tcp": outside for inside, outside in self.publish}}
         config: dict[str, Any] = self._client.api.create_host_config(
-            cap_add=["SYS_ADMIN", "NET_ADMIN"],
+            # SYS_PTRACE: without it a Docker inside cannot enter containers whose user is not root (health checks do).
+            cap_add=["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"],
             security_opt=["seccomp=unconfined", "apparmor=unconfined"],
             tmpfs={"/run": "", "/run/lock": ""},
             binds=[f"{source}:{target}:rw" for source, target in volumes.items()],
