@@ -17,7 +17,7 @@ Host = tuple[str, dict[str, Any]]
 def pyinfra_hosts() -> list[Host]:
     """Every rig with its plan. Raises pyinfra's InventoryError, which it prints as one message."""
     try:
-        planned = plans(inventory_path(None), _limits())
+        planned = plans(inventory_path(None), _limits(), deploying=True)
     except InventoryError as error:
         raise PyinfraInventoryError(f"\n{error}") from None
     return [

@@ -9,17 +9,30 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from llamaherd.findings import Finding, InventoryError, Place, nearest
+from llamaherd.findings import Finding, InventoryError, Place, Severity, nearest
 from llamaherd.fleet import Fleet, Rig
 from llamaherd.yamlfile import Document, read
 
 
-def load(source: Path) -> Fleet:
-    """The fleet declared by one YAML file, or by every one in a folder. Raises InventoryError."""
-    files = _files(source)
+def load(source: Path, *, deploying: bool = False) -> Fleet:
+    """The fleet declared by one YAML file, or by every one in a folder. Raises InventoryError.
+
+    `deploying` needs the files of the controller that the inventory names; who only plans can do without.
+    """
+    fleet, findings = examine(source, deploying=deploying)
+    if any(finding.severity == "error" for finding in findings):
+        raise InventoryError(findings)
+    return fleet
+
+
+def examine(source: Path, *, deploying: bool = False) -> tuple[Fleet, tuple[Finding, ...]]:
+    """What can be read of the fleet, and everything that is wrong or doubtful about it."""
     findings: list[Finding] = []
-    documents: list[Document] = []
     rigs: dict[str, Rig] = {}
+    try:
+        files = _files(source)
+    except InventoryError as error:
+        return Fleet(rigs={}), error.findings
     for file in files:
         try:
             document = read(file)
@@ -28,20 +41,12 @@ def load(source: Path) -> Fleet:
             findings.extend(error.findings)
             continue
         if rig.rig in rigs:
-            findings.append(
-                Finding(
-                    "LH006",
-                    document.value(("rig",)),
-                    f"there are two rigs named `{rig.rig}`",
-                    "rename one of them",
-                )
-            )
+            message = f"there are two rigs named `{rig.rig}`"
+            findings.append(Finding("LH006", document.value(("rig",)), message, "rename one of them"))
         rigs[rig.rig] = rig
-        documents.append(document)
         findings.extend(_check(rig, document))
-    if any(finding.severity == "error" for finding in findings):
-        raise InventoryError(sorted(findings, key=lambda finding: finding.place))
-    return Fleet(rigs=rigs)
+        findings.extend(_missing_files(rig, document, "error" if deploying else "warning"))
+    return Fleet(rigs=rigs), tuple(sorted(findings, key=lambda finding: finding.place))
 
 
 def choose(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
@@ -192,10 +197,9 @@ def _check(rig: Rig, document: Document) -> Iterator[Finding]:
                 "ik_llama.cpp drops MTP when it serves more than one slot",
                 "set `parallel: 1`, or leave `draft` out",
             )
-    yield from _files_exist(rig, document)
 
 
-def _files_exist(rig: Rig, document: Document) -> Iterator[Finding]:
+def _missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[Finding]:
     named: list[tuple[tuple[str | int, ...], Path | None]] = [
         *(
             (("engines", name, "source", "archive"), engine.source.local_archive)
@@ -213,4 +217,5 @@ def _files_exist(rig: Rig, document: Document) -> Iterator[Finding]:
                 document.value(path),
                 f"there is no file {file}",
                 "paths are relative to this YAML file; check the spelling, or fetch the file first",
+                severity,
             )

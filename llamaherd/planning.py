@@ -31,14 +31,14 @@ def read_lock(inventory: Path) -> lock.Lock:
         raise InventoryError([Finding("LH030", error.place, error.message, error.help)]) from None
 
 
-def rigs(inventory: Path, names: Iterable[str]) -> Fleet:
+def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
     """The rigs that are named, or all. Raises InventoryError."""
-    return choose(load(inventory), names, inventory)
+    return choose(load(inventory, deploying=deploying), names, inventory)
 
 
-def plans(inventory: Path, names: Iterable[str] = ()) -> dict[str, tuple[Rig, Plan]]:
+def plans(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan. Raises InventoryError."""
-    fleet = rigs(inventory, names)
+    fleet = rigs(inventory, names, deploying=deploying)
     locked = read_lock(inventory)
     planned: dict[str, tuple[Rig, Plan]] = {}
     findings = []

@@ -1,0 +1,58 @@
+"""A plan as people read it."""
+
+from __future__ import annotations
+
+import shlex
+
+from llamaherd.plan import BuildPlan, InstancePlan, ModelPlan, Plan
+from llamaherd.units import show_size
+
+
+def show_plan(plan: Plan) -> str:
+    """The whole plan, one part under the other."""
+    parts = [
+        f"rig {plan.rig} ({plan.os})",
+        f"  packages   {' '.join(plan.packages)}",
+        *(line for build in plan.builds for line in _build(build)),
+        *(line for model in plan.models for line in _model(model)),
+        *(f"  image      {image.tag}\n             on {image.base}" for image in plan.images),
+        *(line for instance in plan.instances for line in _instance(instance)),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _build(build: BuildPlan) -> list[str]:
+    source = build.source
+    origin = (
+        f"{source.git} at {source.commit}" if source.git else f"{source.archive}\n             sha256 {source.sha256}"
+    )
+    return [
+        f"  engine     {build.engine}: {build.id}",
+        f"             from {source.git or source.archive}",
+        f"             {pinned}",
+        *(f"             -D{name}={value}" for name, value in build.options.items()),
+        f"             builds {' '.join(build.targets)} into {build.folder}",
+    ]
+
+
+def _model(model: ModelPlan) -> list[str]:
+    origin = model.url or str(model.local)
+    sizes = [file.size for file in model.files if file.size is not None]
+    total = f", {show_size(sum(sizes))}" if sizes else ""
+    return [
+        f"  model      {model.name}: {len(model.files)} file{'s' if len(model.files) != 1 else ''}{total}",
+        f"             from {origin}",
+        *(f"             {file.name}  sha256 {file.sha256}" for file in model.files),
+        f"             into {model.folder}",
+    ]
+
+
+def _instance(instance: InstancePlan) -> list[str]:
+    program = instance.program or str(instance.image)
+    key = f"API key in {instance.key_file}" if instance.key_file else "no API key"
+    return [
+        f"  instance   {instance.name}: {instance.backend} as {instance.service}, spec {instance.spec}",
+        f"             {instance.listen}:{instance.port}, {key}, {instance.load_timeout} s to load",
+        f"             {shlex.join([program, *instance.arguments])}",
+        f"             in {instance.file.path}",
+    ]
