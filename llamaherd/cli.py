@@ -242,8 +242,9 @@ def _usable(read: Callable[[], T]) -> T:
 
 def _show(findings: Iterable[Finding]) -> None:
     for finding in findings:
+        colour = "red" if finding.severity == "error" else "yellow"
+        severity = click.style(finding.severity, fg=colour, bold=True)
+        help_ = click.style("help", bold=True)
         click.echo(
-            f"{finding.place}: {click.style(finding.severity, fg='red' if finding.severity == 'error' else 'yellow', bold=True)} {finding.code}: {finding.message}\n"
-            f"  {click.style('help', bold=True)}: {finding.help}",
-            err=True,
+            f"{finding.place}: {severity} {finding.code}: {finding.message}\n  {help_}: {finding.help}", err=True
         )

@@ -5,6 +5,7 @@ Everything here is intent, frozen once read. What exactly must be on a host foll
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +35,7 @@ def _beside_inventory(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str):
         return value
     folder = (info.context or {}).get("folder", Path())
-    return Path(folder, Path(value).expanduser())
+    return Path(os.path.normpath(Path(folder, Path(value).expanduser())))
 
 
 LocalPath = Annotated[Path, BeforeValidator(_beside_inventory)]

@@ -86,6 +86,7 @@ def question(plan: Plan) -> str:
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         folders=[model.folder for model in plan.models],
+        images=[image.tag for image in plan.images],
     )
 
 

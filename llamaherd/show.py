@@ -23,9 +23,7 @@ def show_plan(plan: Plan) -> str:
 
 def _build(build: BuildPlan) -> list[str]:
     source = build.source
-    origin = (
-        f"{source.git} at {source.commit}" if source.git else f"{source.archive}\n             sha256 {source.sha256}"
-    )
+    pinned = f"commit {source.commit}" if source.git else f"sha256 {source.sha256}"
     return [
         f"  engine     {build.engine}: {build.id}",
         f"             from {source.git or source.archive}",
