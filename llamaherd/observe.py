@@ -51,8 +51,8 @@ class Seen:
     os: str = ""
     arch: str = ""
     systemd: bool = False
-    free: dict[str, int] = field(default_factory=dict)
-    """Bytes free, by folder."""
+    free: tuple[str, int] | None = None
+    """Where builds and models go, or its nearest parent, and the bytes free there."""
     folders: bool = False
     """Whether our own folders are there."""
     listening: set[int] = field(default_factory=set)
@@ -103,7 +103,7 @@ def answer(lines: Iterable[str]) -> Seen:
             case "systemd", [_]:
                 seen.systemd = True
             case "free", [folder, size]:
-                seen.free[folder] = int(size)
+                seen.free = (folder, int(size))
             case "folders", [_]:
                 seen.folders = True
             case "listens", [port]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,23 @@ import yaml
 from llamaherd.findings import Finding, InventoryError, Place
 
 Path_ = tuple[str | int, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people mean it: `on`, `off`, `yes` and `no` are words, as in YAML 1.2, and keys are always text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        self.flatten_mapping(node)  # what `<<` merges in
+        return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,7 @@ def read(file: Path) -> Document:
             [Finding("LH001", Place(file), f"cannot read this file: {reason}", "check the path and its mode")]
         ) from None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise InventoryError([_not_yaml(file, error)]) from None
     if not isinstance(node, yaml.MappingNode):
@@ -68,7 +86,7 @@ def read(file: Path) -> Document:
     if findings:
         raise InventoryError(findings)
     try:
-        data = yaml.SafeLoader(text).construct_document(node)
+        data = _Loader(text).construct_document(node)
     except yaml.YAMLError as error:
         raise InventoryError([_not_yaml(file, error)]) from None
     return Document(file, data, keys, values)
@@ -97,6 +115,8 @@ def _walk(
     values[path] = _place(file, node)
     if isinstance(node, yaml.MappingNode):
         for key_node, value_node in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             here = (*path, str(key_node.value))
             if here in keys:
                 findings.append(

@@ -63,19 +63,19 @@ def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
 
 
 def _disks_too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
-    """Builds and models both go to /var/lib first; a finished build is moved to /opt, which may be another disk."""
+    """Models and builds in the making are the bulk; what a finished build keeps is small."""
     need = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
     for model in plan.models:
         parts = seen.stored.get(model.folder, {})
         for file in missing_files(model, seen):
             size = file.size if file.size is not None else local_sizes.get(file.sha256, 0)
             need += max(0, size - parts.get(f"{file.name}.part", (0, 0.0))[0])
-    free = seen.free.get("/var/lib", need)
-    if need <= free:
+    if seen.free is None or need <= seen.free[1]:
         return []
+    folder, free = seen.free
     return [
         Problem(
-            f"/var/lib has {show_size(free)} free, and up to {show_size(need)} are needed",
+            f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
             f"free {show_size(need - free)} there, or mount a larger disk",
         )
     ]
