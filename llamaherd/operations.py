@@ -20,6 +20,11 @@ from llamaherd.observe import Seen, question
 from llamaherd.plan import Plan
 from llamaherd.units import show_size
 
+_UNASKABLE = (
+    "this host cannot be asked what it looks like; what it answered is above\n"
+    "  help: the user that logs in needs sudo without a password, and the host a POSIX shell"
+)
+
 Commands = Generator[PyinfraCommand, None, None]
 
 
@@ -57,6 +62,9 @@ class Refusal(PyinfraCommand):
 def preflight(plan: Plan) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot."""
     seen = observe(plan)
+    if seen is None:
+        yield Refusal([_UNASKABLE])
+        return
     to_send = sends(plan, seen)
     problems = [
         *map(str, obstacles(plan, seen, {send.sha256: _size(send.local) for send in to_send})),
@@ -70,7 +78,11 @@ def preflight(plan: Plan) -> Commands:
 @operation()
 def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step]]) -> Commands:
     """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned."""
-    for step in steps(observe(plan)):
+    seen = observe(plan)
+    if seen is None:
+        yield Refusal([_UNASKABLE])
+        return
+    for step in steps(seen):
         if isinstance(step, Step):
             yield Script(step)
         elif wrong := _wrong_file(step):
@@ -81,10 +93,11 @@ def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step]]) -> Comm
             yield FileUploadCommand(str(step.local), step.remote, _sudo=False)
 
 
-def observe(plan: Plan) -> Seen:
-    """What the host looks like now."""
-    # None is what pyinfra gives where the question could not be put at all; it has shown the connection's error.
-    return host.get_fact(Observed, _stdin=question(plan)) or Seen()
+def observe(plan: Plan) -> Seen | None:
+    """What the host looks like now; None where it could not be asked, which pyinfra has then shown."""
+    # Without _ignore_errors a fact that fails raises inside the operation, and ends the run of every host.
+    seen: Seen | None = host.get_fact(Observed, _stdin=question(plan), _ignore_errors=True)
+    return seen
 
 
 def _wrong_file(send: Send) -> str | None:
