@@ -1,21 +1,33 @@
 """A real host for the tests that need one: made for the session, removed with it; its caches stay."""
 
+import os
+import secrets
 from collections.abc import Iterator
 
 import pytest
+from testinfra import get_host
+from testinfra.host import Host
 
-from llamaherd.box.cli import BOX
+from llamaherd.box import downloads, tiny_moe
+from llamaherd.box.cli import BOX, CACHE, TINY_MOE
 from llamaherd.box.host import BoxHost
+from tests.box.bench import Bench, Ended
 
 
 @pytest.fixture(scope="session")
 def box_host() -> Iterator[BoxHost]:
-    """A host of the tests' own, from nothing: never the box that scripts/box made."""
+    """A host of the tests' own, from nothing: never the box that scripts/box made.
+
+    With LLAMAHERD_KEEP=1 it is neither removed afterwards nor made anew before, for those who write tests.
+    """
+    keep = bool(os.environ.get("LLAMAHERD_KEEP"))
     host = BoxHost(name="llamaherd-test", port=2202, folder=BOX / "llamaherd-test")
-    host.down()
+    if not keep:
+        host.down()
     host.up()
     yield host
-    host.down()
+    if not keep:
+        host.down()
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +42,50 @@ def ssh(box_host: BoxHost) -> list[str]:
     }
     config = [f"-o{name}={value}" for name, value in options.items()]
     return ["ssh", "-F", "/dev/null", *config, "-p", str(box_host.port), "owner@127.0.0.1"]
+
+
+@pytest.fixture(scope="session")
+def fleet_folder(box_host: BoxHost, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """The rig declared in a folder of its own, and all that it names fetched; not yet deployed."""
+    for artifact in (downloads.LLAMA_CPP, downloads.IK_LLAMA_CPP, downloads.GEMMA):
+        downloads.fetch(artifact, CACHE)
+    tiny_moe.write(TINY_MOE)
+    bench = Bench(box_host, tmp_path_factory.mktemp("fleet"))
+    bench.key_file.write_text(f"canary-{secrets.token_hex(16)}\n")
+    bench.key_file.chmod(0o600)
+    bench.declare(bench.rig())
+    return bench
+
+
+@pytest.fixture(scope="session")
+def first_run(fleet_folder: Bench) -> Ended:
+    """The deployment to a bare host: it compiles two engines. As talkative as it can be, for whom it may tell."""
+    return fleet_folder.deploy("-vvv", "--diff")
+
+
+@pytest.fixture(scope="session")
+def converged(fleet_folder: Bench, first_run: Ended) -> Bench:
+    """The rig, deployed."""
+    assert first_run.code == 0, first_run.output
+    return fleet_folder
+
+
+@pytest.fixture
+def bench(converged: Bench) -> Iterator[Bench]:
+    """The rig, deployed, for a test that changes it: afterwards it is as declared again."""
+    yield converged
+    converged.declare(converged.rig())
+    ended = converged.deploy()
+    assert ended.code == 0, ended.output
+
+
+@pytest.fixture(scope="session")
+def asked(converged: Bench) -> Host:
+    """The deployed host as testinfra sees it: by the OpenSSH client, as root."""
+    host = converged.host
+    options = (
+        f"-F /dev/null -o IdentitiesOnly=yes -o UserKnownHostsFile={host.known_hosts} -o StrictHostKeyChecking=yes"
+    )
+    return get_host(
+        f"ssh://owner@127.0.0.1:{host.port}", ssh_identity_file=str(host.key), ssh_extra_args=options, sudo=True
+    )

@@ -1,0 +1,217 @@
+"""The bench of the box tests: a rig to declare and change, and the commands under test, run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llamaherd.box import downloads
+from llamaherd.box.cli import CACHE, ROOT, TINY_MOE
+from llamaherd.box.host import BoxHost
+
+Declared = dict[str, Any]
+
+# What a git checkout of ik_llama.cpp has and its archive lacks.
+BUILD_INFO = """\
+set(BUILD_NUMBER 0)
+set(BUILD_COMMIT "67268c8fd")
+set(BUILD_COMPILER "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+set(BUILD_TARGET "${CMAKE_SYSTEM_PROCESSOR}")
+configure_file(${CMAKE_CURRENT_SOURCE_DIR}/common/build-info.cpp.in ${CMAKE_CURRENT_SOURCE_DIR}/common/build-info.cpp)
+"""
+PORTS = {"chat": 8080, "drafter": 8081, "ik-chat": 8082}
+PYINFRA = [str(Path(sys.executable).parent / "pyinfra"), "inventory.py", "deploy.py", "-y"]
+HERD = str(Path(sys.executable).parent / "herd")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code, all that it printed, and how long it took."""
+
+    code: int
+    output: str
+    seconds: float
+
+    @property
+    def changes(self) -> int:
+        """How many operations changed something, by pyinfra's own table."""
+        total = re.search(r"Grand total(.*)", self.output)
+        assert total, self.output
+        _, changed, *_ = re.findall(r"\d+|(?<=[│|])\s*-(?=\s)", total[1])
+        return int(changed) if changed.strip() != "-" else 0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The host, and the folder that its inventory lies in."""
+
+    host: BoxHost
+    folder: Path
+
+    @property
+    def inventory(self) -> Path:
+        """The rig's YAML."""
+        return self.folder / "box.yaml"
+
+    @property
+    def key_file(self) -> Path:
+        """The API key of `chat`."""
+        return self.folder / "api-key"
+
+    def rig(self) -> Declared:
+        """The rig as it shall be when no test has changed it: the box that everyone gets, and ik_llama.cpp."""
+        rig: Declared = yaml.safe_load((ROOT / "inventory" / "box.yaml").read_text())
+        rig["connect"] |= {
+            "port": self.host.port,
+            "key": str(self.host.key),
+            "known_hosts": str(self.host.known_hosts),
+        }
+        source = rig["engines"]["main"]["source"]
+        source["archive"] = str(CACHE / downloads.LLAMA_CPP.file)
+        rig["engines"]["ik"] = {
+            "kind": "ik_llama.cpp",
+            "source": {
+                "archive": str(CACHE / downloads.IK_LLAMA_CPP.file),
+                "sha256": downloads.IK_LLAMA_CPP.sha256,
+                "folder": "ik_llama_cpp_python-0.1.5/vendor/ik_llama.cpp",
+                "overlay": {"common/cmake/build-info-gen-cpp.cmake": BUILD_INFO},
+            },
+        }
+        rig["models"]["gemma-3-270m"]["file"] = str(CACHE / downloads.GEMMA.file)
+        rig["models"]["tiny-moe"]["file"] = str(TINY_MOE)
+        rig["instances"]["chat"]["api_key"] = {"file": str(self.key_file)}
+        rig["instances"]["ik-chat"] = {
+            "engine": "ik",
+            "model": "gemma-3-270m",
+            "context": 4096,
+            "port": PORTS["ik-chat"],
+        }
+        return deepcopy(rig)
+
+    def declare(self, rig: Declared) -> None:
+        """Make this the inventory."""
+        self.inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+
+    def deploy(self, *options: str, **environment: str) -> Ended:
+        """The pyinfra command."""
+        return run([*PYINFRA, *options], self.environment(environment))
+
+    def up(self, *options: str, **environment: str) -> Ended:
+        """The same run, through `herd up`."""
+        return run([HERD, "up", *options], self.environment(environment))
+
+    def herd(self, *arguments: str, **environment: str) -> Ended:
+        """Any other `herd` command."""
+        return run([HERD, *arguments], self.environment(environment))
+
+    def killed(self, by: signal.Signals, when: Callable[[str], bool], **environment: str) -> str:
+        """Start the deployment, and send a signal to all its processes at the line that `when` is true for.
+
+        What it printed until it was gone.
+        """
+        process = subprocess.Popen(
+            PYINFRA,
+            cwd=ROOT,
+            env=self.environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if when(line):
+                os.killpg(process.pid, by)
+                break
+        else:
+            raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
+        try:
+            rest, _ = process.communicate(timeout=30)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode != 0, "".join(lines) + rest
+        return "".join(lines) + rest
+
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """What a user's shell would have, and this inventory."""
+        mine = {"HERD_INVENTORY": str(self.inventory), "PYINFRA_PROGRESS": "off", "NO_COLOR": "1"}
+        return {name: value for name, value in os.environ.items() if name != "HF_TOKEN"} | mine | more
+
+    def sh(self, script: str, *, check: bool = True) -> str:
+        """A shell script inside, as root, past SSH and past everything under test."""
+        return self.host.exec("sh", "-c", script, check=check).strip()
+
+    def running(self) -> dict[str, str]:
+        """Which process each instance is now: a restart gives another."""
+        units = {name: self.sh(f"systemctl show -P MainPID llama-{name}") for name in ("chat", "ik-chat")}
+        drafter = self.sh("docker inspect -f '{{.Id}} {{.State.StartedAt}}' llama-drafter 2>&1", check=False)
+        return units | {"drafter": drafter}
+
+    def unchanged(self, before: Mapping[str, str], *but: str) -> None:
+        """No instance is another process than before, other than those named, each of which is."""
+        now = self.running()
+        assert [name for name in now if now[name] != before[name]] == sorted(but)
+
+    def ask(self, name: str, path: str, data: str = "", key: str = "", *, stream: bool = False) -> tuple[int, str]:
+        """Ask an instance by curl, on the host, past everything under test: the status and the body."""
+        header = f"-H 'Authorization: Bearer {key}'" if key else ""
+        body = f"-H 'Content-Type: application/json' -d '{data}'" if data else ""
+        # -N: as it comes
+        out = self.sh(
+            f"curl -s {'-N' if stream else ''} -m 60 {header} {body} -w '\\n%{{http_code}}' "
+            f"http://127.0.0.1:{PORTS[name]}{path}",
+            check=False,
+        )
+        answer, _, status = out.rpartition("\n")
+        return int(status), answer
+
+    def key(self) -> str:
+        """The API key of `chat`."""
+        return self.key_file.read_text().strip()
+
+    def answers(self, name: str) -> str:
+        """What an instance says to a greeting."""
+        data = '{"messages":[{"role":"user","content":"Hello"}],"max_tokens":16}'
+        status, body = self.ask(name, "/v1/chat/completions", data, self.key() if name == "chat" else "")
+        assert status == 200, f"{name}: {status} {body}"
+        said: str = yaml.safe_load(body)["choices"][0]["message"]["content"]
+        return said
+
+    def state(self) -> str:
+        """All that a deployment may change, and what runs: the same text means that nothing was touched."""
+        folders = "/opt/llamaherd /etc/llamaherd /etc/systemd/system /var/lib/llamaherd/models"
+        files = self.sh(f"find {folders} -printf '%p %y %m %U %s %T@ %C@\\n' | sort")
+        hashes = self.sh("find /etc/llamaherd /etc/systemd/system -type f -exec sha256sum {} + | sort")
+        return "\n".join([files, hashes, *(f"{name} {process}" for name, process in self.running().items())])
+
+
+def run(argv: list[str], environment: Mapping[str, str]) -> Ended:
+    """Run a command from the repository's root, as the README says."""
+    began = time.monotonic()
+    ended = subprocess.run(
+        argv,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout, time.monotonic() - began)

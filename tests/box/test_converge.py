@@ -1,0 +1,46 @@
+"""Converging: the first run brings everything about, and every other run changes nothing and costs next to nothing."""
+
+import time
+
+import pytest
+
+from tests.box.bench import Bench, Ended
+
+pytestmark = pytest.mark.box
+
+
+def test_the_first_run_succeeds(first_run: Ended) -> None:
+    assert first_run.code == 0, first_run.output
+
+
+def test_the_second_run_changes_nothing(converged: Bench) -> None:
+    before = converged.state()
+    ended = converged.deploy()
+    assert ended.code == 0, ended.output
+    assert ended.changes == 0, ended.output
+    assert converged.state() == before
+
+
+def test_another_run_costs_few_round_trips_and_seconds(converged: Bench) -> None:
+    began = converged.sh("date +%s.%N")
+    ended = converged.deploy()
+    time.sleep(0.2)  # the journal writes a little later
+    counted = int(converged.sh(f"journalctl --since=@{began} -t sshd-session -t sshd | grep -c 'Starting session'"))
+    print(f"\n{counted} SSH execs, {ended.seconds:.1f} s")
+    assert ended.changes == 0
+    assert 0 < counted <= 40
+    assert ended.seconds <= 5
+
+
+def test_herd_up_is_the_same_run(converged: Bench) -> None:
+    before = converged.state()
+    ended = converged.up()
+    assert ended.code == 0, ended.output
+    assert ended.changes == 0, ended.output
+    assert converged.state() == before
+
+
+def test_herd_up_takes_one_rig(converged: Bench) -> None:
+    ended = converged.up("box")
+    assert ended.code == 0, ended.output
+    assert ended.changes == 0, ended.output
