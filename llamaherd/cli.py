@@ -154,10 +154,11 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
       herd up            the whole fleet
       herd up duo six    two rigs
     """
+    from llamaherd.fleet import LOCAL
     from llamaherd.planning import inventory_path
 
     planned = _plans(inventory, rigs, deploying=True)
-    hosts = ["@local" if rig.connect.host == "@local" else name for name, (rig, _) in planned.items()]
+    hosts = [LOCAL if rig.connect.host == LOCAL else name for name, (rig, _) in planned.items()]
     command = [str(Path(sys.executable).parent / "pyinfra"), "inventory.py", "deploy.py", "-y"]
     command += [argument for host in hosts if rigs for argument in ("--limit", host)]
     command += ["-v"] * verbose

@@ -48,6 +48,9 @@ OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.0
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
 
+LOCAL = "@local"
+"""The host of `connect: local`, and pyinfra's name for the machine that it runs on."""
+
 # Compute capability of cards found in homes, as CMAKE_CUDA_ARCHITECTURES wants it (NVIDIA's CUDA GPU list).
 CUDA_ARCHITECTURES = {
     "RTX 3060": "86",
@@ -266,7 +269,7 @@ class Rig(Declared):
     @field_validator("connect", mode="before")
     @classmethod
     def _local(cls, value: Any) -> Any:
-        return {"host": "@local"} if value == "local" else value
+        return {"host": LOCAL} if value == "local" else value
 
 
 class Fleet(Declared):

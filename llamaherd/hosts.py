@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from typing import Any
 
 import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
-from llamaherd.findings import InventoryError
-from llamaherd.fleet import Connect
+from llamaherd.findings import Finding, InventoryError, Place, nearest
+from llamaherd.fleet import LOCAL, Connect
 from llamaherd.planning import inventory_path, plans
 
 Host = tuple[str, dict[str, Any]]
+GROUPS = ("inventory", "rigs")
+"""What pyinfra lets --limit name beside hosts: the variable and the file that the hosts are in."""
 
 
 def pyinfra_hosts() -> list[Host]:
     """Every rig with its plan. Raises pyinfra's InventoryError, which it prints as one message."""
+    path = inventory_path(None)
     try:
-        planned = plans(inventory_path(None), _limits(), deploying=True)
+        planned = plans(path, deploying=True)
+        names = {LOCAL if rig.connect.host == LOCAL else name: name for name, (rig, _) in planned.items()}
+        for pattern in _limits():
+            # pyinfra itself ends with success when a limit matches nothing.
+            if not any(fnmatch(name, pattern) for name in (*names, *GROUPS)):
+                missing = Finding("LH007", Place(path), f"--limit {pattern} matches no rig", nearest(pattern, names))
+                raise InventoryError([missing])
     except InventoryError as error:
         raise PyinfraInventoryError(f"\n{error}") from None
     return [
-        (name, {**_connection(rig.connect), "plan": plan.model_dump(mode="json")})
-        for name, (rig, plan) in planned.items()
+        (host, {**_connection(planned[name][0].connect), "plan": planned[name][1].model_dump(mode="json")})
+        for host, name in names.items()
     ]
 
 
 def _limits() -> tuple[str, ...]:
-    """What --limit names: pyinfra itself ends with success when that is nothing."""
     context = click.get_current_context(silent=True)
-    limit = context.params.get("limit") if context else None
-    names = [part for value in limit or () for part in value.split(",") if part]
-    # Patterns and groups are pyinfra's to match; a plain name that is no rig is a mistake.
-    return tuple(name for name in names if not set(name) & set("*?[") and name not in {"all", "rigs", "inventory"})
+    return tuple(context.params.get("limit") or ()) if context else ()
 
 
 def _connection(connect: Connect) -> dict[str, Any]:
