@@ -151,7 +151,7 @@ class Bench:
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """What a user's shell would have, and this inventory."""
         mine = {"HERD_INVENTORY": str(self.inventory), "PYINFRA_PROGRESS": "off", "NO_COLOR": "1"}
-        return {name: value for name, value in os.environ.items() if name != "HF_TOKEN"} | mine | more
+        return {**{name: value for name, value in os.environ.items() if name != "HF_TOKEN"}, **mine, **more}
 
     def sh(self, script: str, *, check: bool = True) -> str:
         """A shell script inside, as root, past SSH and past everything under test."""

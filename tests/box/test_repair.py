@@ -1,0 +1,210 @@
+"""What someone breaks by hand is whole again after one run, and what was not broken goes on running."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.box.bench import Bench
+
+pytestmark = pytest.mark.box
+
+UNIT = "/etc/systemd/system/llama-chat.service"
+PROJECT = "/etc/llamaherd/compose/drafter/compose.yaml"
+GEMMA = "/var/lib/llamaherd/models/local/*/gemma-3-270m-q4_k_m.gguf"
+SERVER = "/opt/llamaherd/builds/llama.cpp-*/bin/llama-server"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left_to_do(converged: Bench) -> Iterator[None]:
+    """After all that was broken and repaired here, a run finds nothing to do."""
+    yield
+    converged.declare(converged.rig())
+    ended = converged.deploy()
+    assert ended.code == 0, ended.output
+    assert ended.changes == 0, ended.output
+
+
+def repair(bench: Bench) -> None:
+    """One run, which finds something to do and does it."""
+    ended = bench.deploy()
+    assert ended.code == 0, ended.output
+    assert ended.changes > 0, ended.output
+
+
+def test_a_unit_that_was_stopped_is_started(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("systemctl stop llama-chat")
+    repair(converged)
+    converged.unchanged(before, "chat")
+    assert converged.answers("chat")
+
+
+def test_a_unit_that_was_disabled_is_enabled_and_not_restarted(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("systemctl disable llama-chat")
+    repair(converged)
+    converged.unchanged(before)
+    assert converged.sh("systemctl is-enabled llama-chat") == "enabled"
+
+
+def test_a_unit_file_that_was_deleted_is_written(converged: Bench) -> None:
+    before, text = converged.running(), converged.sh(f"cat {UNIT}")
+    converged.sh(f"rm {UNIT}")
+    repair(converged)
+    assert converged.sh(f"cat {UNIT}") == text
+    assert converged.sh("systemctl is-active llama-chat") == "active"
+    assert converged.running()["ik-chat"] == before["ik-chat"]
+    assert converged.running()["drafter"] == before["drafter"]
+
+
+def test_a_unit_that_was_edited_and_runs_so_is_what_it_shall_be_again(converged: Bench) -> None:
+    before, text = converged.running(), converged.sh(f"cat {UNIT}")
+    converged.sh(f"sed -i 's/--ctx-size 8192/--ctx-size 512/' {UNIT}")
+    converged.sh("systemctl daemon-reload && systemctl restart llama-chat")
+    assert '"n_ctx":512' in converged.ask("chat", "/props", key=converged.key())[1]
+    repair(converged)
+    assert converged.sh(f"cat {UNIT}") == text
+    converged.unchanged(before, "chat")
+    assert '"n_ctx":8192' in converged.ask("chat", "/props", key=converged.key())[1]
+
+
+def test_a_unit_that_runs_what_its_file_no_longer_says_is_restarted(converged: Bench) -> None:
+    """Edited, restarted, and the file put back: the file is right and the process is not."""
+    text = converged.sh(f"cat {UNIT}")
+    converged.sh(f"cp -a {UNIT} /run/unit; sed -i 's/--ctx-size 8192/--ctx-size 512/' {UNIT}")
+    converged.sh(f"systemctl daemon-reload; systemctl restart llama-chat; cat /run/unit >{UNIT}; rm /run/unit")
+    repair(converged)
+    assert converged.sh(f"cat {UNIT}") == text
+    assert '"n_ctx":8192' in converged.ask("chat", "/props", key=converged.key())[1]
+
+
+def test_the_health_gate_that_was_deleted_is_put_back_and_nothing_restarts(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("rm /opt/llamaherd/libexec/wait-healthy")
+    repair(converged)
+    converged.unchanged(before)
+    assert converged.sh("stat -c '%a %U' /opt/llamaherd/libexec/wait-healthy") == "755 root"
+
+
+def test_a_key_that_others_could_read_is_its_servers_alone(converged: Bench) -> None:
+    converged.sh("chmod 0644 /etc/llamaherd/keys/chat")
+    repair(converged)
+    assert converged.sh("stat -c '%a %U' /etc/llamaherd/keys/chat") == "400 llama"
+    assert converged.answers("chat")
+
+
+def test_a_model_that_was_cut_short_is_whole_and_served(converged: Bench) -> None:
+    """The servers have it mapped: what was cut off is gone for them too, until they load it again."""
+    sha256 = converged.rig()["models"]["gemma-3-270m"]["sha256"]
+    drafter = converged.running()["drafter"]
+    converged.sh(f"truncate -s 1000000 {GEMMA}")
+    repair(converged)
+    assert converged.sh(f"sha256sum {GEMMA}").split()[0] == sha256
+    assert converged.answers("chat")
+    assert converged.answers("ik-chat")
+    assert converged.running()["drafter"] == drafter
+
+
+def test_a_model_with_one_wrong_byte_is_fetched_again(converged: Bench) -> None:
+    model = converged.sh("ls /var/lib/llamaherd/models/local/*/tiny-moe.gguf")
+    sha256 = converged.rig()["models"]["tiny-moe"]["sha256"]
+    converged.sh(f"printf x | dd of={model} bs=1 seek=5000000 conv=notrunc status=none")
+    repair(converged)
+    assert converged.sh(f"sha256sum {model}").split()[0] == sha256
+    assert converged.answers("drafter").startswith("abcdefgh")
+
+
+def test_an_engine_that_was_deleted_is_built_again(converged: Bench) -> None:
+    converged.sh(f"rm {SERVER}")
+    repair(converged)
+    sha256 = converged.sh(f"sha256sum {SERVER}").split()[0]
+    assert sha256 in converged.sh("cat /opt/llamaherd/builds/llama.cpp-*/manifest.json")
+    assert converged.answers("chat")
+
+
+@pytest.mark.parametrize("broken", ["docker stop", "docker kill", "docker rm -f"])
+def test_a_container_that_was_taken_down_is_up(converged: Bench, broken: str) -> None:
+    before = converged.running()
+    converged.sh(f"{broken} llama-drafter")
+    repair(converged)
+    converged.unchanged(before, "drafter")
+    assert converged.answers("drafter").startswith("abcdefgh")
+
+
+def test_a_project_that_was_edited_and_runs_so_is_what_it_shall_be_again(converged: Bench) -> None:
+    before, text = converged.running(), converged.sh(f"cat {PROJECT}")
+    converged.sh(f'sed -i \'s/"4096"/"512"/\' {PROJECT}; docker compose -f {PROJECT} up -d --wait 2>&1')
+    assert '"n_ctx":512' in converged.ask("drafter", "/props")[1]
+    repair(converged)
+    assert converged.sh(f"cat {PROJECT}") == text
+    converged.unchanged(before, "drafter")
+    assert '"n_ctx":4096' in converged.ask("drafter", "/props")[1]
+
+
+def test_a_docker_that_was_stopped_is_started(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("systemctl stop docker docker.socket")
+    repair(converged)
+    assert converged.answers("drafter").startswith("abcdefgh")
+    assert converged.running()["chat"] == before["chat"]
+    assert converged.running()["ik-chat"] == before["ik-chat"]
+
+
+def test_an_image_that_was_removed_is_made_again(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("docker rm -f llama-drafter; docker image rm -f $(docker image ls -q llamaherd/engine)")
+    repair(converged)
+    converged.unchanged(before, "drafter")
+    assert converged.answers("drafter").startswith("abcdefgh")
+
+
+def test_another_context_restarts_that_instance_only(bench: Bench) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 6144
+    bench.declare(rig)
+    repair(bench)
+    bench.unchanged(before, "chat")
+    assert '"n_ctx":6144' in bench.ask("chat", "/props", key=bench.key())[1]
+
+
+def test_another_context_in_a_container_recreates_that_one_only(bench: Bench) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    rig["instances"]["drafter"]["context"] = 2048
+    bench.declare(rig)
+    repair(bench)
+    bench.unchanged(before, "drafter")
+    assert '"n_ctx":2048' in bench.ask("drafter", "/props")[1]
+
+
+def test_instances_that_are_no_longer_declared_are_gone_and_come_back(bench: Bench) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    del rig["instances"]["ik-chat"], rig["instances"]["drafter"]
+    bench.declare(rig)
+    repair(bench)
+    assert bench.running()["chat"] == before["chat"]
+    assert bench.sh("ls /etc/systemd/system/llama-*.service") == UNIT
+    assert bench.sh("ls /etc/llamaherd/compose") == ""
+    assert bench.sh("docker ps -aq") == ""
+    assert bench.sh("ss -Hltn '( sport = :8081 or sport = :8082 )'") == ""
+    again = bench.deploy()
+    assert (again.code, again.changes) == (0, 0), again.output
+    bench.declare(bench.rig())
+    repair(bench)
+    assert bench.running()["chat"] == before["chat"]
+    assert bench.answers("drafter").startswith("abcdefgh")
+    assert bench.answers("ik-chat")
+
+
+def test_an_instance_moves_from_one_backend_to_the_other(bench: Bench) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    rig["instances"]["drafter"]["backend"] = "systemd"
+    bench.declare(rig)
+    repair(bench)
+    assert bench.sh("docker ps -aq") == ""
+    assert bench.sh("systemctl is-active llama-drafter") == "active"
+    assert bench.answers("drafter").startswith("abcdefgh")
+    assert bench.running()["chat"] == before["chat"]
