@@ -238,3 +238,10 @@ def _nearest(files: str, present: Sequence[str]) -> str:
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+
+
+def token_for(url: str) -> str | None:
+    """The token in use, if `url` is of the hub in use: a lock that names another host must not be given it."""
+    from huggingface_hub import get_token
+
+    return get_token() if url.startswith(f"{endpoint()}/") else None

@@ -33,7 +33,7 @@ class Script(StringCommand):
 
     def __init__(self, step: Step) -> None:
         # In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
-        super().__init__("sh", "-s", _stdin=f"{{\n{step.script}\nexit 0\n}} </dev/null\n")
+        super().__init__("sh", "-s", _stdin=f"{{\n{step.script}\n}} </dev/null\n")
         self.says = step.says
 
     @override
