@@ -1,0 +1,211 @@
+"""Runs that are killed: the next one goes on from there, and the one after it finds nothing to do."""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from llamaherd.box.cli import TINY_MOE
+from tests.box.bench import Bench, Declared
+from tests.support.hub_server import Hub
+
+pytestmark = pytest.mark.box
+
+UNIT = "/etc/systemd/system/llama-chat.service"
+TOKEN = "hf_canary0123456789"
+REPO = "llamaherd/tiny-moe"
+SIGNALS = [signal.SIGKILL, signal.SIGINT]
+
+
+def finishes(bench: Bench, **environment: str) -> None:
+    """The next run succeeds, and the one after it changes nothing."""
+    ended = bench.deploy(**environment)
+    assert ended.code == 0, ended.output
+    again = bench.deploy(**environment)
+    assert (again.code, again.changes) == (0, 0), again.output
+
+
+def other_build(rig: Declared, no: str) -> None:
+    """Ask for a build that nobody has made, with an option that is off anyway: ccache knows its objects."""
+    rig["engines"]["main"]["options"] = {"GGML_LTO": no}
+
+
+def soon_after(text: str) -> Callable[[str], bool]:
+    """A moment: three seconds after the line that has this text."""
+
+    def is_it(line: str) -> bool:
+        if text not in line:
+            return False
+        time.sleep(3)
+        return True
+
+    return is_it
+
+
+@pytest.mark.parametrize("by", SIGNALS)
+def test_in_a_build(bench: Bench, by: signal.Signals) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    other_build(rig, {signal.SIGKILL: "NO", signal.SIGINT: "N"}[by])
+    bench.declare(rig)
+    bench.killed(by, soon_after("building llama.cpp"))
+    bench.unchanged(before)
+    finishes(bench)
+    bench.unchanged(before, "chat", "drafter")
+    assert bench.answers("chat")
+
+
+def test_in_a_build_together_with_the_compiler(bench: Bench) -> None:
+    """As by the kernel when memory runs out, or by a reboot: a build that is half-way is not taken for whole."""
+    before = bench.running()
+    rig = bench.rig()
+    other_build(rig, "FALSE")
+    bench.declare(rig)
+    bench.killed(signal.SIGKILL, lambda line: "building llama.cpp" in line)
+    deadline = time.monotonic() + 60
+    while not bench.sh("ls /var/lib/llamaherd/work/*/tree/build.ninja 2>/dev/null", check=False):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    bench.sh("systemctl kill -s KILL 'llamaherd-build-*.service'")
+    finishes(bench)
+    bench.unchanged(before, "chat", "drafter")
+
+
+def test_a_build_that_dies_while_one_looks_on_says_so(bench: Bench) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    other_build(rig, "IGNORE")
+    bench.declare(rig)
+    kill = "until systemctl kill -s KILL 'llamaherd-build-*.service' 2>/dev/null && sleep 1 && "
+    kill += "! systemctl -q is-active 'llamaherd-build-*.service'; do sleep 0.5; done"
+    killer = threading.Thread(target=bench.sh, args=(f'timeout 60 sh -c "{kill}"',), kwargs={"check": False})
+    killer.start()
+    ended = bench.deploy()
+    killer.join()
+    assert ended.code == 1, ended.output
+    assert "the build was stopped before it ended" in ended.output
+    bench.unchanged(before)
+    finishes(bench)
+
+
+@pytest.fixture
+def hub(bench: Bench) -> Iterator[Hub]:
+    """A private hub that is slow, where the host can reach it; the drafter's model comes from there."""
+    address = bench.sh("ip route show default | cut -d ' ' -f 3")
+    with Hub({REPO: {"tiny-moe.gguf": TINY_MOE}}, token=TOKEN, host=address) as hub:
+        rig = bench.rig()
+        rig["models"]["tiny-moe"] = {"hf": REPO, "files": "tiny-moe.gguf"}
+        bench.declare(rig)
+        locked = bench.herd("lock", HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
+        assert locked.code == 0, locked.output
+        assert TOKEN not in (bench.folder / "herd.lock").read_text()
+        hub.requests.clear()
+        hub.bytes_per_second = 700_000
+        yield hub
+    (bench.folder / "herd.lock").unlink()
+    bench.sh(f"rm -rf /var/lib/llamaherd/models/{REPO}")
+
+
+def bodies(hub: Hub) -> list[str | None]:
+    """From which byte on each request wanted the model's file."""
+    return [each.range for each in hub.requests if each.method == "GET" and "/resolve/" in each.path]
+
+
+@pytest.mark.parametrize("by", SIGNALS)
+def test_in_a_download(bench: Bench, hub: Hub, by: signal.Signals) -> None:
+    """curl on the host is left to itself: the next run waits for it, or goes on where it ended."""
+    before = bench.running()
+    bench.killed(by, lambda line: "fetching tiny-moe.gguf" in line, HF_TOKEN=TOKEN)
+    bench.unchanged(before)
+    hub.bytes_per_second = None
+    finishes(bench, HF_TOKEN=TOKEN)
+    bench.unchanged(before, "drafter")
+    assert bodies(hub).count(None) == 1, bodies(hub)
+    assert bench.answers("drafter").startswith("abcdefgh")
+
+
+def test_in_a_download_together_with_curl(bench: Bench, hub: Hub) -> None:
+    """As by a reboot: what had arrived is kept, and only the rest is fetched."""
+    before = bench.running()
+    bench.sh(f"umask 077; printf %s {TOKEN} >/run/canary")
+    printed = bench.killed(signal.SIGKILL, lambda line: "fetching tiny-moe.gguf" in line, HF_TOKEN=TOKEN)
+    shown = bench.sh("grep -lF -f /run/canary /proc/[0-9]*/cmdline 2>/dev/null; rm /run/canary", check=False)
+    bench.sh("kill -9 $(pidof curl)")
+    arrived = int(bench.sh(f"stat -c %s /var/lib/llamaherd/models/{REPO}/*/tiny-moe.gguf.part"))
+    hub.bytes_per_second = None
+    finishes(bench, HF_TOKEN=TOKEN)
+    bench.unchanged(before, "drafter")
+    assert bodies(hub) == [None, f"bytes={arrived}-"]
+    assert arrived > 0
+    assert shown == ""
+    assert TOKEN not in printed
+
+
+def test_the_token_is_for_the_hub_alone(bench: Bench, hub: Hub) -> None:
+    hub.bytes_per_second = None
+    ended = bench.deploy("-vvv", "--diff", HF_TOKEN=TOKEN)
+    assert ended.code == 0, ended.output
+    assert TOKEN not in ended.output
+    assert TOKEN not in bench.herd("plan", "--json", HF_TOKEN=TOKEN).output
+    # The pattern is written so that it does not find itself in the journal of this command.
+    found = (
+        "grep -rl 'hf_[c]anary' /etc /opt /var/lib/llamaherd /var/log /tmp /home /root; journalctl -q | grep hf_[c]an"
+    )
+    assert bench.sh(f"{{ {found}; }} 2>/dev/null", check=False) == ""
+
+
+def test_between_the_unit_file_and_the_restart(bench: Bench) -> None:
+    """The state that such a run leaves, made by hand: the new text is in its place, the old process runs."""
+    before = bench.running()
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 4096
+    bench.declare(rig)
+    plan = json.loads(bench.herd("plan", "box", "--json").output)["box"]
+    (chat,) = [instance for instance in plan["instances"] if instance["name"] == "chat"]
+    bench.host.exec("sh", "-c", f'printf %s "$0" >{UNIT}', chat["file"]["text"])
+    bench.unchanged(before)
+    finishes(bench)
+    bench.unchanged(before, "chat")
+    assert '"n_ctx":4096' in bench.ask("chat", "/props", key=bench.key())[1]
+
+
+def test_between_the_project_file_and_the_new_container(bench: Bench) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    rig["instances"]["drafter"]["context"] = 1024
+    bench.declare(rig)
+    plan = json.loads(bench.herd("plan", "box", "--json").output)["box"]
+    (drafter,) = [instance for instance in plan["instances"] if instance["name"] == "drafter"]
+    bench.host.exec("sh", "-c", 'printf %s "$0" >/etc/llamaherd/compose/drafter/compose.yaml', drafter["file"]["text"])
+    finishes(bench)
+    bench.unchanged(before, "drafter")
+    assert '"n_ctx":1024' in bench.ask("drafter", "/props")[1]
+
+
+@pytest.mark.parametrize("by", SIGNALS)
+@pytest.mark.parametrize("instance", ["chat", "drafter"])
+def test_while_an_instance_starts(bench: Bench, by: signal.Signals, instance: str) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    rig["instances"][instance]["context"] = 3072
+    bench.declare(rig)
+    bench.killed(by, lambda line: "starting llama-" in line)
+    finishes(bench)
+    bench.unchanged(before, instance)
+    assert '"n_ctx":3072' in bench.ask(instance, "/props", key=bench.key())[1]
+
+
+def test_while_packages_are_installed(bench: Bench) -> None:
+    """With dpkg killed in the middle, too."""
+    before = bench.running()
+    bench.sh("apt-get remove -qq -y cmake mmdebstrap >/dev/null 2>&1")
+    bench.killed(signal.SIGKILL, lambda line: "installing" in line)
+    look = "for i in $(seq 600); do pid=$(pidof dpkg) && kill -9 $pid && exit; sleep 0.05; done; exit 1"
+    bench.sh(look)
+    finishes(bench)
+    bench.unchanged(before)
+    assert bench.sh("dpkg --audit") == ""
+    assert "install ok installed" in bench.sh("dpkg -s cmake")
