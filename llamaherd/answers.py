@@ -1,0 +1,96 @@
+"""What a host and its servers answered to `templates/verify.sh.j2`, taken apart. Pure, and judges nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Answers = Mapping[tuple[str, str], str]
+"""What the host said, by what was asked and of what."""
+
+
+def parse(text: str) -> Answers:
+    """What the script printed, taken apart."""
+    answers: dict[tuple[str, str], list[str]] = {}
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith("@ "):
+            what, _, of_what = line[2:].partition("\t")
+            lines = answers.setdefault((what, of_what), [])
+        elif line.startswith("\t"):
+            lines.append(line[1:])
+    return {asked: "\n".join(said) for asked, said in answers.items()}
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Lines of `key=value`, as systemctl show prints them."""
+    return {key: value for key, equals, value in (line.partition("=") for line in text.split("\n")) if equals}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP reply; the status is 0 where there was none, and `problem` says why it is not a good one."""
+
+    status: int
+    body: str
+    problem: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The body, if it is a JSON object; else nothing."""
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+
+def reply(text: str) -> Reply:
+    """What curl printed: the body, its own complaints, and the status code on the last line."""
+    lines = text.rstrip("\n").split("\n")
+    complaint = next((line.strip() for line in reversed(lines) if "curl: (" in line), "")
+    if not (len(lines[-1]) == 3 and lines[-1].isdigit()):
+        return Reply(0, "", complaint or lines[-1].strip() or "no answer")
+    status, body = int(lines[-1]), "\n".join(lines[:-1])
+    if complaint or status == 200:
+        return Reply(status, body, complaint)
+    error = Reply(status, body, "").json.get("error")
+    message = error.get("message") if isinstance(error, dict) else None
+    return Reply(status, body, f"HTTP {status}: {message or body.strip()[:200]}")
+
+
+@dataclass(frozen=True)
+class Chat:
+    """What a chat completion came to."""
+
+    answer: str = ""
+    chunks: int = 0
+    """How many pieces with text in them it came in."""
+    tokens_per_second: float | None = None
+    draft_n: int | None = None
+    draft_accepted: int | None = None
+
+
+def chat(stream: str) -> Chat:
+    """The server-sent events of a streamed chat completion, put together."""
+    pieces: list[str] = []
+    timings: dict[str, Any] = {}
+    for line in stream.split("\n"):
+        if not line.startswith("data: {"):
+            continue
+        event = Reply(200, line.removeprefix("data: "), "").json
+        timings = event.get("timings") or timings
+        for choice in event.get("choices") or ():
+            delta = choice.get("delta") or {}
+            # A model that thinks first may not have come to its answer by then.
+            if piece := delta.get("content") or delta.get("reasoning_content"):
+                pieces.append(piece)
+    return Chat(
+        answer="".join(pieces).strip(),
+        chunks=len(pieces),
+        tokens_per_second=timings.get("predicted_per_second"),
+        draft_n=timings.get("draft_n"),
+        draft_accepted=timings.get("draft_n_accepted"),
+    )

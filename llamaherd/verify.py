@@ -1,0 +1,359 @@
+"""Asks the live host whether it is what was declared, by other means than those that made it so.
+
+One script in one connection asks for everything; what it printed is then judged here, by pure functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from llamaherd.answers import Answers, Chat, Reply, chat, pairs, parse, reply
+from llamaherd.fleet import Instance, Rig
+from llamaherd.plan import BuildPlan, InstancePlan, Plan
+from llamaherd.remote import Remote, RemoteError
+from llamaherd.render import render
+from llamaherd.units import show_size
+
+PROMPT = "The three primary colours are"
+"""Answered by models that were taught to chat, and completed by those that were not."""
+CHAT_SECONDS = 120
+"""For one answer of at most 64 tokens: a big model on a slow host manages one token a second."""
+
+_BASE_SECONDS = 60
+_FOREIGN_MARKERS = ("<|im_start|>", "<|im_end|>")
+"""Of the chat template that a server falls back to. A model that knows them ends there, and does not spell them."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was asked; `detail` says what was found, and what was declared where that is not the same."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class InstanceReport:
+    """One instance: what it is declared as, what it said, and whether it is what it should be."""
+
+    name: str
+    backend: str
+    model: str
+    engine: str
+    build: str | None
+    port: int
+    answer: str
+    tokens_per_second: float | None
+    draft_n: int | None
+    draft_accepted: int | None
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed."""
+        return all(check.ok for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Something that was found on the host, and where."""
+
+    what: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What verification found on one rig."""
+
+    rig: str
+    instances: tuple[InstanceReport, ...]
+    installed: tuple[Installed, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check of every instance passed."""
+        return all(instance.ok for instance in self.instances)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return {"rig": self.rig, "ok": self.ok, **asdict(self)}
+
+
+def verify(rig: Rig, plan: Plan, remote: Remote) -> Report:
+    """Ask the rig's host, and judge. Raises RemoteError where it cannot be asked."""
+    result = remote.run(question(plan), _BASE_SECONDS + len(plan.instances) * (CHAT_SECONDS + 20))
+    answers = parse(result.out)
+    if ("end", "") not in answers:
+        said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
+        raise RemoteError(f"the host stopped answering halfway: {said[0]}", "try again; is it out of memory?")
+    return judge(rig, plan, answers)
+
+
+def question(plan: Plan) -> str:
+    """The script that asks a host for everything; no key is in it."""
+    bodies = {
+        instance.name: json.dumps(
+            {
+                "model": instance.model,
+                "messages": [{"role": "user", "content": PROMPT}],
+                "stream": True,
+                "temperature": 0,
+                "max_tokens": 64,
+            }
+        )
+        for instance in plan.instances
+    }
+    urls = {instance.name: f"http://{_reached_at(instance.listen)}:{instance.port}" for instance in plan.instances}
+    return render("verify.sh.j2", plan=plan, urls=urls, chat=bodies, chat_seconds=CHAT_SECONDS)
+
+
+def _reached_at(listen: str) -> str:
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
+    return f"[{address}]" if ":" in address else address
+
+
+def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
+    """The report that follows from what the host said."""
+    builds = {build.id: build for build in plan.builds}
+    return Report(
+        rig=plan.rig,
+        instances=tuple(
+            _instance(rig.instances[planned.name], planned, builds.get(planned.build or ""), plan, answers)
+            for planned in plan.instances
+        ),
+        installed=tuple(_installed(plan, answers)),
+    )
+
+
+def _instance(
+    declared: Instance, planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers: Answers
+) -> InstanceReport:
+    name = planned.name
+    streamed = reply(answers.get(("chat", name), ""))
+    said = chat(streamed.body)
+    props = reply(answers.get(("props", name), ""))
+    checks = [
+        _serving(planned, pairs(answers.get(("serving", name), ""))),
+        _process(planned, answers),
+        _in_place(planned, build, plan, answers),
+        _listening(planned, answers.get(("listening", ""), "")),
+        _health(reply(answers.get(("health", name), ""))),
+        *([_locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
+        _model(planned, reply(answers.get(("models", name), "")), props),
+        _context(declared, props),
+        _streams(streamed, said),
+        *([_drafts(streamed, said)] if planned.mtp else []),
+    ]
+    return InstanceReport(
+        name=name,
+        backend=planned.backend,
+        model=planned.model,
+        engine=planned.engine,
+        build=planned.build or planned.image,
+        port=planned.port,
+        answer=said.answer,
+        tokens_per_second=said.tokens_per_second,
+        draft_n=said.draft_n,
+        draft_accepted=said.draft_accepted,
+        checks=tuple(checks),
+    )
+
+
+def _serving(planned: InstancePlan, seen: Mapping[str, str]) -> Check:
+    """Up, and up again after the host has been switched off and on."""
+    if planned.backend == "systemd":
+        name, place = "unit", f"{planned.service}.service"
+        state, boot = seen.get("ActiveState", "unknown to systemd"), seen.get("UnitFileState") or "not there"
+        up, stays = state == "active", boot == "enabled"
+        why = seen.get("Result", "success")
+        found = f"{place} is {state}, {boot}" + (f" ({why})" if why != "success" else "")
+    else:
+        name, place = "container", planned.service
+        state, health = seen.get("Status", "not there"), seen.get("Health") or "without a health check"
+        restart, docker = seen.get("Restart", "no"), seen.get("Docker", "not there")
+        up = (state, health) == ("running", "healthy")
+        stays = restart in {"always", "unless-stopped"} and docker == "enabled"
+        found = f"{place} is {state}, {health}" if state != "not there" else f"there is no container {place}"
+        if up and not stays:
+            found += f", but restart is `{restart}` and docker.service {docker}"
+    return Check(name, up and stays, found)
+
+
+def _process(planned: InstancePlan, answers: Answers) -> Check:
+    """What runs now, read from the process itself: the binary, its arguments and the spec it was started with."""
+    text = answers.get(("process", planned.name), "")
+    seen = pairs(text)
+    argv = [line.removeprefix("argv=") for line in text.split("\n") if line.startswith("argv=")]
+    if not argv:
+        return Check("process", False, "no process runs")
+    problems = []
+    serving = pairs(answers.get(("serving", planned.name), ""))
+    spec = seen.get("spec") if planned.backend == "systemd" else serving.get("Spec")
+    if spec != planned.spec:
+        problems.append(f"it runs spec {spec or 'none'}, declared is {planned.spec}: converge")
+    # What comes before is the program, and for a pulled image whatever its entrypoint has.
+    if (arguments := tuple(argv[-len(planned.arguments) :])) != planned.arguments:
+        differ = [f"`{value}`" for value in arguments if value not in planned.arguments] or ["their order"]
+        problems.append(f"its arguments are not the declared ones: {' '.join(differ)}")
+    if planned.build:
+        built = _manifest(planned.build, answers).get("sha256", {}).get("llama-server")
+        if seen.get("sha256") != built:
+            problems.append(f"its binary (sha256 {str(seen.get('sha256'))[:12]}…) is not the one of {planned.build}")
+    return Check("process", not problems, "; ".join(problems) or f"runs spec {planned.spec}")
+
+
+def _in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers: Answers) -> Check:
+    """The files that it would start from the next time."""
+    problems = []
+    if build and _manifest(build.id, answers).get("id") != build.id:
+        problems.append(f"{build.folder} holds no finished build")
+    definition = answers.get(("file", planned.name))
+    if definition != hashlib.sha256(planned.file.text.encode()).hexdigest():
+        problems.append(f"{planned.file.path} is {'not as planned: converge' if definition else 'not there'}")
+    for model in plan.models:
+        stored = _stored(model.folder, answers)
+        for file in model.files if model.name == planned.model else ():
+            if file.name not in stored:
+                problems.append(f"{PurePosixPath(model.folder, file.name)} is not there")
+            elif file.size not in (None, stored[file.name]):
+                problems.append(f"{file.name} has {stored[file.name]} bytes, the lock says {file.size}")
+    return Check("files", not problems, "; ".join(problems) or "engine, model and definition are in place")
+
+
+def _listening(planned: InstancePlan, text: str) -> Check:
+    """On the declared address, and on no other."""
+    found = {address for address, port in map(_socket, text.split()) if port == planned.port}
+    if planned.listen == "localhost":
+        right = bool(found) and found <= {"127.0.0.1", "::1"}
+    else:
+        right = found == {str(ipaddress.ip_address(planned.listen))} if _is_address(planned.listen) else bool(found)
+    where = " and ".join(sorted(found)) or "nowhere"
+    detail = f"port {planned.port} on {where}" + ("" if right else f", declared is {planned.listen}")
+    return Check("listens", right, detail)
+
+
+def _socket(text: str) -> tuple[str, int]:
+    """Address and port of a line of /proc/net/tcp: 32-bit words in the byte order of x86 and ARM."""
+    address, _, port = text.partition(":")
+    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
+    return str(ipaddress.ip_address(b"".join(words))), int(port, 16)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _health(health: Reply) -> Check:
+    found = health.problem or f"status is `{health.json.get('status')}`"
+    return Check("health", not health.problem and health.json.get("status") == "ok", found)
+
+
+def _locked(keyless: Reply) -> Check:
+    """A key that is declared but not asked for protects nothing."""
+    if keyless.status == 200:
+        return Check("key", False, "it answers without the API key that is declared")
+    return Check("key", keyless.status == 401, "asked for" if keyless.status == 401 else keyless.problem)
+
+
+def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
+    """The declared model answers: by the name that clients use, and by the file that is loaded."""
+    if problem := models.problem or props.problem:
+        return Check("model", False, problem)
+    names = [str(model.get("id")) for model in models.json.get("data") or ()]
+    path = props.json.get("model_path")
+    right = names == [planned.model] and path == planned.model_file
+    found = f"{', '.join(names) or 'none'} from {path}"
+    return Check("model", right, found if right else f"{found}; declared is {planned.model} from {planned.model_file}")
+
+
+def _context(declared: Instance, props: Reply) -> Check:
+    """Slots share the declared context unless they have one cache together; engines round up to 256 cells."""
+    if props.problem:
+        return Check("context", False, props.problem)
+    found, slots = (props.json.get("default_generation_settings") or {}).get("n_ctx"), props.json.get("total_slots")
+    unified = {"--kv-unified", "-kvu"} & set(declared.extra_args)
+    share = declared.context if unified else declared.context // declared.parallel
+    right = isinstance(found, int) and share <= found < share + 256 and slots == declared.parallel
+    detail = f"{slots} slot(s) of {found} tokens"
+    return Check("context", right, detail if right else f"{detail}, declared is {declared.parallel} of {share}")
+
+
+def _streams(streamed: Reply, said: Chat) -> Check:
+    if streamed.problem:
+        return Check("chat", False, streamed.problem)
+    if said.chunks < 2 or not said.answer:
+        return Check("chat", False, f"the answer does not stream: {said.chunks} pieces with text")
+    speed = f", {said.tokens_per_second:.1f} tokens/s" if said.tokens_per_second else ""
+    # As declared, so that nothing failed; but hardly as meant.
+    doubt = any(marker in said.answer for marker in _FOREIGN_MARKERS)
+    note = "; it spells out chat markers: this model needs a `--chat-template` in `extra_args`" if doubt else ""
+    return Check("chat", True, f"streams in {said.chunks} pieces{speed}{note}")
+
+
+def _drafts(streamed: Reply, said: Chat) -> Check:
+    if streamed.problem:
+        return Check("drafts", False, streamed.problem)
+    if not said.draft_n:
+        return Check("drafts", False, "no token was drafted, though `draft` is declared")
+    return Check("drafts", True, f"{said.draft_accepted} of {said.draft_n} drafted tokens accepted")
+
+
+def _manifest(build: str, answers: Answers) -> dict[str, Any]:
+    return Reply(200, answers.get(("build", build), ""), "").json
+
+
+def _stored(folder: str, answers: Answers) -> dict[str, int]:
+    rows = (line.partition("\t") for line in answers.get(("model", folder), "").split("\n"))
+    return {name: int(size) for size, tab, name in rows if tab}
+
+
+def _installed(plan: Plan, answers: Answers) -> Iterator[Installed]:
+    """What is there of what was planned."""
+    for build in plan.builds:
+        if manifest := _manifest(build.id, answers):
+            version = str(manifest.get("version", "")).removeprefix("version: ")
+            yield Installed(f"{build.kind} ({build.id}, {version}, {manifest.get('compiler')})", build.folder)
+    for model in plan.models:
+        if stored := _stored(model.folder, answers):
+            yield Installed(f"model {model.name} ({show_size(sum(stored.values()))})", model.folder)
+    for image in plan.images:
+        if (size := answers.get(("image", image.tag), "").strip()).isdigit():
+            yield Installed(f"image {image.tag} ({show_size(int(size))})", "Docker's store")
+    for instance in plan.instances:
+        if answers.get(("file", instance.name)):
+            kind = "unit" if instance.backend == "systemd" else "compose project"
+            yield Installed(f"{kind} {instance.service}", instance.file.path)
+
+
+def print_report(report: Report) -> None:
+    """The report for people: a line per check, the answer and the speed."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(soft_wrap=True, highlight=False)
+    good, bad = ("✓", "✗") if console.encoding.lower().startswith("utf") else ("ok", "FAILED")
+    for instance in report.instances:
+        what = f"{instance.model} on {instance.engine}, {instance.backend}, port {instance.port}"
+        console.print(f"[bold]{report.rig} {instance.name}[/]: {escape(what)}")
+        for check in instance.checks:
+            mark = f"[green]{good}[/]" if check.ok else f"[bold red]{bad}[/]"
+            console.print(f"  {mark} {check.name:9} {escape(_plain(check.detail))}")
+        if instance.answer:
+            console.print(f"  {PROMPT} → {escape(_plain(instance.answer))}")
+
+
+def _plain(text: str) -> str:
+    """One line without control characters: a model says what it likes, and a terminal obeys."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())

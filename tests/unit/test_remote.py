@@ -1,0 +1,101 @@
+"""Reaching a rig: the command line, and what OpenSSH 9.2 and sudo 1.9 said when something was wrong."""
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from llamaherd.fleet import Connect
+from llamaherd.remote import Remote, RemoteError, argv, explain
+
+DUO = Connect(host="duo.lan", user="tom", key=Path("/keys/duo 50%"), known_hosts=Path("/keys/known_hosts"))
+
+CHANGED = """\
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!
+Host key for [127.0.0.1]:2250 has changed and you have requested strict checking.
+Host key verification failed.
+"""
+UNKNOWN = """\
+No ED25519 host key is known for [127.0.0.1]:2250 and you have requested strict checking.
+Host key verification failed.
+"""
+BANNED = """\
+kex_exchange_identification: Connection closed by remote host
+Connection closed by 127.0.0.1 port 2250
+"""
+
+
+def test_what_is_declared_is_all_that_counts() -> None:
+    command = argv(DUO)
+    assert command[:4] == ["ssh", "-T", "-p", "22"]
+    assert 'IdentityFile="/keys/duo 50%%"' in command
+    assert 'UserKnownHostsFile="/keys/known_hosts"' in command
+    assert {"IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "BatchMode=yes"} <= set(command)
+    assert command[-5:-1] == ["-l", "tom", "--", "duo.lan"]
+
+
+def test_what_is_not_declared_is_left_to_the_client() -> None:
+    text = " ".join(argv(Connect(host="duo")))
+    for option in ("IdentityFile", "IdentitiesOnly", "UserKnownHostsFile", "StrictHostKeyChecking", " -l "):
+        assert option not in text
+
+
+@pytest.mark.parametrize(
+    ("code", "err", "message", "help_"),
+    [
+        (255, CHANGED, "is not the one that is known", "ssh-keygen -f /keys/known_hosts -R 'duo.lan'"),
+        (255, UNKNOWN, "is not known here", "ssh-keyscan -p 22 duo.lan"),
+        (255, "tom@duo.lan: Permission denied (publickey).\n", "does not accept /keys/duo", "authorized_keys"),
+        (
+            255,
+            'Load key "/x": error in libcrypto\ntom@d: Permission denied (publickey).',
+            "private key",
+            "connect: key",
+        ),
+        (255, "ssh: connect to host duo.lan port 22: Connection refused\n", "connection refused", "sshd"),
+        (255, "ssh: Could not resolve hostname duo.lan: Name or service not known\n", "cannot be found", "host:"),
+        (255, "Connection timed out during banner exchange\n", "does not answer", "firewall"),
+        (255, BANNED, "closes the connection", "wait a minute"),
+        (255, "something new\n", "something new", "try `ssh -p 22 tom@duo.lan`"),
+        (1, "sudo: a password is required\n", "wants a password from tom", "NOPASSWD"),
+        (127, "sh: 1: exec: sudo: not found\n", "there is no sudo", "as root"),
+    ],
+)
+def test_what_went_wrong_is_said_with_a_way_out(code: int, err: str, message: str, help_: str) -> None:
+    error = explain(DUO, code, err)
+    assert error
+    assert message in error.message
+    assert help_ in error.help
+
+
+def test_a_script_that_ran_and_failed_is_no_error_of_the_connection() -> None:
+    assert explain(DUO, 1, "tom: Permission denied") is None
+    assert explain(DUO, 0, "sudo: a password is required") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_this_machine_runs_a_script_too() -> None:
+    here = Remote(Connect(host="@local"))
+    ended = here.run("id -u; echo oops >&2; exit 3", timeout=10)
+    assert (ended.code, ended.out, ended.err) == (3, "0\n", "oops\n")
+    with pytest.raises(RemoteError, match="did not finish within 0 s"):
+        here.run("exec sleep 10", timeout=0.1)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs the OpenSSH client")
+def test_nothing_listens_there() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, but not listening: refused, and nobody else gets it
+        port = held.getsockname()[1]
+        with pytest.raises(RemoteError, match=f"nothing listens for SSH at 127.0.0.1 port {port}"):
+            Remote(Connect(host="127.0.0.1", port=port)).run("true", timeout=20)
+
+
+def test_a_key_that_is_not_there() -> None:
+    with pytest.raises(RemoteError, match="there is no SSH key at /nowhere/key"):
+        Remote(Connect(host="127.0.0.1", key=Path("/nowhere/key"))).run("true", timeout=20)

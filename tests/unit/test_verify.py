@@ -1,0 +1,319 @@
+"""Verification judged on what real hosts printed: the box, the box with its servers stopped, and ik_llama.cpp."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.answers import chat, parse, reply
+from llamaherd.fleet import Rig, Secret, Source
+from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
+from llamaherd.verify import Check, Report, judge, print_report, question
+
+DATA = Path(__file__).parent / "data"
+BUILD = "llama.cpp-66ca571ae125"
+IMAGE = f"llamaherd/engine:{BUILD}-a371b6"
+GEMMA = "/var/lib/llamaherd/models/local/a5fd3b62230aa5ec/gemma-3-270m-q4_k_m.gguf"
+TINY = "/var/lib/llamaherd/models/local/041d6924ab124e1f/tiny-moe.gguf"
+
+RIG = Rig.model_validate(
+    {
+        "rig": "box",
+        "connect": {"host": "127.0.0.1"},
+        "host": {"os": "debian-13", "cpu": {"cores": 2}, "ram": "4GB"},
+        "engines": {"main": {"kind": "llama.cpp", "source": {"git": "https://example.org/e", "commit": "0" * 40}}},
+        "models": {"gemma-3-270m": {"hf": "a/b"}, "tiny-moe": {"hf": "a/c"}},
+        "instances": {
+            "chat": {"engine": "main", "model": "gemma-3-270m", "context": 8192, "port": 8080},
+            "drafter": {"engine": "main", "model": "tiny-moe", "context": 4096, "draft": {"mtp": 2}, "port": 8081},
+        },
+    }
+)
+
+CHAT = InstancePlan(
+    name="chat",
+    service="llama-chat",
+    backend="systemd",
+    engine="main",
+    engine_kind="llama.cpp",
+    build=BUILD,
+    image=None,
+    model="gemma-3-270m",
+    model_file=GEMMA,
+    context=8192,
+    mtp=0,
+    threads=2,
+    listen="127.0.0.1",
+    port=8080,
+    api_key=Secret(env="KEY"),
+    load_timeout=60,
+    program=f"/opt/llamaherd/builds/{BUILD}/bin/llama-server",
+    arguments=tuple(
+        f"--model {GEMMA} --alias gemma-3-270m --ctx-size 8192 --cache-type-k q8_0 --cache-type-v q8_0 "
+        "--flash-attn on --parallel 1 --threads 2 --host 127.0.0.1 --port 8080 --metrics "
+        "--api-key-file /etc/llamaherd/keys/chat".split()
+    ),
+    spec="fa9c016b726a",
+    file=TextFile(path="/etc/systemd/system/llama-chat.service", text="the unit"),
+)
+DRAFTER = CHAT.model_copy(
+    update={
+        "name": "drafter",
+        "service": "llama-drafter",
+        "backend": "compose",
+        "image": IMAGE,
+        "model": "tiny-moe",
+        "model_file": TINY,
+        "context": 4096,
+        "mtp": 2,
+        "port": 8081,
+        "api_key": None,
+        "program": "/usr/local/bin/llama-server",
+        "arguments": tuple(
+            f"--model {TINY} --alias tiny-moe --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 "
+            "--flash-attn auto --parallel 1 --threads 2 --host 0.0.0.0 --port 8081 --metrics "
+            "--spec-type draft-mtp --spec-draft-n-max 2".split()
+        ),
+        "spec": "88bc115cb8eb",
+        "file": TextFile(path="/etc/llamaherd/compose/drafter/compose.yaml", text="the project"),
+    }
+)
+
+
+def _model(instance: InstancePlan, size: int | None) -> ModelPlan:
+    path = PurePosixPath(instance.model_file)
+    file = ModelFile(name=path.name, sha256="0" * 64, size=size)
+    return ModelPlan(name=instance.model, folder=str(path.parent), files=(file,))
+
+
+PLAN = Plan(
+    rig="box",
+    os="debian-13",
+    packages=(),
+    files=(),
+    builds=(
+        BuildPlan(
+            id=BUILD,
+            engine="main",
+            kind="llama.cpp",
+            source=Source(git="https://example.org/e", commit="0" * 40),
+            options={},
+            targets=("llama-server",),
+            cuda=None,
+            script="",
+            disk=0,
+        ),
+    ),
+    models=(_model(CHAT, 253113024), _model(DRAFTER, None)),
+    images=(ImagePlan(tag=IMAGE, build=BUILD, base="b", base_packages=(), dockerfile=""),),
+    instances=(CHAT, DRAFTER),
+)
+
+
+def captured(name: str) -> str:
+    """What a host printed, with the hashes of its real unit and project put to those of this plan's texts."""
+    text = (DATA / name).read_text()
+    for real, file in (
+        ("784b29025b02d0aee0fe6dcf27ccdfa9aad0d2b828485da6c21963889e5bb0c4", CHAT.file),
+        ("793c3b9359bcb034520192c3c4e62c27dea5c06e5062b1a3748e7f631cc78783", DRAFTER.file),
+    ):
+        text = text.replace(real, hashlib.sha256(file.text.encode()).hexdigest())
+    return text
+
+
+def report(text: str, rig: Rig = RIG, plan: Plan = PLAN) -> Report:
+    return judge(rig, plan, parse(text))
+
+
+def failed(found: Report) -> dict[str, Check]:
+    """The failed checks, by instance and name."""
+    return {f"{i.name} {check.name}": check for i in found.instances for check in i.checks if not check.ok}
+
+
+def test_the_box_is_what_was_declared() -> None:
+    found = report(captured("verify-box.txt"))
+    assert failed(found) == {}
+    drafter = found.instances[1]
+    assert drafter.answer == "abcdefghijklmnopqrstuvwxyz"
+    assert (drafter.draft_n, drafter.draft_accepted) == (18, 18)
+    assert drafter.tokens_per_second
+    assert drafter.tokens_per_second > 1
+    assert [check.name for check in drafter.checks] == [
+        *("container", "process", "files", "listens", "health", "model", "context", "chat", "drafts"),
+    ]
+
+
+def test_a_model_that_spells_out_chat_markers_is_said_to_need_a_template() -> None:
+    gemma = report(captured("verify-box.txt")).instances[0]
+    assert "--chat-template" in next(check.detail for check in gemma.checks if check.name == "chat")
+
+
+def test_the_report_as_json() -> None:
+    value = report(captured("verify-box.txt")).as_json()
+    assert set(value) == {"rig", "ok", "instances", "installed"}
+    assert value["ok"] is True
+    assert set(value["instances"][0]) == {
+        *("name", "backend", "model", "engine", "build", "port", "answer"),
+        *("tokens_per_second", "draft_n", "draft_accepted", "checks"),
+    }
+    assert set(value["instances"][0]["checks"][0]) == {"name", "ok", "detail"}
+    assert {row["where"] for row in value["installed"]} == {
+        f"/opt/llamaherd/builds/{BUILD}",
+        str(PurePosixPath(GEMMA).parent),
+        str(PurePosixPath(TINY).parent),
+        "Docker's store",
+        CHAT.file.path,
+        DRAFTER.file.path,
+    }
+
+
+def test_stopped_servers_fail_and_the_rest_is_still_reported() -> None:
+    found = report(captured("verify-stopped.txt"))
+    names = ["process", "listens", "health", "model", "context", "chat"]
+    assert set(failed(found)) == {
+        *("chat unit", "chat key", *(f"chat {name}" for name in names)),
+        *("drafter container", "drafter drafts", *(f"drafter {name}" for name in names)),
+    }
+    assert failed(found)["chat unit"].detail == "llama-chat.service is inactive, enabled"
+    assert failed(found)["drafter container"].detail == "llama-drafter is exited, unhealthy"
+    assert "Failed to connect" in failed(found)["chat health"].detail
+    assert len(found.installed) == 6
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "name", "detail"),
+    [
+        ("spec=fa9c", "spec=0000", "chat process", "it runs spec 000001"),
+        ("Spec=88bc", "Spec=0000", "drafter process", "declared is 88bc115cb8eb"),
+        ("argv=8192", "argv=4096", "chat process", "`4096`"),
+        ("\tsha256=e5e3", "\tsha256=0000", "chat process", "its binary"),
+        ("253113024\t", "25311302\t", "chat files", "has 25311302 bytes, the lock says 253113024"),
+        ("\ttiny-moe.gguf", "\tother.gguf", "drafter files", "is not there"),
+        ("0100007F:1F90", "00000000:1F90", "chat listens", "port 8080 on 0.0.0.0, declared is 127.0.0.1"),
+        ("0100007F:1F90", "0100007F:1F90\n\t0200000A:1F90", "chat listens", "10.0.0.2 and 127.0.0.1"),
+        ("UnitFileState=enabled", "UnitFileState=disabled", "chat unit", "is active, disabled"),
+        ("Health=healthy", "Health=starting", "drafter container", "running, starting"),
+        ("Restart=unless-stopped", "Restart=no", "drafter container", "restart is `no`"),
+        ('"data":[{"id":"gemma-3-270m"', '"data":[{"id":"other"', "chat model", "other from /var"),
+        (f'"model_path":"{TINY}"', '"model_path":"/x.gguf"', "drafter model", "tiny-moe from /x.gguf; declared is"),
+        ('"n_ctx":8192},"total_slots"', '"n_ctx":4096},"total_slots"', "chat context", "1 of 8192"),
+        ('"total_slots":1', '"total_slots":4', "chat context", "4 slot(s) of 8192 tokens, declared is 1 of 8192"),
+        ('"draft_n":18', '"draft_n":0', "drafter drafts", "no token was drafted"),
+    ],
+)
+def test_what_is_not_as_declared_is_said_with_both(there: str, instead: str, name: str, detail: str) -> None:
+    text = captured("verify-box.txt")
+    assert there in text
+    problems = failed(report(text.replace(there, instead)))
+    assert detail in problems[name].detail
+
+
+def test_a_declared_key_that_nobody_asks_for_fails() -> None:
+    text = captured("verify-box.txt")
+    start = text.index("@ keyless\tchat")
+    end = text.index("@ models\tchat")
+    problems = failed(report(text[:start] + '@ keyless\tchat\n\t{"total_slots":1}\n\t200\n' + text[end:]))
+    assert list(problems) == ["chat key"]
+
+
+def test_a_host_with_nothing_on_it_fails_every_check_and_has_nothing_installed() -> None:
+    found = report("@ listening\t\n@ end\t\n")
+    assert not any(check.ok for instance in found.instances for check in instance.checks)
+    assert found.installed == ()
+
+
+def test_ik_llama_cpp_is_understood_too() -> None:
+    served = CHAT.model_copy(update={"model_file": "/work/main/.box/cache/gemma-3-270m-q4_k_m.gguf"})
+    found = report(captured("verify-ik.txt"), plan=PLAN.model_copy(update={"instances": (served,)}))
+    passed = {check.name for check in found.instances[0].checks if check.ok}
+    assert {"health", "key", "model", "context", "chat"} <= passed
+    assert found.instances[0].tokens_per_second
+
+
+@pytest.mark.parametrize(
+    ("context", "parallel", "extra", "found", "right"),
+    [
+        (8192, 4, (), 2048, True),
+        (8192, 4, (), 8192, False),
+        (8192, 4, ("--kv-unified",), 8192, True),
+        (4000, 3, (), 1536, True),  # rounded up to 256 cells for each slot
+        (4000, 1, (), 4096, True),
+        (4000, 1, (), 3840, False),
+    ],
+)
+def test_slots_share_the_context(context: int, parallel: int, extra: tuple[str, ...], found: int, right: bool) -> None:
+    declared = RIG.instances["chat"].model_copy(
+        update={"context": context, "parallel": parallel, "extra_args": extra},
+    )
+    text = captured("verify-box.txt").replace(
+        '"n_ctx":8192},"total_slots":1', f'"n_ctx":{found}}},"total_slots":{parallel}'
+    )
+    rig = RIG.model_copy(update={"instances": {**RIG.instances, "chat": declared}})
+    assert ("chat context" not in failed(report(text, rig))) is right
+
+
+def test_replies() -> None:
+    assert reply('{"status":"ok"}\n200').json == {"status": "ok"}
+    assert reply("sh: 12: curl: not found").problem == "sh: 12: curl: not found"
+    assert reply("").problem == "no answer"
+    loading = '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}\n503'
+    assert reply(loading).problem == "HTTP 503: Loading model"
+    broken = "data: {}\n\ncurl: (28) Operation timed out after 120000 milliseconds\n200"
+    assert reply(broken).problem.startswith("curl: (28)")
+    assert reply("[1]\n200").json == {}
+
+
+def test_a_thinking_model_has_answered_even_if_it_still_thinks() -> None:
+    said = chat('data: {"choices":[{"delta":{"reasoning_content":"Hm"}}]}\n\ndata: {"choices":[]}\n\ndata: [DONE]')
+    assert (said.answer, said.chunks) == ("Hm", 1)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n"))))
+def test_no_answer_is_taken_for_a_heading(lines: list[str]) -> None:
+    text = "@ chat\tx\n" + "".join(f"\t{line}\n" for line in lines) + "@ end\t\n"
+    assert parse(text) == {("chat", "x"): "\n".join(lines), ("end", ""): ""}
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8080/health"),
+        ("0.0.0.0", "http://127.0.0.1:8080/health"),
+        ("::", "http://[::1]:8080/health"),
+        ("10.0.0.5", "http://10.0.0.5:8080/health"),
+    ],
+)
+def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
+    instance = CHAT.model_copy(update={"listen": listen})
+    assert f"ask 5 {url} " in question(PLAN.model_copy(update={"instances": (instance,)}))
+
+
+@pytest.mark.parametrize(
+    ("listen", "sockets", "right"),
+    [
+        ("::1", "00000000000000000000000001000000:1F90", True),
+        ("::", "00000000000000000000000000000000:1F90", True),
+        ("localhost", "00000000000000000000000001000000:1F90\n\t0100007F:1F90", True),
+        ("localhost", "00000000:1F90", False),
+        ("duo.lan", "0200000A:1F90", True),
+        ("duo.lan", "", False),
+    ],
+)
+def test_addresses(listen: str, sockets: str, right: bool) -> None:
+    plan = PLAN.model_copy(update={"instances": (CHAT.model_copy(update={"listen": listen}),)})
+    found = report(f"@ listening\t\n\t{sockets}\n@ end\t\n", plan=plan)
+    assert ("chat listens" not in failed(found)) is right
+
+
+def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    text = captured("verify-box.txt").replace('"content":"b"', r'"content":"\u001b[31m[bold]b\n"')
+    print_report(report(text.replace("UnitFileState=enabled", "UnitFileState=disabled")))
+    said = capsys.readouterr().out
+    assert "✗ unit      llama-chat.service is active, disabled" in said
+    assert "✓ drafts    18 of 18 drafted tokens accepted" in said
+    assert "a[31m[bold]b cdef" in said
+    assert "\x1b" not in said
