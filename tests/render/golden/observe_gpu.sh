@@ -1,0 +1,77 @@
+# Prints what a plan needs to know of its host, one fact a line, fields parted by tabs. Changes nothing.
+# `observe.py` reads it. One round trip asks for everything.
+LC_ALL=C
+export LC_ALL
+say() {
+    printf '%s' "$1"
+    shift
+    printf '\t%s' "$@"
+    printf '\n'
+}
+
+. /etc/os-release
+say os "$ID-$VERSION_ID"
+say arch "$(uname -m)"
+[ -d /run/systemd/system ] && say systemd yes
+for folder in /var/lib/llamaherd /var/lib; do
+    [ -d "$folder" ] && say free "$folder" "$(df -B1 --output=avail "$folder" | tail -n 1 | tr -d ' ')" && break
+done
+cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
+
+dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-compose-v2 docker.io g++ git libssl-dev mmdebstrap ninja-build 2>/dev/null
+for user in llama llama-build; do
+    id -u "$user" >/dev/null 2>&1 && say user "$user"
+done
+
+[ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
+
+for file in /opt/llamaherd/libexec/wait-healthy /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service; do
+    [ -f "$file" ] && say file "$file" "$(stat -c '%a %u %U %.Y' "$file")" "$(sha256sum <"$file" | cut -d ' ' -f 1)"
+done
+
+if [ -f /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/manifest.json ] && [ -x /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server ]; then
+    say build ik_llama.cpp-e27c3d4e93b7 done
+elif [ -f /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/out/manifest.json ]; then
+    say build ik_llama.cpp-e27c3d4e93b7 built
+elif systemctl -q is-active llamaherd-build-ik_llama.cpp-e27c3d4e93b7.service; then
+    say build ik_llama.cpp-e27c3d4e93b7 building
+fi
+if [ -f /opt/llamaherd/builds/llama.cpp-1e5a4c321023/manifest.json ] && [ -x /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server ] && [ -x /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params ]; then
+    say build llama.cpp-1e5a4c321023 done
+elif [ -f /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/out/manifest.json ]; then
+    say build llama.cpp-1e5a4c321023 built
+elif systemctl -q is-active llamaherd-build-llama.cpp-1e5a4c321023.service; then
+    say build llama.cpp-1e5a4c321023 building
+fi
+for source in abababababababababababababababababababababababababababababababab; do
+    [ -f /var/cache/llamaherd/sources/"$source" ] && say source "$source"
+done
+
+for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5; do
+    [ -d "$folder" ] || continue
+    [ -f "$folder/.manifest" ] && sed "s|^|verified\t$folder\t|" "$folder/.manifest"
+    find "$folder" -type f ! -name .manifest -printf "stored\t$folder\t%s\t%T@\t%P\n"
+done
+
+for file in /etc/systemd/system/llama-*.service; do
+    [ -f "$file" ] && grep -q '^# Written by llamaherd' "$file" || continue
+    unit=${file##*/}
+    # As NAME=value lines, in one call: each call costs as much as all the reading around it.
+    show=$(systemctl show --timestamp=us+utc -p MainPID,ActiveState,UnitFileState,NeedDaemonReload,ExecMainStartTimestamp "$unit")
+    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
+    pid=$(of MainPID)
+    started=$(of ExecMainStartTimestamp)
+    say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" \
+        "$([ -n "$started" ] && date -d "$started" +%s.%N)" \
+        "$([ "$pid" != 0 ] && tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')"
+done
+
+for folder in /etc/llamaherd/compose/*; do
+    [ -d "$folder" ] && say project "${folder##*/}"
+done
+if command -v docker >/dev/null; then
+    docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.State.StartedAt}}	{{index .Config.Labels "llamaherd.spec"}}' 2>/dev/null
+    docker image inspect --format 'image	{{index .RepoTags 0}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | grep .
+fi
+exit 0

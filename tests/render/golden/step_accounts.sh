@@ -1,0 +1,13 @@
+# Servers and compilers run as users of their own, who own nothing else and cannot log in.
+set -eu
+for user in llama llama-build; do
+    id -u "$user" >/dev/null 2>&1 ||
+        useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
+done
+mkdir -p /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/work \
+    /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/compose
+# A key is its reader's alone; nobody can list which there are.
+install -d -m 0711 /etc/llamaherd/keys
+# What is sent from the controller arrives here, as whoever logs in, and is checked before it is let in.
+install -d -m 0700 -o "${SUDO_USER:-root}" /var/lib/llamaherd/incoming
+chown llama-build /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache

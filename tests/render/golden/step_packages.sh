@@ -1,0 +1,14 @@
+# Installs what is missing. A dpkg that was killed half-way is set right first.
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+mkdir -p /var/log/llamaherd
+log=/var/log/llamaherd/apt.log
+date -u +'== %F %T' >>"$log"
+{
+    dpkg --configure -a &&
+        apt-get -q -o DPkg::Lock::Timeout=600 update &&
+        apt-get -q -y -o DPkg::Lock::Timeout=600 install --no-install-recommends ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build
+} >>"$log" 2>&1 || {
+    tail -n 12 "$log"
+    echo "apt could not install: ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build. The whole log is $log on the host." >&2
+    exit 1
+}

@@ -1,0 +1,6 @@
+# An instance that the inventory no longer has, or has elsewhere, is stopped and forgotten. Models and builds stay.
+systemctl disable -q --now llama-old.service
+rm -f /etc/systemd/system/llama-old.service
+systemctl daemon-reload
+systemctl reset-failed llama-old.service 2>/dev/null
+:

@@ -1,0 +1,89 @@
+# Asks a host how its instances really are. Changes nothing; `verify.py` reads what this prints: a line
+# "@ what TAB of what" before every answer, and each line of the answer after a tab.
+{
+LC_ALL=C
+export LC_ALL
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+
+# One request. Headers come on stdin, where no process list shows them; the last line printed is the status code.
+ask() {
+    seconds=$1
+    shift
+    # No configuration of root's own, and no proxy: this host is asked.
+    curl -q -sS --noproxy '*' --max-time "$seconds" -H @- -w '\n%{http_code}\n' "$@" 2>&1 | lines
+}
+bearer() {
+    [ -n "$1" ] || return 0
+    IFS= read -r key <"$1"
+    printf 'Authorization: Bearer %s\n' "$key"
+}
+
+# What a process really is: the binary it was started from, its spec and its arguments.
+process() {
+    [ "${1:-0}" != 0 ] && [ -d "/proc/$1" ] || return 0
+    printf 'sha256=%s\n' "$(sha256sum <"/proc/$1/exe" | cut -d ' ' -f 1)"
+    tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^LLAMAHERD_SPEC=/spec=/p'
+    tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
+}
+
+section listening ''
+cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
+
+section build llama.cpp-254c2e111fca
+cat /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json 2>/dev/null | lines
+section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
+find /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
+section model /var/lib/llamaherd/models/local/0404040404040404
+find /var/lib/llamaherd/models/local/0404040404040404 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
+section image llamaherd/engine:llama.cpp-254c2e111fca-a371b6
+docker image inspect --format '{{.Size}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | lines
+
+section file chat
+sha256sum </etc/systemd/system/llama-chat.service 2>/dev/null | cut -d ' ' -f 1 | lines
+section serving chat
+systemctl show -p ActiveState -p SubState -p Result -p UnitFileState llama-chat.service 2>&1 | lines
+pid=$(systemctl show -P MainPID llama-chat.service 2>/dev/null)
+section process chat
+process "$pid" 2>&1 | lines
+
+section health chat
+ask 5 http://127.0.0.1:8080/health </dev/null
+section keyless chat
+ask 5 http://127.0.0.1:8080/props </dev/null
+section models chat
+bearer /etc/llamaherd/keys/chat | ask 5 http://127.0.0.1:8080/v1/models
+section props chat
+bearer /etc/llamaherd/keys/chat | ask 5 http://127.0.0.1:8080/props
+section chat chat
+bearer /etc/llamaherd/keys/chat | ask 120 -H 'Content-Type: application/json' \
+    -d '{"model": "gemma", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8080/v1/chat/completions
+
+section file drafter
+sha256sum </etc/llamaherd/compose/drafter/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
+section serving drafter
+docker inspect --type container --format \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    llama-drafter 2>&1 | lines
+printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
+pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-drafter 2>/dev/null)
+section process drafter
+process "$pid" 2>&1 | lines
+
+section health drafter
+ask 5 http://127.0.0.1:8081/health </dev/null
+section models drafter
+bearer '' | ask 5 http://127.0.0.1:8081/v1/models
+section props drafter
+bearer '' | ask 5 http://127.0.0.1:8081/props
+section chat drafter
+bearer '' | ask 120 -H 'Content-Type: application/json' \
+    -d '{"model": "moe", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8081/v1/chat/completions
+
+section end ''
+exit 0
+} </dev/null

@@ -1,0 +1,347 @@
+"""Every text that goes to a host, against the golden files beside this: units, compose projects and scripts.
+
+After a wanted change, `REWRITE_GOLDEN=1 .venv/bin/pytest tests/render` writes them anew; read their diff like code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from jinja2 import UndefinedError
+
+from llamaherd import verify
+from llamaherd.converge.engines import build_steps, image_steps
+from llamaherd.converge.host import base_steps, package_steps
+from llamaherd.converge.models import model_steps
+from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
+from llamaherd.converge.steps import Send, Step
+from llamaherd.observe import Seen, SeenUnit, answer, question
+from llamaherd.plan import BuildPlan, InstancePlan, Plan
+from llamaherd.render import render, unit_quote
+from tests.support.rigs import ROOT, converged, cpu_rig, gpu_rig, planned
+from tests.support.shell import expands
+
+GOLDEN = Path(__file__).parent / "golden"
+CPU = planned(cpu_rig())
+GPU = planned(gpu_rig())
+KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
+KEYLESS = planned(cpu_rig(), {"instances/chat/api_key": None})
+LAN = planned(cpu_rig(), {"instances/chat/listen": "0.0.0.0"})
+IK_CPU = planned(cpu_rig(), {"engines/main/kind": "ik_llama.cpp", "instances/chat/draft": {"mtp": 1}})
+URL = planned(cpu_rig(), {"engines/main/source/archive": "https://mirror.lan/llama.tar.gz"})
+NO_UUIDS = planned(gpu_rig(), {"gpus/cards": {"new": {"model": "RTX 5090"}, "old": {"model": "RTX 3090"}}})
+
+
+def instance(plan: Plan, name: str) -> InstancePlan:
+    return next(instance for instance in plan.instances if instance.name == name)
+
+
+def build(plan: Plan, engine: str) -> BuildPlan:
+    return next(build for build in plan.builds if build.engine == engine)
+
+
+def script(steps: Sequence[Send | Step], of: int = -1) -> str:
+    """The text of one step."""
+    step = steps[of]
+    assert isinstance(step, Step)
+    return step.script
+
+
+def model_script(plan: Plan, name: str, token: str | None) -> str:
+    model = next(model for model in plan.models if model.name == name)
+    return script(model_steps(model, Seen(), token))
+
+
+def loading(plan: Plan) -> Seen:
+    """As planned, but that the instances are still loading."""
+    seen = answer(converged(plan, {"chat": "key"}))
+    seen.units = {name: SeenUnit("activating", u.enabled, False, u.started, u.spec) for name, u in seen.units.items()}
+    return seen
+
+
+UNITS: dict[str, InstancePlan] = {
+    "systemd_cpu": instance(KEYLESS, "chat"),
+    "systemd_cpu_with_key": instance(CPU, "chat"),
+    "systemd_cpu_in_the_lan": instance(LAN, "chat"),
+    "systemd_cpu_ik": instance(IK_CPU, "chat"),
+    "systemd_cuda_two_cards": instance(GPU, "reasoner"),
+    "systemd_cuda_ik_mtp": instance(GPU, "worker"),
+}
+PROJECTS: dict[str, InstancePlan] = {
+    "compose_cpu_mtp": instance(CPU, "drafter"),
+    "compose_cpu_with_key": instance(KEYED, "drafter"),
+    "compose_cuda": instance(GPU, "boxed"),
+    "compose_image_by_digest": instance(GPU, "small"),
+}
+SCRIPTS: dict[str, Callable[[], str]] = {
+    "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
+    "build_llama_cpp_cuda_git": lambda: build(GPU, "main").script,
+    "build_ik_cuda_overlay_url": lambda: build(GPU, "ik").script,
+    "build_ik_cpu": lambda: build(IK_CPU, "main").script,
+    "build_llama_cpp_url": lambda: build(URL, "main").script,
+    "observe_cpu": lambda: question(CPU),
+    "observe_gpu": lambda: question(GPU),
+    "verify_cpu": lambda: verify.question(CPU),
+    "verify_gpu": lambda: verify.question(GPU),
+    "wait_healthy": lambda: render("wait-healthy.sh"),
+    "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
+    "step_shared_files": lambda: script(base_steps(CPU, Seen())),
+    "step_packages": lambda: script(package_steps(CPU, Seen())),
+    "step_admit_source": lambda: script(build_steps(build(CPU, "main"), Seen()), 1),
+    "step_build": lambda: script(build_steps(build(CPU, "main"), Seen())),
+    "step_image": lambda: script(image_steps(CPU.images[0], Seen())),
+    "step_model_from_file": lambda: model_script(CPU, "gemma", None),
+    "step_model_from_hub": lambda: model_script(GPU, "35b", None),
+    "step_model_from_hub_with_token": lambda: model_script(GPU, "35b", "hf_token"),
+    "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), Seen(), "key")),
+    "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
+    "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
+    "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, 0, "")}))),
+    "step_remove_project": lambda: script(removal_steps(CPU, Seen(projects={"old"}))),
+}
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Every case by the name of its golden file."""
+    return {
+        **{f"{case}.service": planned.file.text for case, planned in UNITS.items()},
+        **{f"{case}.yaml": planned.file.text for case, planned in PROJECTS.items()},
+        **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
+    }
+
+
+@pytest.mark.parametrize("case", texts())
+def test_golden(case: str) -> None:
+    file = GOLDEN / case
+    if os.environ.get("REWRITE_GOLDEN"):
+        file.write_text(texts()[case], encoding="utf-8")
+    assert texts()[case] == file.read_text(encoding="utf-8")
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {file.name for file in GOLDEN.iterdir()} == set(texts())
+
+
+def test_every_template_is_rendered_here() -> None:
+    """What each template starts with, up to what it fills in, stands in one of the texts."""
+    everything = "\n".join(texts().values())
+    for file in sorted((ROOT / "templates").rglob("*")):
+        if file.is_dir():
+            continue
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        told = next(line for line in lines if len(line) > 20 and "{{" not in line and "{%" not in line)
+        assert told in everything, f"{file.name} is rendered by no case"
+
+
+def test_a_name_that_is_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        render("steps/install-packages.sh.j2")
+
+
+@pytest.mark.parametrize("case", [case for case in texts() if case.endswith(".sh")])
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_scripts_parse(case: str, shell: str) -> None:
+    # As they are sent: a text in braces, which must not close them early.
+    text = f"{{\n{texts()[case]}\n}} </dev/null\n"
+    found = shutil.which(shell)
+    if not found:
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run([found, "-n"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+HOSTILE = "a $(id) `id` \"b\" 'c' ; d"
+
+
+def test_no_text_of_others_is_read_by_a_shell() -> None:
+    """A hub names its files, and an owner folders and arguments: a shell finds them quoted wherever they stand."""
+    declared = gpu_rig()
+    declared["models"]["gemma"]["file"] = f"/srv/{HOSTILE}.gguf"
+    declared["engines"]["ik"]["source"]["folder"] = HOSTILE
+    declared["engines"]["ik"]["source"]["archive"] = f"https://mirror.lan/{HOSTILE}.tar.gz"
+    declared["engines"]["ik"]["source"]["overlay"] = {HOSTILE: HOSTILE}
+    declared["engines"]["ik"]["options"] = {"A": HOSTILE}
+    declared["instances"]["worker"]["extra_args"] = [HOSTILE]
+    plan = planned(declared)
+    model = next(model for model in plan.models if model.url)
+    files = tuple(file.model_copy(update={"name": f"{HOSTILE}{n}.gguf"}) for n, file in enumerate(model.files))
+    made = {
+        "build": build(plan, "ik").script,
+        "observe": question(plan),
+        "verify": verify.question(plan),
+        "model from a file": model_script(plan, "gemma", None),
+        "model from a hub": script(model_steps(model.model_copy(update={"files": files}), Seen(), None)),
+        "unit": script(unit_steps(instance(plan, "worker"), Seen(), None)),
+    }
+    ran = [name for name, text in made.items() if expands(text, "$(id)")]
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("script", "expanded"),
+    [
+        ("echo $(id)", True),
+        ('echo "$(id)"', True),
+        ("echo '$(id)'", False),
+        ("""echo "'$(id)'" """, True),
+        ("""echo "$(cat '$(id)')" '"' '$(id)'""", False),
+        ("cat <<'END'\n$(id)\nEND\necho", False),
+        ("cat <<'END' || exit\nx\nEND\necho $(id)", True),
+        ("echo # $(id)\n", False),
+    ],
+)
+def test_how_a_shell_reads(script: str, expanded: bool) -> None:
+    assert expands(script, "$(id)") is expanded
+
+
+def exec_start(unit: str) -> str:
+    (line,) = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    return line.removeprefix("ExecStart=")
+
+
+def systemd_split(line: str) -> list[str]:
+    """ExecStart= as systemd reads it: C escapes in words and quotes, then `%%`, then `$$` (systemd.service(5))."""
+    escapes = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "s": " "}
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    characters = iter(line)
+    for character in characters:
+        if character == "\\":
+            word = (word or "") + escapes[next(characters)]
+        elif quote:
+            if character == quote:
+                quote = ""
+            else:
+                word = (word or "") + character
+        elif character in "\"'" and word is None:
+            quote, word = character, ""
+        elif character in " \t\n\r":
+            if word is not None:
+                words.append(word)
+            word = None
+        else:
+            assert character not in "\"'", "a quote inside a word is part of it; nothing here writes such"
+            word = (word or "") + character
+    assert not quote
+    words += [word] if word is not None else []
+    for each in words:
+        rest = each.replace("%%", "").replace("$$", "")
+        assert "%" not in rest, each
+        assert "$" not in rest, each
+    return [each.replace("%%", "%").replace("$$", "$") for each in words]
+
+
+@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
+@example(["", ";", "a b", "'", '"', "\\", "$HOME", "${A}", "%n", "a\nb", "a\rb", "\t", "\\n", "#", "-"])
+def test_systemd_reads_the_arguments_that_were_meant(arguments: list[str]) -> None:
+    line = " ".join(["/bin/true", *map(unit_quote, arguments)])
+    # A line of a unit file ends at either of these, and a word that is a bare semicolon starts another command.
+    assert not set("\n\r") & set(line)
+    assert ";" not in line.split()
+    assert systemd_split(line) == ["/bin/true", *arguments]
+
+
+@pytest.mark.parametrize("case", UNITS)
+def test_a_unit_runs_the_planned_arguments(case: str) -> None:
+    unit = UNITS[case]
+    assert systemd_split(exec_start(unit.file.text)) == [unit.program, *unit.arguments]
+
+
+analyze = shutil.which("systemd-analyze")
+needs_analyze = pytest.mark.skipif(analyze is None, reason="systemd-analyze is not installed")
+run = partial(subprocess.run, capture_output=True, text=True, check=False)
+
+
+@needs_analyze
+@pytest.mark.parametrize("case", UNITS)
+def test_systemd_finds_nothing_wrong(case: str, tmp_path: Path) -> None:
+    unit = UNITS[case]
+    text = unit.file.text.replace(str(unit.program), "/bin/true")
+    text = text.replace("/opt/llamaherd/libexec/wait-healthy", "/bin/true")
+    file = tmp_path / PurePosixPath(unit.file.path).name
+    file.write_text(text, encoding="utf-8")
+    done = run([str(analyze), "verify", "--man=no", "--recursive-errors=no", str(file)])
+    said = [line for line in done.stderr.splitlines() if unit.service in line]
+    assert (done.returncode, said) == (0, [])
+
+
+@needs_analyze
+@pytest.mark.parametrize("case", UNITS)
+def test_a_unit_is_hardened(case: str, tmp_path: Path) -> None:
+    unit = UNITS[case]
+    file = tmp_path / PurePosixPath(unit.file.path).name
+    file.write_text(unit.file.text, encoding="utf-8")
+    threshold = "20" if "_cpu" in case and "lan" not in case else "30"
+    done = run([str(analyze), "security", "--offline=yes", f"--threshold={threshold}", str(file)])
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr
+
+
+def service(plan: InstancePlan) -> dict[str, Any]:
+    project: dict[str, Any] = yaml.safe_load(plan.file.text)
+    (only,) = project["services"].values()
+    assert isinstance(only, dict)
+    return only
+
+
+@pytest.mark.parametrize("case", PROJECTS)
+def test_a_project_is_hardened(case: str) -> None:
+    plan = PROJECTS[case]
+    server = service(plan)
+    assert server["read_only"] is True
+    assert server["cap_drop"] == ["ALL"]
+    assert server["security_opt"] == ["no-new-privileges:true"]
+    assert server["user"] == "65532:65532"
+    assert server["pids_limit"] > 0
+    assert all(volume["read_only"] for volume in server["volumes"])
+    assert server["ports"] == [f"127.0.0.1:{plan.port}:{plan.port}"]
+    assert str(plan.port) in server["healthcheck"]["test"][-1]
+    assert server["labels"] == {"llamaherd.spec": plan.spec}
+    assert server["command"] == list(plan.arguments)
+    assert server["image"] == plan.image
+    assert "privileged" not in server
+    assert "network_mode" not in server
+
+
+def test_a_key_is_mounted_and_never_written_into_a_project() -> None:
+    targets = {volume["target"] for volume in service(instance(KEYED, "drafter"))["volumes"]}
+    assert "/etc/llamaherd/keys/drafter" in targets
+
+
+def test_a_project_has_the_cards_that_it_names() -> None:
+    (device,) = service(instance(GPU, "boxed"))["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "device_ids": ["GPU-5090"], "capabilities": ["gpu"]}
+    assert "deploy" not in service(instance(CPU, "drafter"))
+
+
+def test_cards_without_a_uuid_name_no_device() -> None:
+    (device,) = service(instance(NO_UUIDS, "boxed"))["deploy"]["resources"]["reservations"]["devices"]
+    assert None not in device.get("device_ids", [])
+    assert "CUDA_VISIBLE_DEVICES=None" not in instance(NO_UUIDS, "reasoner").file.text
+
+
+@pytest.mark.parametrize(
+    ("listen", "published"),
+    [("0.0.0.0", "0.0.0.0:8081:8081"), ("::1", "[::1]:8081:8081"), ("localhost", "127.0.0.1:8081:8081")],
+)
+def test_where_a_project_is_published(listen: str, published: str) -> None:
+    plan = planned(cpu_rig(), {"instances/drafter/listen": listen})
+    assert service(instance(plan, "drafter"))["ports"] == [published]
+
+
+@pytest.mark.parametrize(("listen", "asked"), [("127.0.0.1", "127.0.0.1"), ("10.0.0.5", "10.0.0.5"), ("::1", "[::1]")])
+def test_health_is_asked_where_the_server_listens(listen: str, asked: str) -> None:
+    unit = instance(planned(cpu_rig(), {"instances/chat/listen": listen}), "chat").file.text
+    (line,) = [line for line in unit.splitlines() if line.startswith("ExecStartPost=")]
+    assert (asked in line) or (asked == "127.0.0.1" and line.endswith(" 8080"))

@@ -1,0 +1,206 @@
+"""The roles on pyinfra's @fake connector: a virgin host, one that is as planned, and hosts that are neither."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llamaherd.plan import Plan
+from tests.support.fake import run
+from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, planned
+
+VIRGIN = ["os\tdebian-13", "arch\tx86_64", "systemd\tyes", f"free\t/var/lib\t{10**12}"]
+NAMES = [
+    "preflight | can this host become as planned?",
+    "base | packages",
+    "base | accounts and files",
+    "engines | main ({build})",
+    "models | gemma",
+    "models | moe",
+    "serve | instances no longer declared",
+    "serve | images",
+    "serve | chat (systemd)",
+    "serve | drafter (compose)",
+]
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A rig whose files are there, with the right hashes, and whose key is in the environment."""
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    changes = {}
+    for path, name in (("engines/main/source", "archive"), ("models/gemma", "file"), ("models/moe", "file")):
+        file = tmp_path / path.replace("/", "-")
+        file.write_text(path)
+        changes[f"{path}/{name}"] = str(file)
+        changes[f"{path}/sha256"] = hashlib.sha256(path.encode()).hexdigest()
+    return planned(cpu_rig(), changes)
+
+
+def names(plan: Plan) -> list[str]:
+    return [name.format(build=plan.builds[0].id) for name in NAMES]
+
+
+def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
+    ran = run(plan, VIRGIN)
+    assert ran.operations == names(plan)
+    assert not ran.failed
+    assert ran.changed == [name for name in names(plan) if "preflight" not in name and "no longer" not in name]
+    marks = (
+        "apt-get -q -y",
+        "useradd --system",
+        "wait-healthy",
+        "/var/cache/llamaherd/sources/",
+        "systemd-run -q",
+        "docker build",
+        "systemctl restart llama-chat.service",
+        "docker compose --progress plain",
+    )
+    steps = [script for script in ran.scripts if script.startswith("{\n")]
+    found = [next(n for n, script in enumerate(steps) if mark in script) for mark in marks]
+    assert found == sorted(found)
+    sums = [plan.builds[0].source.sha256, *(model.files[0].sha256 for model in plan.models)]
+    assert ran.sent == [f"/var/lib/llamaherd/incoming/{sha256}" for sha256 in sums]
+
+
+def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
+    ran = run(plan, converged(plan, {"chat": KEY}))
+    assert ran.operations == names(plan)
+    assert (ran.changed, ran.sent, ran.failed) == ([], [], False)
+    # One look for each operation, and nothing else.
+    assert ran.commands == ["sh -s"] * len(NAMES)
+    assert not [script for script in ran.scripts if script.startswith("{\n")]
+
+
+DRIFTS: dict[str, tuple[Callable[[str], bool], list[str]]] = {
+    "a package is gone": (lambda line: "ccache" in line, ["base | packages"]),
+    "a model is gone": (lambda line: line.startswith("stored") and "moe" in line, ["models | moe"]),
+    "the unit is gone": (lambda line: "llama-chat" in line or "1F90" in line, ["serve | chat (systemd)"]),
+    "the image is gone": (lambda line: line.startswith("image"), ["serve | images"]),
+    "the container is gone": (
+        lambda line: line.startswith("container") or "1F91" in line,
+        ["serve | drafter (compose)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DRIFTS)
+def test_a_drift_changes_what_it_concerns(plan: Plan, case: str) -> None:
+    lost, changed = DRIFTS[case]
+    ran = run(plan, [line for line in converged(plan, {"chat": KEY}) if not lost(line)])
+    assert (ran.changed, ran.failed) == (changed, False)
+
+
+def test_what_stands_in_the_way_stops_it_before_anything_changes(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
+    ran = run(plan, ["os\tdebian-12", *VIRGIN[1:3], "free\t/var/lib\t1000", "listens\t1F90"])
+    assert ran.failed
+    assert ran.changed == []
+    assert not [script for script in ran.scripts if script.startswith("{\n")]
+    said = caplog.text
+    assert "this host runs debian-12, the inventory says debian-13" in said
+    assert "port 8080, which instance `chat` is to have, is taken by something else" in said
+    assert "/var/lib has 1.0 kB free" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"models/moe/sha256": SHA}, f"but the inventory says {SHA}"),
+        ({"models/moe/file": "/nowhere/moe.gguf"}, "cannot read /nowhere/moe.gguf: No such file or directory"),
+        (
+            {"instances/chat/api_key": {"env": "NOBODY_SETS_THIS"}},
+            "there is no API key in the environment variable NOBODY_SETS_THIS",
+        ),
+    ],
+    ids=["wrong sha256", "no file", "no key"],
+)
+def test_what_the_controller_lacks_stops_it_before_anything_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, changes: dict[str, object], words: str
+) -> None:
+    files: dict[str, object] = {"models/gemma/file": str(tmp_path / "a"), "models/moe/file": str(tmp_path / "a")}
+    (tmp_path / "a").write_text("a")
+    files["models/gemma/sha256"] = files["models/moe/sha256"] = hashlib.sha256(b"a").hexdigest()
+    files["engines/main/source/archive"], files["engines/main/source/sha256"] = (
+        str(tmp_path / "a"),
+        hashlib.sha256(b"a").hexdigest(),
+    )
+    files.setdefault("instances/chat/api_key", None)
+    ran = run(planned(cpu_rig(), {**files, **changes}), VIRGIN)
+    assert ran.failed
+    assert ran.changed == []
+    assert words in caplog.text
+
+
+def test_a_host_that_answers_nonsense_fails_with_a_sentence(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
+    ran = run(plan, ["Last login: yesterday"])
+    assert ran.failed
+    assert ran.changed == []
+    assert "was not asked for" in caplog.text
+
+
+def test_a_key_is_in_no_command(plan: Plan) -> None:
+    ran = run(plan, VIRGIN)
+    carried = base64.b64encode(f"{KEY}\n".encode()).decode()
+    assert len([script for script in ran.scripts if carried in script]) == 1
+    assert not [command for command in ran.commands if KEY in command or carried in command]
+
+
+def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subprocess.CompletedProcess[str]:
+    """The user's own command, with deploy.py as it is."""
+    data = {
+        "plan": plan.model_dump(mode="json"),
+        "fake_responses": {"sh -s": world},
+        "fake_delay": 0,
+        "fake_delay_jitter": 0,
+    }
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    inventory = tmp_path / "fleet.py"
+    inventory.write_text(
+        "import json\nfrom pathlib import Path\n"
+        'hosts = [("@fake/box", json.loads((Path(__file__).parent / "data.json").read_text()))]\n'
+    )
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("pyinfra")), str(inventory), "deploy.py", *options],
+        cwd=ROOT,
+        env={**os.environ, "PYINFRA_PROGRESS": "off", "HF_TOKEN": "hf_canary"},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def test_pyinfras_own_table_says_no_change(plan: Plan, tmp_path: Path) -> None:
+    done = pyinfra(tmp_path, plan, converged(plan, {"chat": KEY}), "-y")
+    assert done.returncode == 0, done.stderr
+    (total,) = [line.split() for line in done.stderr.splitlines() if "Grand total" in line]
+    assert total == ["Grand", "total", str(len(NAMES)), "-", "-", str(len(NAMES))]
+
+
+@pytest.mark.parametrize("options", [("-y", "-vvv"), ("-y", "--json"), ("--dry", "-vvv", "--diff")], ids=" ".join)
+def test_no_secret_is_said_however_much_is_said(plan: Plan, tmp_path: Path, options: tuple[str, ...]) -> None:
+    done = pyinfra(tmp_path, plan, VIRGIN, *options)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert "drafter (compose)" in said
+    for secret in (KEY, base64.b64encode(KEY.encode()).decode()[:-4], "hf_canary"):
+        assert secret not in said
+
+
+@pytest.mark.parametrize("options", [("-y",), ("--dry",)], ids=" ".join)
+def test_a_key_that_is_gone_is_a_sentence(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("CHAT_KEY")
+    done = pyinfra(tmp_path, plan, VIRGIN, *options)
+    assert "Traceback" not in done.stderr
+    assert "UnreadableKeyError" not in done.stderr
+    assert done.returncode in {0, 1} if options == ("--dry",) else done.returncode == 1

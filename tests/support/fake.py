@@ -1,0 +1,80 @@
+"""Roles carried out on pyinfra's @fake connector, which keeps what would have gone to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyinfra.api import Config, Inventory, State
+from pyinfra.api.connect import connect_all
+from pyinfra.api.deploy import add_deploy
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.operations import run_ops
+from pyinfra.api.state import StateStage
+from pyinfra.connectors.fake import FakeConnector
+
+from llamaherd.plan import Plan
+from roles import base, engines, models, preflight, serve
+
+ROLES = (preflight, base, engines, models, serve)
+
+
+class Host(FakeConnector):
+    """@fake, which also keeps what arrived on stdin and what was sent as a file."""
+
+    def __init__(self, state: State, host: Any) -> None:
+        super().__init__(state, host)
+        self.scripts: list[str] = []
+        self.sent: list[str] = []
+
+    def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
+        self.scripts.append(str(arguments.get("_stdin") or ""))
+        return super().run_shell_command(command, *args, **arguments)
+
+    def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
+        self.sent.append(remote_filename)
+        return super().put_file(filename_or_io, remote_filename, *args, **arguments)
+
+
+@dataclass
+class Ran:
+    """What became of a run."""
+
+    operations: list[str]
+    changed: list[str] = field(default_factory=list)
+    failed: bool = False
+    commands: list[str] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
+
+
+def run(plan: Plan, world: Iterable[str], responses: dict[str, Any] | None = None) -> Ran:
+    """All roles, on a host that answers every question with the lines of `world`."""
+    data = {"fake_responses": {**(responses or {}), "sh -s": list(world)}, "fake_delay": 0, "fake_delay_jitter": 0}
+    inventory = Inventory((["@fake/box"], data))
+    state = State(inventory, Config())
+    connect_all(state)
+    (host,) = inventory
+    connector = Host(state, host)
+    host.connector = connector
+    state.set_stage(StateStage.Prepare)
+    for role in ROLES:
+        add_deploy(state, role.apply, plan=plan, _sudo=True)
+    order = state.get_op_order()
+    ran = Ran([next(iter(state.op_meta[each].names)) for each in order])
+    state.set_stage(StateStage.Execute)
+    connector.scripts.clear()
+    connector.sent.clear()
+    connector.executed_commands.clear()
+    try:
+        run_ops(state)
+    except PyinfraError:
+        ran.failed = True
+    done = [each for each in order if state.ops[host][each].operation_meta.is_complete()]
+    ran.changed = [
+        next(iter(state.op_meta[each].names)) for each in done if state.ops[host][each].operation_meta.did_change()
+    ]
+    ran.failed = ran.failed or any(not state.ops[host][each].operation_meta.did_succeed() for each in done)
+    ran.commands, ran.scripts, ran.sent = connector.executed_commands, connector.scripts, connector.sent
+    return ran

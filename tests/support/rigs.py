@@ -1,0 +1,221 @@
+"""Rigs to test with, as their YAML gives them, and hosts that look as a plan wants them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llamaherd.fleet import Rig
+from llamaherd.lock import Lock, LockedFile, LockedModel
+from llamaherd.plan import BUILD_USER, CONTAINER_UID, SERVER_USER, InstancePlan, Plan, plan
+
+Declared = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+SHA = "ab" * 32
+OTHER_SHA = "ba" * 32
+COMMIT = "cd" * 20
+OTHER_COMMIT = "dc" * 20
+DIGEST = "ef" * 32
+KEY = "sk-canary-3f1d9c"
+
+WRITTEN = 1795249315.422238143
+"""When the files of a host that is as planned were written, and when its servers started after that."""
+STARTED = WRITTEN + 7
+
+GONE = object()
+"""Given to `changed` in place of a value: the key is left out."""
+
+
+def cpu_rig() -> Declared:
+    """A machine without a card: one instance under systemd with a key, one in compose that drafts."""
+    return {
+        "rig": "box",
+        "connect": {"host": "127.0.0.1", "port": 2201, "user": "owner"},
+        "host": {"os": "debian-13", "cpu": {"cores": 2}, "ram": "4GB"},
+        "engines": {
+            "main": {
+                "kind": "llama.cpp",
+                "source": {
+                    "archive": "/srv/llama.tar.gz",
+                    "sha256": SHA,
+                    "folder": "llama.cpp",
+                    "version": {"number": 11434},
+                },
+            },
+        },
+        "models": {
+            "gemma": {"file": "/srv/gemma.gguf", "sha256": "a5" * 32},
+            "moe": {"file": "/srv/moe.gguf", "sha256": "04" * 32},
+        },
+        "instances": {
+            "chat": {
+                "engine": "main",
+                "model": "gemma",
+                "context": 8192,
+                "kv": "q8_0",
+                "port": 8080,
+                "api_key": {"env": "CHAT_KEY"},
+            },
+            "drafter": {
+                "engine": "main",
+                "model": "moe",
+                "context": 4096,
+                "draft": {"mtp": 2},
+                "port": 8081,
+                "backend": "compose",
+            },
+        },
+    }
+
+
+def gpu_rig() -> Declared:
+    """Two cards of two generations, both engines and an image, models from a hub and from a file."""
+    return {
+        "rig": "duo",
+        "connect": {"host": "duo.lan", "user": "tom"},
+        "host": {"os": "ubuntu-24.04", "cpu": {"cores": 12}, "ram": "192GB"},
+        "gpus": {
+            "cuda": "13.0",
+            "cards": {
+                "new": {"model": "RTX 5090", "uuid": "GPU-5090"},
+                "old": {"model": "RTX 3090", "uuid": "GPU-3090"},
+            },
+        },
+        "engines": {
+            "main": {"kind": "llama.cpp", "source": {"git": "https://git.lan/llama.cpp", "commit": COMMIT}},
+            "ik": {
+                "kind": "ik_llama.cpp",
+                "source": {
+                    "archive": "https://mirror.lan/ik.tar.gz",
+                    "sha256": SHA,
+                    "folder": "ik",
+                    "overlay": {"common/build-info.cpp": 'int N = 1;\nchar const *C = "it\'s";\n'},
+                },
+                "options": {"GGML_AVX512": True, "GGML_LTO": False, "EXTRA": "a b"},
+            },
+            "image": {"kind": "llama.cpp", "image": f"ghcr.io/ggml-org/llama.cpp@sha256:{DIGEST}"},
+        },
+        "models": {
+            "35b": {"hf": "unsloth/Qwen3.6-35B-A3B-MTP-GGUF", "files": "UD-Q4_K_XL/*"},
+            "gemma": {"file": "/srv/gemma.gguf", "sha256": "a5" * 32},
+        },
+        "instances": {
+            "reasoner": {
+                "engine": "main",
+                "model": "35b",
+                "on": ["new", "old"],
+                "context": 262144,
+                "draft": {"mtp": 3},
+                "port": 8001,
+            },
+            "worker": {
+                "engine": "ik",
+                "model": "35b",
+                "on": ["old"],
+                "context": 204800,
+                "kv": {"k": "q8_0", "v": "q4_0"},
+                "draft": {"mtp": 2},
+                "port": 8002,
+                "extra_args": ["--no-mmap"],
+            },
+            "small": {"engine": "image", "model": "gemma", "context": 4096, "port": 8003, "backend": "compose"},
+            "boxed": {
+                "engine": "main",
+                "model": "gemma",
+                "on": ["new"],
+                "context": 4096,
+                "port": 8004,
+                "backend": "compose",
+            },
+        },
+    }
+
+
+def hub_lock() -> Lock:
+    """What the hub's model of `gpu_rig` stands for: two shards."""
+    shards = tuple(
+        LockedFile(path=f"UD-Q4_K_XL/35b-0000{n}-of-00002.gguf", size=n * 10**10, sha256=f"{n}" * 64) for n in (1, 2)
+    )
+    return Lock(
+        models=(
+            LockedModel(
+                repo="unsloth/Qwen3.6-35B-A3B-MTP-GGUF",
+                revision="main",
+                files="UD-Q4_K_XL/*",
+                commit=OTHER_COMMIT,
+                endpoint="https://hub.lan",
+                shards=shards,
+            ),
+        )
+    )
+
+
+def changed(declared: Declared, changes: Mapping[str, Any]) -> Declared:
+    """A copy with the values at these dotted paths, which may be new, or taken out by `GONE`."""
+    copy: Declared = yaml.safe_load(yaml.safe_dump(declared))
+    for path, value in changes.items():
+        *folders, last = path.split("/")
+        inner = copy
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        if value is GONE:
+            del inner[last]
+        else:
+            inner[last] = value
+    return copy
+
+
+def planned(declared: Declared, changes: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a rig with these changes; the hub's model is locked."""
+    return plan(Rig.model_validate(changed(declared, changes or {})), hub_lock())
+
+
+def box() -> Plan:
+    """The plan of inventory/box.yaml as it stands in this repository."""
+    file = ROOT / "inventory" / "box.yaml"
+    declared = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return plan(Rig.model_validate(declared, context={"folder": file.parent}), Lock())
+
+
+def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
+    """The lines that a host prints which is as planned; `keys` by instance. Shaped as a real host's answer is."""
+    lines = [("os", plan.os), ("arch", "x86_64"), ("systemd", "yes"), ("free", "/var/lib/llamaherd", str(10**12))]
+    lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
+    lines += [("package", package, "installed") for package in plan.packages]
+    lines += [("user", SERVER_USER), ("user", BUILD_USER), ("folders", "yes")]
+    lines += [_file(file.path, file.text, file.mode, "0 root") for file in plan.files]
+    for instance in plan.instances:
+        lines.append(_file(instance.file.path, instance.file.text, "0644", "0 root"))
+        if instance.key_file:
+            owner = f"995 {SERVER_USER}" if instance.backend == "systemd" else f"{CONTAINER_UID} UNKNOWN"
+            lines.append(_file(instance.key_file, f"{keys[instance.name]}\n", "0400", owner))
+    lines += [("build", build.id, "done") for build in plan.builds]
+    lines += [("source", build.source.sha256) for build in plan.builds if build.source.sha256]
+    for model in plan.models:
+        lines.append(("stored", model.folder, "0", f"{WRITTEN + 1:.10f}", ".lock"))
+        for file in model.files:
+            size = str(file.size or 253113024)
+            lines.append(("verified", model.folder, size, f"{WRITTEN:.9f}", file.sha256, file.name))
+            lines.append(("stored", model.folder, size, f"{WRITTEN:.10f}", file.name))
+    lines += [_runs(instance) for instance in plan.instances]
+    lines += [("project", instance.name) for instance in plan.of("compose")]
+    lines += [("image", image.tag) for image in plan.images]
+    return ["\t".join(line) for line in lines]
+
+
+def _file(path: str, text: str, mode: str, owner: str) -> tuple[str, ...]:
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return ("file", path, f"{mode.removeprefix('0')} {owner} {WRITTEN:.9f}", sha256)
+
+
+def _runs(instance: InstancePlan) -> tuple[str, ...]:
+    if instance.backend == "systemd":
+        return ("unit", instance.service, "active", "enabled", "no", f"{STARTED:.9f}", instance.spec)
+    started = datetime.fromtimestamp(STARTED, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f123Z")
+    return ("container", f"/{instance.service}", "running", "healthy", started, instance.spec)

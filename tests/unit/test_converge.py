@@ -1,0 +1,374 @@
+"""What is to be done to a host, from state alone: nothing where it is as planned, and the right thing wherever not."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from llamaherd.converge.engines import build_steps, image_steps
+from llamaherd.converge.host import base_steps, obstacles, package_steps, sends
+from llamaherd.converge.models import model_steps
+from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
+from llamaherd.converge.steps import Send, Step
+from llamaherd.observe import Seen, SeenContainer, SeenUnit, answer
+from llamaherd.plan import InstancePlan, Plan
+from tests.support.rigs import KEY, SHA, STARTED, WRITTEN, converged, cpu_rig, gpu_rig, planned
+
+KEYS = {"chat": KEY, "drafter": KEY}
+CPU = planned(cpu_rig())
+GPU = planned(gpu_rig())
+KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
+CHAT, DRAFTER = CPU.instances
+Drift = Callable[[Seen], object]
+
+
+def seen_of(plan: Plan, drift: Drift | None = None) -> Seen:
+    """A host that is as planned, but for this drift."""
+    seen = answer(converged(plan, KEYS))
+    if drift:
+        drift(seen)
+    return seen
+
+
+def together(*drifts: Drift) -> Drift:
+    """Several drifts, one after the other."""
+
+    def all_of_them(seen: Seen) -> None:
+        for drift in drifts:
+            drift(seen)
+
+    return all_of_them
+
+
+def host(**values: Any) -> Drift:
+    """The host itself is otherwise."""
+
+    def drift(seen: Seen) -> None:
+        for name, value in values.items():
+            setattr(seen, name, value)
+
+    return drift
+
+
+def steps_of(plan: Plan, seen: Seen) -> dict[str, int]:
+    """How many steps each role would take, where it takes any."""
+    steps: dict[str, int] = {
+        "packages": len(package_steps(plan, seen)),
+        "base": len(base_steps(plan, seen)),
+        "removals": len(removal_steps(plan, seen)),
+    }
+    steps |= {build.engine: len(build_steps(build, seen)) for build in plan.builds}
+    steps |= {model.name: len(model_steps(model, seen, token=None)) for model in plan.models}
+    steps |= {f"image {n}": len(image_steps(image, seen)) for n, image in enumerate(plan.images)}
+    steps |= {instance.name: len(switch(instance, seen)) for instance in plan.instances}
+    return {role: count for role, count in steps.items() if count}
+
+
+def switch(instance: InstancePlan, seen: Seen, key: str = KEY) -> list[Step]:
+    """What is done to one instance."""
+    return (unit_steps if instance.backend == "systemd" else project_steps)(
+        instance, seen, key if instance.api_key else None
+    )
+
+
+@pytest.mark.parametrize("plan", [CPU, GPU, KEYED], ids=["cpu", "gpu", "keyed"])
+def test_nothing_is_done_to_a_host_that_is_as_planned(plan: Plan) -> None:
+    assert steps_of(plan, seen_of(plan)) == {}
+    assert obstacles(plan, seen_of(plan), {}) == []
+    assert sends(plan, seen_of(plan)) == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps"),
+    [
+        (CPU, {"packages": 1, "base": 2, "main": 3, "gemma": 2, "moe": 2, "image 0": 1, "chat": 1, "drafter": 1}),
+        (
+            GPU,
+            {"packages": 1, "base": 2, "main": 1, "ik": 1, "gemma": 2, "35b": 1, "image 0": 1}
+            | {"boxed": 1, "reasoner": 1, "small": 1, "worker": 1},
+        ),
+    ],
+    ids=["cpu", "gpu"],
+)
+def test_all_is_done_to_a_virgin_host(plan: Plan, steps: dict[str, int]) -> None:
+    assert steps_of(plan, Seen()) == steps
+
+
+# What is seen otherwise than planned, and the roles that act on it, each with as many steps.
+DRIFTS: dict[str, tuple[Drift, dict[str, int]]] = {
+    "a package is gone": (lambda s: s.packages.discard("cmake"), {"packages": 1}),
+    "an account is gone": (lambda s: s.users.discard("llama"), {"base": 1}),
+    "the folders are gone": (host(folders=False), {"base": 1}),
+    "a shared file was edited": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", sha256="0"), {"base": 1}),
+    "a shared file lost its mode": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", mode="644"), {"base": 1}),
+    "a build is gone, its source is there": (lambda s: s.builds.clear(), {"main": 1}),
+    "a build and its source are gone": (together(lambda s: s.builds.clear(), lambda s: s.sources.clear()), {"main": 3}),
+    "a build runs": (lambda s: s.builds.update({CPU.builds[0].id: "building"}), {"main": 1}),
+    "a build has ended, not let in yet": (lambda s: s.builds.update({CPU.builds[0].id: "built"}), {"main": 1}),
+    "a source that a build no longer needs": (lambda s: s.sources.clear(), {}),
+    "a model was cut": (lambda s: s.stored[CPU.models[0].folder].update({"gemma.gguf": (7, WRITTEN)}), {"gemma": 2}),
+    "a model is gone": (lambda s: s.stored[CPU.models[0].folder].clear(), {"gemma": 2}),
+    "a model was written to": (
+        lambda s: s.stored[CPU.models[1].folder].update({"moe.gguf": (253113024, WRITTEN + 1)}),
+        {"moe": 2},
+    ),
+    "a model was verified as another": (
+        lambda s: s.verified[CPU.models[1].folder].update({"moe.gguf": (253113024, WRITTEN, SHA)}),
+        {"moe": 2},
+    ),
+    "a model was never verified": (lambda s: s.verified.clear(), {"gemma": 2, "moe": 2}),
+    "an image is gone": (lambda s: s.images.clear(), {"image 0": 1}),
+    "somebody else's image": (lambda s: s.images.add("llamaherd/engine:other"), {}),
+    "a unit that was removed from the inventory": (
+        lambda s: s.units.update({"llama-old": SeenUnit("active", "enabled", False, STARTED, "0")}),
+        {"removals": 1},
+    ),
+    "a project that was removed from the inventory": (lambda s: s.projects.add("old"), {"removals": 1}),
+    "a container whose project was deleted by hand": (
+        lambda s: s.containers.update({"llama-old": SeenContainer("running", "healthy", STARTED, "0")}),
+        {"removals": 1},
+    ),
+}
+
+
+def edit(seen: Seen, path: str, **values: Any) -> None:
+    seen.files[path] = replace(seen.files[path], **values)
+
+
+@pytest.mark.parametrize("case", DRIFTS)
+def test_what_is_done_about_a_drift(case: str) -> None:
+    drift, steps = DRIFTS[case]
+    assert steps_of(CPU, seen_of(CPU, drift)) == steps
+
+
+def unit(**values: Any) -> Drift:
+    return lambda seen: seen.units.update({"llama-chat": replace(seen.units["llama-chat"], **values)})
+
+
+def container(**values: Any) -> Drift:
+    return lambda seen: seen.containers.update({"llama-drafter": replace(seen.containers["llama-drafter"], **values)})
+
+
+# What is seen of one instance, and how it is brought back: restarted or started, with which files written.
+SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
+    "unit: killed between file and restart": (CHAT, unit(started=WRITTEN - 1), "restart", ()),
+    "unit: a process of an older spec": (CHAT, unit(spec="0ld"), "restart", ()),
+    "unit: a process that says no spec": (CHAT, unit(spec=""), "restart", ()),
+    "unit: stopped": (CHAT, unit(active="inactive", spec=""), "restart", ()),
+    "unit: failed": (CHAT, unit(active="failed", spec=""), "restart", ()),
+    "unit: still loading": (CHAT, unit(active="activating"), "start", ()),
+    "unit: not enabled": (CHAT, unit(enabled="disabled"), "start", ()),
+    "unit: not read again after it changed": (CHAT, unit(needs_reload=True), "start", ()),
+    "unit: edited": (CHAT, lambda s: edit(s, CHAT.file.path, sha256="0"), "restart", (CHAT.file.path,)),
+    "unit: writable by all": (CHAT, lambda s: edit(s, CHAT.file.path, mode="666"), "restart", (CHAT.file.path,)),
+    "unit: of another owner": (
+        CHAT,
+        lambda s: edit(s, CHAT.file.path, owner=("1000", "tom")),
+        "restart",
+        (CHAT.file.path,),
+    ),
+    "unit: its file is gone": (
+        CHAT,
+        together(lambda s: s.units.clear(), lambda s: s.files.pop(CHAT.file.path)),
+        "restart",
+        (CHAT.file.path,),
+    ),
+    "unit: another key": (
+        CHAT,
+        lambda s: edit(s, "/etc/llamaherd/keys/chat", sha256="0"),
+        "restart",
+        ("/etc/llamaherd/keys/chat",),
+    ),
+    "unit: a key that others can read": (
+        CHAT,
+        lambda s: edit(s, "/etc/llamaherd/keys/chat", mode="444"),
+        "restart",
+        ("/etc/llamaherd/keys/chat",),
+    ),
+    "unit: a key written after the start": (
+        CHAT,
+        lambda s: edit(s, "/etc/llamaherd/keys/chat", written=STARTED + 1),
+        "restart",
+        (),
+    ),
+    "container: exited": (DRAFTER, container(status="exited"), "start", ()),
+    "container: still loading": (DRAFTER, container(health="starting"), "start", ()),
+    "container: unhealthy, which no start heals": (DRAFTER, container(health="unhealthy"), "restart", ()),
+    "container: gone": (DRAFTER, lambda s: s.containers.clear(), "restart", ()),
+    "container: of an older spec": (DRAFTER, container(spec="0ld"), "restart", ()),
+    "container: killed between file and restart": (DRAFTER, container(started=WRITTEN - 1), "restart", ()),
+    "container: project edited": (
+        DRAFTER,
+        lambda s: edit(s, DRAFTER.file.path, sha256="0"),
+        "restart",
+        (DRAFTER.file.path,),
+    ),
+    "container: project gone": (
+        DRAFTER,
+        together(lambda s: s.projects.clear(), lambda s: s.files.pop(DRAFTER.file.path)),
+        "restart",
+        (DRAFTER.file.path,),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SWITCHES)
+def test_how_an_instance_is_brought_back(case: str) -> None:
+    instance, drift, how, written = SWITCHES[case]
+    seen = seen_of(CPU, drift)
+    (step,) = switch(instance, seen)
+    restarts = "systemctl restart" in step.script or "--force-recreate" in step.script
+    assert restarts == (how == "restart")
+    assert ("systemctl start llama-chat" in step.script) == (instance is CHAT and how == "start")
+    paths = (CHAT.file.path, DRAFTER.file.path, "/etc/llamaherd/keys/chat")
+    assert tuple(path for path in paths if f"mv -f {path}.llamaherd-new {path}" in step.script) == written
+    # New arguments are put to the engine before anything is written; old ones were, when they were new.
+    assert ("--version" in step.script) == (instance.file.path in written)
+    (other,) = [i for i in CPU.instances if i is not instance]
+    assert switch(other, seen) == []
+
+
+def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
+    for instance in CPU.instances:
+        (step,) = switch(instance, Seen())
+        checked, put, started = (
+            step.script.index(mark) for mark in ("--version", "mv -f", f"starting {instance.service}")
+        )
+        assert checked < put < started
+
+
+def test_an_image_that_was_not_built_here_is_not_asked() -> None:
+    small = next(instance for instance in GPU.instances if instance.name == "small")
+    (step,) = switch(small, Seen())
+    assert "--version" not in step.script
+
+
+def test_an_instance_that_moves_to_compose_is_removed_from_systemd_first() -> None:
+    moved = planned(cpu_rig(), {"instances/chat/backend": "compose"})
+    seen = seen_of(CPU)
+    (removal,) = removal_steps(moved, seen)
+    assert "systemctl disable -q --now llama-chat.service" in removal.script
+    assert "rm -f /etc/systemd/system/llama-chat.service" in removal.script
+    assert switch(next(i for i in moved.instances if i.name == "chat"), seen) != []
+    assert obstacles(moved, seen, {}) == []
+
+
+def test_an_instance_that_moves_to_systemd_is_removed_from_compose_first() -> None:
+    moved = planned(cpu_rig(), {"instances/drafter/backend": "systemd"})
+    (removal,) = removal_steps(moved, seen_of(CPU))
+    assert "docker compose -f /etc/llamaherd/compose/drafter/compose.yaml down" in removal.script
+    assert obstacles(moved, seen_of(CPU), {}) == []
+
+
+def test_a_key_goes_with_its_instance() -> None:
+    declared = cpu_rig()
+    del declared["instances"]["chat"]
+    (removal,) = removal_steps(planned(declared), seen_of(CPU))
+    assert "/etc/llamaherd/keys/chat" in removal.script
+
+
+def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
+    build, admit, run = build_steps(CPU.builds[0], Seen())
+    assert isinstance(build, Send)
+    assert build.remote == f"/var/lib/llamaherd/incoming/{SHA}"
+    assert isinstance(admit, Step)
+    assert SHA in admit.script
+    assert isinstance(run, Step)
+    assert CPU.builds[0].id in run.says
+    assert [send.sha256 for send in sends(CPU, Seen())] == [SHA, "a5" * 32, "04" * 32]
+    assert [send.sha256 for send in sends(GPU, Seen())] == ["a5" * 32]
+
+
+def test_no_more_than_the_missing_shard_is_counted_or_sent() -> None:
+    model = next(model for model in GPU.models if model.name == "35b")
+    second = model.files[1]
+
+    def half(seen: Seen) -> None:
+        seen.builds |= {build.id: "done" for build in GPU.builds}
+        del seen.stored[model.folder][second.name]
+        seen.stored[model.folder][f"{second.name}.part"] = (15 * 10**9, WRITTEN)
+        seen.free = ("/var/lib/llamaherd", 5 * 10**9)
+
+    assert obstacles(GPU, seen_of(GPU, half), {}) == []
+
+    def fuller(seen: Seen) -> None:
+        half(seen)
+        seen.free = ("/var/lib/llamaherd", 5 * 10**9 - 1000)
+
+    (problem,) = obstacles(GPU, seen_of(GPU, fuller), {})
+    assert problem.message == "/var/lib/llamaherd has 5.0 GB free, and up to 5.0 GB are needed"
+
+
+OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
+    "another system": (host(os="debian-12"), ["runs debian-12, the inventory says debian-13"]),
+    "no systemd": (host(systemd=False), ["systemd does not run here"]),
+    "nothing of it": (host(os="", systemd=False), ["this host runs", "systemd"]),
+    "port taken, unit stopped": (unit(active="inactive"), ["port 8080, which instance `chat` is to have, is taken"]),
+    "port taken, unit gone": (lambda s: s.units.clear(), ["port 8080"]),
+    "port taken, container exited": (container(status="exited"), ["port 8081"]),
+    "port ours, still loading": (unit(active="activating"), []),
+    "port free, unit gone": (together(lambda s: s.units.clear(), lambda s: s.listening.discard(8080)), []),
+    "disk full, nothing to do": (host(free=("/var/lib", 0)), []),
+    "disk full, a build to do": (
+        together(host(free=("/var/lib", 10**9)), lambda s: s.builds.clear()),
+        ["/var/lib has 1.0 GB free, and up to 2.0 GB are needed"],
+    ),
+    "disk full, a build under way": (
+        together(host(free=("/var/lib", 0)), lambda s: s.builds.update({CPU.builds[0].id: "building"})),
+        [],
+    ),
+    "disk full, a model to send": (
+        together(host(free=("/var/lib", 10**8)), lambda s: s.stored.clear()),
+        ["/var/lib has 100 MB free, and up to 253 MB are needed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OBSTACLES)
+def test_what_stands_in_the_way(case: str) -> None:
+    drift, words = OBSTACLES[case]
+    found = obstacles(CPU, seen_of(CPU, drift), {"a5" * 32: 253 * 10**6})
+    assert len(found) == len(words)
+    for problem, part in zip(found, words, strict=True):
+        assert part in problem.message
+        assert problem.help in str(problem)
+
+
+def test_a_renamed_instance_may_keep_its_port() -> None:
+    declared = cpu_rig()
+    declared["instances"]["talk"] = declared["instances"].pop("chat")
+    assert obstacles(planned(declared), seen_of(CPU), {}) == []
+
+
+def test_the_key_is_on_stdin_alone() -> None:
+    carried = base64.b64encode(f"{KEY}\n".encode()).decode()
+    for instance in KEYED.instances:
+        (step,) = switch(instance, Seen())
+        assert carried in step.script
+        for spelling in (KEY, carried):
+            assert spelling not in step.says
+            assert spelling not in repr(step)
+            assert spelling not in repr(KEYED) + KEYED.model_dump_json()
+        assert KEY not in step.script.replace(carried, "")
+
+
+def test_a_key_belongs_to_who_reads_it() -> None:
+    (chat,), (drafter,) = (switch(instance, Seen()) for instance in KEYED.instances)
+    assert "chown llama /etc/llamaherd/keys/chat.llamaherd-new" in chat.script
+    assert "chmod 0400 /etc/llamaherd/keys/chat.llamaherd-new" in chat.script
+    assert "chown 65532 /etc/llamaherd/keys/drafter.llamaherd-new" in drafter.script
+
+
+def test_the_hubs_token_is_on_stdin_alone() -> None:
+    model = next(model for model in GPU.models if model.name == "35b")
+    (step,) = model_steps(model, Seen(), token="hf_canary")
+    assert isinstance(step, Step)
+    assert step.script.count("hf_canary") == 2  # once for each shard, in what curl reads on its stdin
+    assert "hf_canary" not in step.says + repr(step)
+    (anonymous,) = model_steps(model, Seen(), token=None)
+    assert isinstance(anonymous, Step)
+    assert "Authorization" not in anonymous.script

@@ -1,0 +1,130 @@
+"""What a host says of itself: an answer captured from the real box, and lines that no host can have printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.observe import Seen, SeenContainer, SeenFile, SeenUnit, answer, question
+from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
+
+CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_real_answer_is_read_whole() -> None:
+    seen = answer(CAPTURED)
+    assert (seen.os, seen.arch, seen.systemd, seen.folders) == ("debian-13", "x86_64", True, True)
+    assert seen.free == ("/var/lib/llamaherd", 79497351168)
+    assert seen.listening == {22, 8080, 8081, 36097}
+    assert seen.users == {"llama", "llama-build"}
+    assert seen.packages >= {"cmake", "docker.io", "g++"}
+    assert seen.files["/etc/llamaherd/keys/chat"] == SeenFile(
+        "400",
+        ("995", "llama"),
+        1795249315.428601466,
+        "4bc68be741bef7249d457bcd4a4926a54fe25e0eaa84830e61cf77cef21d9bca",
+    )
+    assert seen.builds == {"llama.cpp-66ca571ae125": "done"}
+    assert seen.sources == {"b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"}
+    folder = "/var/lib/llamaherd/models/local/041d6924ab124e1f"
+    assert seen.verified[folder] == {
+        "tiny-moe.gguf": (
+            6512288,
+            1795249308.804002079,
+            "041d6924ab124e1fe5230ffc9bfec6c179fc320fc320da87d1e5a6e71b8e674f",
+        )
+    }
+    assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795249308.804002079)
+    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, 1795249315.787052, "fa9c016b726a")}
+    assert seen.projects == {"drafter"}
+    assert seen.containers == {"llama-drafter": SeenContainer("running", "healthy", 1795249484.0863, "88bc115cb8eb")}
+    assert seen.images == {"llamaherd/engine:llama.cpp-66ca571ae125-a371b6"}
+
+
+def shape(line: str) -> str:
+    """A line without what differs from host to host and from one state of this repository to the next."""
+    line = re.sub(r"\b[0-9a-f]{64}\b", "<sha256>", line)
+    line = re.sub(r"\b[0-9a-f]{16}\b", "<sha>", line)
+    line = re.sub(r"\b[0-9a-f]{12}\b", "<hash>", line)
+    line = re.sub(r"-[0-9a-f]{6}$", "-<hash>", line)
+    line = re.sub(r"T[\d:]+\.\d{9}Z", "<time>", line)
+    return re.sub(r"\d+\.\d+|\b\d{3,}\b", "<n>", line)
+
+
+def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
+    made_up = {shape(line) for line in converged(box(), {"chat": "key"}) if not line.startswith("listens")}
+    real = {shape(line) for line in CAPTURED if not line.startswith("listens")}
+    assert made_up == real
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("package\tcmake\tconfig-files", Seen()),
+        (
+            "unit\tllama-a\tinactive\tdisabled\tyes\t\t",
+            Seen(units={"llama-a": SeenUnit("inactive", "disabled", True, 0.0, "")}),
+        ),
+        (
+            "container\t/llama-a\tcreated\t\t0001-01-01T00:00:00Z\tabc",
+            Seen(containers={"llama-a": SeenContainer("created", "", -62135596800.0, "abc")}),
+        ),
+        (
+            "container\t/llama-a\trunning\tstarting\t2026-11-21T08:24:44Z\tabc",
+            Seen(containers={"llama-a": SeenContainer("running", "starting", 1795249484.0, "abc")}),
+        ),
+        ("build\tllama.cpp-0\tbuilding", Seen(builds={"llama.cpp-0": "building"})),
+        ("file\t/a b\t644 0 root 1.5\tff", Seen(files={"/a b": SeenFile("644", ("0", "root"), 1.5, "ff")})),
+    ],
+    ids=["removed package", "unit that never ran", "container that never ran", "no fraction", "building", "space"],
+)
+def test_one_line(line: str, seen: Seen) -> None:
+    assert answer([line]) == seen
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "os",
+        "os\tdebian-13\tmore",
+        "Last login: yesterday",
+        "free\t/var/lib\tplenty",
+        "listens\tport",
+        "file\t/a\t644 0 root\tff",
+        "file\t/a\t644 0 root soon\tff",
+        "stored\t/models\tmany\t1.0\tname",
+        "verified\t/models\t1\t1.0\tname",
+        "unit\tllama-a\tactive\tenabled\tno\tyesterday\tabc",
+        "container\t/llama-a\trunning\thealthy\tyesterday\tabc",
+    ],
+)
+def test_a_line_that_was_not_asked_for(line: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        answer(["os\tdebian-13", line])
+
+
+@given(st.lists(st.text()))
+def test_nonsense_is_a_value_error_and_nothing_else(lines: list[str]) -> None:
+    try:
+        answer(lines)
+    except ValueError:
+        return
+
+
+def test_the_question_asks_for_all_that_a_plan_names() -> None:
+    for plan in (planned(cpu_rig()), planned(gpu_rig())):
+        asked = question(plan)
+        named = [
+            *plan.packages,
+            *(file.path for file in plan.files),
+            *(instance.file.path for instance in plan.instances),
+            *(instance.key_file for instance in plan.instances if instance.key_file),
+            *(build.id for build in plan.builds),
+            *(model.folder for model in plan.models),
+        ]
+        assert [name for name in named if name not in asked] == []

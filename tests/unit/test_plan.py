@@ -1,0 +1,281 @@
+"""The plan as a law: the same in, the same out; each id changes with what it stands for, and with nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from llamaherd.fleet import Rig
+from llamaherd.lock import Lock
+from llamaherd.plan import BuildPlan, InstancePlan, NotLockedError, Plan, plan
+from tests.support.rigs import (
+    COMMIT,
+    DIGEST,
+    GONE,
+    OTHER_COMMIT,
+    OTHER_SHA,
+    ROOT,
+    Declared,
+    cpu_rig,
+    gpu_rig,
+    hub_lock,
+    planned,
+)
+
+RIGS = pytest.mark.parametrize("declared", [cpu_rig(), gpu_rig()], ids=["cpu", "gpu"])
+
+
+def build_of(plan: Plan, engine: str) -> BuildPlan:
+    return next(build for build in plan.builds if build.engine == engine)
+
+
+def instance_of(plan: Plan, name: str) -> InstancePlan:
+    return next(instance for instance in plan.instances if instance.name == name)
+
+
+@RIGS
+def test_same_rig_and_lock_same_plan(declared: Declared) -> None:
+    first, second = planned(declared), planned(declared)
+    assert first == second
+    assert first.model_dump_json() == second.model_dump_json()
+
+
+@RIGS
+def test_the_order_in_which_things_are_declared_does_not_matter(declared: Declared) -> None:
+    turned = declared | {key: dict(reversed(declared[key].items())) for key in ("engines", "models", "instances")}
+    assert planned(turned) == planned(declared)
+
+
+@RIGS
+def test_a_plan_survives_json(declared: Declared) -> None:
+    plan = planned(declared)
+    assert Plan.model_validate(plan.model_dump(mode="json")) == plan
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_a_plan_does_not_hang_on_how_python_hashes_strings() -> None:
+    script = """
+from tests.support.rigs import gpu_rig, planned
+kinds = enumerate(["90a", "90", "86", "120f"])
+cards = {f"c{n}": {"model": "X", "uuid": f"GPU-{n}", "architecture": kind} for n, kind in kinds}
+on = {f"instances/{name}/on": list(cards) for name in ("reasoner", "worker", "boxed")}
+print(planned(gpu_rig(), {"gpus/cards": cards, **on}))
+"""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2", "3")
+    }
+    assert len(said) == 1
+
+
+ARCHIVE: dict[str, Any] = {"archive": "/srv/ik.tar.gz", "sha256": OTHER_SHA}
+REBUILDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "commit": ("main", {"engines/main/source/commit": OTHER_COMMIT}),
+    "source": ("main", {"engines/main/source": ARCHIVE}),
+    "sha256": ("ik", {"engines/ik/source/sha256": OTHER_SHA}),
+    "folder": ("ik", {"engines/ik/source/folder": "other"}),
+    "overlay text": ("ik", {"engines/ik/source/overlay/common\\build": "x"}),
+    "no overlay": ("ik", {"engines/ik/source/overlay": {}}),
+    "options": ("ik", {"engines/ik/options/GGML_LTO": True}),
+    "one option less": ("ik", {"engines/ik/options/GGML_LTO": GONE}),
+    "version": ("main", {"engines/main/source/version": {"number": 7}}),
+    "another card": ("ik", {"gpus/cards/old/model": "RTX 4090"}),
+    "architecture": ("ik", {"gpus/cards/old/architecture": "87"}),
+    "one card more": ("ik", {"instances/worker/on": ["old", "new"]}),
+    "no card": ("ik", {"instances/worker/on": []}),
+    "CUDA": ("main", {"gpus/cuda": "12.9"}),
+    "operating system": ("main", {"host/os": "ubuntu-22.04"}),
+}
+
+
+@pytest.mark.parametrize("case", REBUILDS)
+def test_what_makes_another_build(case: str) -> None:
+    engine, changes = REBUILDS[case]
+    before, after = build_of(planned(gpu_rig()), engine), build_of(planned(gpu_rig(), changes), engine)
+    assert after.id != before.id
+    assert after.script != before.script
+    assert after.folder.endswith(after.id)
+
+
+KEEPS: dict[str, dict[str, Any]] = {
+    "the rig's name": {"rig": "other"},
+    "where it is": {"connect/host": "other.lan"},
+    "its memory": {"host/ram": "64GB"},
+    "its cores": {"host/cpu/cores": 3},
+    "ports": {"instances/worker/port": 9999},
+    "context": {"instances/worker/context": 4096},
+    "where the archive is fetched from": {"engines/ik/source/archive": "https://elsewhere.lan/other-name.tar.gz"},
+    "where git is": {"engines/main/source/git": "https://elsewhere.lan/llama.cpp"},
+    "which of two like cards": {"gpus/cards/old/uuid": "GPU-other"},
+}
+
+
+@pytest.mark.parametrize("case", KEEPS)
+def test_what_keeps_the_build(case: str) -> None:
+    before, after = planned(gpu_rig()), planned(gpu_rig(), KEEPS[case])
+    assert [build.id for build in after.builds] == [build.id for build in before.builds]
+
+
+def test_an_engine_by_another_name_is_the_same_build() -> None:
+    declared = gpu_rig()
+    declared["engines"]["renamed"] = declared["engines"].pop("ik")
+    declared["instances"]["worker"]["engine"] = "renamed"
+    assert build_of(planned(declared), "renamed").id == build_of(planned(gpu_rig()), "ik").id
+
+
+RESTARTS: dict[str, dict[str, Any]] = {
+    "context": {"context": 4096},
+    "kv": {"kv": "q4_0"},
+    "port": {"port": 9090},
+    "parallel": {"parallel": 2, "draft": GONE},
+    "threads": {"threads": 3},
+    "draft": {"draft": {"mtp": 4}},
+    "no draft": {"draft": GONE},
+    "listen": {"listen": "0.0.0.0", "api_key": {"env": "K"}},
+    "key": {"api_key": {"env": "K"}},
+    "cards": {"on": ["old", "new"]},
+    "extra arguments": {"extra_args": []},
+    "engine": {"engine": "main"},
+    "model": {"model": "gemma"},
+    "time to load": {"load_timeout": 7200},
+}
+
+
+@pytest.mark.parametrize("case", RESTARTS)
+def test_what_one_instance_restarts_for_and_no_other(case: str) -> None:
+    changes = {f"instances/worker/{key}": value for key, value in RESTARTS[case].items()}
+    # Which cards an engine is built for follows from its instances, so that `small` and `boxed` are looked at.
+    before, after = planned(gpu_rig()), planned(gpu_rig(), changes)
+    assert instance_of(after, "worker").spec != instance_of(before, "worker").spec
+    for name in ("reasoner", "small", "boxed"):
+        assert instance_of(after, name) == instance_of(before, name)
+
+
+def test_a_build_restarts_its_instances_only() -> None:
+    before, after = planned(gpu_rig()), planned(gpu_rig(), {"engines/main/source/commit": OTHER_COMMIT})
+    restarted = {i.name for i in after.instances if i.spec != instance_of(before, i.name).spec}
+    assert restarted == {"reasoner", "boxed"}
+
+
+def test_another_revision_of_a_model_restarts_its_instances() -> None:
+    moved = Lock(models=tuple(m.model_copy(update={"commit": COMMIT}) for m in hub_lock().models))
+    before, after = planned(gpu_rig()), plan(Rig.model_validate(gpu_rig()), moved)
+    restarted = {i.name for i in after.instances if i.spec != instance_of(before, i.name).spec}
+    assert restarted == {"reasoner", "worker"}
+
+
+@RIGS
+def test_where_a_key_is_read_from_restarts_nothing(declared: Declared) -> None:
+    name = next(iter(declared["instances"]))
+    before = planned(declared, {f"instances/{name}/api_key": {"env": "ONE"}})
+    after = planned(declared, {f"instances/{name}/api_key": {"file": "/two"}})
+    assert instance_of(after, name).spec == instance_of(before, name).spec
+
+
+@RIGS
+def test_the_running_process_says_its_spec(declared: Declared) -> None:
+    for instance in planned(declared).instances:
+        said = "Environment=LLAMAHERD_SPEC={}\n" if instance.backend == "systemd" else 'llamaherd.spec: "{}"\n'
+        assert said.format(instance.spec) in instance.file.text
+
+
+def test_a_build_for_cards() -> None:
+    plan = planned(gpu_rig())
+    llama, ik = build_of(plan, "main"), build_of(plan, "ik")
+    assert llama.options["CMAKE_CUDA_ARCHITECTURES"] == "86;120"
+    assert llama.options["GGML_CUDA_FA_QUANTS"] == "all"
+    assert ik.options["CMAKE_CUDA_ARCHITECTURES"] == "86"
+    assert ik.options["GGML_CUDA_FA_ALL_QUANTS"] == "ON"
+    for build in (llama, ik):
+        assert build.options["GGML_CUDA"] == "ON"
+        assert build.options["CMAKE_CUDA_COMPILER"] == "/usr/local/cuda-13.0/bin/nvcc"
+        assert build.cuda == "13.0"
+
+
+def test_a_build_for_the_cpu_on_a_rig_with_cards() -> None:
+    build = build_of(planned(gpu_rig(), {"instances/worker/on": []}), "ik")
+    assert [name for name in build.options if "CUDA" in name] == []
+    assert build.cuda is None
+    assert build.disk < build_of(planned(gpu_rig()), "ik").disk
+
+
+def test_options_of_the_owner_come_last() -> None:
+    options = build_of(planned(gpu_rig(), {"engines/ik/options/GGML_CUDA_FA_ALL_QUANTS": False}), "ik").options
+    assert (options["GGML_AVX512"], options["GGML_LTO"], options["EXTRA"]) == ("ON", "OFF", "a b")
+    assert options["GGML_CUDA_FA_ALL_QUANTS"] == "OFF"
+
+
+def test_a_model_from_a_hub() -> None:
+    model = next(model for model in planned(gpu_rig()).models if model.name == "35b")
+    repo = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF"
+    assert model.url == f"https://hub.lan/{repo}/resolve/{OTHER_COMMIT}"
+    assert model.folder == f"/var/lib/llamaherd/models/{repo}/{OTHER_COMMIT}"
+    assert [(file.name, file.size) for file in model.files] == [
+        ("UD-Q4_K_XL/35b-00001-of-00002.gguf", 10**10),
+        ("UD-Q4_K_XL/35b-00002-of-00002.gguf", 2 * 10**10),
+    ]
+    assert model.first == f"{model.folder}/UD-Q4_K_XL/35b-00001-of-00002.gguf"
+
+
+def test_a_model_from_a_file() -> None:
+    model = next(model for model in planned(gpu_rig()).models if model.name == "gemma")
+    assert (str(model.local), model.url) == ("/srv/gemma.gguf", None)
+    assert model.folder == f"/var/lib/llamaherd/models/local/{'a5' * 8}"
+
+
+def test_a_hub_model_that_is_not_locked() -> None:
+    with pytest.raises(NotLockedError, match=r"model `35b` \(unsloth/.* at main, UD-Q4_K_XL/\*\)") as caught:
+        plan(Rig.model_validate(gpu_rig()), Lock())
+    assert caught.value.model == "35b"
+
+
+def test_only_what_is_used_is_planned() -> None:
+    declared = gpu_rig()
+    for name in ("worker", "small", "boxed"):
+        del declared["instances"][name]
+    plan = planned(declared)
+    assert ([b.engine for b in plan.builds], [m.name for m in plan.models], plan.images) == (["main"], ["35b"], ())
+    assert "docker.io" not in plan.packages
+
+
+def test_an_image_is_run_as_it_is() -> None:
+    small = instance_of(planned(gpu_rig()), "small")
+    assert (small.image, small.program, small.build) == (f"ghcr.io/ggml-org/llama.cpp@sha256:{DIGEST}", None, None)
+
+
+def test_two_instances_of_one_build_share_an_image() -> None:
+    plan = planned(cpu_rig(), {"instances/chat/backend": "compose"})
+    assert len(plan.images) == 1
+    assert {instance.image for instance in plan.instances} == {plan.images[0].tag}
+
+
+def test_time_to_load_grows_with_the_model() -> None:
+    plan = planned(gpu_rig())
+    assert instance_of(plan, "reasoner").load_timeout == 60 + 300
+    assert instance_of(planned(gpu_rig(), {"instances/reasoner/load_timeout": 7}), "reasoner").load_timeout == 7
+
+
+@pytest.mark.parametrize("system", ["debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"])
+def test_every_system_has_its_packages(system: str) -> None:
+    plan = planned(cpu_rig(), {"host/os": system})
+    assert {"cmake", "docker.io", "mmdebstrap"} <= set(plan.packages)
+    assert list(plan.packages) == sorted(set(plan.packages))
+
+
+def test_no_key_is_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_KEY", "sk-canary")
+    plan = planned(cpu_rig())
+    assert "sk-canary" not in repr(plan) + plan.model_dump_json()
+    assert json.loads(plan.model_dump_json())["instances"][0]["api_key"] == {"file": None, "env": "CHAT_KEY"}

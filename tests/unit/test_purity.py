@@ -1,0 +1,105 @@
+"""What the layers promise: the core loads none of its edges, and operations are such as pyinfra wants them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyinfra.api import FactBase
+from pyinfra.api.arguments import all_global_arguments
+
+from llamaherd import facts, operations
+from tests.support.rigs import ROOT
+
+PURE = [
+    "findings",
+    "yamlfile",
+    "units",
+    "fleet",
+    "inventory",
+    "lock",
+    "engines",
+    "render",
+    "plan",
+    "observe",
+    "keys",
+    "planning",
+    *(f"converge.{file.stem}" for file in sorted((ROOT / "llamaherd" / "converge").glob("[a-z]*.py"))),
+]
+EDGES = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")
+RESERVED = {name for name, _ in all_global_arguments()} | {"name"}
+
+
+def test_the_core_loads_none_of_its_edges() -> None:
+    script = f"""
+import importlib, sys
+for module in {PURE}:
+    importlib.import_module(f"llamaherd.{{module}}")
+    print(module, *sorted(set(sys.modules) & set({EDGES})))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == PURE
+
+
+@pytest.mark.parametrize("module", ["plan", "observe", "render", "fleet", "engines", "converge"])
+def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:
+    path = ROOT / "llamaherd" / module
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    for file in files:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert imported & {"time", "socket", "random", "subprocess", "urllib.request", "secrets", "uuid"} == set()
+        named = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert named & {"os.environ", "os.getenv", "datetime.now", "Path.cwd"} == set()
+
+
+def calls_of_operations() -> list[tuple[Path, ast.Call]]:
+    return [
+        (file, node)
+        for file in [ROOT / "deploy.py", *sorted((ROOT / "roles").glob("*.py"))]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in OPERATIONS
+    ]
+
+
+OPERATIONS = {name for name, value in vars(operations).items() if hasattr(value, "is_idempotent")}
+
+
+def test_operations_are_found() -> None:
+    assert {"converge", "preflight"} <= OPERATIONS
+    assert len(calls_of_operations()) >= 8
+
+
+def test_every_operation_has_a_name_that_people_read() -> None:
+    for file, call in calls_of_operations():
+        keywords = {keyword.arg for keyword in call.keywords}
+        assert "name" in keywords, f"{file.name}:{call.lineno} calls {ast.unparse(call.func)} without name="
+
+
+@pytest.mark.parametrize("operation", sorted(OPERATIONS))
+def test_no_operation_takes_what_pyinfra_takes(operation: str) -> None:
+    inner = getattr(operations, operation)._inner
+    assert RESERVED & set(inspect.signature(inner).parameters) == set()
+
+
+def test_no_fact_takes_what_pyinfra_takes() -> None:
+    found = [
+        value
+        for value in vars(facts).values()
+        if isinstance(value, type) and issubclass(value, FactBase) and value is not FactBase
+    ]
+    assert found
+    for fact in found:
+        assert RESERVED & set(inspect.signature(fact.command).parameters) == set()
+
+
+def test_roles_only_act_when_they_are_called() -> None:
+    """A module is imported once for all hosts: what it did at import would be done to one of them."""
+    for file in sorted((ROOT / "roles").glob("*.py")):
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+        assert not [node for node in body if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)]
