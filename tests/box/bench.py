@@ -47,10 +47,11 @@ class Ended:
     @property
     def changes(self) -> int:
         """How many operations changed something, by pyinfra's own table."""
-        total = re.search(r"Grand total(.*)", self.output)
+        total = re.search(r"Grand total +(\d+) +(\S+) +(\S+) +(\S+)", self.output)
         assert total, self.output
-        _, changed, *_ = re.findall(r"\d+|(?<=[│|])\s*-(?=\s)", total[1])
-        return int(changed) if changed.strip() != "-" else 0
+        operations, succeeded, failed, unchanged = (0 if count == "-" else int(count) for count in total.groups())
+        assert operations == succeeded + failed + unchanged, total[0]
+        return succeeded + failed
 
 
 @dataclass(frozen=True)

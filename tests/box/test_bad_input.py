@@ -239,7 +239,7 @@ def test_a_cmake_option_that_does_not_exist(intact: Bench, command: str) -> None
 
 def test_a_source_that_does_not_compile(intact: Bench, command: str) -> None:
     rig = intact.rig()
-    rig["engines"]["main"]["source"]["overlay"] = {"src/llama.cpp": '#error "broken by a test"\n'}
+    rig["engines"]["main"]["source"]["overlay"] = {"ggml/src/ggml.c": '#error "broken by a test"\n'}
     said = refused(intact, command, rig)
     assert "broken by a test" in said
     log = next(word for word in said.split() if word.endswith("/build.log"))
