@@ -158,6 +158,17 @@ class Bench:
         """A shell script inside, as root, past SSH and past everything under test."""
         return self.host.exec("sh", "-c", script, check=check).strip()
 
+    def restore(self) -> None:
+        """Deploy from a clean slate, short of engines and models: what a failed test has left must not matter."""
+        self.sh(
+            "systemctl stop 'llama-*.service' 'llamaherd-build-*.service'; rm -f /etc/systemd/system/llama-*.service;"
+            " systemctl daemon-reload; systemctl start docker; docker rm -f $(docker ps -aq); "
+            "rm -rf /etc/llamaherd/compose/*",
+            check=False,
+        )
+        self.declare(self.rig())
+        self.deploy()
+
     def running(self) -> dict[str, str]:
         """Which process each instance is now: a restart gives another."""
         units = {name: self.sh(f"systemctl show -P MainPID llama-{name}") for name in ("chat", "ik-chat")}

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from testinfra import get_host
@@ -77,6 +77,18 @@ def bench(converged: Bench) -> Iterator[Bench]:
     converged.declare(converged.rig())
     ended = converged.deploy()
     assert ended.code == 0, ended.output
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where a test has failed, the next one that uses the deployed rig finds it deployed all the same."""
+    report = yield
+    bench = getattr(item, "funcargs", {}).get("converged")
+    if call.when == "call" and report.failed and isinstance(bench, Bench):
+        bench.restore()
+    return report
 
 
 @pytest.fixture(scope="session")

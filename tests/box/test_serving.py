@@ -120,11 +120,14 @@ def test_drafts_are_made_and_accepted(converged: Bench) -> None:
     assert timings["draft_n_accepted"] > 0
 
 
-@pytest.mark.parametrize("kind", ["llama.cpp", "ik_llama.cpp"])
-def test_a_build_is_what_its_manifest_says(asked: Host, kind: str) -> None:
-    (folder,) = asked.check_output(f"ls -d /opt/llamaherd/builds/{kind}-*").split()
+@pytest.mark.parametrize(("unit", "kind"), [("llama-chat", "llama.cpp"), ("llama-ik-chat", "ik_llama.cpp")])
+def test_what_runs_is_what_its_manifest_says(asked: Host, unit: str, kind: str) -> None:
+    running = asked.check_output(f"readlink /proc/$(systemctl show -P MainPID {unit})/exe")
+    assert re.fullmatch(rf"/opt/llamaherd/builds/{kind}-[0-9a-f]{{12}}/bin/llama-server", running)
+    folder = running.removesuffix("/bin/llama-server")
     manifest = json.loads(asked.file(f"{folder}/manifest.json").content_string)
     assert manifest["id"] == folder.rpartition("/")[2]
+    assert manifest["kind"] == kind
     assert manifest["seconds"] > 0
     assert manifest["compiler"]
     assert "llama-server" in manifest["sha256"]
