@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -117,13 +117,13 @@ class Bench:
         """Any other `herd` command."""
         return run([HERD, *arguments], self.environment(environment))
 
-    def killed(self, by: signal.Signals, when: Callable[[str], bool], **environment: str) -> str:
-        """Start the deployment, and send a signal to all its processes at the line that `when` is true for.
-
-        What it printed until it was gone.
-        """
+    def killed(
+        self, by: signal.Signals, when: Callable[[str], bool], argv: Sequence[str] = PYINFRA, **environment: str
+    ) -> Ended:
+        """Start the deployment, and send a signal to all its processes at the line that `when` is true for."""
+        began = time.monotonic()
         process = subprocess.Popen(
-            PYINFRA,
+            argv,
             cwd=ROOT,
             env=self.environment(environment),
             stdin=subprocess.DEVNULL,
@@ -147,7 +147,7 @@ class Bench:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode != 0, "".join(lines) + rest
-        return "".join(lines) + rest
+        return Ended(process.returncode, "".join(lines) + rest, time.monotonic() - began)
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """What a user's shell would have, and this inventory."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from llamaherd.box.cli import TINY_MOE
-from tests.box.bench import Bench
+from tests.box.bench import HERD, Bench
 from tests.support.hub_server import Hub
 
 pytestmark = pytest.mark.box
@@ -97,7 +97,7 @@ def test_in_a_download_together_with_curl(bench: Bench, hub: Hub) -> None:
     """As by a reboot: what had arrived is kept, and only the rest is fetched."""
     before = bench.running()
     bench.sh(f"umask 077; printf %s {TOKEN} >/run/canary")
-    printed = bench.killed(signal.SIGKILL, lambda line: "fetching tiny-moe.gguf" in line, HF_TOKEN=TOKEN)
+    run = bench.killed(signal.SIGKILL, lambda line: "fetching tiny-moe.gguf" in line, HF_TOKEN=TOKEN)
     shown = bench.sh("grep -lF -f /run/canary /proc/[0-9]*/cmdline 2>/dev/null; rm /run/canary", check=False)
     bench.sh("kill -9 $(pidof curl)")
     arrived = int(bench.sh(f"stat -c %s /var/lib/llamaherd/models/{REPO}/*/tiny-moe.gguf.part"))
@@ -107,7 +107,7 @@ def test_in_a_download_together_with_curl(bench: Bench, hub: Hub) -> None:
     assert bodies(hub) == [None, f"bytes={arrived}-"]
     assert arrived > 0
     assert shown == ""
-    assert TOKEN not in printed
+    assert TOKEN not in run.output
 
 
 def test_the_token_is_for_the_hub_alone(bench: Bench, hub: Hub) -> None:
@@ -175,3 +175,14 @@ def test_while_packages_are_installed(bench: Bench) -> None:
     bench.unchanged(before)
     assert bench.sh("dpkg --audit") == ""
     assert "install ok installed" in bench.sh("dpkg -s cmake")
+
+
+def test_herd_up_says_that_it_was_interrupted(bench: Bench) -> None:
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 2560
+    bench.declare(rig)
+    ended = bench.killed(signal.SIGINT, lambda line: "starting llama-" in line, [HERD, "up"])
+    assert ended.code == 130, ended.output
+    assert "interrupted" in ended.output
+    assert "Traceback" not in ended.output, ended.output
+    finishes(bench)
