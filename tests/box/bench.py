@@ -205,6 +205,11 @@ class Bench:
         said: str = yaml.safe_load(body)["choices"][0]["message"]["content"]
         return said
 
+    def mapped(self, name: str) -> str:
+        """The model's file that an instance has in memory: its inode, and whether it has been deleted since."""
+        pid = "docker inspect -f '{{.State.Pid}}'" if name == "drafter" else "systemctl show -P MainPID"
+        return self.sh(f"awk '/gguf/ {{print $5, $7}}' /proc/$({pid} llama-{name})/maps | sort -u")
+
     def state(self) -> str:
         """All that a deployment may change, and what runs: the same text means that nothing was touched."""
         folders = "/opt/llamaherd /etc/llamaherd /etc/systemd/system /var/lib/llamaherd/models"

@@ -94,7 +94,7 @@ def test_a_key_that_others_could_read_is_its_servers_alone(converged: Bench) -> 
 
 
 def test_a_model_that_was_cut_short_is_whole_and_served(converged: Bench) -> None:
-    """The servers have it mapped: what was cut off is gone for them too, until they load it again."""
+    """The servers have it mapped: what was cut off is gone for them too, until they load the whole file."""
     sha256 = converged.rig()["models"]["gemma-3-270m"]["sha256"]
     drafter = converged.running()["drafter"]
     converged.sh(f"truncate -s 1000000 {GEMMA}")
@@ -102,16 +102,20 @@ def test_a_model_that_was_cut_short_is_whole_and_served(converged: Bench) -> Non
     assert converged.sh(f"sha256sum {GEMMA}").split()[0] == sha256
     assert converged.answers("chat")
     assert converged.answers("ik-chat")
+    assert converged.mapped("chat").split() == [converged.sh(f"stat -c %i {GEMMA}")]
     assert converged.running()["drafter"] == drafter
 
 
 def test_a_model_with_one_wrong_byte_is_fetched_again(converged: Bench) -> None:
     model = converged.sh("ls /var/lib/llamaherd/models/local/*/tiny-moe.gguf")
+    chat = converged.running()["chat"]
     sha256 = converged.rig()["models"]["tiny-moe"]["sha256"]
     converged.sh(f"printf x | dd of={model} bs=1 seek=5000000 conv=notrunc status=none")
     repair(converged)
     assert converged.sh(f"sha256sum {model}").split()[0] == sha256
     assert converged.answers("drafter").startswith("abcdefgh")
+    assert converged.mapped("drafter").split() == [converged.sh(f"stat -c %i {model}")]
+    assert converged.running()["chat"] == chat
 
 
 def test_an_engine_that_was_deleted_is_built_again(converged: Bench) -> None:
