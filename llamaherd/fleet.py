@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,16 +36,21 @@ def _beside_inventory(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str):
         return value
     folder = (info.context or {}).get("folder", Path())
-    return Path(os.path.normpath(Path(folder, Path(value).expanduser())))
+    try:
+        return Path(os.path.normpath(Path(folder, Path(value).expanduser())))
+    except RuntimeError:
+        raise ValueError(f"there is no such home as in `{value}`") from None
 
 
 LocalPath = Annotated[Path, BeforeValidator(_beside_inventory)]
-Size = Annotated[int, BeforeValidator(parse_size)]
+Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
+COMPOSE_SYSTEMS = ("debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
+"""Systems that have Docker Compose 2 in their archive."""
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
 
@@ -98,7 +104,7 @@ class Card(Declared):
     """One GPU; `model` gives its architecture unless `architecture` says it."""
 
     model: str
-    uuid: str | None = None
+    uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]+$")] | None = None
     architecture: Annotated[str, StringConstraints(pattern=r"^\d{2,3}[af]?$")] | None = None
 
     @model_validator(mode="after")
@@ -153,9 +159,9 @@ class Source(Declared):
             raise ValueError("`git` needs `commit`, all 40 digits of it: a branch or tag moves")
         if self.archive is not None and self.sha256 is None:
             raise ValueError("`archive` needs its `sha256`")
-        for path in self.overlay:
+        for path in (self.folder, *self.overlay):
             if path.startswith("/") or ".." in Path(path).parts:
-                raise ValueError(f"`overlay` path `{path}` leaves the source folder")
+                raise ValueError(f"`{path}` leads out of the source")
         return self
 
     @property
@@ -244,6 +250,11 @@ class Instance(Declared):
     extra_args: tuple[str, ...] = ()
     load_timeout: Annotated[int, Field(ge=5, le=7200)] | None = None
 
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return str(ip_address("127.0.0.1" if value == "localhost" else value))
+
     @field_validator("kv", mode="before")
     @classmethod
     def _one_type_for_both(cls, value: Any) -> Any:
@@ -252,7 +263,7 @@ class Instance(Declared):
     @property
     def loopback(self) -> bool:
         """Whether only this host can reach it."""
-        return self.listen in {"127.0.0.1", "::1", "localhost"}
+        return ip_address(self.listen).is_loopback
 
 
 class Rig(Declared):

@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from llamaherd.findings import Finding, InventoryError, Place, Severity, nearest
-from llamaherd.fleet import Fleet, Rig
+from llamaherd.fleet import COMPOSE_SYSTEMS, Fleet, Rig
 from llamaherd.yamlfile import Document, read
 
 
@@ -84,11 +84,18 @@ def _rig(document: Document) -> Rig:
     try:
         return Rig.model_validate(document.data, context={"folder": document.file.resolve().parent})
     except ValidationError as error:
-        raise InventoryError(_finding(document, dict(problem)) for problem in error.errors()) from None
+        findings = [_finding(document, dict(problem)) for problem in error.errors()]
+        # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once.
+        raise InventoryError({(finding.code, finding.place): finding for finding in findings}.values()) from None
 
 
 def _finding(document: Document, problem: dict[str, Any]) -> Finding:
     path: tuple[str | int, ...] = problem["loc"]
+    if path and path[-1] == "[key]":
+        path = path[:-1]
+        place = document.key(path)
+    else:
+        place = document.value(path)
     shown = ".".join(str(part) for part in path)
     match problem["type"]:
         case "extra_forbidden":
@@ -102,7 +109,6 @@ def _finding(document: Document, problem: dict[str, Any]) -> Finding:
             return Finding("LH011", document.value(path[:-1]), f"`{shown}` is missing", f"add `{path[-1]}:`")
         case "string_pattern_mismatch":
             pattern = problem["ctx"]["pattern"]
-            place = document.value(tuple(p for p in path if p != "[key]"))
             return Finding(
                 "LH012",
                 place,
@@ -111,7 +117,7 @@ def _finding(document: Document, problem: dict[str, Any]) -> Finding:
             )
         case _:
             message = str(problem["msg"]).removeprefix("Value error, ")
-            return Finding("LH012", document.value(path), f"`{shown}`: {message}", "see docs/inventory.md")
+            return Finding("LH012", place, f"`{shown}`: {message}", "see docs/inventory.md")
 
 
 _PATTERN_HELP = {
@@ -175,6 +181,20 @@ def _check(rig: Rig, document: Document) -> Iterator[Finding]:
                 "give each instance a port of its own",
             )
         ports.setdefault(instance.port, name)
+        if instance.backend == "compose" and rig.host.os not in COMPOSE_SYSTEMS:
+            yield Finding(
+                "LH026",
+                document.value((*where, "backend")),
+                f"{rig.host.os} has no Docker Compose 2 of its own",
+                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_SYSTEMS)}",
+            )
+        if len(cards) > 1 and any(cards[card].uuid is None for card in instance.on if card in cards):
+            yield Finding(
+                "LH027",
+                document.value((*where, "on")),
+                f"instance `{name}` is to run on a card of several, and nothing tells which that is",
+                "give each card its `uuid`, as `nvidia-smi -L` shows it",
+            )
         if not instance.loopback and instance.api_key is None:
             yield Finding(
                 "LH022",
@@ -211,7 +231,7 @@ def _missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator
         (("connect", "key"), rig.connect.key),
     ]
     for path, file in named:
-        if file is not None and not file.is_file():
+        if file is not None and not _is_file(file):
             yield Finding(
                 "LH024",
                 document.value(path),
@@ -219,3 +239,10 @@ def _missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator
                 "paths are relative to this YAML file; check the spelling, or fetch the file first",
                 severity,
             )
+
+
+def _is_file(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:
+        return False

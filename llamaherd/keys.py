@@ -20,9 +20,11 @@ def read_key(secret: Secret) -> str:
     else:
         place = str(secret.file)
         try:
-            key = Path(place).read_text(encoding="utf-8", errors="replace")
+            key = Path(place).read_text(encoding="utf-8")
         except OSError as error:
             raise UnreadableKeyError(f"cannot read the API key in {place}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UnreadableKeyError(f"what is in {place} is no API key: it is not text") from None
     key = key.strip()
     if not key:
         raise UnreadableKeyError(f"there is no API key in {place}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from llamaherd.plan import BUILD_USER, SERVER_USER, Plan
+from llamaherd.plan import BUILD_USER, FOLDERS, INCOMING, KEYS, SERVER_USER, Plan
 from llamaherd.render import render
 
 
@@ -25,13 +25,14 @@ class SeenFile:
 
 @dataclass(frozen=True)
 class SeenUnit:
-    """A unit of ours, and the process it runs; `started` in seconds since the epoch, 0 if it never was."""
+    """A unit of ours and its process: `started` in seconds since the epoch, `port` the one that it was given."""
 
     active: str
     enabled: str
     needs_reload: bool
     started: float
     spec: str
+    port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class SeenContainer:
     health: str
     started: float
     spec: str
+    port: int | None = None
 
 
 @dataclass
@@ -85,7 +87,8 @@ def question(plan: Plan) -> str:
         ],
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
-        folders=[model.folder for model in plan.models],
+        ours=(*FOLDERS, INCOMING, KEYS),
+        stores=[model.folder for model in plan.models],
         images=[image.tag for image in plan.images],
     )
 
@@ -124,14 +127,16 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.verified.setdefault(folder, {})[name] = (int(size), float(written), sha256)
             case "stored", [folder, size, written, name]:
                 seen.stored.setdefault(folder, {})[name] = (int(size), float(written))
-            case "unit", [name, active, enabled, needs_reload, started, spec]:
+            case "unit", [name, active, enabled, needs_reload, started, spec, port]:
                 seen.units[name] = SeenUnit(
-                    active, enabled, needs_reload == "yes", float(started) if started else 0.0, spec
+                    active, enabled, needs_reload == "yes", float(started or 0), spec, int(port) if port else None
                 )
             case "project", [name]:
                 seen.projects.add(name)
-            case "container", [name, status, health, started, spec]:
-                seen.containers[name.lstrip("/")] = SeenContainer(status, health, _rfc3339(started), spec)
+            case "container", [name, status, health, started, spec, port]:
+                seen.containers[name.lstrip("/")] = SeenContainer(
+                    status, health, _rfc3339(started), spec, int(port) if port else None
+                )
             case "image", [tag]:
                 seen.images.add(tag)
             case _:

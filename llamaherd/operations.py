@@ -15,7 +15,8 @@ from typing_extensions import override
 from llamaherd.converge.host import obstacles, sends
 from llamaherd.converge.steps import Send, Step
 from llamaherd.facts import Observed
-from llamaherd.keys import unreadable
+from llamaherd.hub import HubError
+from llamaherd.keys import UnreadableKeyError, unreadable
 from llamaherd.observe import Seen, question
 from llamaherd.plan import Plan
 from llamaherd.units import show_size
@@ -82,7 +83,12 @@ def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step]]) -> Comm
     if seen is None:
         yield Refusal([_UNASKABLE])
         return
-    for step in steps(seen):
+    try:
+        todo = steps(seen)
+    except (UnreadableKeyError, HubError) as error:
+        yield Refusal([str(error)])
+        return
+    for step in todo:
         if isinstance(step, Step):
             yield Script(step)
         elif wrong := _wrong_file(step):

@@ -25,6 +25,13 @@ KEYS = PurePosixPath("/etc/llamaherd/keys")
 PROJECTS = PurePosixPath("/etc/llamaherd/compose")
 UNITS = PurePosixPath("/etc/systemd/system")
 
+BUILD_PATH = STATE / "build"
+"""Where every build sees itself: paths get into objects, and the same ones are compiled only once."""
+BUILDERS_FOLDERS = (STATE / "work", CACHE / "sources", CACHE / "ccache")
+"""What the user that compiles may write to."""
+FOLDERS = (BUILDS, LIBEXEC, STATE / "models", BUILD_PATH, PROJECTS, *BUILDERS_FOLDERS)
+INCOMING = STATE / "incoming"
+
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
 CONTAINER_UID = "65532"
@@ -259,6 +266,8 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
             "nvcc": nvcc,
         },
         s=source,
+        path=BUILD_PATH,
+        logs=STATE / "work" / build_id,
         archive_name=PurePosixPath(source.archive or "").name,
         declared=json.dumps(declared)[:-1],
     )
@@ -280,11 +289,11 @@ def _architectures(rig: Rig, engine: str) -> tuple[str, ...]:
     if rig.gpus is None:
         return ()
     cards = {card for i in rig.instances.values() if i.engine == engine for card in i.on}
-    return tuple(sorted({rig.gpus.cards[card].cuda_architecture for card in cards}, key=_number))
+    return tuple(sorted({rig.gpus.cards[card].cuda_architecture for card in cards}, key=_by_number))
 
 
-def _number(architecture: str) -> int:
-    return int(architecture.rstrip("af"))
+def _by_number(architecture: str) -> tuple[int, str]:
+    return int(architecture.rstrip("af")), architecture
 
 
 def _cmake(value: str | int | bool) -> str:
@@ -362,9 +371,10 @@ def _instance(rig: Rig, name: str, declared: Instance, build: BuildPlan | None, 
         "program": program,
         "arguments": DIALECTS[engine.kind].arguments(server),
         "environment": _environment(rig, declared),
-        "devices": [rig.gpus.cards[card].uuid for card in declared.on] if rig.gpus else [],
+        "devices": _uuids(rig, declared),
         "on_gpu": bool(declared.on),
         "listen": declared.listen,
+        "health": f"http://{_reachable(declared.listen)}:{declared.port}/health",
         "loopback": declared.loopback,
         "port": declared.port,
         "api_key": declared.api_key is not None,
@@ -400,6 +410,12 @@ def _instance(rig: Rig, name: str, declared: Instance, build: BuildPlan | None, 
     )
 
 
+def _reachable(listen: str) -> str:
+    """Where a server that listens there is asked from its own host, as URLs have it."""
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
+    return f"[{address}]" if ":" in address else address
+
+
 def _serving_text(rig: Rig, compose: bool, context: Mapping[str, object]) -> str:
     if compose:
         return render("compose.yaml.j2", rig=rig.rig, i=context, uid=CONTAINER_UID)
@@ -417,11 +433,19 @@ def _serving_text(rig: Rig, compose: bool, context: Mapping[str, object]) -> str
 def _environment(rig: Rig, declared: Instance) -> dict[str, str]:
     if not declared.on or rig.gpus is None:
         return {}
-    uuids = [uuid for card in declared.on if (uuid := rig.gpus.cards[card].uuid)]
-    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return order | ({"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if len(uuids) == len(declared.on) else {})
+    uuids = _uuids(rig, declared)
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | ({"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {})
+
+
+def _uuids(rig: Rig, declared: Instance) -> list[str]:
+    """None where a lone card needs no telling; findings see to it that cards of several have one."""
+    cards = rig.gpus.cards if rig.gpus else {}
+    return [uuid for card in declared.on if (uuid := cards[card].uuid)]
 
 
 def _load_timeout(model: ModelPlan) -> int:
-    """Seconds for a cold load: a minute, and the model at 100 MB/s, which a hard disk manages."""
-    return 60 + sum(file.size or 0 for file in model.files) // 100_000_000
+    """Seconds for a cold load: a minute, and the model at 100 MB/s, which a hard disk manages.
+
+    How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
+    """
+    return 60 + sum(24 * 10**9 if file.size is None else file.size for file in model.files) // 100_000_000

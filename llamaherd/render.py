@@ -34,5 +34,5 @@ def render(template: str, **values: Any) -> str:
 def unit_quote(argument: str) -> str:
     """One argument as ExecStart= wants it (systemd.service(5), command lines): nothing in it is expanded."""
     escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    plain = escaped and not any(c in escaped for c in " \t\n;'\"\\")
-    return escaped if plain else '"' + escaped.replace("\n", "\\n") + '"'
+    plain = escaped and not any(c in escaped for c in " \t\n\r;'\"\\")
+    return escaped if plain else '"' + escaped.replace("\n", "\\n").replace("\r", "\\r") + '"'

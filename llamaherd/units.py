@@ -17,15 +17,13 @@ _FACTOR = {
 }
 
 
-def parse_size(text: str | int) -> int:
+def parse_size(text: object) -> int:
     """Bytes of `16GB`, `512MiB`, `24G` (GB is 10^9, GiB is 2^30). Raises ValueError."""
-    if isinstance(text, int):
-        return text
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text, re.IGNORECASE)
+    written = str(text) if isinstance(text, str | int) else ""
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]i?)?b?\s*", written, re.IGNORECASE | re.ASCII)
     if not match:
         raise ValueError(f"`{text}` is no size; write it like 16GB or 512MiB")
-    number, unit = match.groups()
-    return round(float(number) * _FACTOR[(unit or "").lower()])
+    return round(float(match[1]) * _FACTOR[(match[2] or "").lower()])
 
 
 def show_size(size: int) -> str:
@@ -39,6 +37,6 @@ def show_size(size: int) -> str:
 
 def show_seconds(seconds: float) -> str:
     """Seconds for people: `3.2 s`, `4 min 05 s`."""
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

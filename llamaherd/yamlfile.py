@@ -15,15 +15,23 @@ Path_ = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people mean it: `on`, `off`, `yes` and `no` are words, as in YAML 1.2, and keys are always text."""
+    """YAML as people mean it: `on`, `off`, `yes` and `no` are words, as in YAML 1.2, so are dates; keys are text."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, AttributeError, TypeError) as error:
+            # What a tag promises and the text does not keep, such as `!!int x`.
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         self.flatten_mapping(node)  # what `<<` merges in
         return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
 
 
+_UNMEANT = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _UNMEANT]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
@@ -66,9 +74,9 @@ def read(file: Path) -> Document:
         ) from None
     try:
         node = yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, error)]) from None
-    if not isinstance(node, yaml.MappingNode):
+    if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
         raise InventoryError(
             [
                 Finding(
@@ -82,17 +90,17 @@ def read(file: Path) -> Document:
     keys: dict[Path_, Place] = {}
     values: dict[Path_, Place] = {}
     findings: list[Finding] = []
-    _walk(file, node, (), keys, values, findings)
+    _walk(file, node, (), keys, values, findings, {})
     if findings:
         raise InventoryError(findings)
     try:
         data = _Loader(text).construct_document(node)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, error)]) from None
     return Document(file, data, keys, values)
 
 
-def _not_yaml(file: Path, error: yaml.YAMLError) -> Finding:
+def _not_yaml(file: Path, error: yaml.YAMLError | RecursionError) -> Finding:
     mark = getattr(error, "problem_mark", None)
     place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
     problem = getattr(error, "problem", None) or str(error)
@@ -111,8 +119,16 @@ def _walk(
     keys: dict[Path_, Place],
     values: dict[Path_, Place],
     findings: list[Finding],
+    known: dict[int, bool],
 ) -> None:
+    """`known`: every node that was walked, and whether the walk is still inside it."""
     values[path] = _place(file, node)
+    if known.get(id(node)):
+        message = "this is not YAML that can be used: it contains itself"
+        findings.append(Finding("LH001", _place(file, node), message, "write out what the `*` stands for"))
+    if id(node) in known:
+        return  # an alias: what it stands for has its places where it is written
+    known[id(node)] = True
     if isinstance(node, yaml.MappingNode):
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
@@ -128,10 +144,11 @@ def _walk(
                     )
                 )
             keys[here] = _place(file, key_node)
-            _walk(file, value_node, here, keys, values, findings)
+            _walk(file, value_node, here, keys, values, findings, known)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            _walk(file, item, (*path, index), keys, values, findings)
+            _walk(file, item, (*path, index), keys, values, findings, known)
+    known[id(node)] = False
 
 
 def _place(file: Path, node: yaml.Node) -> Place:

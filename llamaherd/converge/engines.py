@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llamaherd.converge.steps import Send, Step, encoded
 from llamaherd.observe import Seen
-from llamaherd.plan import BUILD_USER, BuildPlan, ImagePlan
+from llamaherd.plan import BUILD_PATH, BUILD_USER, BuildPlan, ImagePlan
 from llamaherd.render import render
 
 
@@ -18,7 +18,7 @@ def build_steps(build: BuildPlan, seen: Seen) -> list[Send | Step]:
     if not state and archive and sha256 and sha256 not in seen.sources:
         admit = Step(render("steps/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
         steps += [Send(archive, sha256), admit]
-    script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=encoded(build.script))
+    script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=encoded(build.script), path=BUILD_PATH)
     return [*steps, Step(script, f"building {build.id}")]
 
 

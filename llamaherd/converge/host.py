@@ -9,7 +9,7 @@ from llamaherd.converge.engines import build_steps
 from llamaherd.converge.models import missing_files, model_steps
 from llamaherd.converge.steps import Send, Step, differs, put_files
 from llamaherd.observe import Seen
-from llamaherd.plan import BUILD_USER, SERVER_USER, Plan
+from llamaherd.plan import BUILD_USER, BUILDERS_FOLDERS, FOLDERS, INCOMING, KEYS, SERVER_USER, Plan
 from llamaherd.render import render
 from llamaherd.units import show_size
 
@@ -50,15 +50,16 @@ def sends(plan: Plan, seen: Seen) -> list[Send]:
 
 
 def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
-    ours = {name for name, unit in seen.units.items() if unit.active in {"active", "activating", "deactivating"}}
-    ours |= {name for name, container in seen.containers.items() if container.status == "running"}
+    # Ours is what one of our servers holds now, also one that this run will move or remove.
+    ours = {unit.port for unit in seen.units.values() if unit.active in {"active", "activating", "deactivating"}}
+    ours |= {container.port for container in seen.containers.values() if container.status == "running"}
     return [
         Problem(
             f"port {instance.port}, which instance `{instance.name}` is to have, is taken by something else",
             f"see by what with `ss -ltnp 'sport = :{instance.port}'` and stop that, or choose another port",
         )
         for instance in plan.instances
-        if instance.port in seen.listening and instance.service not in ours
+        if instance.port in seen.listening and instance.port not in ours
     ]
 
 
@@ -95,7 +96,16 @@ def base_steps(plan: Plan, seen: Seen) -> list[Step]:
     steps = []
     users = (SERVER_USER, BUILD_USER)
     if not set(users) <= seen.users or not seen.folders:
-        steps.append(Step(render("steps/accounts.sh.j2", users=users, build_user=BUILD_USER)))
+        script = render(
+            "steps/accounts.sh.j2",
+            users=users,
+            build_user=BUILD_USER,
+            folders=FOLDERS,
+            builders=BUILDERS_FOLDERS,
+            incoming=INCOMING,
+            keys=KEYS,
+        )
+        steps.append(Step(script))
     if changed := [file for file in plan.files if differs(file, seen)]:
         steps.append(Step(put_files(changed)))
     return steps

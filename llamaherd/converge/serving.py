@@ -12,17 +12,22 @@ from llamaherd.render import render
 
 def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
     """Stop and forget instances that the inventory no longer has, or has elsewhere."""
-    units = seen.units.keys() - {instance.service for instance in plan.of("systemd")}
-    projects = seen.projects - {instance.name for instance in plan.of("compose")}
+    keep = {instance.name for instance in plan.instances}
+    units = {unit.removeprefix("llama-") for unit in seen.units} - {i.name for i in plan.of("systemd")}
+    containers = {container.removeprefix("llama-") for container in seen.containers}
+    projects = (seen.projects | containers) - {i.name for i in plan.of("compose")}
     return [
-        *(
-            Step(render("steps/remove-instance.sh.j2", unit=unit, project=None), f"removing {unit}")
-            for unit in sorted(units)
-        ),
-        *(
-            Step(render("steps/remove-instance.sh.j2", unit=None, project=project), f"removing {project}")
-            for project in sorted(projects)
-        ),
+        Step(
+            render(
+                "steps/remove-instance.sh.j2",
+                name=name,
+                unit=name in units,
+                project=name in projects,
+                forget_key=name not in keep,
+            ),
+            f"removing {name}",
+        )
+        for name in sorted(units | projects)
     ]
 
 
@@ -58,7 +63,7 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         name=instance.service,
         file=instance.file.path,
         timeout=instance.load_timeout,
-        recreate=not current,
+        recreate=not current or container is None or container.health == "unhealthy",
         check=_check(instance, changed),
         put=put_files(changed),
     )

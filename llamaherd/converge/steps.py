@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from llamaherd.observe import Seen
-from llamaherd.plan import SERVER_USER, STATE, InstancePlan, TextFile
+from llamaherd.plan import INCOMING, SERVER_USER, InstancePlan, TextFile
 from llamaherd.render import render
 
 
@@ -23,14 +23,14 @@ class Send:
     @property
     def remote(self) -> str:
         """Where it arrives."""
-        return f"{STATE}/incoming/{self.sha256}"
+        return str(INCOMING / self.sha256)
 
 
 @dataclass(frozen=True)
 class Step:
     """One round trip: a shell script, which travels on stdin and may hold secrets. `says` is shown meanwhile."""
 
-    script: str
+    script: str = field(repr=False)
     says: str = ""
 
 

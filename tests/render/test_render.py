@@ -305,7 +305,8 @@ def test_a_project_is_hardened(case: str) -> None:
     assert server["user"] == "65532:65532"
     assert server["pids_limit"] > 0
     assert all(volume["read_only"] for volume in server["volumes"])
-    assert server["ports"] == [f"127.0.0.1:{plan.port}:{plan.port}"]
+    (port,) = server["ports"]
+    assert (port["host_ip"], port["published"], port["target"]) == ("127.0.0.1", str(plan.port), plan.port)
     assert str(plan.port) in server["healthcheck"]["test"][-1]
     assert server["labels"] == {"llamaherd.spec": plan.spec}
     assert server["command"] == list(plan.arguments)
@@ -333,11 +334,12 @@ def test_cards_without_a_uuid_name_no_device() -> None:
 
 @pytest.mark.parametrize(
     ("listen", "published"),
-    [("0.0.0.0", "0.0.0.0:8081:8081"), ("::1", "[::1]:8081:8081"), ("localhost", "127.0.0.1:8081:8081")],
+    [("0.0.0.0", "0.0.0.0"), ("::1", "::1"), ("localhost", "127.0.0.1")],
 )
 def test_where_a_project_is_published(listen: str, published: str) -> None:
     plan = planned(cpu_rig(), {"instances/drafter/listen": listen})
-    assert service(instance(plan, "drafter"))["ports"] == [published]
+    (port,) = service(instance(plan, "drafter"))["ports"]
+    assert port["host_ip"] == published
 
 
 @pytest.mark.parametrize(("listen", "asked"), [("127.0.0.1", "127.0.0.1"), ("10.0.0.5", "10.0.0.5"), ("::1", "[::1]")])

@@ -216,6 +216,7 @@ def _file(path: str, text: str, mode: str, owner: str) -> tuple[str, ...]:
 
 def _runs(instance: InstancePlan) -> tuple[str, ...]:
     if instance.backend == "systemd":
-        return ("unit", instance.service, "active", "enabled", "no", f"{STARTED:.9f}", instance.spec)
+        now = ("active", "enabled", "no", f"{STARTED:.9f}")
+        return ("unit", instance.service, *now, instance.spec, str(instance.port))
     started = datetime.fromtimestamp(STARTED, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f123Z")
-    return ("container", f"/{instance.service}", "running", "healthy", started, instance.spec)
+    return ("container", f"/{instance.service}", "running", "healthy", started, instance.spec, str(instance.port))

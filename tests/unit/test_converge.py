@@ -260,7 +260,7 @@ def test_an_instance_that_moves_to_compose_is_removed_from_systemd_first() -> No
 def test_an_instance_that_moves_to_systemd_is_removed_from_compose_first() -> None:
     moved = planned(cpu_rig(), {"instances/drafter/backend": "systemd"})
     (removal,) = removal_steps(moved, seen_of(CPU))
-    assert "docker compose -f /etc/llamaherd/compose/drafter/compose.yaml down" in removal.script
+    assert "docker rm -f llama-drafter" in removal.script
     assert obstacles(moved, seen_of(CPU), {}) == []
 
 

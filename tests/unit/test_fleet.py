@@ -108,8 +108,8 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
         (Source, {"git": "g", "commit": COMMIT, "archive": "a", "sha256": SHA}, "either `git`"),
         (Source, {"git": "g"}, "`git` needs `commit`"),
         (Source, {"archive": "a"}, "`archive` needs its `sha256`"),
-        (Source, {"archive": "a", "sha256": SHA, "overlay": {"../x": ""}}, "leaves the source folder"),
-        (Source, {"archive": "a", "sha256": SHA, "overlay": {"/x": ""}}, "leaves the source folder"),
+        (Source, {"archive": "a", "sha256": SHA, "overlay": {"../x": ""}}, "leads out of the source"),
+        (Source, {"archive": "a", "sha256": SHA, "overlay": {"/x": ""}}, "leads out of the source"),
         (Engine, {"kind": "llama.cpp"}, "either `source`"),
         (
             Engine,

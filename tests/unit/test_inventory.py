@@ -134,7 +134,6 @@ WRONG: dict[str, tuple[str, str, str, str, str]] = {
         "kind: l",
         "give either",
     ),
-    "a date that is none": ("rig: box", "rig: 2026-13-45", "LH001", "2026", ""),
     "home of nobody": ("box.lan", "box.lan, key: ~nobody-of-that-name/k", "LH012", "~nobody", "home"),
     "engine of nobody": ("engine: ik", "engine: mian", "LH020", "mian", "did you mean `main`?"),
     "model of nobody": ("model: gemma\n    context", "model: gema\n    context", "LH020", "gema\n", "`gemma`?"),

@@ -18,7 +18,7 @@ CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encod
 def test_a_real_answer_is_read_whole() -> None:
     seen = answer(CAPTURED)
     assert (seen.os, seen.arch, seen.systemd, seen.folders) == ("debian-13", "x86_64", True, True)
-    assert seen.free == ("/var/lib/llamaherd", 79497351168)
+    assert seen.free == ("/var/lib/llamaherd", 77243752448)
     assert seen.listening == {22, 8080, 8081, 36097}
     assert seen.users == {"llama", "llama-build"}
     assert seen.packages >= {"cmake", "docker.io", "g++"}
@@ -39,9 +39,11 @@ def test_a_real_answer_is_read_whole() -> None:
         )
     }
     assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795249308.804002079)
-    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, 1795249315.787052, "fa9c016b726a")}
+    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, 1795251508.7784, "366dd298a930", 8080)}
     assert seen.projects == {"drafter"}
-    assert seen.containers == {"llama-drafter": SeenContainer("running", "healthy", 1795249484.0863, "88bc115cb8eb")}
+    assert seen.containers == {
+        "llama-drafter": SeenContainer("running", "healthy", 1795251517.306101, "5e8d3247222a", 8081)
+    }
     assert seen.images == {"llamaherd/engine:llama.cpp-66ca571ae125-a371b6"}
 
 
@@ -66,15 +68,15 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
     [
         ("package\tcmake\tconfig-files", Seen()),
         (
-            "unit\tllama-a\tinactive\tdisabled\tyes\t\t",
+            "unit\tllama-a\tinactive\tdisabled\tyes\t\t\t",
             Seen(units={"llama-a": SeenUnit("inactive", "disabled", True, 0.0, "")}),
         ),
         (
-            "container\t/llama-a\tcreated\t\t0001-01-01T00:00:00Z\tabc",
+            "container\t/llama-a\tcreated\t\t0001-01-01T00:00:00Z\tabc\t",
             Seen(containers={"llama-a": SeenContainer("created", "", -62135596800.0, "abc")}),
         ),
         (
-            "container\t/llama-a\trunning\tstarting\t2026-11-21T08:24:44Z\tabc",
+            "container\t/llama-a\trunning\tstarting\t2026-11-21T08:24:44Z\tabc\t",
             Seen(containers={"llama-a": SeenContainer("running", "starting", 1795249484.0, "abc")}),
         ),
         ("build\tllama.cpp-0\tbuilding", Seen(builds={"llama.cpp-0": "building"})),
@@ -99,8 +101,8 @@ def test_one_line(line: str, seen: Seen) -> None:
         "file\t/a\t644 0 root soon\tff",
         "stored\t/models\tmany\t1.0\tname",
         "verified\t/models\t1\t1.0\tname",
-        "unit\tllama-a\tactive\tenabled\tno\tyesterday\tabc",
-        "container\t/llama-a\trunning\thealthy\tyesterday\tabc",
+        "unit\tllama-a\tactive\tenabled\tno\tyesterday\tabc\t8080",
+        "container\t/llama-a\trunning\thealthy\tyesterday\tabc\t8080",
     ],
 )
 def test_a_line_that_was_not_asked_for(line: str) -> None:

@@ -2,7 +2,7 @@
 # Builds ik_llama.cpp as ik_llama.cpp-e27c3d4e93b7. Runs in a unit of its own as user llama-build, so that a lost connection does
 # not stop it. All happens in $work; what is finished has a manifest, which is written last.
 set -eu
-work=${1:-/var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7}
+work=${1:-/var/lib/llamaherd/build}
 cache=${2:-/var/cache/llamaherd}
 out=$work/out
 
@@ -60,16 +60,18 @@ cmake -S "$source" -B tree -G Ninja \
     -DEXTRA='a b' \
     -DGGML_AVX512=ON \
     -DGGML_LTO=OFF \
-    >configure.log 2>&1 || fail "CMake cannot configure it; the log is $work/configure.log"
+    >configure.log 2>&1 || fail "CMake cannot configure it; the log is /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/configure.log"
 unused=$(awk '/variables were not used by the project:/ {on = 1; next} on && NF {printf "%s ", $1}' configure.log)
+# ggml reads every GGML_ name there is, so that CMake counts none as unused; what nothing declared has no type.
+unused=$unused$(sed -n 's/^\(GGML_[A-Za-z0-9_]*\):UNINITIALIZED=.*/\1 /p' tree/CMakeCache.txt)
 [ -z "$unused" ] || fail "this engine does not know these CMake options: $unused"
 
 cmake --build tree -j "$jobs" --target llama-server >build.log 2>&1 ||
-    fail "it does not compile; the log is $work/build.log"
+    fail "it does not compile; the log is /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/build.log"
 for target in llama-server; do
     cp "tree/bin/$target" out/bin/
 done
-out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see $work/version.log"
+out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/version.log"
 # This engine only warns when CUDA is missing, builds for the CPU, and has no --list-devices.
 grep -q 'CUDA not found' configure.log && fail "CUDA 13.0 was not found, so that the build is for the CPU alone"
 [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || fail "this is a CUDA build, but there is no CUDA device on this host"

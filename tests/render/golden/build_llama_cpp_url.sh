@@ -2,7 +2,7 @@
 # Builds llama.cpp as llama.cpp-254c2e111fca. Runs in a unit of its own as user llama-build, so that a lost connection does
 # not stop it. All happens in $work; what is finished has a manifest, which is written last.
 set -eu
-work=${1:-/var/lib/llamaherd/work/llama.cpp-254c2e111fca}
+work=${1:-/var/lib/llamaherd/build}
 cache=${2:-/var/cache/llamaherd}
 out=$work/out
 
@@ -52,16 +52,18 @@ cmake -S "$source" -B tree -G Ninja \
     -DLLAMA_USE_PREBUILT_UI=OFF \
     -DLLAMA_BUILD_NUMBER=11434 \
     -DLLAMA_BUILD_COMMIT=unknown \
-    >configure.log 2>&1 || fail "CMake cannot configure it; the log is $work/configure.log"
+    >configure.log 2>&1 || fail "CMake cannot configure it; the log is /var/lib/llamaherd/work/llama.cpp-254c2e111fca/configure.log"
 unused=$(awk '/variables were not used by the project:/ {on = 1; next} on && NF {printf "%s ", $1}' configure.log)
+# ggml reads every GGML_ name there is, so that CMake counts none as unused; what nothing declared has no type.
+unused=$unused$(sed -n 's/^\(GGML_[A-Za-z0-9_]*\):UNINITIALIZED=.*/\1 /p' tree/CMakeCache.txt)
 [ -z "$unused" ] || fail "this engine does not know these CMake options: $unused"
 
 cmake --build tree -j "$jobs" --target llama-server llama-fit-params >build.log 2>&1 ||
-    fail "it does not compile; the log is $work/build.log"
+    fail "it does not compile; the log is /var/lib/llamaherd/work/llama.cpp-254c2e111fca/build.log"
 for target in llama-server llama-fit-params; do
     cp "tree/bin/$target" out/bin/
 done
-out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see $work/version.log"
+out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/llama.cpp-254c2e111fca/version.log"
 
 line() { tr -d '"\\' | head -n 1; }
 {

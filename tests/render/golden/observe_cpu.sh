@@ -23,7 +23,7 @@ for user in llama llama-build; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
 
-[ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
+[ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 
 for file in /opt/llamaherd/libexec/wait-healthy /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat; do
     [ -f "$file" ] && say file "$file" "$(stat -c '%a %u %U %.Y' "$file")" "$(sha256sum <"$file" | cut -d ' ' -f 1)"
@@ -56,7 +56,8 @@ for file in /etc/systemd/system/llama-*.service; do
     started=$(of ExecMainStartTimestamp)
     say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" \
         "$([ -n "$started" ] && date -d "$started" +%s.%N)" \
-        "$([ "$pid" != 0 ] && tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')"
+        "$([ "$pid" != 0 ] && tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')" \
+        "$([ "$pid" != 0 ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/.* --port \([0-9]*\).*/\1/p')"
 done
 
 for folder in /etc/llamaherd/compose/*; do
@@ -64,7 +65,7 @@ for folder in /etc/llamaherd/compose/*; do
 done
 if command -v docker >/dev/null; then
     docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
-        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.State.StartedAt}}	{{index .Config.Labels "llamaherd.spec"}}' 2>/dev/null
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.State.StartedAt}}	{{index .Config.Labels "llamaherd.spec"}}	{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}' 2>/dev/null
     docker image inspect --format 'image	{{index .RepoTags 0}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | grep .
 fi
 exit 0

@@ -4,10 +4,10 @@ for user in llama llama-build; do
     id -u "$user" >/dev/null 2>&1 ||
         useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
 done
-mkdir -p /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/work \
-    /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/compose
+umask 022
+mkdir -p /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
+chown llama-build /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
 # A key is its reader's alone; nobody can list which there are.
 install -d -m 0711 /etc/llamaherd/keys
 # What is sent from the controller arrives here, as whoever logs in, and is checked before it is let in.
 install -d -m 0700 -o "${SUDO_USER:-root}" /var/lib/llamaherd/incoming
-chown llama-build /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache

@@ -27,33 +27,34 @@ Im1vZSIsICItLWN0eC1zaXplIiwgIjQwOTYiLCAiLS1jYWNoZS10eXBlLWsiLCAiZjE2IiwgIi0t
 Y2FjaGUtdHlwZS12IiwgImYxNiIsICItLWZsYXNoLWF0dG4iLCAiYXV0byIsICItLXBhcmFsbGVs
 IiwgIjEiLCAiLS10aHJlYWRzIiwgIjIiLCAiLS1ob3N0IiwgIjAuMC4wLjAiLCAiLS1wb3J0Iiwg
 IjgwODEiLCAiLS1tZXRyaWNzIiwgIi0tc3BlYy10eXBlIiwgImRyYWZ0LW10cCIsICItLXNwZWMt
-ZHJhZnQtbi1tYXgiLCAiMiJdCiAgICBsYWJlbHM6CiAgICAgIGxsYW1haGVyZC5zcGVjOiAiZmE4
-NDY0ZDIxZWYxIgogICAgdXNlcjogIjY1NTMyOjY1NTMyIgogICAgcmVhZF9vbmx5OiB0cnVlCiAg
+ZHJhZnQtbi1tYXgiLCAiMiJdCiAgICBsYWJlbHM6CiAgICAgIGxsYW1haGVyZC5zcGVjOiAiMWNi
+YTc1YTYyZmY1IgogICAgdXNlcjogIjY1NTMyOjY1NTMyIgogICAgcmVhZF9vbmx5OiB0cnVlCiAg
 ICBjYXBfZHJvcDogW0FMTF0KICAgIHNlY3VyaXR5X29wdDogWyJuby1uZXctcHJpdmlsZWdlczp0
 cnVlIl0KICAgIHRtcGZzOiBbIi90bXA6c2l6ZT02NG0sbW9kZT0xNzc3Il0KICAgIHBpZHNfbGlt
-aXQ6IDUxMgogICAgb29tX3Njb3JlX2FkajogNTAwCiAgICBwb3J0czogWyIxMjcuMC4wLjE6ODA4
-MTo4MDgxIl0KICAgIHZvbHVtZXM6CiAgICAgIC0ge3R5cGU6IGJpbmQsIHNvdXJjZTogIi92YXIv
-bGliL2xsYW1haGVyZC9tb2RlbHMvbG9jYWwvMDQwNDA0MDQwNDA0MDQwNCIsIHRhcmdldDogIi92
-YXIvbGliL2xsYW1haGVyZC9tb2RlbHMvbG9jYWwvMDQwNDA0MDQwNDA0MDQwNCIsIHJlYWRfb25s
-eTogdHJ1ZSwgYmluZDoge2NyZWF0ZV9ob3N0X3BhdGg6IGZhbHNlfX0KICAgIGhlYWx0aGNoZWNr
-OgogICAgICB0ZXN0OiBbIkNNRCIsICIvdXNyL2Jpbi9idXN5Ym94IiwgIndnZXQiLCAiLXEiLCAi
-LU8iLCAiL2Rldi9udWxsIiwgImh0dHA6Ly8xMjcuMC4wLjE6ODA4MS9oZWFsdGgiXQogICAgICBp
-bnRlcnZhbDogMzBzCiAgICAgIHRpbWVvdXQ6IDVzCiAgICAgIHJldHJpZXM6IDMKICAgICAgc3Rh
-cnRfcGVyaW9kOiA2MHMKICAgICAgc3RhcnRfaW50ZXJ2YWw6IDFzCiAgICByZXN0YXJ0OiB1bmxl
-c3Mtc3RvcHBlZAogICAgc3RvcF9zaWduYWw6IFNJR0lOVAogICAgc3RvcF9ncmFjZV9wZXJpb2Q6
-IDMwcwogICAgbG9nZ2luZzoge2RyaXZlcjoganNvbi1maWxlLCBvcHRpb25zOiB7bWF4LXNpemU6
-IDEwbSwgbWF4LWZpbGU6ICIzIn19Cg==
+aXQ6IDUxMgogICAgb29tX3Njb3JlX2FkajogNTAwCiAgICBwb3J0czoKICAgICAgLSB7aG9zdF9p
+cDogIjEyNy4wLjAuMSIsIHB1Ymxpc2hlZDogIjgwODEiLCB0YXJnZXQ6IDgwODEsIHByb3RvY29s
+OiB0Y3B9CiAgICB2b2x1bWVzOgogICAgICAtIHt0eXBlOiBiaW5kLCBzb3VyY2U6ICIvdmFyL2xp
+Yi9sbGFtYWhlcmQvbW9kZWxzL2xvY2FsLzA0MDQwNDA0MDQwNDA0MDQiLCB0YXJnZXQ6ICIvdmFy
+L2xpYi9sbGFtYWhlcmQvbW9kZWxzL2xvY2FsLzA0MDQwNDA0MDQwNDA0MDQiLCByZWFkX29ubHk6
+IHRydWUsIGJpbmQ6IHtjcmVhdGVfaG9zdF9wYXRoOiBmYWxzZX19CiAgICBoZWFsdGhjaGVjazoK
+ICAgICAgdGVzdDogWyJDTUQiLCAiL3Vzci9iaW4vYnVzeWJveCIsICJ3Z2V0IiwgIi1xIiwgIi1P
+IiwgIi9kZXYvbnVsbCIsICJodHRwOi8vMTI3LjAuMC4xOjgwODEvaGVhbHRoIl0KICAgICAgaW50
+ZXJ2YWw6IDMwcwogICAgICB0aW1lb3V0OiA1cwogICAgICByZXRyaWVzOiAzCiAgICAgIHN0YXJ0
+X3BlcmlvZDogMzAwcwogICAgICBzdGFydF9pbnRlcnZhbDogMXMKICAgIHJlc3RhcnQ6IHVubGVz
+cy1zdG9wcGVkCiAgICBzdG9wX3NpZ25hbDogU0lHSU5UCiAgICBzdG9wX2dyYWNlX3BlcmlvZDog
+MzBzCiAgICBsb2dnaW5nOiB7ZHJpdmVyOiBqc29uLWZpbGUsIG9wdGlvbnM6IHttYXgtc2l6ZTog
+MTBtLCBtYXgtZmlsZTogIjMifX0K
 END
 chown root /etc/llamaherd/compose/drafter/compose.yaml.llamaherd-new &&
     chmod 0644 /etc/llamaherd/compose/drafter/compose.yaml.llamaherd-new &&
     mv -f /etc/llamaherd/compose/drafter/compose.yaml.llamaherd-new /etc/llamaherd/compose/drafter/compose.yaml || exit 1
 
-echo "starting llama-drafter in its container: it has 60 s to load its model"
+echo "starting llama-drafter in its container: it has 300 s to load its model"
 if ! docker compose --progress plain -f /etc/llamaherd/compose/drafter/compose.yaml up -d --force-recreate --remove-orphans \
-    --wait --wait-timeout 60 >/run/llamaherd-compose.log 2>&1; then
+    --wait --wait-timeout 300 >/run/llamaherd-compose.log 2>&1; then
     tail -n 5 /run/llamaherd-compose.log | cut -c -300 >&2
     docker logs --tail 20 llama-drafter 2>&1 | cut -c -300 >&2
-    echo "llama-drafter did not become healthy within 60 s; its last lines are above, all of them in: docker logs llama-drafter" >&2
+    echo "llama-drafter did not become healthy within 300 s; its last lines are above, all of them in: docker logs llama-drafter" >&2
     docker compose -f /etc/llamaherd/compose/drafter/compose.yaml stop >/dev/null 2>&1
     exit 1
 fi

@@ -1,4 +1,7 @@
 # An instance that the inventory no longer has, or has elsewhere, is stopped and forgotten. Models and builds stay.
-docker compose -f /etc/llamaherd/compose/old/compose.yaml down >/dev/null 2>&1
+docker stop llama-old >/dev/null 2>&1
+docker rm -f llama-old >/dev/null 2>&1
+docker network rm llama-old_default >/dev/null 2>&1
 rm -rf /etc/llamaherd/compose/old
+rm -f /etc/llamaherd/keys/old
 :

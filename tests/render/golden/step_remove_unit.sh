@@ -3,4 +3,5 @@ systemctl disable -q --now llama-old.service
 rm -f /etc/systemd/system/llama-old.service
 systemctl daemon-reload
 systemctl reset-failed llama-old.service 2>/dev/null
+rm -f /etc/llamaherd/keys/old
 :

@@ -7,7 +7,7 @@ systemctl -q enable llama-chat.service || exit 1
 systemctl reset-failed llama-chat.service 2>/dev/null
 if ! systemctl start llama-chat.service 2>/dev/null; then
     journalctl -q -u llama-chat.service -n 20 --no-pager -o cat | cut -c -300 >&2
-    echo "llama-chat.service did not become healthy within 60 s; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2
+    echo "llama-chat.service did not become healthy within 300 s; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2
     # Left alone, it would go on failing every ten seconds behind our back.
     systemctl stop llama-chat.service
     exit 1
