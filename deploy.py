@@ -2,7 +2,7 @@
 
 from pyinfra import host
 
-from llamaherd.plan import Plan
+from llamaherd.planned import Plan
 from roles import base, engines, models, preflight, serve
 
 plan = Plan.model_validate(host.data.plan)

@@ -22,7 +22,7 @@ from llamaherd.findings import Finding, InventoryError
 
 if TYPE_CHECKING:
     from llamaherd.fleet import Rig
-    from llamaherd.plan import Plan
+    from llamaherd.planned import Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130

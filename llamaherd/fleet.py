@@ -49,8 +49,6 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
-COMPOSE_SYSTEMS = ("debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
-"""Systems that have Docker Compose 2 in their archive."""
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
 

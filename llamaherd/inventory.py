@@ -9,8 +9,9 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from llamaherd.distributions import COMPOSE_PACKAGES
 from llamaherd.findings import Finding, InventoryError, Place, Severity, nearest
-from llamaherd.fleet import COMPOSE_SYSTEMS, Fleet, Rig
+from llamaherd.fleet import Fleet, Rig
 from llamaherd.yamlfile import Document, read
 
 
@@ -181,12 +182,12 @@ def _check(rig: Rig, document: Document) -> Iterator[Finding]:
                 "give each instance a port of its own",
             )
         ports.setdefault(instance.port, name)
-        if instance.backend == "compose" and rig.host.os not in COMPOSE_SYSTEMS:
+        if instance.backend == "compose" and rig.host.os not in COMPOSE_PACKAGES:
             yield Finding(
                 "LH026",
                 document.value((*where, "backend")),
                 f"{rig.host.os} has no Docker Compose 2 of its own",
-                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_SYSTEMS)}",
+                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_PACKAGES)}",
             )
         if len(cards) > 1 and any(cards[card].uuid is None for card in instance.on if card in cards):
             yield Finding(

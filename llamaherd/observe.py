@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from llamaherd.plan import BUILD_USER, FOLDERS, INCOMING, KEYS, SERVER_USER, Plan
+from llamaherd.layout import BUILD_USER, FOLDERS, INCOMING, KEYS, SERVER_USER
+from llamaherd.planned import Plan
 from llamaherd.render import render
 
 

@@ -18,7 +18,7 @@ from llamaherd.facts import Observed
 from llamaherd.hub import HubError
 from llamaherd.keys import UnreadableKeyError, unreadable
 from llamaherd.observe import Seen, question
-from llamaherd.plan import Plan
+from llamaherd.planned import Plan
 from llamaherd.units import show_size
 
 _UNASKABLE = (

@@ -10,171 +10,20 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel, ConfigDict
-
+from llamaherd.distributions import BUILD_PACKAGES, COMPOSE_PACKAGES, IMAGE_PACKAGES
 from llamaherd.engines import DIALECTS, Server
-from llamaherd.fleet import Backend, Engine, Instance, Model, Rig, Secret, Source
+from llamaherd.fleet import Engine, Instance, Model, Rig
+from llamaherd.layout import BUILD_PATH, CONTAINER_UID, KEYS, LIBEXEC, PROJECTS, STATE, UNITS
 from llamaherd.lock import Lock
+from llamaherd.planned import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.render import render, unit_quote
-
-BUILDS = PurePosixPath("/opt/llamaherd/builds")
-LIBEXEC = PurePosixPath("/opt/llamaherd/libexec")
-STATE = PurePosixPath("/var/lib/llamaherd")
-CACHE = PurePosixPath("/var/cache/llamaherd")
-KEYS = PurePosixPath("/etc/llamaherd/keys")
-PROJECTS = PurePosixPath("/etc/llamaherd/compose")
-UNITS = PurePosixPath("/etc/systemd/system")
-
-BUILD_PATH = STATE / "build"
-"""Where every build sees itself: paths get into objects, and the same ones are compiled only once."""
-BUILDERS_FOLDERS = (STATE / "work", CACHE / "sources", CACHE / "ccache")
-"""What the user that compiles may write to."""
-FOLDERS = (BUILDS, LIBEXEC, STATE / "models", BUILD_PATH, PROJECTS, *BUILDERS_FOLDERS)
-INCOMING = STATE / "incoming"
-
-SERVER_USER = "llama"
-BUILD_USER = "llama-build"
-CONTAINER_UID = "65532"
-"""Who a server is inside its container; no user of the host has this id."""
 
 RECIPE = 1
 """Counts up when the same options would give another build; it is part of every build id."""
 
-_BUILD_PACKAGES = ("cmake", "ninja-build", "g++", "ccache", "git", "libssl-dev", "ca-certificates", "curl")
-_COMPOSE_PACKAGES = {
-    "debian-13": ("docker.io", "docker-cli", "docker-compose"),
-    "ubuntu-22.04": ("docker.io", "docker-compose-v2"),
-    "ubuntu-24.04": ("docker.io", "docker-compose-v2"),
-    "ubuntu-26.04": ("docker.io", "docker-compose-v2"),
-}
-_IMAGE_PACKAGES = {
-    "debian-13": ("libssl3t64",),
-    "ubuntu-22.04": ("libssl3",),
-    "ubuntu-24.04": ("libssl3t64",),
-    "ubuntu-26.04": ("libssl3t64",),
-}
 # Measured: sources, objects and binaries of a CPU build, and of a CUDA build for one architecture.
 _BUILD_BYTES = 2 * 10**9
 _CUDA_BUILD_BYTES = 8 * 10**9
-
-
-class Planned(BaseModel):
-    """Base of all that a plan holds: plain, frozen, comparable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TextFile(Planned):
-    """A file with its whole text; `owner` is a user's name, or a number that no user has."""
-
-    path: str
-    text: str
-    mode: str = "0644"
-    owner: str = "root"
-
-
-class BuildPlan(Planned):
-    """An engine to be built; `id` names its folder and hashes all that decides what comes out."""
-
-    id: str
-    engine: str
-    kind: str
-    source: Source
-    options: dict[str, str]
-    targets: tuple[str, ...]
-    cuda: str | None
-    script: str
-    disk: int
-
-    @property
-    def folder(self) -> str:
-        """Where the finished build lies."""
-        return str(BUILDS / self.id)
-
-
-class ModelFile(Planned):
-    """One file of a model. `size` (bytes) is known from the lock, and for a local file only on the controller."""
-
-    name: str
-    sha256: str
-    size: int | None = None
-
-
-class ModelPlan(Planned):
-    """A model in the store: a folder per revision. `url` is where its files are fetched from, else `local`."""
-
-    name: str
-    folder: str
-    files: tuple[ModelFile, ...]
-    url: str | None = None
-    local: Path | None = None
-
-    @property
-    def first(self) -> str:
-        """The file that a server is given: the first shard finds the others."""
-        return str(PurePosixPath(self.folder, self.files[0].name))
-
-
-class ImagePlan(Planned):
-    """An image made on the host from a build, on a base made from the distribution's mirror."""
-
-    tag: str
-    build: str
-    base: str
-    base_packages: tuple[str, ...]
-    dockerfile: str
-
-
-class InstancePlan(Planned):
-    """One server as it must run. `spec` hashes all that a restart is needed for."""
-
-    name: str
-    service: str
-    backend: Backend
-    engine: str
-    engine_kind: str
-    build: str | None
-    image: str | None
-    model: str
-    model_file: str
-    context: int
-    mtp: int
-    threads: int
-    listen: str
-    port: int
-    api_key: Secret | None
-    load_timeout: int
-    program: str | None
-    arguments: tuple[str, ...]
-    spec: str
-    file: TextFile
-
-    @property
-    def build_folder(self) -> str | None:
-        """Where its engine lies, if it was built here."""
-        return str(BUILDS / self.build) if self.build else None
-
-    @property
-    def key_file(self) -> str | None:
-        """Where the API key lies on the host, if there is one."""
-        return str(KEYS / self.name) if self.api_key else None
-
-
-class Plan(Planned):
-    """All that must be true on one host."""
-
-    rig: str
-    os: str
-    packages: tuple[str, ...]
-    files: tuple[TextFile, ...]
-    builds: tuple[BuildPlan, ...]
-    models: tuple[ModelPlan, ...]
-    images: tuple[ImagePlan, ...]
-    instances: tuple[InstancePlan, ...]
-
-    def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
-        """The instances of one backend."""
-        return tuple(instance for instance in self.instances if instance.backend == backend)
 
 
 class NotLockedError(Exception):
@@ -221,9 +70,9 @@ def digest(*parts: object) -> str:
 def _packages(rig: Rig, builds: Iterable[BuildPlan], images: bool) -> tuple[str, ...]:
     wanted = {"ca-certificates", "curl"}
     if any(builds):
-        wanted |= set(_BUILD_PACKAGES)
+        wanted |= set(BUILD_PACKAGES)
     if any(instance.backend == "compose" for instance in rig.instances.values()):
-        wanted |= set(_COMPOSE_PACKAGES[rig.host.os])
+        wanted |= set(COMPOSE_PACKAGES[rig.host.os])
     if images:
         wanted.add("mmdebstrap")
     return tuple(sorted(wanted))
@@ -324,7 +173,7 @@ def _image(rig: Rig, build: BuildPlan) -> ImagePlan:
         "ca-certificates",
         "libgomp1",
         "libstdc++6",
-        *_IMAGE_PACKAGES[rig.host.os],
+        *IMAGE_PACKAGES[rig.host.os],
     )
     dockerfile = (Path(__file__).resolve().parent.parent / "compose" / "engine.Dockerfile").read_text()
     base = f"llamaherd/base:{rig.host.os}-{digest(packages)}"

@@ -10,7 +10,8 @@ from llamaherd import lock
 from llamaherd.findings import Finding, InventoryError, Place
 from llamaherd.fleet import Fleet, Rig
 from llamaherd.inventory import choose, load
-from llamaherd.plan import NotLockedError, Plan, plan
+from llamaherd.plan import NotLockedError, plan
+from llamaherd.planned import Plan
 
 
 def inventory_path(named: Path | None) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from llamaherd.plan import BuildPlan, InstancePlan, ModelPlan, Plan
+from llamaherd.planned import BuildPlan, InstancePlan, ModelPlan, Plan
 from llamaherd.units import show_size
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from llamaherd.answers import Answers, Chat, Reply, chat, pairs, parse, reply
 from llamaherd.fleet import Instance, Rig
-from llamaherd.plan import BuildPlan, InstancePlan, Plan
+from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size

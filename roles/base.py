@@ -8,7 +8,7 @@ from pyinfra.api import deploy
 
 from llamaherd.converge.host import base_steps, package_steps
 from llamaherd.operations import converge
-from llamaherd.plan import Plan
+from llamaherd.planned import Plan
 
 
 @deploy("base")

@@ -9,7 +9,7 @@ from pyinfra.api import deploy
 
 from llamaherd.converge.engines import build_steps
 from llamaherd.operations import converge
-from llamaherd.plan import Plan
+from llamaherd.planned import Plan
 
 
 @deploy("engines")

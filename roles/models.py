@@ -13,7 +13,7 @@ from llamaherd.converge.steps import Send, Step
 from llamaherd.hub import token_for
 from llamaherd.observe import Seen
 from llamaherd.operations import converge
-from llamaherd.plan import ModelPlan, Plan
+from llamaherd.planned import ModelPlan, Plan
 
 
 @deploy("models")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from llamaherd import operations
-from llamaherd.plan import Plan
+from llamaherd.planned import Plan
 
 
 @deploy("preflight")

@@ -14,7 +14,7 @@ from llamaherd.converge.steps import Step
 from llamaherd.keys import read_key
 from llamaherd.observe import Seen
 from llamaherd.operations import converge
-from llamaherd.plan import InstancePlan, Plan
+from llamaherd.planned import InstancePlan, Plan
 
 
 @deploy("serve")

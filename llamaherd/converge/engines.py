@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from llamaherd.converge.steps import Send, Step, encoded
+from llamaherd.layout import BUILD_PATH, BUILD_USER
 from llamaherd.observe import Seen
-from llamaherd.plan import BUILD_PATH, BUILD_USER, BuildPlan, ImagePlan
+from llamaherd.planned import BuildPlan, ImagePlan
 from llamaherd.render import render
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from llamaherd.converge.engines import build_steps
 from llamaherd.converge.models import missing_files, model_steps
 from llamaherd.converge.steps import Send, Step, differs, put_files
+from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FOLDERS, INCOMING, KEYS, SERVER_USER
 from llamaherd.observe import Seen
-from llamaherd.plan import BUILD_USER, BUILDERS_FOLDERS, FOLDERS, INCOMING, KEYS, SERVER_USER, Plan
+from llamaherd.planned import Plan
 from llamaherd.render import render
 from llamaherd.units import show_size
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from llamaherd.converge.steps import Send, Step
 from llamaherd.observe import Seen
-from llamaherd.plan import ModelFile, ModelPlan
+from llamaherd.planned import ModelFile, ModelPlan
 from llamaherd.render import render
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest, put_files
+from llamaherd.layout import CONTAINER_UID, SERVER_USER
 from llamaherd.observe import Seen
-from llamaherd.plan import CONTAINER_UID, SERVER_USER, InstancePlan, Plan, TextFile
+from llamaherd.planned import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from llamaherd.layout import INCOMING, SERVER_USER
 from llamaherd.observe import Seen
-from llamaherd.plan import INCOMING, SERVER_USER, InstancePlan, TextFile
+from llamaherd.planned import InstancePlan, TextFile
 from llamaherd.render import render
 
 

@@ -26,7 +26,7 @@ from llamaherd.converge.models import model_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Send, Step
 from llamaherd.observe import Seen, SeenUnit, answer, question
-from llamaherd.plan import BuildPlan, InstancePlan, Plan
+from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.render import render, unit_quote
 from tests.support.rigs import ROOT, converged, cpu_rig, gpu_rig, planned
 from tests.support.shell import expands

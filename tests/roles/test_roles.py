@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.plan import Plan
+from llamaherd.planned import Plan
 from tests.support.fake import run
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, planned
 

@@ -14,7 +14,7 @@ from pyinfra.api.operations import run_ops
 from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
 
-from llamaherd.plan import Plan
+from llamaherd.planned import Plan
 from roles import base, engines, models, preflight, serve
 
 ROLES = (preflight, base, engines, models, serve)

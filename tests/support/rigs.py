@@ -11,8 +11,10 @@ from typing import Any
 import yaml
 
 from llamaherd.fleet import Rig
+from llamaherd.layout import BUILD_USER, CONTAINER_UID, SERVER_USER
 from llamaherd.lock import Lock, LockedFile, LockedModel
-from llamaherd.plan import BUILD_USER, CONTAINER_UID, SERVER_USER, InstancePlan, Plan, plan
+from llamaherd.plan import plan
+from llamaherd.planned import InstancePlan, Plan
 
 Declared = dict[str, Any]
 

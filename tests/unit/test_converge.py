@@ -15,7 +15,7 @@ from llamaherd.converge.models import model_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Send, Step
 from llamaherd.observe import Seen, SeenContainer, SeenUnit, answer
-from llamaherd.plan import InstancePlan, Plan
+from llamaherd.planned import InstancePlan, Plan
 from tests.support.rigs import KEY, SHA, STARTED, WRITTEN, converged, cpu_rig, gpu_rig, planned
 
 KEYS = {"chat": KEY, "drafter": KEY}

@@ -12,7 +12,8 @@ import pytest
 
 from llamaherd.fleet import Rig
 from llamaherd.lock import Lock
-from llamaherd.plan import BuildPlan, InstancePlan, NotLockedError, Plan, plan
+from llamaherd.plan import NotLockedError, plan
+from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from tests.support.rigs import (
     COMMIT,
     DIGEST,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llamaherd.answers import chat, parse, reply
 from llamaherd.fleet import Rig, Secret, Source
-from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
+from llamaherd.planned import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.verify import Check, Report, judge, print_report, question
 
 DATA = Path(__file__).parent / "data"

@@ -1,0 +1,129 @@
+"""What a plan holds: plain, frozen values that compare and print themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel, ConfigDict
+
+from llamaherd.fleet import Backend, Secret, Source
+from llamaherd.layout import BUILDS, KEYS
+
+
+class Planned(BaseModel):
+    """Base of all that a plan holds: plain, frozen, comparable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TextFile(Planned):
+    """A file with its whole text; `owner` is a user's name, or a number that no user has."""
+
+    path: str
+    text: str
+    mode: str = "0644"
+    owner: str = "root"
+
+
+class BuildPlan(Planned):
+    """An engine to be built; `id` names its folder and hashes all that decides what comes out."""
+
+    id: str
+    engine: str
+    kind: str
+    source: Source
+    options: dict[str, str]
+    targets: tuple[str, ...]
+    cuda: str | None
+    script: str
+    disk: int
+
+    @property
+    def folder(self) -> str:
+        """Where the finished build lies."""
+        return str(BUILDS / self.id)
+
+
+class ModelFile(Planned):
+    """One file of a model. `size` (bytes) is known from the lock, and for a local file only on the controller."""
+
+    name: str
+    sha256: str
+    size: int | None = None
+
+
+class ModelPlan(Planned):
+    """A model in the store: a folder per revision. `url` is where its files are fetched from, else `local`."""
+
+    name: str
+    folder: str
+    files: tuple[ModelFile, ...]
+    url: str | None = None
+    local: Path | None = None
+
+    @property
+    def first(self) -> str:
+        """The file that a server is given: the first shard finds the others."""
+        return str(PurePosixPath(self.folder, self.files[0].name))
+
+
+class ImagePlan(Planned):
+    """An image made on the host from a build, on a base made from the distribution's mirror."""
+
+    tag: str
+    build: str
+    base: str
+    base_packages: tuple[str, ...]
+    dockerfile: str
+
+
+class InstancePlan(Planned):
+    """One server as it must run. `spec` hashes all that a restart is needed for."""
+
+    name: str
+    service: str
+    backend: Backend
+    engine: str
+    engine_kind: str
+    build: str | None
+    image: str | None
+    model: str
+    model_file: str
+    context: int
+    mtp: int
+    threads: int
+    listen: str
+    port: int
+    api_key: Secret | None
+    load_timeout: int
+    program: str | None
+    arguments: tuple[str, ...]
+    spec: str
+    file: TextFile
+
+    @property
+    def build_folder(self) -> str | None:
+        """Where its engine lies, if it was built here."""
+        return str(BUILDS / self.build) if self.build else None
+
+    @property
+    def key_file(self) -> str | None:
+        """Where the API key lies on the host, if there is one."""
+        return str(KEYS / self.name) if self.api_key else None
+
+
+class Plan(Planned):
+    """All that must be true on one host."""
+
+    rig: str
+    os: str
+    packages: tuple[str, ...]
+    files: tuple[TextFile, ...]
+    builds: tuple[BuildPlan, ...]
+    models: tuple[ModelPlan, ...]
+    images: tuple[ImagePlan, ...]
+    instances: tuple[InstancePlan, ...]
+
+    def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
+        """The instances of one backend."""
+        return tuple(instance for instance in self.instances if instance.backend == backend)
