@@ -85,9 +85,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Where a test has failed, the next one that uses the deployed rig finds it deployed all the same."""
     report = yield
-    bench = getattr(item, "funcargs", {}).get("converged")
-    if call.when == "call" and report.failed and isinstance(bench, Bench):
-        bench.restore()
+    used = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Bench)]
+    if call.when == "call" and report.failed and used:
+        used[0].restore()
     return report
 
 

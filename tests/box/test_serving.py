@@ -177,17 +177,18 @@ def test_a_new_key_counts_at_once_and_shows_nowhere_meanwhile(bench: Bench) -> N
     try:
         bench.key_file.write_text(f"{new}\n")
         ended = bench.deploy("-vvv", "--diff")
-        assert ended.code == 0, ended.output
-        assert new not in ended.output
-        assert bench.sh("cat /etc/llamaherd/keys/chat") == new
-        bench.unchanged(before, "chat")
-        assert bench.ask("chat", "/v1/models", key=new)[0] == 200
-        assert bench.ask("chat", "/props", key=old)[0] == 401
     finally:
         bench.sh("touch /run/enough")
         watcher.join()
+        leaks = bench.sh("cat /run/leaks; rm -f /run/canary /run/leaks /run/enough", check=False)
         bench.key_file.write_text(f"{old}\n")
-    assert bench.sh("cat /run/leaks; rm -f /run/canary /run/leaks /run/enough", check=False) == ""
+    assert ended.code == 0, ended.output
+    assert new not in ended.output
+    assert leaks == ""
+    assert bench.sh("cat /etc/llamaherd/keys/chat") == new
+    bench.unchanged(before, "chat")
+    assert bench.ask("chat", "/props", key=new)[0] == 200
+    assert bench.ask("chat", "/props", key=old)[0] == 401
 
 
 def test_nothing_of_ours_can_be_changed_by_others(converged: Bench) -> None:
