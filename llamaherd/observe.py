@@ -85,6 +85,7 @@ def question(plan: Plan) -> str:
             *(file.path for file in plan.files),
             *(instance.file.path for instance in plan.instances),
             *(instance.key_file for instance in plan.instances if instance.key_file),
+            *(f"{model.folder}/.manifest" for model in plan.models),
         ],
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],

@@ -88,6 +88,7 @@ class InstancePlan(Planned):
     build: str | None
     image: str | None
     model: str
+    model_folder: str
     model_file: str
     context: int
     mtp: int
@@ -105,6 +106,11 @@ class InstancePlan(Planned):
     def build_folder(self) -> str | None:
         """Where its engine lies, if it was built here."""
         return str(BUILDS / self.build) if self.build else None
+
+    @property
+    def model_manifest(self) -> str:
+        """What is written last when the model is brought: the server must have started after that."""
+        return f"{self.model_folder}/.manifest"
 
     @property
     def key_file(self) -> str | None:

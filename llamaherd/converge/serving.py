@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest, put_files
+from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest_input, put_files
 from llamaherd.layout import CONTAINER_UID, SERVER_USER
 from llamaherd.observe import Seen
 from llamaherd.planned import InstancePlan, Plan, TextFile
@@ -37,7 +37,8 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
     files = instance_files(instance, key, owner=SERVER_USER)
     changed = [file for file in files if differs(file, seen)]
     unit = seen.units.get(instance.service)
-    current = unit and not changed and unit.spec == instance.spec and unit.started > newest(files, seen)
+    started_after = newest_input(instance, files, seen)
+    current = unit and not changed and unit.spec == instance.spec and unit.started > started_after
     if current and unit and (unit.active, unit.enabled, unit.needs_reload) == ("active", "enabled", False):
         return []
     script = render(
@@ -56,7 +57,12 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
     files = instance_files(instance, key, owner=CONTAINER_UID)
     changed = [file for file in files if differs(file, seen)]
     container = seen.containers.get(instance.service)
-    current = container and not changed and container.spec == instance.spec and container.started > newest(files, seen)
+    current = (
+        container
+        and not changed
+        and container.spec == instance.spec
+        and container.started > newest_input(instance, files, seen)
+    )
     if current and container and (container.status, container.health) == ("running", "healthy"):
         return []
     script = render(

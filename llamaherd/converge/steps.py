@@ -74,9 +74,10 @@ def instance_files(instance: InstancePlan, key: str | None, owner: str) -> list[
     return files
 
 
-def newest(files: Iterable[TextFile], seen: Seen) -> float:
-    """When the newest of these files was written: a process that is older than that runs something else."""
-    return max((seen.files[file.path].written for file in files if file.path in seen.files), default=0.0)
+def newest_input(instance: InstancePlan, files: Iterable[TextFile], seen: Seen) -> float:
+    """When the newest of what an instance reads was written: a process that is older runs something else."""
+    paths = (instance.model_manifest, *(file.path for file in files))
+    return max((seen.files[path].written for path in paths if path in seen.files), default=0.0)
 
 
 def check_arguments(instance: InstancePlan, build_folder: str) -> str:

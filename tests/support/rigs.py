@@ -200,6 +200,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += [("build", build.id, "done") for build in plan.builds]
     lines += [("source", build.source.sha256) for build in plan.builds if build.source.sha256]
     for model in plan.models:
+        lines.append(_file(f"{model.folder}/.manifest", "", "0644", "0 root"))
         lines.append(("stored", model.folder, "0", f"{WRITTEN + 1:.10f}", ".lock"))
         for file in model.files:
             size = str(file.size or 253113024)

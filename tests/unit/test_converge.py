@@ -372,3 +372,11 @@ def test_the_hubs_token_is_on_stdin_alone() -> None:
     (anonymous,) = model_steps(model, Seen(), token=None)
     assert isinstance(anonymous, Step)
     assert "Authorization" not in anonymous.script
+
+
+@pytest.mark.parametrize(("name", "steps"), [("chat", unit_steps), ("drafter", project_steps)])
+def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[Step]]) -> None:
+    seen = seen_of(CPU)
+    (instance,) = (each for each in CPU.instances if each.name == name)
+    seen.files[instance.model_manifest] = replace(seen.files[instance.model_manifest], written=STARTED + 1)
+    assert steps(instance, seen, KEYS.get(name))

@@ -18,7 +18,7 @@ CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encod
 def test_a_real_answer_is_read_whole() -> None:
     seen = answer(CAPTURED)
     assert (seen.os, seen.arch, seen.systemd, seen.folders) == ("debian-13", "x86_64", True, True)
-    assert seen.free == ("/var/lib/llamaherd", 77243752448)
+    assert seen.free == ("/var/lib/llamaherd", 77422989312)
     assert seen.listening == {22, 8080, 8081, 36097}
     assert seen.users == {"llama", "llama-build"}
     assert seen.packages >= {"cmake", "docker.io", "g++"}

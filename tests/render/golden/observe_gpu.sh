@@ -25,7 +25,7 @@ done
 
 [ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 
-for file in /opt/llamaherd/libexec/wait-healthy /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service; do
+for file in /opt/llamaherd/libexec/wait-healthy /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/.manifest /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest; do
     [ -f "$file" ] && say file "$file" "$(stat -c '%a %u %U %.Y' "$file")" "$(sha256sum <"$file" | cut -d ' ' -f 1)"
 done
 
@@ -53,18 +53,25 @@ for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcd
     find "$folder" -type f ! -name .manifest -printf "stored\t$folder\t%s\t%T@\t%P\n"
 done
 
-for file in /etc/systemd/system/llama-*.service; do
-    [ -f "$file" ] && grep -q '^# Written by llamaherd' "$file" || continue
-    unit=${file##*/}
+# Units by their files, and by what runs: somebody may have deleted a file under a running server.
+units=$({
+    cd /etc/systemd/system && ls -d llama-*.service
+    systemctl list-units --all --plain --no-legend 'llama-*.service' | cut -d ' ' -f 1
+} 2>/dev/null | sort -u)
+for unit in $units; do
     # As NAME=value lines, in one call: each call costs as much as all the reading around it.
     show=$(systemctl show --timestamp=us+utc -p MainPID,ActiveState,UnitFileState,NeedDaemonReload,ExecMainStartTimestamp "$unit")
     of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
     pid=$(of MainPID)
+    spec='' port=''
+    if [ "$pid" != 0 ]; then
+        spec=$(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')
+        port=$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/.* --port \([0-9]*\).*/\1/p')
+    fi
+    [ -n "$spec" ] || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit" || continue
     started=$(of ExecMainStartTimestamp)
-    say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" \
-        "$([ -n "$started" ] && date -d "$started" +%s.%N)" \
-        "$([ "$pid" != 0 ] && tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')" \
-        "$([ "$pid" != 0 ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/.* --port \([0-9]*\).*/\1/p')"
+    [ -z "$started" ] || started=$(date -d "$started" +%s.%N)
+    say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$started" "$spec" "$port"
 done
 
 for folder in /etc/llamaherd/compose/*; do
