@@ -57,6 +57,11 @@ def test_in_a_build(bench: Bench) -> None:
     assert bench.answers("chat")
 
 
+def private(hub: Hub) -> dict[str, str]:
+    """The environment that lets one in; the token is sent to the hub in HF_ENDPOINT and to no other."""
+    return {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}
+
+
 @pytest.fixture
 def hub(bench: Bench) -> Iterator[Hub]:
     """A private hub that is slow, where the host can reach it; the drafter's model comes from there."""
@@ -65,7 +70,7 @@ def hub(bench: Bench) -> Iterator[Hub]:
         rig = bench.rig()
         rig["models"]["tiny-moe"] = {"hf": REPO, "files": "tiny-moe.gguf"}
         bench.declare(rig)
-        locked = bench.herd("lock", HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
+        locked = bench.herd("lock", **private(hub))
         assert locked.code == 0, locked.output
         assert TOKEN not in (bench.folder / "herd.lock").read_text()
         hub.requests.clear()
@@ -84,10 +89,10 @@ def bodies(hub: Hub) -> list[str | None]:
 def test_in_a_download(bench: Bench, hub: Hub, by: signal.Signals) -> None:
     """curl on the host is left to itself: the next run waits for it, or goes on where it ended."""
     before = bench.running()
-    bench.killed(by, lambda line: "fetching tiny-moe.gguf" in line, HF_TOKEN=TOKEN)
+    bench.killed(by, lambda line: "fetching tiny-moe.gguf" in line, **private(hub))
     bench.unchanged(before)
     hub.bytes_per_second = None
-    finishes(bench, HF_TOKEN=TOKEN)
+    finishes(bench, **private(hub))
     bench.unchanged(before, "drafter")
     assert bodies(hub).count(None) == 1, bodies(hub)
     assert bench.answers("drafter").startswith("abcdefgh")
@@ -97,12 +102,12 @@ def test_in_a_download_together_with_curl(bench: Bench, hub: Hub) -> None:
     """As by a reboot: what had arrived is kept, and only the rest is fetched."""
     before = bench.running()
     bench.sh(f"umask 077; printf %s {TOKEN} >/run/canary")
-    run = bench.killed(signal.SIGKILL, lambda line: "fetching tiny-moe.gguf" in line, HF_TOKEN=TOKEN)
+    run = bench.killed(signal.SIGKILL, lambda line: "fetching tiny-moe.gguf" in line, **private(hub))
     shown = bench.sh("grep -lF -f /run/canary /proc/[0-9]*/cmdline 2>/dev/null; rm /run/canary", check=False)
     bench.sh("kill -9 $(pidof curl)")
     arrived = int(bench.sh(f"stat -c %s /var/lib/llamaherd/models/{REPO}/*/tiny-moe.gguf.part"))
     hub.bytes_per_second = None
-    finishes(bench, HF_TOKEN=TOKEN)
+    finishes(bench, **private(hub))
     bench.unchanged(before, "drafter")
     assert bodies(hub) == [None, f"bytes={arrived}-"]
     assert arrived > 0
@@ -112,10 +117,10 @@ def test_in_a_download_together_with_curl(bench: Bench, hub: Hub) -> None:
 
 def test_the_token_is_for_the_hub_alone(bench: Bench, hub: Hub) -> None:
     hub.bytes_per_second = None
-    ended = bench.deploy("-vvv", "--diff", HF_TOKEN=TOKEN)
+    ended = bench.deploy("-vvv", "--diff", **private(hub))
     assert ended.code == 0, ended.output
     assert TOKEN not in ended.output
-    assert TOKEN not in bench.herd("plan", "--json", HF_TOKEN=TOKEN).output
+    assert TOKEN not in bench.herd("plan", "--json", **private(hub)).output
     # The pattern is written so that it does not find itself in the journal of this command.
     found = (
         "grep -rl 'hf_[c]anary' /etc /opt /var/lib/llamaherd /var/log /tmp /home /root; journalctl -q | grep hf_[c]an"
