@@ -112,7 +112,8 @@ def plan(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
 def lock(inventory: Path | None) -> None:
     """Resolve the models' hub names to commits, files and hashes, and write them to herd.lock.
 
-    What is locked already stays as it is; what no rig declares any more goes. The hub is the one in HF_ENDPOINT.
+    What is locked already stays as it is; what no rig declares any more goes, when the inventory is a folder. The hub
+    is the one in HF_ENDPOINT.
     """
     from llamaherd import hub
     from llamaherd import lock as locks
@@ -136,6 +137,8 @@ def lock(inventory: Path | None) -> None:
                 click.secho(f"error: {error.message}\n  help: {error.help}", err=True)
                 sys.exit(FAILED)
         models.append(known)
+    if path.is_file():  # the other rigs beside it share its lock
+        models += [model for model in old.models if model not in models]
     changed = locks.write(lock_path(path), locks.Lock(models=tuple(models)))
     click.echo(f"{lock_path(path)}: {'written' if changed else 'unchanged'}, {len(models)} models")
 

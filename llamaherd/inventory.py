@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from llamaherd.distributions import COMPOSE_PACKAGES
 from llamaherd.findings import Finding, InventoryError, Place, Severity, nearest
-from llamaherd.fleet import Fleet, Rig
+from llamaherd.fleet import LOCAL, Fleet, Rig
 from llamaherd.yamlfile import Document, read
 
 
@@ -44,6 +44,10 @@ def examine(source: Path, *, deploying: bool = False) -> tuple[Fleet, tuple[Find
         if rig.rig in rigs:
             message = f"there are two rigs named `{rig.rig}`"
             findings.append(Finding("LH006", document.value(("rig",)), message, "rename one of them"))
+        local = next((name for name, other in rigs.items() if rig.connect.host == LOCAL == other.connect.host), None)
+        if local and local != rig.rig:
+            message = f"rig `{rig.rig}` is this machine, and so is rig `{local}`"
+            findings.append(Finding("LH008", document.value(("connect",)), message, "declare one rig per machine"))
         rigs[rig.rig] = rig
         findings.extend(_check(rig, document))
         findings.extend(_missing_files(rig, document, "error" if deploying else "warning"))
@@ -156,6 +160,7 @@ def _check(rig: Rig, document: Document) -> Iterator[Finding]:
     ports: dict[int, str] = {}
     for name, instance in rig.instances.items():
         where = ("instances", name)
+        engine = rig.engines.get(instance.engine)
         for field, known in (("engine", rig.engines), ("model", rig.models)):
             value = getattr(instance, field)
             if value not in known:
@@ -189,6 +194,13 @@ def _check(rig: Rig, document: Document) -> Iterator[Finding]:
                 f"{rig.host.os} has no Docker Compose 2 of its own",
                 f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_PACKAGES)}",
             )
+        if instance.backend == "compose" and instance.on and engine and engine.source:
+            yield Finding(
+                "LH028",
+                document.value((*where, "backend")),
+                f"the image made for `{name}` would lack the CUDA libraries that its engine is linked against",
+                "use `backend: systemd`, or an engine with an `image` by digest",
+            )
         if len(cards) > 1 and any(cards[card].uuid is None for card in instance.on if card in cards):
             yield Finding(
                 "LH027",
@@ -203,7 +215,6 @@ def _check(rig: Rig, document: Document) -> Iterator[Finding]:
                 f"instance `{name}` would listen on {instance.listen} with no API key",
                 "add `api_key: {file: PATH}`, or leave `listen` out to stay on loopback",
             )
-        engine = rig.engines.get(instance.engine)
         if engine and engine.image and instance.backend == "systemd":
             yield Finding(
                 "LH025",
@@ -230,6 +241,7 @@ def _missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator
         *((("models", name, "file"), model.file) for name, model in rig.models.items()),
         *((("instances", n, "api_key", "file"), i.api_key.file) for n, i in rig.instances.items() if i.api_key),
         (("connect", "key"), rig.connect.key),
+        (("connect", "known_hosts"), rig.connect.known_hosts),
     ]
     for path, file in named:
         if file is not None and not _is_file(file):

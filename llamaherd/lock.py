@@ -18,7 +18,7 @@ from llamaherd.findings import InventoryError, Place
 
 HEADER = """\
 # Written by `herd lock`; commit it, and review it like code.
-# Same inventory and same lock: same rig. To move to newer revisions, run `herd lock` again.
+# Same inventory and same lock: same rig. To move a model to a newer commit, delete its entry and run `herd lock`.
 """
 _WAY_OUT = "run `herd lock` to write it anew, or take the last good one back from version control"
 
