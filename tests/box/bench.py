@@ -141,8 +141,11 @@ class Bench:
                 break
         else:
             raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
+        sent = time.monotonic()
         try:
             rest, _ = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{time.monotonic() - sent:.0f} s after {by.name} it still runs") from None
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
