@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -173,9 +174,12 @@ def test_while_packages_are_installed(bench: Bench) -> None:
     """With dpkg killed in the middle, too."""
     before = bench.running()
     bench.sh("apt-get remove -qq -y cmake mmdebstrap >/dev/null 2>&1")
-    bench.killed(signal.SIGKILL, lambda line: "installing" in line)
-    look = "for i in $(seq 600); do pid=$(pidof dpkg) && kill -9 $pid && exit; sleep 0.05; done; exit 1"
-    bench.sh(look)
+    look = "for i in $(seq 600); do pid=$(pidof dpkg) && kill -9 $pid && touch /run/killed && exit; sleep 0.05; done"
+    killer = threading.Thread(target=bench.sh, args=(look,))
+    killer.start()
+    bench.killed(signal.SIGKILL, soon_after("installing"))
+    killer.join()
+    assert bench.sh("rm /run/killed; dpkg -l cmake mmdebstrap | grep -c ^ii", check=False) != "2"
     finishes(bench)
     bench.unchanged(before)
     assert bench.sh("dpkg --audit") == ""
