@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from fnmatch import fnmatch
 from typing import Any
 
@@ -19,6 +21,7 @@ GROUPS = ("inventory", "rigs")
 
 def pyinfra_hosts() -> list[Host]:
     """Every rig with its plan. Raises pyinfra's InventoryError, which it prints as one message."""
+    signal.signal(signal.SIGINT, _leave)
     path = inventory_path(None)
     try:
         planned = plans(path, deploying=True)
@@ -34,6 +37,14 @@ def pyinfra_hosts() -> list[Host]:
         (host, {**_connection(planned[name][0].connect), "plan": planned[name][1].model_dump(mode="json")})
         for host, name in names.items()
     ]
+
+
+def _leave(*_: object) -> None:
+    """On Ctrl-C: pyinfra's own handler would wait for the remote step to end, a build perhaps, and report success."""
+    click.echo(
+        "\ninterrupted; what a host is in the middle of goes on there, and the next run goes on from that", err=True
+    )
+    os._exit(130)
 
 
 def _limits() -> tuple[str, ...]:

@@ -42,6 +42,7 @@ END
         rc=$?
         # 33 and 36: this server cannot go on from the middle, and what is here would be in the way for ever.
         [ $rc != 33 ] && [ $rc != 36 ] || rm -f "$part"
+        [ $rc != 22 ] || echo "if that was 401 or 403, the hub wants a token: give one as HF_TOKEN, for the hub in HF_ENDPOINT" >&2
         [ $rc = 0 ] || { echo "cannot fetch "UD-Q4_K_XL/35b-00001-of-00002.gguf" of model 35b: curl ended with $rc; run again to go on" >&2; exit 1; }
     fi
     admit "$part" UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111
@@ -66,6 +67,7 @@ END
         rc=$?
         # 33 and 36: this server cannot go on from the middle, and what is here would be in the way for ever.
         [ $rc != 33 ] && [ $rc != 36 ] || rm -f "$part"
+        [ $rc != 22 ] || echo "if that was 401 or 403, the hub wants a token: give one as HF_TOKEN, for the hub in HF_ENDPOINT" >&2
         [ $rc = 0 ] || { echo "cannot fetch "UD-Q4_K_XL/35b-00002-of-00002.gguf" of model 35b: curl ended with $rc; run again to go on" >&2; exit 1; }
     fi
     admit "$part" UD-Q4_K_XL/35b-00002-of-00002.gguf 2222222222222222222222222222222222222222222222222222222222222222

@@ -1,3 +1,4 @@
+exec 8>/run/llamaherd.lock && flock 8 || exit 1  # two runs at once would restart each other's servers
 # The engine itself says whether it understands these arguments: it reads them all before --version ends it.
 # `timeout`, since an argument that swallows --version would start the server.
 key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"

@@ -1,3 +1,4 @@
+exec 8>/run/llamaherd.lock && flock 8 || exit 1  # two runs at once would restart each other's servers
 
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
