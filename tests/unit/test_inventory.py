@@ -306,3 +306,11 @@ def test_bytes_are_a_fleet_or_findings(folder: Path, data: bytes) -> None:
     file.write_bytes(data)
     with pytest.raises(InventoryError):
         load(file)
+
+
+def test_one_machine_is_one_rig(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        rig = f"rig: {name}\nconnect: local\nhost: {{os: debian-13, cpu: {{cores: 2}}, ram: 4GB}}\n"
+        (tmp_path / f"{name}.yaml").write_text(rig + "engines: {}\nmodels: {}\ninstances: {}\n")
+    (finding,) = examine(tmp_path)[1]
+    assert (finding.code, finding.place.file.name, finding.place.line) == ("LH008", "two.yaml", 2)
