@@ -2,7 +2,9 @@
 id=llama.cpp-254c2e111fca
 work=/var/lib/llamaherd/work/$id
 unit=llamaherd-build-$id.service
-if ! systemctl -q is-active "$unit" && [ ! -f "$work/out/manifest.json" ]; then
+home=/opt/llamaherd/builds/$id
+whole() { [ -f "$home/manifest.json" ] && [ -x "$home/bin/llama-server" ] && [ -x "$home/bin/llama-fit-params" ]; }
+if ! whole && ! systemctl -q is-active "$unit" && [ ! -f "$work/out/manifest.json" ]; then
     systemctl reset-failed "$unit" 2>/dev/null
     install -d -o llama-build "$work"
     rm -f "$work/failed" "$work/build.log"
@@ -89,6 +91,12 @@ while systemctl -q is-active "$unit"; do
         echo "building llama.cpp-254c2e111fca: ${done:-configuring} after ${elapsed} s"
     fi
 done
+# Whom a lost connection left behind here waits like us; one of us lets the build in.
+exec 8>/run/llamaherd-build.lock && flock 8 || exit 1
+if whole; then
+    echo "built llama.cpp-254c2e111fca"
+    exit 0
+fi
 if [ ! -f "$work/out/manifest.json" ]; then
     rm -rf "$work/source" "$work/tree"  # gigabytes that the next try makes anew; the logs stay
     for log in build configure; do
@@ -100,6 +108,6 @@ if [ ! -f "$work/out/manifest.json" ]; then
 fi
 # From here root owns it, and the rename makes it exist at once and whole.
 chown -R root:root "$work/out" && chmod -R u=rwX,go=rX "$work/out" &&
-    rm -rf "/opt/llamaherd/builds/$id" && mv -T "$work/out" "/opt/llamaherd/builds/$id" &&
+    rm -rf "$home" && mv -T "$work/out" "$home" &&
     rm -rf "$work" &&
-    echo "built llama.cpp-254c2e111fca in $(sed -n 's/.*"seconds": \([0-9]*\).*/\1/p' "/opt/llamaherd/builds/$id/manifest.json") s"
+    echo "built llama.cpp-254c2e111fca in $(sed -n 's/.*"seconds": \([0-9]*\).*/\1/p' "$home/manifest.json") s"
