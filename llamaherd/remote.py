@@ -6,9 +6,8 @@ import os
 import subprocess
 from dataclasses import dataclass
 
-from llamaherd.fleet import Connect
+from llamaherd.fleet import LOCAL, Connect
 
-_LOCAL = "@local"
 _AS_ROOT = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
 """Without asking for a password: nobody is there to type it. The script comes on stdin, not in a process list."""
 
@@ -72,7 +71,7 @@ class Remote:
 
 def argv(connect: Connect) -> list[str]:
     """The command that reads a script on stdin. What the inventory leaves open, the ssh client's own files decide."""
-    if connect.host == _LOCAL:
+    if connect.host == LOCAL:
         return ["sh", "-c", _AS_ROOT]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
     if connect.key:
@@ -96,7 +95,7 @@ def explain(connect: Connect, code: int, err: str) -> RemoteError | None:
     for sign, message, help_ in _SUDO:
         if sign in err:
             return RemoteError(message.format(place=place, user=connect.user or "the login user"), help_)
-    if code != _SSH_ENDED or connect.host == _LOCAL:
+    if code != _SSH_ENDED or connect.host == LOCAL:
         return None
     known = str(connect.known_hosts or "~/.ssh/known_hosts")
     name = connect.host if connect.port == 22 else f"[{connect.host}]:{connect.port}"
@@ -174,7 +173,7 @@ _SSH = (
 
 
 def _place(connect: Connect) -> str:
-    if connect.host == _LOCAL:
+    if connect.host == LOCAL:
         return "this machine"
     return connect.host if connect.port == 22 else f"{connect.host} port {connect.port}"
 
