@@ -123,7 +123,8 @@ class Bench:
         """Start the deployment, and send a signal to all its processes at the line that `when` is true for."""
         began = time.monotonic()
         process = subprocess.Popen(
-            argv,
+            # Who runs tests in the background may have Ctrl-C ignored, and that is inherited.
+            ["env", "--default-signal=INT", *argv],
             cwd=ROOT,
             env=self.environment(environment),
             stdin=subprocess.DEVNULL,

@@ -80,6 +80,6 @@ done
 if command -v docker >/dev/null; then
     docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
         'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.State.StartedAt}}	{{index .Config.Labels "llamaherd.spec"}}	{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}' 2>/dev/null
-    docker image inspect --format 'image	{{index .RepoTags 0}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | grep .
+    docker image inspect --format '{{range .RepoTags}}image	{{.}}{{println}}{{end}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | grep .
 fi
 exit 0
