@@ -1,0 +1,174 @@
+"""What the headers of a model's shards say, as far as sizing and checking need it.
+
+A header is kept whole as to its tensors: names, types and shapes, grouped so that a person can review them in a lock.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Value = bool | int | float | str | tuple[int, ...]
+"""A hyperparameter. An array of numbers or truth values, one per layer, is a tuple; other arrays are left out."""
+
+# Bytes and elements of one block of each type (ggml/src/ggml-common.h, as gguf-py's GGML_QUANT_SIZES has them;
+# the last lines are ik_llama.cpp's own).
+BLOCKS: dict[str, tuple[int, int]] = {
+    "F32": (4, 1),
+    "F16": (2, 1),
+    "Q4_0": (18, 32),
+    "Q4_1": (20, 32),
+    "Q5_0": (22, 32),
+    "Q5_1": (24, 32),
+    "Q8_0": (34, 32),
+    "Q8_1": (40, 32),
+    "Q2_K": (84, 256),
+    "Q3_K": (110, 256),
+    "Q4_K": (144, 256),
+    "Q5_K": (176, 256),
+    "Q6_K": (210, 256),
+    "Q8_K": (292, 256),
+    "IQ2_XXS": (66, 256),
+    "IQ2_XS": (74, 256),
+    "IQ3_XXS": (98, 256),
+    "IQ1_S": (50, 256),
+    "IQ4_NL": (18, 32),
+    "IQ3_S": (110, 256),
+    "IQ2_S": (82, 256),
+    "IQ4_XS": (136, 256),
+    "I8": (1, 1),
+    "I16": (2, 1),
+    "I32": (4, 1),
+    "I64": (8, 1),
+    "F64": (8, 1),
+    "IQ1_M": (56, 256),
+    "BF16": (2, 1),
+    "TQ1_0": (54, 256),
+    "TQ2_0": (66, 256),
+    "MXFP4": (17, 32),
+    "NVFP4": (36, 64),
+    "Q1_0": (18, 128),
+}
+
+
+class TensorGroup(BaseModel):
+    """Tensors of one name, type and shape, in one layer or many. `shape` has the fastest axis first, as GGUF does.
+
+    `layers` are ranges such as `0-2,4`, of `blk.N.`; None for a tensor outside of the layers.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    type: str
+    shape: Annotated[tuple[int, ...], Field(min_length=1)]
+    layers: Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] | None = None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor as the file names it: `blk.3.ffn_up_exps.weight`; `layer` is None outside of the layers."""
+
+    name: str
+    layer: int | None
+    type: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in the file and in memory, in bytes. Raises KeyError for a type that is not known."""
+        size, elements = BLOCKS[self.type]
+        return self.elements // elements * size
+
+    @property
+    def is_expert(self) -> bool:
+        """Whether it holds routed experts, which `--n-cpu-moe` and its like move (common/common.h:1224)."""
+        return re.search(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", self.name) is not None
+
+
+class Header(BaseModel):
+    """All shards' headers together. `parameters` have no architecture in front: `block_count`, not `llama.block_count`.
+
+    `vocabulary` counts tokens; `quant` is what the file type is called, where the header says one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: str
+    name: str | None = None
+    quant: str | None = None
+    vocabulary: int = 0
+    parameters: dict[str, Value] = {}
+    tensors: tuple[TensorGroup, ...] = ()
+
+    @cached_property
+    def each(self) -> tuple[Tensor, ...]:
+        """Every tensor by itself."""
+        return tuple(_each(self.tensors))
+
+    def number(self, key: str, default: int = 0) -> int:
+        """A hyperparameter that is one whole number."""
+        value = self.parameters.get(key, default)
+        return int(value) if isinstance(value, bool | int | float) else default
+
+    def per_layer(self, key: str, default: int = 0) -> tuple[int, ...]:
+        """A hyperparameter that may differ by layer, spread over all layers, prediction heads included."""
+        value = self.parameters.get(key, default)
+        if isinstance(value, tuple):
+            return value
+        return (int(value),) * self.layers if isinstance(value, bool | int | float) else (default,) * self.layers
+
+    @property
+    def layers(self) -> int:
+        """All blocks, prediction heads (nextn) included."""
+        return self.number("block_count")
+
+    @property
+    def heads(self) -> int:
+        """Blocks at the end that are multi-token prediction heads."""
+        return self.number("nextn_predict_layers")
+
+    @property
+    def trunk(self) -> int:
+        """Blocks that every token passes."""
+        return self.layers - self.heads
+
+
+def spread(layers: str) -> tuple[int, ...]:
+    """The numbers that ranges such as `0-2,4` stand for."""
+    numbers: list[int] = []
+    for part in layers.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)
+
+
+def ranges(numbers: Iterator[int] | list[int] | tuple[int, ...]) -> str:
+    """Numbers in ascending order as ranges: `0-2,4`."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
+
+
+def _each(groups: tuple[TensorGroup, ...]) -> Iterator[Tensor]:
+    for group in groups:
+        if group.layers is None:
+            yield Tensor(group.name, None, group.type, group.shape)
+            continue
+        for layer in spread(group.layers):
+            yield Tensor(f"blk.{layer}.{group.name}", layer, group.type, group.shape)
