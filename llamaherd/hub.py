@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -10,18 +11,24 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from llamaherd.lock import Endpoint, LockedFile, LockedModel
+from llamaherd.lock import Endpoint, LockedFile, LockedModel, contradiction
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
+    from llamaherd.gguf.parse import Parsed
+    from llamaherd.gguf.remote import Patience
+
 DEFAULT_ENDPOINT = "https://huggingface.co"
 TIMEOUT = 30.0  # seconds without an answer
+# Bytes of one file, and of all, that are fetched only to be hashed: a tokenizer has 20 MiB at most.
+_MAX_SMALL, _MAX_ALL_SMALL = 32 << 20, 64 << 20
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 
 
@@ -49,10 +56,11 @@ def endpoint() -> str:
         ) from None
 
 
-def resolve(repo: str, revision: str, files: str) -> LockedModel:
+def resolve(repo: str, revision: str, files: str, *, whole: bool = False) -> LockedModel:
     """Ask the hub for the commit and the shards that `files` (a glob) names at `revision`.
 
-    One request, and one more where the repository is gated. Raises HubError.
+    `whole` takes every file that matches, as vLLM needs them, rather than those of one GGUF model. One request, one
+    more where the repository is gated, and with `whole` one for each small file. Raises HubError.
     """
     url = endpoint()
     api = _api(url)
@@ -61,7 +69,9 @@ def resolve(repo: str, revision: str, files: str) -> LockedModel:
         if info.gated:
             # A gated repository shows its file list to everyone, and refuses only the download.
             api.auth_check(repo)
-    chosen = _choose(info, repo, files)
+    chosen = _matching(info, repo, files) if whole else _choose(info, repo, files)
+    small = [file for file in chosen if file.lfs is None] if whole else []
+    fetched = _fetched(url, repo, info.sha or "", small)
     try:
         return LockedModel(
             repo=repo,
@@ -69,7 +79,7 @@ def resolve(repo: str, revision: str, files: str) -> LockedModel:
             files=files,
             commit=info.sha or "",
             endpoint=url,
-            shards=tuple(_locked(repo, file) for file in chosen),
+            shards=(*fetched, *(_locked(repo, file) for file in chosen if file not in small)),
         )
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
@@ -77,6 +87,35 @@ def resolve(repo: str, revision: str, files: str) -> LockedModel:
             f"{url} describes {repo} in a way that cannot be locked: {problem}",
             "check `hf`, `revision` and `files` of this model, and that HF_ENDPOINT is a model hub",
         ) from None
+
+
+def with_header(model: LockedModel, patience: Patience | None = None) -> LockedModel:
+    """The model with what the headers of its shards say, read by HTTP ranges. Raises HubError.
+
+    It costs a request and some megabytes for each shard.
+    """
+    from llamaherd.gguf.join import join
+    from llamaherd.gguf.parse import GgufError
+    from llamaherd.gguf.remote import DEFAULT_PATIENCE, fetch_header
+
+    shards: list[LockedFile] = []
+    parsed: list[Parsed] = []
+    for shard in model.shards:
+        url = model.url(shard)
+        header, _ = fetch_header(url, token_for(url), shard.size, patience or DEFAULT_PATIENCE)
+        parsed.append(header)
+        shards.append(shard.model_copy(update={"data_offset": header.data_offset}))
+    what = f"{model.repo}, {model.files}"
+    try:
+        joined = join(parsed)
+    except GgufError as error:
+        raise HubError(f"{what} cannot be used: {error}", _OTHER_FILES) from None
+    if problem := contradiction(shards, joined):
+        raise HubError(f"{what}: {problem}", _OTHER_FILES)
+    return model.model_copy(update={"shards": tuple(shards), "header": joined})
+
+
+_OTHER_FILES = "lock an earlier revision, or another quant"
 
 
 def _api(url: str) -> HfApi:
@@ -172,6 +211,49 @@ def _answered(url: str, repo: str, error: HfHubHTTPError) -> HubError:
     if status >= 500:
         return HubError(f"{url} is in trouble ({status})", "try again later")
     return HubError(f"{url} answered {status} for {repo}", "check HF_ENDPOINT, and `hf` and `revision` of this model")
+
+
+def _matching(info: ModelInfo, repo: str, files: str) -> list[RepoSibling]:
+    """The files that match, whatever they are. Raises HubError."""
+    present = info.siblings or []
+    matching = [file for file in present if fnmatchcase(file.rfilename, files)]
+    if not matching:
+        raise HubError(f"no file of {repo} matches `{files}`", "for a whole repository write `files: '*'`")
+    return matching
+
+
+def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> list[LockedFile]:
+    """Files that the hub keeps no sha256 of, hashed here. Raises HubError."""
+    import httpx2
+
+    if not files:
+        return []
+    sizes = [file.size or 0 for file in files]
+    if max(sizes) > _MAX_SMALL or sum(sizes) > _MAX_ALL_SMALL:
+        most, largest = max(zip(sizes, (file.rfilename for file in files), strict=True))
+        raise HubError(
+            f"{repo} has {sum(sizes)} bytes in files that the hub keeps no sha256 of, {most} of them in {largest}",
+            "make `files` narrower, so that it matches the weights and what the engine needs beside them",
+        )
+    locked = []
+    with _sentences(_api(url), repo, commit), httpx2.Client(timeout=TIMEOUT, follow_redirects=True) as client:
+        for file in files:
+            address = f"{url}/{repo}/resolve/{commit}/{quote(file.rfilename)}"
+            token = token_for(address)
+            headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {token}"} if token else {})
+            digest, size = hashlib.sha256(), 0
+            with client.stream("GET", address, headers=headers) as answer:
+                if answer.status_code != 200:
+                    raise HubError(f"{address} was answered with status {answer.status_code}", "try again later")
+                for piece in answer.iter_bytes():
+                    digest.update(piece)
+                    size += len(piece)
+                    if size > (file.size or 0):
+                        break
+            if size != file.size:
+                raise HubError(f"{address} has other than the {file.size} bytes that the hub lists", "try again")
+            locked.append(LockedFile(path=file.rfilename, size=size, sha256=digest.hexdigest()))
+    return locked
 
 
 def _choose(info: ModelInfo, repo: str, files: str) -> list[RepoSibling]:

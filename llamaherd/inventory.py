@@ -2,56 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from llamaherd.distributions import COMPOSE_PACKAGES
-from llamaherd.findings import Finding, InventoryError, Place, Severity, nearest
+from llamaherd.checks import CHECKS
+from llamaherd.checks.files import missing_files
+from llamaherd.checks.subject import Subject
+from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.fleet import LOCAL, Fleet, Rig
+from llamaherd.gguf.header import Header
+from llamaherd.inheritance import DEFAULTS, OWN_KEYS, inherited
+from llamaherd.lock import Lock
 from llamaherd.yamlfile import Document, read
 
+SUFFIXES = (".yaml", ".yml")
 
-def load(source: Path, *, deploying: bool = False) -> Fleet:
+
+def load(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Fleet:
     """The fleet declared by one YAML file, or by every one in a folder. Raises InventoryError.
 
     `deploying` needs the files of the controller that the inventory names; who only plans can do without.
     """
-    fleet, findings = examine(source, deploying=deploying)
+    fleet, findings = examine(source, lock, deploying=deploying)
     if any(finding.severity == "error" for finding in findings):
         raise InventoryError(findings)
     return fleet
 
 
-def examine(source: Path, *, deploying: bool = False) -> tuple[Fleet, tuple[Finding, ...]]:
-    """What can be read of the fleet, and everything that is wrong or doubtful about it."""
+def examine(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> tuple[Fleet, tuple[Finding, ...]]:
+    """What can be read of the fleet, and everything that is wrong or doubtful about it.
+
+    What the lock knows about models is checked as well.
+    """
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
     try:
         files = _files(source)
     except InventoryError as error:
         return Fleet(rigs={}), error.findings
-    for file in files:
+    folder = files[0].parent
+    beside = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES) if source.is_file() else files
+    documents = {file: document for file in beside if (document := _read(file, files, findings))}
+    defaults = _defaults(documents.pop(folder / DEFAULTS, None), findings)
+    others = {str(document.data.get("rig")): document for document in reversed(documents.values())}
+    for document in (documents[file] for file in files if file in documents):
         try:
-            document = read(file)
-            rig = _rig(document)
+            whole = inherited(document, others, defaults)
+            rig = _rig(whole)
         except InventoryError as error:
             findings.extend(error.findings)
             continue
-        if rig.rig in rigs:
-            message = f"there are two rigs named `{rig.rig}`"
-            findings.append(Finding("LH006", document.value(("rig",)), message, "rename one of them"))
-        local = next((name for name, other in rigs.items() if rig.connect.host == LOCAL == other.connect.host), None)
-        if local and local != rig.rig:
-            message = f"rig `{rig.rig}` is this machine, and so is rig `{local}`"
-            findings.append(Finding("LH008", document.value(("connect",)), message, "declare one rig per machine"))
+        findings.extend(_among_rigs(rig, document, rigs))
         rigs[rig.rig] = rig
-        findings.extend(_check(rig, document))
-        findings.extend(_missing_files(rig, document, "error" if deploying else "warning"))
-    return Fleet(rigs=rigs), tuple(sorted(findings, key=lambda finding: finding.place))
+        subject = Subject(rig, whole, _headers(rig, lock))
+        findings.extend(finding for check in CHECKS for finding in check(subject))
+        findings.extend(missing_files(rig, whole, "error" if deploying else "warning"))
+    return Fleet(rigs=rigs), tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
+
+
+def _read(file: Path, asked: Sequence[Path], findings: list[Finding]) -> Document | None:
+    """A file that is asked about is to be right; one beside it only serves to be extended."""
+    try:
+        return read(file)
+    except InventoryError as error:
+        if file in asked or file.name == DEFAULTS:
+            findings.extend(error.findings)
+        return None
+
+
+def _defaults(document: Document | None, findings: list[Finding]) -> Document | None:
+    for key in sorted(OWN_KEYS & set(document.data)) if document else ():
+        assert document is not None
+        message = f"`{key}` says which machine a rig is; {DEFAULTS} is for all of them"
+        findings.append(Finding("LH009", document.key((key,)), message, "move it to the rig's own file"))
+    return document
+
+
+def _headers(rig: Rig, lock: Lock | None) -> dict[str, Header]:
+    if lock is None:
+        return {}
+    return {name: header for name, model in rig.models.items() if (header := lock.header(model))}
+
+
+def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterator[Finding]:
+    if rig.rig in rigs:
+        message = f"there are two rigs named `{rig.rig}`"
+        yield Finding("LH006", document.value(("rig",)), message, "rename one of them")
+    local = next((name for name, other in rigs.items() if rig.connect.host == LOCAL == other.connect.host), None)
+    if local and local != rig.rig:
+        message = f"rig `{rig.rig}` is this machine, and so is rig `{local}`"
+        yield Finding("LH008", document.value(("connect",)), message, "declare one rig per machine")
 
 
 def choose(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
@@ -67,7 +111,7 @@ def choose(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
 
 def _files(source: Path) -> list[Path]:
     if source.is_dir():
-        files = sorted(p for p in source.iterdir() if p.suffix in {".yaml", ".yml"})
+        files = sorted(p for p in source.iterdir() if p.suffix in SUFFIXES and p.name != DEFAULTS)
     else:
         files = [source] if source.exists() else []
     if not files:
@@ -153,109 +197,3 @@ def _strip(annotation: Any) -> Any:
     if get_origin(annotation) in {Union, UnionType}:
         return next(arg for arg in get_args(annotation) if arg is not type(None))
     return annotation
-
-
-def _check(rig: Rig, document: Document) -> Iterator[Finding]:
-    """What a single rig can be wrong about beyond the shape of its keys."""
-    ports: dict[int, str] = {}
-    for name, instance in rig.instances.items():
-        where = ("instances", name)
-        engine = rig.engines.get(instance.engine)
-        for field, known in (("engine", rig.engines), ("model", rig.models)):
-            value = getattr(instance, field)
-            if value not in known:
-                yield Finding(
-                    "LH020",
-                    document.value((*where, field)),
-                    f"instance `{name}` wants {field} `{value}`, which this rig does not declare",
-                    nearest(value, known),
-                )
-        cards = rig.gpus.cards if rig.gpus else {}
-        for index, card in enumerate(instance.on):
-            if card not in cards:
-                yield Finding(
-                    "LH020",
-                    document.value((*where, "on", index)),
-                    f"instance `{name}` wants card `{card}`, which this rig does not declare",
-                    nearest(card, cards),
-                )
-        if instance.port in ports:
-            yield Finding(
-                "LH021",
-                document.value((*where, "port")),
-                f"port {instance.port} is taken by instance `{ports[instance.port]}` already",
-                "give each instance a port of its own",
-            )
-        ports.setdefault(instance.port, name)
-        if instance.backend == "compose" and rig.host.os not in COMPOSE_PACKAGES:
-            yield Finding(
-                "LH026",
-                document.value((*where, "backend")),
-                f"{rig.host.os} has no Docker Compose 2 of its own",
-                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_PACKAGES)}",
-            )
-        if instance.backend == "compose" and instance.on and engine and engine.source:
-            yield Finding(
-                "LH028",
-                document.value((*where, "backend")),
-                f"the image made for `{name}` would lack the CUDA libraries that its engine is linked against",
-                "use `backend: systemd`, or an engine with an `image` by digest",
-            )
-        if len(cards) > 1 and any(cards[card].uuid is None for card in instance.on if card in cards):
-            yield Finding(
-                "LH027",
-                document.value((*where, "on")),
-                f"instance `{name}` is to run on a card of several, and nothing tells which that is",
-                "give each card its `uuid`, as `nvidia-smi -L` shows it",
-            )
-        if not instance.loopback and instance.api_key is None:
-            yield Finding(
-                "LH022",
-                document.value((*where, "listen")),
-                f"instance `{name}` would listen on {instance.listen} with no API key",
-                "add `api_key: {file: PATH}`, or leave `listen` out to stay on loopback",
-            )
-        if engine and engine.image and instance.backend == "systemd":
-            yield Finding(
-                "LH025",
-                document.value((*where, "engine")),
-                f"instance `{name}` runs an image, which systemd does not start",
-                "add `backend: compose`",
-            )
-        if instance.draft and engine and engine.kind == "ik_llama.cpp" and instance.parallel > 1:
-            yield Finding(
-                "LH023",
-                document.value((*where, "parallel")),
-                "ik_llama.cpp drops MTP when it serves more than one slot",
-                "set `parallel: 1`, or leave `draft` out",
-            )
-
-
-def _missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[Finding]:
-    named: list[tuple[tuple[str | int, ...], Path | None]] = [
-        *(
-            (("engines", name, "source", "archive"), engine.source.local_archive)
-            for name, engine in rig.engines.items()
-            if engine.source
-        ),
-        *((("models", name, "file"), model.file) for name, model in rig.models.items()),
-        *((("instances", n, "api_key", "file"), i.api_key.file) for n, i in rig.instances.items() if i.api_key),
-        (("connect", "key"), rig.connect.key),
-        (("connect", "known_hosts"), rig.connect.known_hosts),
-    ]
-    for path, file in named:
-        if file is not None and not _is_file(file):
-            yield Finding(
-                "LH024",
-                document.value(path),
-                f"there is no file {file}",
-                "paths are relative to this YAML file; check the spelling, or fetch the file first",
-                severity,
-            )
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except OSError:
-        return False

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from llamaherd.fleet import Backend, Secret, Source
+from llamaherd.fleet import Backend, Expect, Secret, Source
 from llamaherd.layout import BUILDS, KEYS
+
+
+def digest(*parts: object) -> str:
+    """A short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Planned(BaseModel):
@@ -62,9 +71,10 @@ class ModelPlan(Planned):
     local: Path | None = None
 
     @property
-    def first(self) -> str:
-        """The file that a server is given: the first shard finds the others."""
-        return str(PurePosixPath(self.folder, self.files[0].name))
+    def path(self) -> str:
+        """What a server is given: the first shard of a GGUF, which finds the others; else the folder."""
+        first = self.files[0].name
+        return str(PurePosixPath(self.folder, first)) if first.endswith(".gguf") else self.folder
 
 
 class ImagePlan(Planned):
@@ -75,6 +85,34 @@ class ImagePlan(Planned):
     base: str
     base_packages: tuple[str, ...]
     dockerfile: str
+
+
+class Holds(Planned):
+    """What one card, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
+
+    `draft` is what speculation adds: the head's weights, its cache, its buffers and the copies of the state.
+    """
+
+    where: str
+    size: int
+    weights: int
+    kv: int
+    state: int
+    compute: int
+    draft: int
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return self.weights + self.kv + self.state + self.compute + self.draft
+
+
+class Estimate(Planned):
+    """What an instance takes. `source` is who says so: `arithmetic`, or `engine`, which was asked."""
+
+    source: Literal["arithmetic", "engine"]
+    holds: tuple[Holds, ...]
+    doubts: tuple[str, ...] = ()
 
 
 class InstancePlan(Planned):
@@ -89,7 +127,7 @@ class InstancePlan(Planned):
     image: str | None
     model: str
     model_folder: str
-    model_file: str
+    model_path: str
     context: int
     mtp: int
     threads: int
@@ -99,6 +137,8 @@ class InstancePlan(Planned):
     load_timeout: int
     program: str | None
     arguments: tuple[str, ...]
+    expect: Expect | None = None
+    memory: Estimate | None = None
     spec: str
     file: TextFile
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,8 @@ def _environment() -> Environment:
         autoescape=False,
     )
     environment.filters["quote"] = shlex.quote
+    environment.filters["unit_value"] = unit_value
+    environment.filters["compose"] = compose_value
     return environment
 
 
@@ -36,3 +39,14 @@ def unit_quote(argument: str) -> str:
     escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     plain = escaped and not any(c in escaped for c in " \t\n\r;'\"\\")
     return escaped if plain else '"' + escaped.replace("\n", "\\n").replace("\r", "\\r") + '"'
+
+
+def unit_value(text: str) -> str:
+    """One assignment as Environment= wants it (systemd.exec(5)): `%` starts a specifier there, `$` means itself."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return escaped if not any(c in escaped for c in " \t\n\r;'\"\\") else '"' + escaped.replace("\n", "\\n") + '"'
+
+
+def compose_value(value: Any) -> str:
+    """A value for a Compose file, as JSON: `$` starts a variable there, and `$$` is one dollar."""
+    return json.dumps(value, ensure_ascii=False).replace("$", "$$")

@@ -40,3 +40,26 @@ def show_seconds(seconds: float) -> str:
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def parse_watts(text: object) -> int:
+    """Watts of `320W`, `320 W` or 320. Raises ValueError."""
+    return _number(text, "W", "watts; write it like 320W")
+
+
+def parse_megahertz(text: object) -> int:
+    """Megahertz of `1800MHz` or 1800. Raises ValueError."""
+    return _number(text, "MHz", "megahertz; write it like 1800MHz")
+
+
+def _number(text: object, unit: str, what: str) -> int:
+    written = str(text) if isinstance(text, str | int) and not isinstance(text, bool) else ""
+    match = re.fullmatch(rf"\s*(\d{{1,6}})\s*(?:{unit})?\s*", written, re.IGNORECASE | re.ASCII)
+    if not match:
+        raise ValueError(f"`{text}` is no number of {what}")
+    return int(match[1])
+
+
+def show_mib(size: int) -> str:
+    """Bytes in the unit of `nvidia-smi`: `8,192 MiB`."""
+    return f"{size / (1 << 20):,.0f} MiB"

@@ -273,9 +273,9 @@ def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
         return Check("model", False, problem)
     names = [str(model.get("id")) for model in models.json.get("data") or ()]
     path = props.json.get("model_path")
-    right = names == [planned.model] and path == planned.model_file
+    right = names == [planned.model] and path == planned.model_path
     found = f"{', '.join(names) or 'none'} from {path}"
-    return Check("model", right, found if right else f"{found}; declared is {planned.model} from {planned.model_file}")
+    return Check("model", right, found if right else f"{found}; declared is {planned.model} from {planned.model_path}")
 
 
 def _context(declared: Instance, props: Reply) -> Check:

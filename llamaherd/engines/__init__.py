@@ -1,9 +1,30 @@
 """Engines by kind: each module knows one engine's build options and flag dialect."""
 
+from __future__ import annotations
+
 from llamaherd.engines.dialect import Dialect, Server
 from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
 from llamaherd.engines.llama_cpp import LlamaCpp
+from llamaherd.engines.vllm import Vllm
+from llamaherd.flags.load import catalogue, catalogues
+from llamaherd.flags.model import Catalogue
+from llamaherd.fleet import Engine
 
-DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp())}
+DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
 
-__all__ = ["DIALECTS", "Dialect", "Server"]
+__all__ = ["DIALECTS", "Dialect", "Server", "flags_of", "version_of"]
+
+
+def version_of(engine: Engine) -> str | None:
+    """What tells which flags an engine has: what its owner says, its build number, or its commit."""
+    if engine.flags or engine.source is None:
+        return engine.flags
+    number = engine.source.build_number
+    return f"b{number}" if number and engine.kind == "llama.cpp" else engine.source.commit
+
+
+def flags_of(engine: Engine) -> Catalogue | None:
+    """The flags of the pinned version, or of the newest that is known where that cannot be told; None without any."""
+    version = version_of(engine)
+    found = catalogue(engine.kind, version) if version else None
+    return found or next(reversed(catalogues(engine.kind)), None)

@@ -6,30 +6,48 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from llamaherd.fleet import CacheTypes, Version
+from llamaherd.flags.model import Catalogue
+from llamaherd.fleet import CacheTypes, Instance, Version
 
 
 @dataclass(frozen=True)
 class Server:
-    """What one server shall do, in words that hold for every engine."""
+    """What one server shall do: the instance as declared, and what the rest of the rig makes of it.
 
+    `flags` are those of the pinned version of the engine, or of the newest that is known where that cannot be told.
+    `overrides` are tensors to keep elsewhere, as `-ot` has them.
+    """
+
+    declared: Instance
     model_path: str
-    alias: str
-    context: int
-    kv: CacheTypes
-    parallel: int
     threads: int
-    mtp: int
-    on_gpu: bool
     listen: str
-    port: int
-    api_key_file: str | None
-    extra_args: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    api_key_file: str | None = None
+    flags: Catalogue | None = None
 
     @property
-    def quantised_cache(self) -> bool:
-        """Whether a cache type is quantised, which needs flash attention."""
-        return any(not kind.endswith(("f16", "f32")) for kind in (self.kv.k, self.kv.v))
+    def kv(self) -> CacheTypes:
+        """Types of its cache."""
+        return self.declared.kv
+
+    @property
+    def cards(self) -> int:
+        """How many cards it sees."""
+        return len(self.declared.on)
+
+    @property
+    def flash_attention(self) -> str:
+        """`on`, `off` or `auto`; a quantised V cache needs it."""
+        return self.declared.flash_attention or ("on" if self.kv.quantised else "auto")
+
+    def knows(self, flag: str) -> bool:
+        """Whether the engine has this flag, as far as that is known."""
+        return self.flags is None or self.flags.knows(flag)
+
+    def option(self, flag: str, value: object) -> tuple[str, ...]:
+        """The flag with its value, or nothing where there is none."""
+        return () if value is None else (flag, str(value))
 
 
 class Dialect(Protocol):
@@ -51,3 +69,39 @@ class Dialect(Protocol):
     def arguments(self, server: Server) -> tuple[str, ...]:
         """The server's arguments, without the program."""
         ...
+
+
+def sampling(server: Server) -> tuple[str, ...]:
+    """The samplers' flags, which llama.cpp and its fork spell alike."""
+    chosen = server.declared.sampling
+    if chosen is None:
+        return ()
+    return (
+        *server.option("--temp", chosen.temperature),
+        *server.option("--top-p", chosen.top_p),
+        *server.option("--top-k", chosen.top_k),
+        *server.option("--min-p", chosen.min_p),
+        *server.option("--presence-penalty", chosen.presence_penalty),
+        *server.option("--repeat-penalty", chosen.repeat_penalty),
+        *server.option("--seed", chosen.seed),
+    )
+
+
+def thinking(server: Server) -> tuple[str, ...]:
+    """Whether the model thinks first: a flag of its own, or before there was one, a word to the chat template."""
+    wanted = server.declared.thinking
+    if wanted is None:
+        return ()
+    if server.knows("--reasoning"):
+        return ("--reasoning", "on" if wanted else "off")
+    return ("--chat-template-kwargs", f'{{"enable_thinking": {str(wanted).lower()}}}')
+
+
+def placement(server: Server) -> tuple[str, ...]:
+    """Where tensors go, in flags that llama.cpp and its fork share."""
+    declared = server.declared
+    return (
+        *server.option("--split-mode", declared.split),
+        *server.option("--tensor-split", ",".join(f"{part:g}" for part in declared.tensor_split) or None),
+        *server.option("--override-tensor", ",".join(server.overrides) or None),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llamaherd.engines.dialect import Server
+from llamaherd.engines.dialect import Server, placement, sampling, thinking
 from llamaherd.fleet import Version
 
 
@@ -37,24 +37,48 @@ class IkLlamaCpp:
 
     def arguments(self, server: Server) -> tuple[str, ...]:
         """The chat template is off by default here, so that `--jinja` is said."""
+        declared = server.declared
         arguments = [
             *("--model", server.model_path),
-            *("--alias", server.alias),
-            *("--ctx-size", str(server.context)),
+            *("--alias", declared.model),
+            *("--ctx-size", str(declared.context)),
             *("--cache-type-k", server.kv.k),
             *("--cache-type-v", server.kv.v),
-            *("--flash-attn", "on"),
-            *("--parallel", str(server.parallel)),
+            *("--flash-attn", "off" if server.flash_attention == "off" else "on"),
+            *("--parallel", str(declared.parallel)),
             *("--threads", str(server.threads)),
             *("--host", server.listen),
-            *("--port", str(server.port)),
+            *("--port", str(declared.port)),
             "--metrics",
             "--jinja",
+            *self._layers(server),
+            *placement(server),
+            *server.option("--batch-size", declared.batch),
+            *server.option("--ubatch-size", declared.ubatch),
+            *server.option("--numa", declared.numa),
+            *(("--no-mmap",) if declared.mmap is False else ()),
+            *(("--mlock",) if declared.mlock else ()),
+            *(("--no-warmup",) if declared.warmup is False else ()),
+            *self._drafting(server),
+            *sampling(server),
+            *thinking(server),
+            *server.option("--api-key-file", server.api_key_file),
         ]
-        if server.on_gpu:
-            arguments += ["--n-gpu-layers", "999"]
-        if server.mtp:
-            arguments += ["-mtp", "--draft-max", str(server.mtp)]
-        if server.api_key_file:
-            arguments += ["--api-key-file", server.api_key_file]
-        return (*arguments, *server.extra_args)
+        return (*arguments, *declared.extra_args)
+
+    def _layers(self, server: Server) -> tuple[str, ...]:
+        """A number only, here; more layers than there are means all."""
+        if not server.cards:
+            return ()
+        wanted = server.declared.gpu_layers
+        return ("--n-gpu-layers", "999" if wanted in (None, "all") else str(wanted))
+
+    def _drafting(self, server: Server) -> tuple[str, ...]:
+        """Three spellings in 2026; the pinned version's own flags tell which."""
+        draft = server.declared.draft
+        if draft is None:
+            return ()
+        if server.knows("-mtp"):
+            return ("-mtp", "--draft-max", str(draft.mtp), *server.option("--draft-p-min", draft.p_min))
+        least = "" if draft.p_min is None else f",p_min={draft.p_min:g}"
+        return ("--spec-type", f"mtp:n_max={draft.mtp}{least}")

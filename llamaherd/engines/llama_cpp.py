@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llamaherd.engines.dialect import Server
+from llamaherd.engines.dialect import Server, placement, sampling, thinking
 from llamaherd.fleet import Version
 
 
@@ -38,23 +38,53 @@ class LlamaCpp:
 
     def arguments(self, server: Server) -> tuple[str, ...]:
         """Every value that has a default which moves between versions is spelled out."""
+        declared = server.declared
         arguments = [
             *("--model", server.model_path),
-            *("--alias", server.alias),
-            *("--ctx-size", str(server.context)),
+            *("--alias", declared.model),
+            *("--ctx-size", str(declared.context)),
             *("--cache-type-k", server.kv.k),
             *("--cache-type-v", server.kv.v),
-            *("--flash-attn", "on" if server.quantised_cache else "auto"),
-            *("--parallel", str(server.parallel)),
+            *("--flash-attn", server.flash_attention),
+            *("--parallel", str(declared.parallel)),
             *("--threads", str(server.threads)),
             *("--host", server.listen),
-            *("--port", str(server.port)),
+            *("--port", str(declared.port)),
             "--metrics",
+            *self._layers(server),
+            *placement(server),
+            *server.option("--batch-size", declared.batch),
+            *server.option("--ubatch-size", declared.ubatch),
+            *server.option("--numa", declared.numa),
+            *self._loading(server),
+            *(("--no-warmup",) if declared.warmup is False else ()),
+            *self._drafting(server),
+            *sampling(server),
+            *thinking(server),
+            *server.option("--cache-reuse", declared.cache_reuse),
+            *server.option("--api-key-file", server.api_key_file),
         ]
-        if server.on_gpu:
-            arguments += ["--gpu-layers", "all"]
-        if server.mtp:
-            arguments += ["--spec-type", "draft-mtp", "--spec-draft-n-max", str(server.mtp)]
-        if server.api_key_file:
-            arguments += ["--api-key-file", server.api_key_file]
-        return (*arguments, *server.extra_args)
+        return (*arguments, *declared.extra_args)
+
+    def _layers(self, server: Server) -> tuple[str, ...]:
+        if not server.cards:
+            return ()
+        wanted = server.declared.gpu_layers
+        return ("--gpu-layers", "all" if wanted in (None, "all") else str(wanted))
+
+    def _loading(self, server: Server) -> tuple[str, ...]:
+        """One flag since July 2026 (PR #20834), switches before."""
+        mapped, locked = server.declared.mmap, server.declared.mlock
+        if server.knows("--load-mode"):
+            if locked:
+                return ("--load-mode", "mlock" if mapped is False else "mmap+mlock")
+            return ("--load-mode", "mmap" if mapped else "none") if mapped is not None else ()
+        return (*(("--no-mmap",) if mapped is False else ()), *(("--mlock",) if locked else ()))
+
+    def _drafting(self, server: Server) -> tuple[str, ...]:
+        draft = server.declared.draft
+        if draft is None:
+            return ()
+        most = "--spec-draft-n-max" if server.knows("--spec-draft-n-max") else "--draft-max"
+        least = "--spec-draft-p-min" if server.knows("--spec-draft-p-min") else "--draft-p-min"
+        return ("--spec-type", "draft-mtp", most, str(draft.mtp), *server.option(least, draft.p_min))

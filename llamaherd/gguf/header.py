@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, StringConstraints, model_validator
 
 Value = bool | int | float | str | tuple[int, ...]
 """A hyperparameter. An array of numbers or truth values, one per layer, is a tuple; other arrays are left out."""
 
-# Bytes and elements of one block of each type (ggml/src/ggml-common.h, as gguf-py's GGML_QUANT_SIZES has them;
-# the last lines are ik_llama.cpp's own).
+# Bytes and elements of one block of each type: the structs of ggml/src/ggml-common.h, as the table type_traits of
+# ggml/src/ggml.c uses them. From Q6_0 on they are ik_llama.cpp's own (its ggml/src/ggml.c:643-1948 at 67268c8fd);
+# what an engine makes of activations alone, such as Q8_K64, is in no file and left out.
 BLOCKS: dict[str, tuple[int, int]] = {
     "F32": (4, 1),
     "F16": (2, 1),
@@ -27,7 +28,7 @@ BLOCKS: dict[str, tuple[int, int]] = {
     "Q5_0": (22, 32),
     "Q5_1": (24, 32),
     "Q8_0": (34, 32),
-    "Q8_1": (40, 32),
+    "Q8_1": (36, 32),
     "Q2_K": (84, 256),
     "Q3_K": (110, 256),
     "Q4_K": (144, 256),
@@ -54,7 +55,86 @@ BLOCKS: dict[str, tuple[int, int]] = {
     "MXFP4": (17, 32),
     "NVFP4": (36, 64),
     "Q1_0": (18, 128),
+    "Q2_0": (18, 64),
+    "Q6_0": (26, 32),
+    "IQ1_BN": (13, 64),
+    "IQ2_BN": (16, 64),
+    "IQ2_K": (76, 256),
+    "IQ3_K": (110, 256),
+    "IQ4_K": (144, 256),
+    "IQ5_K": (176, 256),
+    "IQ6_K": (212, 256),
+    "IQ4_KS": (136, 256),
+    "IQ2_KS": (70, 256),
+    "IQ4_KSS": (128, 256),
+    "Q8_KV": (32, 32),
+    "IQ5_KS": (168, 256),
+    "IQ2_KT": (68, 256),
+    "IQ3_KT": (100, 256),
+    "IQ4_KT": (128, 256),
+    "IQ3_KS": (102, 256),
+    "IQ2_KL": (86, 256),
+    "IQ1_KT": (56, 256),
+    "Q4_0_R8": (18, 32),
+    "Q5_0_R4": (22, 32),
+    "Q8_0_R8": (34, 32),
+    "Q2_K_R4": (84, 256),
+    "Q3_K_R4": (110, 256),
+    "Q4_K_R4": (144, 256),
+    "Q5_K_R4": (176, 256),
+    "Q6_K_R4": (210, 256),
+    "IQ2_XXS_R4": (66, 256),
+    "IQ2_XS_R4": (74, 256),
+    "IQ3_XXS_R4": (98, 256),
+    "IQ1_S_R4": (6, 32),
+    "IQ4_NL_R4": (18, 32),
+    "IQ3_S_R4": (110, 256),
+    "IQ2_S_R4": (82, 256),
+    "IQ4_XS_R8": (136, 256),
+    "IQ1_M_R4": (7, 32),
+    "BF16_R16": (2, 1),
+    "Q6_0_R4": (26, 32),
+    "IQ2_BN_R4": (16, 64),
+    "IQ2_K_R4": (76, 256),
+    "IQ3_K_R4": (110, 256),
+    "IQ4_K_R4": (144, 256),
+    "IQ5_K_R4": (176, 256),
+    "IQ4_KS_R4": (136, 256),
+    "IQ5_KS_R4": (168, 256),
+    "Q8_K_R16": (258, 256),
+    "Q8_KV_R8": (32, 32),
+    "Q8_K_R8": (258, 256),
 }
+
+# Bytes that each row has besides its blocks: a scale of the whole row (row_meta_size in ik_llama.cpp's
+# ggml/src/ggml.c:643-1948; ggml_row_size, ggml.c:4758).
+ROW_EXTRA: dict[str, int] = {
+    "IQ1_BN": 2,
+    "IQ2_BN": 4,
+    "IQ4_KS": 4,
+    "IQ2_KS": 2,
+    "IQ4_KSS": 4,
+    "Q8_KV": 8,
+    "IQ5_KS": 4,
+    "IQ2_KT": 4,
+    "IQ3_KT": 4,
+    "IQ4_KT": 4,
+    "IQ3_KS": 2,
+    "IQ2_KL": 2,
+    "IQ1_KT": 4,
+    "IQ1_S_R4": 2,
+    "IQ1_M_R4": 2,
+    "IQ2_BN_R4": 4,
+    "IQ4_KS_R4": 4,
+    "IQ5_KS_R4": 4,
+    "Q8_KV_R8": 4,
+}
+
+
+def tensor_bytes(kind: str, shape: tuple[int, ...]) -> int:
+    """What a tensor takes, in bytes; its rows are whole blocks. Raises KeyError for a type that is not known."""
+    size, elements = BLOCKS[kind]
+    return (shape[0] // elements * size + ROW_EXTRA.get(kind, 0)) * math.prod(shape[1:])
 
 
 class TensorGroup(BaseModel):
@@ -67,8 +147,17 @@ class TensorGroup(BaseModel):
 
     name: str
     type: str
-    shape: Annotated[tuple[int, ...], Field(min_length=1)]
-    layers: Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] | None = None
+    shape: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
+    layers: Annotated[str, StringConstraints(pattern=r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$")] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_size(self) -> TensorGroup:
+        # A lock may have been edited, or written by a newer llamaherd.
+        if self.type not in BLOCKS:
+            raise ValueError(f"`{self.type}` is no type of tensors that is known here")
+        if self.shape[0] % BLOCKS[self.type][1]:
+            raise ValueError(f"rows of {self.shape[0]} numbers are no whole blocks of {self.type}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -88,8 +177,7 @@ class Tensor:
     @property
     def bytes(self) -> int:
         """What it takes in the file and in memory, in bytes. Raises KeyError for a type that is not known."""
-        size, elements = BLOCKS[self.type]
-        return self.elements // elements * size
+        return tensor_bytes(self.type, self.shape)
 
     @property
     def is_expert(self) -> bool:

@@ -93,6 +93,7 @@ def gpu_rig() -> Declared:
             "main": {"kind": "llama.cpp", "source": {"git": "https://git.lan/llama.cpp", "commit": COMMIT}},
             "ik": {
                 "kind": "ik_llama.cpp",
+                "flags": "67268c8fd",
                 "source": {
                     "archive": "https://mirror.lan/ik.tar.gz",
                     "sha256": SHA,

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from llamaherd.fleet import CUDA_ARCHITECTURES, Card, Engine, Instance, Model, Rig, Secret, Source
+from llamaherd.cards import CARDS
+from llamaherd.fleet import Card, Engine, Instance, Model, Rig, Secret, Source
 from tests.support.rigs import COMMIT, DIGEST, ROOT, SHA, changed, cpu_rig, gpu_rig
 
 INSTANCE: dict[str, Any] = {"engine": "main", "model": "m", "context": 4096, "port": 8080}
@@ -73,8 +74,8 @@ def test_the_architecture_of_a_card(model: str, given: str | None, architecture:
 
 
 def test_known_architectures_are_such_as_a_card_may_give() -> None:
-    for model, architecture in CUDA_ARCHITECTURES.items():
-        assert Card(model=model, architecture=architecture).cuda_architecture == architecture
+    for model, card in CARDS.items():
+        assert Card(model=model, architecture=card.architecture).cuda_architecture == card.architecture
 
 
 @pytest.mark.parametrize("uuid", ["GPU 1", "GPU-1\nUser=root", "", "%n"])
@@ -110,7 +111,7 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
         (Source, {"archive": "a"}, "`archive` needs its `sha256`"),
         (Source, {"archive": "a", "sha256": SHA, "overlay": {"../x": ""}}, "leads out of the source"),
         (Source, {"archive": "a", "sha256": SHA, "overlay": {"/x": ""}}, "leads out of the source"),
-        (Engine, {"kind": "llama.cpp"}, "either `source`"),
+        (Engine, {"kind": "llama.cpp"}, "one of `ref`, `source`"),
         (
             Engine,
             {
@@ -118,7 +119,7 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
                 "image": f"i@sha256:{DIGEST}",
                 "source": {"git": "g", "commit": COMMIT},
             },
-            "either `source`",
+            "one of `ref`, `source`",
         ),
         (Model, {}, "either `hf`"),
         (Model, {"hf": "a/b", "file": "/c", "sha256": SHA}, "either `hf`"),

@@ -12,7 +12,8 @@ import pytest
 
 from llamaherd.fleet import Rig
 from llamaherd.lock import Lock
-from llamaherd.plan import NotLockedError, plan
+from llamaherd.pinned import NotLockedError
+from llamaherd.plan import plan
 from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from tests.support.rigs import (
     COMMIT,
@@ -227,7 +228,7 @@ def test_a_model_from_a_hub() -> None:
         ("UD-Q4_K_XL/35b-00001-of-00002.gguf", 10**10),
         ("UD-Q4_K_XL/35b-00002-of-00002.gguf", 2 * 10**10),
     ]
-    assert model.first == f"{model.folder}/UD-Q4_K_XL/35b-00001-of-00002.gguf"
+    assert model.path == f"{model.folder}/UD-Q4_K_XL/35b-00001-of-00002.gguf"
 
 
 def test_a_model_from_a_file() -> None:
@@ -237,9 +238,8 @@ def test_a_model_from_a_file() -> None:
 
 
 def test_a_hub_model_that_is_not_locked() -> None:
-    with pytest.raises(NotLockedError, match=r"model `35b` \(unsloth/.* at main, UD-Q4_K_XL/\*\)") as caught:
+    with pytest.raises(NotLockedError, match=r"model `35b` \(unsloth/.* at main, UD-Q4_K_XL/\*\)"):
         plan(Rig.model_validate(gpu_rig()), Lock())
-    assert caught.value.model == "35b"
 
 
 def test_only_what_is_used_is_planned() -> None:

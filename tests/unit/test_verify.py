@@ -44,7 +44,7 @@ CHAT = InstancePlan(
     image=None,
     model="gemma-3-270m",
     model_folder=str(PurePosixPath(GEMMA).parent),
-    model_file=GEMMA,
+    model_path=GEMMA,
     context=8192,
     mtp=0,
     threads=2,
@@ -69,7 +69,7 @@ DRAFTER = CHAT.model_copy(
         "image": IMAGE,
         "model": "tiny-moe",
         "model_folder": str(PurePosixPath(TINY).parent),
-        "model_file": TINY,
+        "model_path": TINY,
         "context": 4096,
         "mtp": 2,
         "port": 8081,
@@ -87,7 +87,7 @@ DRAFTER = CHAT.model_copy(
 
 
 def _model(instance: InstancePlan, size: int | None) -> ModelPlan:
-    path = PurePosixPath(instance.model_file)
+    path = PurePosixPath(instance.model_path)
     file = ModelFile(name=path.name, sha256="0" * 64, size=size)
     return ModelPlan(name=instance.model, folder=str(path.parent), files=(file,))
 
@@ -229,7 +229,7 @@ def test_a_host_with_nothing_on_it_fails_every_check_and_has_nothing_installed()
 
 
 def test_ik_llama_cpp_is_understood_too() -> None:
-    served = CHAT.model_copy(update={"model_file": "/work/main/.box/cache/gemma-3-270m-q4_k_m.gguf"})
+    served = CHAT.model_copy(update={"model_path": "/work/main/.box/cache/gemma-3-270m-q4_k_m.gguf"})
     found = report(captured("verify-ik.txt"), plan=PLAN.model_copy(update={"instances": (served,)}))
     passed = {check.name for check in found.instances[0].checks if check.ok}
     assert {"health", "key", "model", "context", "chat"} <= passed

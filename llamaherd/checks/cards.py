@@ -1,0 +1,111 @@
+"""Cards: whether they can be told apart, and what power and clocks they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.cards import CARDS
+from llamaherd.checks.subject import Subject
+from llamaherd.devices import address
+from llamaherd.findings import Finding
+from llamaherd.fleet import Card
+
+LEAST_WATTS = 100
+"""Below this no desktop card does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
+(llmgarage.ai, February 2026)."""
+
+MOST_WATTS = 700
+"""What the hungriest of the known cards takes: an H100 or H200 (their data sheets); an RTX 5090 takes 575 W."""
+
+COLLAPSES_BELOW = {"RTX 3090": 200}
+"""Measured, in watts: at 200 W it decodes 6 % slower and reads prompts 40 % slower than at 350 W, and below that it
+collapses (llmgarage.ai, February 2026; jeanfbrito.github.io)."""
+
+
+def identities(subject: Subject) -> Iterator[Finding]:
+    """Two cards that are one, and cards that cannot be numbered."""
+    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
+    taken: dict[tuple[str, object], str] = {}
+    for name, card in cards.items():
+        for key, value in _identity(card):
+            where = ("gpus", "cards", name, key)
+            if other := taken.get((key, value)):
+                message = f"cards `{other}` and `{name}` have the same `{key}`, so that they would be one"
+                help_ = "give each its own: `nvidia-smi --query-gpu=index,pci.bus_id,uuid,name --format=csv` shows them"
+                yield Finding("LH049", subject.document.value(where), message, help_)
+            taken.setdefault((key, value), name)
+        if card.index is not None and card.index >= len(cards):
+            message = f"card `{name}` is the one with number {card.index}, and the rig declares {len(cards)} of them"
+            help_ = f"numbers begin with 0; write one up to {len(cards) - 1}, or declare the other cards as well"
+            yield Finding("LH049", subject.document.value(("gpus", "cards", name, "index")), message, help_, "warning")
+    yield from _not_numbered(subject)
+
+
+def power(subject: Subject) -> Iterator[Finding]:
+    """Power limits and clocks that a card refuses, that cost more than they save, or that are not Linux' to set."""
+    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
+    for name, card in cards.items():
+        where = ("gpus", "cards", name)
+        if card.clocks and card.clocks.min > card.clocks.max:
+            message = f"card `{name}` has a lowest clock of {card.clocks.min} MHz and a highest of {card.clocks.max}"
+            help_ = f"write `clocks: {{min: {card.clocks.max}, max: {card.clocks.min}}}`, or leave `min` out"
+            yield Finding("LH051", subject.document.value((*where, "clocks")), message, help_)
+        if subject.rig.host.wsl is not None:
+            yield from _under_wsl(subject, name, card)
+        elif card.power_limit is not None:
+            place = subject.document.value((*where, "power_limit"))
+            yield from (
+                Finding("LH050", place, message, help_, "note" if _laptop(card) else "warning")
+                for message, help_ in _unwise_limit(name, card, card.power_limit)
+            )
+
+
+def _identity(card: Card) -> Iterator[tuple[str, object]]:
+    if card.uuid is not None:
+        yield "uuid", card.uuid.lower()
+    if card.pci is not None:
+        yield "pci", address(card.pci)
+    if card.index is not None:
+        yield "index", card.index
+
+
+def _not_numbered(subject: Subject) -> Iterator[Finding]:
+    """CUDA takes no PCI address, so that a card's number is counted, for which all addresses must be known."""
+    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
+    without = [name for name, card in cards.items() if card.pci is None]
+    used = {name for instance in subject.rig.instances.values() for name in instance.on}
+    counted = [name for name, card in cards.items() if card.pci is not None and name in used]
+    if without and counted:
+        message = f"card `{counted[0]}` is given by its PCI address and `{without[0]}` is not, so that it has no number"
+        help_ = "give all cards of the rig by `pci`, or each by its `uuid`, which `nvidia-smi -L` shows"
+        yield Finding("LH049", subject.document.value(("gpus", "cards", counted[0], "pci")), message, help_)
+
+
+def _under_wsl(subject: Subject, name: str, card: Card) -> Iterator[Finding]:
+    for key, given, command in (
+        ("power_limit", card.power_limit, f"-pl {card.power_limit}"),
+        ("clocks", card.clocks, f"-lgc {card.clocks.min},{card.clocks.max}" if card.clocks else ""),
+    ):
+        if given is not None:
+            message = f"`{key}` of card `{name}` cannot be set inside WSL: the card belongs to Windows"
+            help_ = f"leave it out, and run `nvidia-smi.exe {command}` in Windows as an administrator"
+            yield Finding("LH048", subject.document.key(("gpus", "cards", name, key)), message, help_, "warning")
+
+
+def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]]:
+    """What is doubtful about a power limit in watts, and what to write."""
+    least = COLLAPSES_BELOW.get(card.model, LEAST_WATTS)
+    if _laptop(card):
+        if card.clocks is None:
+            message = f"card `{name}` is a laptop's, and many of those refuse a power limit"
+            yield message, "add `clocks: {max: 1800MHz}`, say, to which it is held where it refuses"
+    elif limit > MOST_WATTS and card.model in CARDS:
+        yield f"{limit} W is more than card `{name}` ({card.model}) can take", f"write at most `{MOST_WATTS}W`"
+    elif limit < least:
+        message = f"{limit} W is so little that card `{name}` ({card.model}) collapses rather than saves"
+        yield message, f"write `power_limit: {least}W` or more"
+
+
+def _laptop(card: Card) -> bool:
+    known = CARDS.get(card.model)
+    return known.laptop if known else "laptop" in card.model.lower()

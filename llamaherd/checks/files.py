@@ -1,0 +1,41 @@
+"""Files of the controller that an inventory names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from llamaherd.findings import Finding, Severity
+from llamaherd.fleet import Rig
+from llamaherd.yamlfile import Document
+
+
+def missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[Finding]:
+    """Files that are not there. This looks at the controller's disk, which no other check does."""
+    named: list[tuple[tuple[str | int, ...], Path | None]] = [
+        *(
+            (("engines", name, "source", "archive"), engine.source.local_archive)
+            for name, engine in rig.engines.items()
+            if engine.source
+        ),
+        *((("models", name, "file"), model.file) for name, model in rig.models.items()),
+        *((("instances", n, "api_key", "file"), i.api_key.file) for n, i in rig.instances.items() if i.api_key),
+        (("connect", "key"), rig.connect.key),
+        (("connect", "known_hosts"), rig.connect.known_hosts),
+    ]
+    for path, file in named:
+        if file is not None and not _is_file(file):
+            yield Finding(
+                "LH024",
+                document.value(path),
+                f"there is no file {file}",
+                "paths are relative to this YAML file; check the spelling, or fetch the file first",
+                severity,
+            )
+
+
+def _is_file(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:
+        return False

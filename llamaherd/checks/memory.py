@@ -1,0 +1,47 @@
+"""Whether cards and RAM hold what the instances want of them. Models that are not locked yet are passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.subject import Subject
+from llamaherd.findings import Finding
+from llamaherd.memory.placement import HOST
+from llamaherd.sizing import SYSTEM_RAM, Sized, sized, usable_bytes, ways_out, without_ram
+from llamaherd.units import show_mib
+
+MOST_WAYS = 4
+"""Ways out that one finding names."""
+
+
+def memory(subject: Subject) -> Iterator[Finding]:
+    """Cards that are too full (LH150), and RAM that is (LH151)."""
+    rig, document = subject.rig, subject.document
+    instances = sized(rig, subject.headers)
+    for name, each in instances.items():
+        short = [(card, lacking) for card, lacking in without_ram(each).fit.short if card != HOST]
+        if short:
+            card = each.instance.on[short[0][0]]
+            yield Finding("LH150", document.value(("instances", name, "on")), *_full(subject, each, card, short[0][1]))
+    ram = sum(each.memory.host.total for each in instances.values())
+    lacking = ram - (rig.host.ram - SYSTEM_RAM)
+    if lacking > 0 and instances:
+        most = max(instances.values(), key=lambda each: each.memory.host.total)
+        yield Finding(
+            "LH151",
+            document.value(("host", "ram")),
+            f"the instances together want {show_mib(ram)} of RAM, {show_mib(lacking)} more than the host can give",
+            f"`{most.name}` wants {show_mib(most.memory.host.total)} of it: make it smaller, or leave one out",
+            "warning",
+        )
+
+
+def _full(subject: Subject, each: Sized, card: str, lacking: int) -> tuple[str, str]:
+    there = show_mib(usable_bytes(subject.rig, card))
+    shared = [name for name, other in subject.rig.instances.items() if card in other.on and name != each.name]
+    beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
+    message = f"`{each.name}` wants {show_mib(lacking)} more of card `{card}` ({there}){beside} than there is"
+    ways = ways_out(subject.rig, without_ram(each))[:MOST_WAYS]
+    if not ways:
+        return message, "no single change makes it fit: take a smaller quant, or more cards"
+    return message, f"any one of these makes it fit: {'; '.join(f'`{way}`' for way in ways)}"

@@ -1,0 +1,112 @@
+"""How cards share a model, and the engine's own fitting: modes that an engine lacks, settings without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from llamaherd.checks.subject import Subject
+from llamaherd.findings import Finding
+from llamaherd.fleet import Engine, Instance
+
+ROW_UNTIL = 9890
+"""The first build of llama.cpp whose CUDA devices have no split buffers, which `row` needs (ggml-org/llama.cpp#27465,
+#25884: build 9888 loads, 9890 does not)."""
+
+_LAYERS = {"-ngl", "--gpu-layers", "--n-gpu-layers"}
+_EXPERTS = {"-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe"}
+_SHARES = {"-ts", "--tensor-split"}
+_FIT = {"-fit", "--fit"}
+
+
+def splitting(subject: Subject) -> Iterator[Finding]:
+    """Split modes that do not go with the engine or the number of cards, and fitting that cannot be."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if engine is None or engine.kind == "vllm":
+            continue
+        place = subject.document.value(("instances", name, "split"))
+        if refused := _refused(instance, engine):
+            yield Finding("LH052", place, *refused)
+        else:
+            yield from _without_effect(subject, name, instance)
+        yield from _fitting(subject, name, instance, engine)
+
+
+def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
+    """Why the server would not start with this split mode, and what to write."""
+    number = engine.source.build_number if engine.source else None
+    fork = engine.kind == "ik_llama.cpp"
+    match instance.split:
+        case "row" if fork:
+            return "ik_llama.cpp has no split mode `row`", "write `split: layer`, or `split: graph`"
+        case "row" if number is None or number >= ROW_UNTIL:
+            message = "llama.cpp does not load a model with `split: row` on CUDA: its devices have no split buffers now"
+            return message, "write `split: layer`, or `split: tensor`"
+        case "graph" if not fork:
+            return (
+                "`graph` is a split mode of ik_llama.cpp, not of llama.cpp",
+                "write `split: tensor`, or `split: layer`",
+            )
+        case "graph" if len(instance.on) < 2:
+            return "ik_llama.cpp does not start with `split: graph` and one card", "leave out `split`"
+        case "tensor" if fork:
+            return (
+                "`tensor` is a split mode of llama.cpp, not of ik_llama.cpp",
+                "write `split: graph`, or `split: layer`",
+            )
+        case "tensor" if instance.flash_attention == "off":
+            message = "llama.cpp does not start with `split: tensor` and without flash attention"
+            return message, "leave out `flash_attention: off`, or write `split: layer`"
+    return None
+
+
+def _without_effect(subject: Subject, name: str, instance: Instance) -> Iterator[Finding]:
+    where = ("instances", name)
+    if instance.split == "none" and len(instance.on) > 1:
+        message = f"with `split: none` only the first of the {len(instance.on)} cards of instance `{name}` is used"
+        help_ = f"write `split: layer`, or `on: [{instance.on[0]}]`"
+        yield Finding("LH053", subject.document.value((*where, "split")), message, help_, "warning")
+    if len(instance.on) == 1:
+        for key in ("split", "tensor_split"):
+            if getattr(instance, key) not in (None, (), "none"):
+                message = f"`{key}` does nothing: instance `{name}` is on one card"
+                yield Finding(
+                    "LH053",
+                    subject.document.key((*where, key)),
+                    message,
+                    f"leave out `{key}`, or name more cards in `on`",
+                    "warning",
+                )
+
+
+def _fitting(subject: Subject, name: str, instance: Instance, engine: Engine) -> Iterator[Finding]:
+    """llama.cpp's fit gives up where something is placed by hand (common/fit.cpp:183); the fork's refuses to start
+    (ik_llama.cpp 8337e4cd3, src/llama.cpp:4281-4286)."""
+    index = next((i for i, word in enumerate(instance.extra_args) if word in _FIT), None)
+    if index is None:
+        return
+    place = subject.document.value(("instances", name, "extra_args", index))
+    fork = engine.kind == "ik_llama.cpp"
+    placed = _placed_by_hand(instance, fork)
+    if not placed:
+        return
+    if fork:
+        message = f"ik_llama.cpp does not start with `--fit` beside {placed}"
+        yield Finding("LH057", place, message, "leave out one of the two")
+    elif instance.extra_args[index + 1 : index + 2] == ("on",):
+        message = f"llama.cpp fits nothing where something is placed by hand, and here {placed} does so"
+        yield Finding("LH057", place, message, f"leave out `--fit on`, or {placed}", "note")
+
+
+def _placed_by_hand(instance: Instance, fork: bool) -> str | None:
+    """The first setting that keeps the engine from fitting, as it is written."""
+    experts = "experts_on_cpu" if instance.experts_on_cpu not in (None, 0, "0%") else None
+    layers = "gpu_layers" if instance.gpu_layers is not None else None
+    shares = "tensor_split" if instance.tensor_split else None
+    key = experts or (None if fork else layers or shares)
+    words = _EXPERTS if fork else _EXPERTS | _LAYERS | _SHARES
+    return f"`{key or _first_of(words, instance.extra_args)}`" if key or _first_of(words, instance.extra_args) else None
+
+
+def _first_of(words: set[str], arguments: Sequence[str]) -> str | None:
+    return next((each for each in arguments if each in words), None)

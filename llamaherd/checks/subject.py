@@ -1,0 +1,32 @@
+"""What a check is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from llamaherd.findings import Finding
+from llamaherd.fleet import Card, Instance, Rig
+from llamaherd.gguf.header import Header
+from llamaherd.yamlfile import Document
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A rig, where it stands in its file, and the headers of those of its models that are locked, by name."""
+
+    rig: Rig
+    document: Document
+    headers: Mapping[str, Header] = field(default_factory=dict)
+
+    def cards(self, instance: Instance) -> tuple[Card, ...]:
+        """The cards that an instance runs on, as far as they are declared."""
+        declared = self.rig.gpus.cards if self.rig.gpus else {}
+        return tuple(declared[name] for name in instance.on if name in declared)
+
+
+class Check(Protocol):
+    """Yields what is wrong or doubtful about one rig. It must do for rigs with any number of other mistakes."""
+
+    def __call__(self, subject: Subject, /) -> Iterator[Finding]: ...

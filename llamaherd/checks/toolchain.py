@@ -1,0 +1,156 @@
+"""CUDA toolkit, cards, host compiler and driver: whether they go together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from llamaherd import toolchains
+from llamaherd.checks.building import built_for, built_with_cuda, served_by_builds
+from llamaherd.checks.subject import Subject
+from llamaherd.findings import Finding
+from llamaherd.fleet import Card, Engine, Gpus, Model
+from llamaherd.toolchains import Needs, Release, shown
+
+_CUDA = ("gpus", "cuda")
+_BRANCH = ("gpus", "driver", "branch")
+_LASTING = f"write `branch: {toolchains.LONG_SUPPORTED}`, which NVIDIA supports until June 2028"
+
+
+def toolkit(subject: Subject) -> Iterator[Finding]:
+    """A CUDA toolkit that does not do for the cards, for the models or for the host's compiler."""
+    gpus = subject.rig.gpus
+    engines = built_with_cuda(subject.rig)
+    if gpus is None or not engines:
+        return
+    place = subject.document.value(_CUDA)
+    declared = toolchains.release(gpus.cuda)
+    if declared is None or declared not in toolchains.NEWEST_GCC:
+        known = sorted(toolchains.NEWEST_GCC)
+        message = f"CUDA {gpus.cuda} is not known here, and whether it goes with this host's compiler is not checked"
+        help_ = f"known here are {shown(known[0])} to {shown(known[-1])}; see that nvcc takes the host's gcc"
+        yield Finding("LH044", place, message, help_, "note")
+    if declared is None:
+        return
+    cards = built_for(subject.rig)
+    gcc = toolchains.DISTRIBUTION_GCC[subject.rig.host.os] if _with_the_hosts_gcc(engines) else 0
+    driver = int(gpus.driver.branch) if gpus.driver and subject.rig.host.wsl is None else None
+    way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, gcc, driver), declared)
+    for name, card in _one_of_each(cards).items():
+        what = f"`{name}` ({card.model}, architecture {card.cuda_architecture})"
+        removed = toolchains.removed_in(card.cuda_architecture)
+        if declared < (first := toolchains.first_toolkit(card.cuda_architecture)):
+            message = f"CUDA {gpus.cuda} does not compile for {what}: the first that does is {shown(first)}"
+            yield Finding("LH040", place, message, way_out.said)
+        elif removed and declared >= removed:
+            message = f"CUDA {gpus.cuda} does not compile for {what} any more: {shown(removed)} took that away"
+            yield Finding("LH041", place, message, way_out.said)
+    if declared in toolchains.MISCOMPILING and not all(_optimises_less(engine) for engine in engines.values()):
+        yield _miscompiled(subject, gpus.cuda, way_out.said)
+    newest_gcc = toolchains.NEWEST_GCC.get(declared)
+    if newest_gcc and gcc > newest_gcc:
+        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and {subject.rig.host.os} compiles with gcc {gcc}"
+        other = (
+            f"`options: {{CMAKE_CUDA_HOST_COMPILER: g++-{newest_gcc}}}` for the engine, with that compiler installed"
+        )
+        yield Finding("LH043", place, message, f"{way_out.said}, or {other}")
+
+
+def driver(subject: Subject) -> Iterator[Finding]:
+    """A driver branch that does not do for the toolkit or the cards, or that has ended; any driver under WSL."""
+    gpus = subject.rig.gpus
+    if gpus is None or gpus.driver is None:
+        return
+    if subject.rig.host.wsl is not None:
+        place = subject.document.key(("gpus", "driver"))
+        message = "the driver of a card under WSL is Windows' own, and one inside Linux would stand in its way"
+        yield Finding("LH048", place, message, "leave out `driver`, and install NVIDIA's driver for Windows there")
+        return
+    place = subject.document.value(_BRANCH)
+    branch = int(gpus.driver.branch)
+    declared = toolchains.release(gpus.cuda)
+    needed = toolchains.FIRST_DRIVER.get(declared[0]) if declared and built_with_cuda(subject.rig) else None
+    if needed and branch < needed:
+        message = f"driver branch {branch} is too old for CUDA {gpus.cuda}, which needs {needed} or newer"
+        yield Finding("LH045", place, message, _LASTING)
+    for problem in _cards_and_branch(gpus, branch):
+        yield Finding("LH046", place, problem, _LASTING)
+    if ended := toolchains.ENDED_BRANCHES.get(branch):
+        message = f"NVIDIA supported driver branch {branch} until {ended}"
+        yield Finding("LH047", place, message, _LASTING, "note")
+
+
+@dataclass(frozen=True)
+class _WayOut:
+    """What to write for `cuda` so that all goes together, and what else where that alone is not possible."""
+
+    needs: Needs
+    declared: Release
+
+    @property
+    def said(self) -> str:
+        """The sentence; it gives up the driver first, then the host's compiler."""
+        if found := self.needs.nearest(self.declared):
+            return f'write `cuda: "{shown(found)}"`'
+        if found := replace(self.needs, driver=None).nearest(self.declared):
+            return f'write `cuda: "{shown(found)}"` and `branch: {toolchains.FIRST_DRIVER[found[0]]}`'
+        if found := replace(self.needs, driver=None, gcc=0).nearest(self.declared):
+            compiler = f"`options: {{CMAKE_CUDA_HOST_COMPILER: g++-{toolchains.NEWEST_GCC[found]}}}`"
+            return f'write `cuda: "{shown(found)}"`, and {compiler} for the engine, with that compiler installed'
+        return "no toolkit compiles for all of these cards: leave one of them out of `on`"
+
+
+def _one_of_each(cards: Mapping[str, Card]) -> dict[str, Card]:
+    """The first card of each model and architecture: what is said of it holds for the others."""
+    first: dict[tuple[str, str], str] = {}
+    for name, card in cards.items():
+        first.setdefault((card.model, card.cuda_architecture), name)
+    return {name: cards[name] for name in first.values()}
+
+
+def _with_the_hosts_gcc(engines: Mapping[str, Engine]) -> bool:
+    def own(engine: Engine) -> bool:
+        flags = str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
+        return "CMAKE_CUDA_HOST_COMPILER" in engine.options or "-allow-unsupported-compiler" in flags
+
+    return not all(own(engine) for engine in engines.values())
+
+
+def _optimises_less(engine: Engine) -> bool:
+    """The way around the miscompilation that its reports name."""
+    return "-Xcicc -O1" in str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
+
+
+def _miscompiled(subject: Subject, cuda: str, way_out: str) -> Finding:
+    place = subject.document.value(_CUDA)
+    served = sorted({instance.model for instance in served_by_builds(subject.rig).values()})
+    for name in served:
+        model = subject.rig.models.get(name)
+        if (model and _names_iq(model)) or _holds_iq(subject, name):
+            message = f"CUDA {cuda} miscompiles the kernels of IQ quants: `{name}` would answer gibberish"
+            return Finding("LH042", place, message, way_out)
+    message = f"CUDA {cuda} miscompiles the kernels of IQ quants, which models of other quants hold tensors of as well"
+    return Finding("LH042", place, message, way_out, "warning")
+
+
+def _names_iq(model: Model) -> bool:
+    """Whether a model is called by an IQ quant, as in `UD-IQ3_XXS` and `*IQ2_M*.gguf`."""
+    names = (model.quant or "", model.files, model.file.name if model.file else "")
+    return any(re.search(r"(?<![a-z0-9])iq\d", name, re.IGNORECASE) for name in names)
+
+
+def _holds_iq(subject: Subject, name: str) -> bool:
+    header = subject.headers.get(name)
+    return header is not None and any(group.type.startswith("IQ") for group in header.tensors)
+
+
+def _cards_and_branch(gpus: Gpus, branch: int) -> Iterator[str]:
+    for name, card in _one_of_each(gpus.cards).items():
+        number = int(card.cuda_architecture.rstrip("af"))
+        if number >= toolchains.BLACKWELL and branch < toolchains.BLACKWELL_DRIVER:
+            first = toolchains.BLACKWELL_DRIVER
+            yield f"driver branch {branch} does not know `{name}` ({card.model}): the first that does is {first}"
+        elif number < toolchains.TURING and branch >= toolchains.DROPPED_DRIVER:
+            dropped = toolchains.DROPPED_DRIVER
+            yield f"driver branch {branch} does not know `{name}` ({card.model}) any more: {dropped} dropped it"

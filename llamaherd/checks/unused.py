@@ -1,0 +1,31 @@
+"""What is declared and not used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from llamaherd.checks.subject import Subject
+from llamaherd.findings import Finding
+from llamaherd.yamlfile import Path_
+
+
+def unused(subject: Subject) -> Iterator[Finding]:
+    """Engines, models and cards that no instance uses; what other files lend to this rig may well be for others."""
+    rig = subject.rig
+    cards = rig.gpus.cards if rig.gpus else {}
+    instances = rig.instances.values()
+    yield from _unused(subject, "engine", ("engines",), rig.engines, {each.engine for each in instances})
+    yield from _unused(subject, "model", ("models",), rig.models, {each.model for each in instances})
+    yield from _unused(subject, "card", ("gpus", "cards"), cards, {name for each in instances for name in each.on})
+
+
+def _unused(
+    subject: Subject, what: str, where: Path_, declared: Collection[str], used: Collection[str]
+) -> Iterator[Finding]:
+    if set(used) - set(declared):
+        return  # a name is misspelt, which is a finding of its own, and the one that was meant seems unused
+    for name in declared:
+        place = subject.document.key((*where, name))
+        if name not in used and place.file == subject.document.file:
+            message = f"no instance uses {what} `{name}`"
+            yield Finding("LH075", place, message, f"name it in an instance, or take {what} `{name}` out", "warning")

@@ -1,0 +1,57 @@
+"""`herd`: check, plan, lock, up, verify.
+
+Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
+cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from llamaherd import __version__
+from llamaherd.cli.declared import check, lock, plan
+from llamaherd.cli.hosts import up, verify
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExamples:\n"
+    "  herd check                      is the inventory right?\n"
+    "  herd plan box                   what would be on the host\n"
+    "  herd up box && herd verify box  make it so, and ask whether it is so\n"
+    "  herd -i ~/fleet up              another inventory than ./inventory",
+)
+@click.option(
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    help="A rig's YAML file, or a folder of them. Default: HERD_INVENTORY, else ./inventory.",
+)
+@click.version_option(__version__, prog_name="herd")
+@click.pass_context
+def main(context: click.Context, inventory: Path | None) -> None:
+    """From bare machines to verified LLM servers, declared in YAML."""
+    context.obj = inventory
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete commands and rigs.
+
+    \b
+    Example:
+      herd completion bash >> ~/.bashrc
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"there is no completion for {shell}")
+    click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
+
+
+for command in (check, plan, lock, up, verify):
+    main.add_command(command)

@@ -1,0 +1,63 @@
+"""What `herd`'s commands share: the inventory's option, arguments, findings on the terminal, exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from llamaherd.findings import Finding, InventoryError
+
+if TYPE_CHECKING:
+    from llamaherd.fleet import Rig
+    from llamaherd.planned import Plan
+
+FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+T = TypeVar("T")
+
+
+def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The inventory's rigs, for the shell."""
+    from llamaherd.planning import inventory_path, rigs
+
+    root = context.find_root()
+    try:
+        fleet = rigs(inventory_path(root.params.get("inventory")))
+    except InventoryError:
+        return []
+    return [CompletionItem(name) for name in fleet.rigs if name.startswith(typed)]
+
+
+rigs_argument = click.argument("rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs)
+json_option = click.option("--json", "as_json", is_flag=True, help="For machines: one JSON document on stdout.")
+
+
+def plans(inventory: Path | None, rigs: tuple[str, ...], *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:
+    """The plans of the rigs that are named, or of all; findings end the program."""
+    from llamaherd.planning import inventory_path
+    from llamaherd.planning import plans as planned
+
+    return usable(lambda: planned(inventory_path(inventory), rigs, deploying=deploying))
+
+
+def usable(read: Callable[[], T]) -> T:
+    """What `read` gives; findings are shown and end the program."""
+    try:
+        return read()
+    except InventoryError as error:
+        show(error.findings)
+        sys.exit(UNUSABLE)
+
+
+def show(findings: Iterable[Finding], *, err: bool = True) -> None:
+    """Findings for people: the place, what is wrong, the way out."""
+    for finding in findings:
+        severity = click.style(finding.severity, fg=COLOURS[finding.severity], bold=True)
+        help_ = click.style("help", bold=True)
+        click.echo(f"{finding.place}: {severity} {finding.code}: {finding.message}\n  {help_}: {finding.help}", err=err)

@@ -1,0 +1,84 @@
+"""`herd`'s commands that reach hosts: up, verify."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from llamaherd.cli.common import FAILED, INTERRUPTED, json_option, plans, rigs_argument
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@click.command()
+@rigs_argument
+@click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
+@click.pass_obj
+def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
+    """Make the hosts as planned. The same run as `pyinfra inventory.py deploy.py`.
+
+    A second run changes nothing. A run that is interrupted loses nothing: run it again.
+
+    \b
+    Examples:
+      herd up            the whole fleet
+      herd up duo six    two rigs
+    """
+    from llamaherd.fleet import LOCAL
+    from llamaherd.planning import inventory_path
+
+    planned = plans(inventory, rigs, deploying=True)
+    hosts = [LOCAL if rig.connect.host == LOCAL else name for name, (rig, _) in planned.items()]
+    command = [str(Path(sys.executable).parent / "pyinfra"), "inventory.py", "deploy.py", "-y"]
+    command += [argument for host in hosts if rigs for argument in ("--limit", host)]
+    command += ["-v"] * verbose
+    environment = {**os.environ, "HERD_INVENTORY": str(inventory_path(inventory).resolve())}
+    if not sys.stderr.isatty():
+        environment.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
+    try:
+        ended = subprocess.run(command, cwd=ROOT, env=environment, check=False)
+    except KeyboardInterrupt:
+        click.echo(
+            "interrupted; what was begun on a host goes on or is left as it is, and `herd up` goes on from there"
+        )
+        sys.exit(INTERRUPTED)
+    if ended.returncode != 0:
+        click.echo("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
+        sys.exit(FAILED)
+
+
+@click.command()
+@rigs_argument
+@json_option
+@click.pass_obj
+def verify(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
+    """Ask the live hosts whether they serve what is declared, and how fast."""
+    from llamaherd.remote import Remote, RemoteError
+    from llamaherd.verify import print_report
+    from llamaherd.verify import verify as verify_rig
+
+    reports = []
+    failed = False
+    for name, (rig, each) in plans(inventory, rigs).items():
+        if not as_json:
+            click.echo(f"asking {name}", err=True)
+        try:
+            report = verify_rig(rig, each, Remote(rig.connect))
+        except RemoteError as error:
+            click.echo(f"{name}: {error}", err=True)
+            reports.append({"rig": name, "ok": False, "error": str(error), "instances": [], "installed": []})
+            failed = True
+            continue
+        failed = failed or not report.ok
+        reports.append(report.as_json())
+        if not as_json:
+            print_report(report)
+    if as_json:
+        click.echo(json.dumps(reports[0] if len(rigs) == 1 else reports))
+    if failed:
+        sys.exit(FAILED)

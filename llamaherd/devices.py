@@ -1,0 +1,38 @@
+"""Which of a host's cards an instance is to see, in the words of CUDA and of Docker."""
+
+from __future__ import annotations
+
+from llamaherd.fleet import Card, Instance, Rig
+
+
+def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
+    """A UUID, or a number in the order of PCI addresses, for each card in `on`; nothing for one that needs no telling.
+
+    A PCI address is no name that CUDA takes: it becomes the number that it has among all cards that are declared.
+    """
+    cards = rig.gpus.cards if rig.gpus else {}
+    by_address = sorted((address(card.pci), name) for name, card in cards.items() if card.pci)
+    numbers = {name: str(number) for number, (_, name) in enumerate(by_address)}
+    ids = [_id(cards[name], numbers.get(name)) for name in instance.on]
+    return tuple(each for each in ids if each is not None)
+
+
+def visible_devices(ids: tuple[str, ...], *, container: bool) -> str:
+    """The value of CUDA_VISIBLE_DEVICES. In a container, numbers count only the cards that it was given."""
+    if container and ids and all(each.isdigit() for each in ids):
+        order = sorted(ids, key=int)
+        return ",".join(str(order.index(each)) for each in ids)
+    return ",".join(ids)
+
+
+def address(pci: str) -> tuple[int, ...]:
+    """A PCI address as numbers that sort as the bus does; the domain is 0 where none is written."""
+    *domain, bus, rest = pci.split(":")
+    device, function = rest.split(".")
+    return (int(domain[0], 16) if domain else 0, int(bus, 16), int(device, 16), int(function))
+
+
+def _id(card: Card, number: str | None) -> str | None:
+    if card.uuid:
+        return card.uuid
+    return str(card.index) if card.index is not None else number

@@ -1,0 +1,59 @@
+"""vLLM, which comes as a container image: its flags."""
+
+from __future__ import annotations
+
+import json
+
+from llamaherd.engines.dialect import Server
+from llamaherd.fleet import Version
+
+
+class Vllm:
+    """Serves safetensors, on cards. Nothing of it is built here."""
+
+    kind = "vllm"
+    bytes_per_job = 0
+    targets: tuple[str, ...] = ()
+
+    def build_options(self, _architectures: tuple[str, ...]) -> dict[str, str]:
+        """None: it is an image."""
+        return {}
+
+    def version_options(self, _version: Version, /) -> dict[str, str]:
+        """None: it is an image."""
+        return {}
+
+    def arguments(self, server: Server) -> tuple[str, ...]:
+        """Those of `vllm serve`. A context is per request here, and slots share the cache as it is needed."""
+        declared = server.declared
+        arguments = [
+            *("--model", server.model_path),
+            *("--served-model-name", declared.model),
+            *("--max-model-len", str(declared.context)),
+            *("--max-num-seqs", str(declared.parallel)),
+            *("--host", server.listen),
+            *("--port", str(declared.port)),
+            *server.option("--tensor-parallel-size", server.cards if server.cards > 1 else None),
+            *server.option("--max-num-batched-tokens", declared.batch),
+            *self._drafting(server),
+            *self._sampling(server),
+            *self._thinking(server),
+        ]
+        return (*arguments, *declared.extra_args)
+
+    def _drafting(self, server: Server) -> tuple[str, ...]:
+        draft = server.declared.draft
+        if draft is None:
+            return ()
+        return ("--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": draft.mtp}))
+
+    def _sampling(self, server: Server) -> tuple[str, ...]:
+        chosen = server.declared.sampling
+        given = chosen.model_dump(exclude_none=True) if chosen else {}
+        if "repeat_penalty" in given:
+            given["repetition_penalty"] = given.pop("repeat_penalty")
+        return ("--override-generation-config", json.dumps(given)) if given else ()
+
+    def _thinking(self, server: Server) -> tuple[str, ...]:
+        wanted = server.declared.thinking
+        return () if wanted is None else ("--default-chat-template-kwargs", json.dumps({"enable_thinking": wanted}))

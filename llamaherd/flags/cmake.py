@@ -1,0 +1,101 @@
+"""CMake options of the engines: what was renamed, what went, what is another engine's, what is misspelt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+
+from llamaherd.findings import Severity
+from llamaherd.flags import codes
+from llamaherd.flags.model import Problem
+
+LLAMA, IK = "llama.cpp", "ik_llama.cpp"
+RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    LLAMA: {
+        "LLAMA_CURL": ("LLAMA_OPENSSL", "ON"),
+        "GGML_CUDA_FA_ALL_QUANTS": ("GGML_CUDA_FA_QUANTS", "all"),
+        "GGML_NCCL": ("GGML_CUDA_NCCL", "ON"),
+        "GGML_CUDA_USE_GRAPHS": ("GGML_CUDA_GRAPHS", "ON"),
+        "LLAMA_BUILD_WEBUI": ("LLAMA_BUILD_UI", "ON"),
+        "LLAMA_USE_PREBUILT_WEBUI": ("LLAMA_USE_PREBUILT_UI", "ON"),
+        "HF_WEBUI_VERSION": ("HF_UI_VERSION", "latest"),
+        "LLAMA_SERVER_SSL": ("LLAMA_OPENSSL", "ON"),
+    },
+    IK: {
+        "GGML_CUDA_FA_QUANTS": ("GGML_CUDA_FA_ALL_QUANTS", "ON"),
+        "GGML_CUDA_NCCL": ("GGML_NCCL", "ON"),
+        "GGML_CUDA_GRAPHS": ("GGML_CUDA_USE_GRAPHS", "ON"),
+        "LLAMA_OPENSSL": ("LLAMA_SERVER_SSL", "ON"),
+    },
+}
+"""Old or foreign name to the name here and a value (llama.cpp: CMakeLists.txt:186-195, ggml/CMakeLists.txt:199-212)."""
+BOTH: Mapping[str, tuple[str, str]] = {
+    "LLAMA_CUBLAS": ("GGML_CUDA", "ON"),
+    **{f"LLAMA_{name}": (f"GGML_{name}", "ON") for name in ("CUDA", "NATIVE", "RPC", "METAL", "BLAS", "VULKAN")},
+    **{name: ("CMAKE_CUDA_ARCHITECTURES", "86") for name in ("CUDA_ARCH", "CUDA_ARCHS", "CUDA_ARCHITECTURES")},
+    "CUDA_DOCKER_ARCH": ("CMAKE_CUDA_ARCHITECTURES", "86"),
+}
+DEPRECATED = {LLAMA: ("LLAMA_NATIVE", "LLAMA_RPC", "LLAMA_METAL", "LLAMA_CUDA", "GGML_CUDA_FA_ALL_QUANTS")}
+"""They work with a warning; the rest does nothing or ends the configuration."""
+GONE: Mapping[str, Mapping[str, str]] = {
+    LLAMA: {
+        "GGML_CUDA_F16": "half precision is chosen at run time",
+        "GGML_CUDA_DMMV_F16": "half precision is chosen at run time",
+        "GGML_CUDA_DMMV_X": "the kernels choose by themselves",
+        "GGML_CUDA_MMV_Y": "the kernels choose by themselves",
+        "GGML_CUDA_FORCE_DMMV": "the kernels choose by themselves",
+        "GGML_CUDA_KQUANTS_ITER": "the kernels choose by themselves",
+        "GGML_CUDA_PEER_MAX_BATCH_SIZE": "copies between cards are switched by the variable GGML_CUDA_P2P",
+    },
+    IK: {"GGML_CUDA_FA": "flash attention is always built", "GGML_CUDA_COMPRESSION_MODE": "nvcc's default is used"},
+}
+OURS = ("GGML_", "LLAMA_")
+
+
+def check_options(kind: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
+    """What is wrong with CMake options for an engine; a problem's `index` counts them in their order.
+
+    CMake itself takes any name, and only says at the end which were not used.
+    """
+    found = []
+    for index, (name, value) in enumerate(options.items()):
+        name = name.removeprefix("-D").partition(":")[0]
+        for code, message, way_out, severity, replacement in _problems(kind, name, value):
+            found.append(Problem(code, index, 1, message, way_out, severity, replacement))
+    return tuple(found)
+
+
+def _problems(
+    kind: str, name: str, value: str
+) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """Code, message, way out, severity and replacement (`NAME=VALUE`) of a problem with one option."""
+    if to := {**BOTH, **RENAMED.get(kind, {})}.get(name):
+        new, set_to = to
+        kept = value if set_to != "all" and new != "CMAKE_CUDA_ARCHITECTURES" else set_to
+        replacement = f"{new}={value if new == 'CMAKE_CUDA_ARCHITECTURES' else kept}"
+        works = name in DEPRECATED.get(kind, ())
+        message = f"`{name}` is `{new}` in {kind}" + (" now" if works else ", and does nothing under this name")
+        code = codes.OPTION_DEPRECATED if works else codes.OPTION_GONE
+        yield code, message, f"write `{replacement}`", "warning" if works else "error", (replacement,)
+    elif reason := GONE.get(kind, {}).get(name):
+        yield codes.OPTION_GONE, f"{kind} has no `{name}` any more: {reason}", "leave it out", "error", ()
+    elif name.startswith(OURS) and name not in known_options(kind):
+        others = [other for other in (LLAMA, IK) if other != kind and name in known_options(other)]
+        if others:
+            message = f"`{name}` is an option of {others[0]}, and {kind} has none like it"
+            yield codes.OPTION_FOREIGN, message, "leave it out", "error", ()
+            return
+        close = get_close_matches(name, known_options(kind), n=1)
+        way_out = f"did you mean `{close[0]}`?" if close else "leave it out"
+        replacement_by_name = (f"{close[0]}={value}",) if close else None
+        yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", replacement_by_name
+
+
+@cache
+def known_options(kind: str) -> tuple[str, ...]:
+    """The names of an engine's own CMake options; none for an engine that is not built by CMake."""
+    text = files("llamaherd.flags").joinpath("catalogues", "options.json").read_text(encoding="utf-8")
+    return tuple(json.loads(text).get(kind, ()))

@@ -1,0 +1,73 @@
+"""What can be wrong with an engine's arguments, environment and build options: one stable code each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+UNKNOWN = "LH100"
+REMOVED = "LH101"
+FOREIGN = "LH102"
+SWALLOWS = "LH103"
+MISSING = "LH104"
+NO_NUMBER = "LH105"
+NO_CHOICE = "LH106"
+SWITCH = "LH107"
+EQUALS = "LH108"
+STRAY = "LH109"
+TWICE = "LH110"
+CUT_SHORT = "LH111"
+IDLE = "LH112"
+NO_LOAD = "LH113"
+DEPRECATED = "LH114"
+SECRET = "LH115"
+MANAGED = "LH116"
+DOWNLOADS = "LH117"
+OPEN = "LH118"
+ENDS = "LH119"
+ENV_UNKNOWN = "LH120"
+ENV_PRESENCE = "LH121"
+ENV_BEATS = "LH122"
+ENV_OFF = "LH123"
+ENV_VALUE = "LH124"
+OPTION_GONE = "LH130"
+OPTION_UNKNOWN = "LH131"
+OPTION_FOREIGN = "LH132"
+OPTION_DEPRECATED = "LH133"
+
+CODES: Mapping[str, str] = {
+    UNKNOWN: "A flag that no known engine has.",
+    REMOVED: "A flag that this version of the engine no longer has, or does not have yet.",
+    FOREIGN: "A flag of another engine.",
+    SWALLOWS: "A flag that needs a value takes the next flag for it.",
+    MISSING: "A flag that needs a value is the last argument.",
+    NO_NUMBER: "A value that is no number, or out of its range.",
+    NO_CHOICE: "A value that is none of those that the flag takes.",
+    SWITCH: "A value after a switch, which takes none.",
+    EQUALS: "`--flag=value` where the engine wants two arguments.",
+    STRAY: "A word that belongs to no flag.",
+    TWICE: "A flag given twice; the last one wins.",
+    CUT_SHORT: "A number with more behind it, which the engine does not read: `32k` means 32.",
+    IDLE: "A flag without effect.",
+    NO_LOAD: "A value that passes the command line and fails when the model is loaded.",
+    DEPRECATED: "A flag or value that works and will go.",
+    SECRET: "A secret that every user of the host can read in the process list.",
+    MANAGED: "A flag that llamaherd sets from a key of the inventory.",
+    DOWNLOADS: "A flag that makes the server download a model by itself.",
+    OPEN: "The server listens on every network without a key among its arguments.",
+    ENDS: "A flag that makes the server print something and end.",
+    ENV_UNKNOWN: "A LLAMA_ARG_ variable that this engine does not read.",
+    ENV_PRESENCE: "A variable whose presence counts, whatever its value.",
+    ENV_BEATS: "A variable that beats the command line.",
+    ENV_OFF: "A variable whose value switches off what it seems to switch on.",
+    ENV_VALUE: "A variable with a value that the engine does not take, or of a flag that is gone.",
+    OPTION_GONE: "A CMake option that this engine no longer has.",
+    OPTION_UNKNOWN: "A CMake option that no known engine has.",
+    OPTION_FOREIGN: "A CMake option of another engine.",
+    OPTION_DEPRECATED: "A CMake option that works and will go.",
+}
+"""Stable meanings: a code is never given a new one."""
+
+COMMAND_LINE: frozenset[str] = frozenset(
+    (UNKNOWN, REMOVED, FOREIGN, SWALLOWS, MISSING, NO_NUMBER, NO_CHOICE, SWITCH, EQUALS, STRAY)
+)
+"""What the engine itself refuses when it reads its command line; the rest it takes without a word."""

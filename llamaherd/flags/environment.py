@@ -1,0 +1,84 @@
+"""The environment of a server: variables that the engine reads, and does not read as they look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+
+from llamaherd.findings import Severity
+from llamaherd.flags import codes
+from llamaherd.flags.model import Catalogue, Flag, Problem
+
+PREFIX, NEGATED = "LLAMA_ARG_", "LLAMA_ARG_NO_"
+PRESENT: Mapping[str, frozenset[str]] = {
+    "llama.cpp": frozenset(("GGML_CUDA_P2P",)),
+    "ik_llama.cpp": frozenset(("GGML_CUDA_NO_PINNED", "GGML_CUDA_DISABLE_GRAPHS", "GGML_CUDA_REGISTER_HOST")),
+}
+"""Read by std::getenv(name) != nullptr (llama.cpp: ggml-cuda.cu:386,601; ik_llama.cpp: ggml-cuda.cu:167,1261,4351)."""
+NO_PEERS = "build with -DGGML_CUDA_NO_PEER_COPY=ON instead"
+ABSENT: Mapping[str, Mapping[str, str]] = {"ik_llama.cpp": {"GGML_CUDA_P2P": NO_PEERS, "GGML_CUDA_NO_PEER_COPY": NO_PEERS}}
+SECRETS = ("LLAMA_API_KEY", "HF_TOKEN", "LLAMA_ARG_HF_TOKEN")
+TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
+SWITCHED = ("on", "enabled", "true", "1", "off", "disabled", "false", "0")
+"""What llama.cpp takes for a switch in the environment (common/arg.cpp, parse_bool_value)."""
+
+
+def check_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> tuple[Problem, ...]:
+    """What is wrong with the variables given to a server; a problem's `index` counts them in their order."""
+    found = []
+    for index, (name, value) in enumerate(environment.items()):
+        for code, message, way_out, severity in _problems(catalogue, name, value):
+            found.append(Problem(code, index, 1, message, way_out, severity))
+    return tuple(found)
+
+
+def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:
+    """Code, message, way out and severity of each problem with one variable."""
+    if name in SECRETS:
+        yield codes.SECRET, f"`{name}` holds a secret, and it would stand in the unit", "use `api_key_file`", "error"
+    if name in PRESENT.get(catalogue.kind, ()) and value.lower() in FALSE:
+        yield (
+            codes.ENV_PRESENCE,
+            f"`{name}={value}` switches it on: {catalogue.kind} asks only whether it is there",
+            "leave the variable out",
+            "error",
+        )
+    if way_out := ABSENT.get(catalogue.kind, {}).get(name):
+        yield codes.ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out, "warning"
+    if not name.startswith(PREFIX) or not catalogue.env:
+        return
+    if name not in catalogue.environment and _plain(name) not in catalogue.environment:
+        close = get_close_matches(name, sorted(catalogue.environment), n=1)
+        way_out = f"did you mean `{close[0]}`?" if close else "say it as a flag"
+        yield codes.ENV_UNKNOWN, f"{catalogue} does not read `{name}`, and says nothing", way_out, "warning"
+        return
+    if catalogue.env == "above":
+        yield (
+            codes.ENV_BEATS,
+            f"`{name}` beats the command line in {catalogue.kind}: it is read again after the arguments",
+            "leave the variable out and say it as a flag or by a key",
+            "error",
+        )
+        if name in catalogue.booleans and value not in (*TRUE, *FALSE):
+            message = f"`{name}={value}` switches it off: {catalogue.kind} takes only `1` and `true` for on"
+            yield codes.ENV_OFF, message, "write 1 or 0", "error"
+        return
+    flag = next((one for one in catalogue.flags.values() if one.env in (name, _plain(name))), None)
+    if flag:
+        yield from _of_flag(catalogue, flag, name, value)
+
+
+def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:
+    """A variable that stands for a flag, where the command line beats it."""
+    if flag.removed:
+        message = f"`{name}` stands for `{flag.spellings[-1]}`, which has been removed: the server does not start"
+        yield codes.ENV_VALUE, message, f"{catalogue.kind} says: {flag.removed}", "error"
+    elif flag.negated and flag.env == name and value not in SWITCHED:
+        yield codes.ENV_VALUE, f"`{name}` takes on or off, not `{value}`", "write 1 or 0", "error"
+    elif len(flag.values) == 1 and flag.values[0].wrong(value) not in (None, "rest"):
+        yield codes.ENV_VALUE, f"`{name}` takes {flag.values[0].says}, not `{value}`", "correct the value", "error"
+
+
+def _plain(name: str) -> str:
+    """A negated variable without its negation: the presence of LLAMA_ARG_NO_X is LLAMA_ARG_X=0."""
+    return PREFIX + name.removeprefix(NEGATED) if name.startswith(NEGATED) else name

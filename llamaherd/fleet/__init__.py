@@ -1,0 +1,37 @@
+"""The inventory as its owner declares it: rigs with their engines, models and instances.
+
+Everything here is intent, frozen once read. What exactly must be on a host follows from it in `plan.py`.
+"""
+
+from llamaherd.fleet.base import Declared, Secret
+from llamaherd.fleet.machine import Card, Clocks, Connect, Cpu, Driver, Gpus, Host, Wsl
+from llamaherd.fleet.rig import LOCAL, Fleet, Rig
+from llamaherd.fleet.serving import Backend, CacheTypes, Draft, Expect, Instance, Sampling
+from llamaherd.fleet.software import UPSTREAM, Engine, Model, Source, Version
+
+__all__ = [
+    "LOCAL",
+    "UPSTREAM",
+    "Backend",
+    "CacheTypes",
+    "Card",
+    "Clocks",
+    "Connect",
+    "Cpu",
+    "Declared",
+    "Draft",
+    "Driver",
+    "Engine",
+    "Expect",
+    "Fleet",
+    "Gpus",
+    "Host",
+    "Instance",
+    "Model",
+    "Rig",
+    "Sampling",
+    "Secret",
+    "Source",
+    "Version",
+    "Wsl",
+]

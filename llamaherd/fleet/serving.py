@@ -1,0 +1,212 @@
+"""One server process: what it serves, where it runs, how it answers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+
+from llamaherd.fleet.base import Declared, Name, Port, Secret, Watts
+
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+Backend = Literal["systemd", "compose"]
+Split = Literal["none", "layer", "row", "tensor", "graph"]
+
+
+class CacheTypes(Declared):
+    """Types of the K and the V cache; `kv: q8_0` sets both."""
+
+    k: CacheType = "f16"
+    """Type of the K cache."""
+    v: CacheType = "f16"
+    """Type of the V cache."""
+
+    @property
+    def quantised(self) -> bool:
+        """Whether V is quantised, which needs flash attention, or K is."""
+        return any(not kind.endswith(("f16", "f32")) for kind in (self.k, self.v))
+
+
+class Draft(Declared):
+    """Speculative decoding: `mtp: 2` drafts two tokens with the model's own prediction head."""
+
+    mtp: Annotated[int, Field(ge=1, le=16)]
+    """Tokens to draft at a time with the model's own multi-token prediction head."""
+    p_min: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Stop drafting where the head is less sure than this."""
+
+
+class Sampling(Declared):
+    """How tokens are chosen where a request does not say."""
+
+    temperature: Annotated[float, Field(ge=0, le=5)] | None = None
+    """0 takes the likeliest token."""
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Nucleus: the likeliest tokens that make up this much."""
+    top_k: Annotated[int, Field(ge=0)] | None = None
+    """The k likeliest tokens; 0 for all."""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Least likelihood, relative to the likeliest token."""
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Against tokens that have occurred."""
+    repeat_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
+    """Against repetition; 1 for none."""
+    seed: Annotated[int, Field(ge=-1)] | None = None
+    """Of the random numbers; -1 for another one each time."""
+
+
+def _rate(value: Any) -> Any:
+    """Tokens per second of `35 t/s`, `35 tok/s` or 35."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:t/s|tok/s|tokens/s)?\s*", value)):
+        return float(match[1])
+    return value
+
+
+Rate = Annotated[float, BeforeValidator(_rate, json_schema_input_type=str | float), Field(gt=0)]
+
+
+class Expect(Declared):
+    """What its owner saw, or wants to see. `herd verify` says so when it is missed."""
+
+    decode: Rate | None = None
+    """Tokens per second when it answers one request."""
+    prefill: Rate | None = None
+    """Tokens per second when it reads a prompt."""
+    power: Watts | None = None
+    """Power of all its cards together."""
+
+
+def _share(value: Any) -> Any:
+    """`75%`, a number of layers, or `all`, which is `100%`."""
+    if value == "all":
+        return "100%"
+    if isinstance(value, str) and value.isdigit():
+        return int(value)
+    return value
+
+
+Share = Annotated[
+    Annotated[int, Field(ge=0)] | Annotated[str, StringConstraints(pattern=r"^(100|\d{1,2})(\.\d+)?%$")],
+    BeforeValidator(_share, json_schema_input_type=str | int),
+]
+
+
+class Instance(Declared):
+    """One server process: engine + model + placement + port."""
+
+    engine: Name
+    """An engine of this rig."""
+    model: Name
+    """A model of this rig. Clients see it under this name."""
+    on: tuple[Name, ...] = ()
+    """Cards to run on. Empty: on the CPU."""
+    split: Split | None = None
+    """How several cards share a model: whole layers (`layer`), or every layer between them."""
+    tensor_split: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    """How much of the model each card takes, in proportion, such as `[0.9, 1, 1]`."""
+    gpu_layers: Annotated[int, Field(ge=0)] | Literal["all"] | None = None
+    """How many layers the cards hold, the last ones; `all` where there is a card."""
+    experts_on_cpu: Share | None = None
+    """Of how many layers the CPU computes the experts: `75%`, a number of layers, or `all`."""
+    context: Annotated[int, Field(ge=256)]
+    """Tokens of context, shared by all slots."""
+    kv: CacheTypes = CacheTypes()
+    """Types of the cache: one for both, or k and v."""
+    batch: Annotated[int, Field(ge=1)] | None = None
+    """Tokens of a prompt that are queued at once (`--batch-size`)."""
+    ubatch: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that are computed at once (`--ubatch-size`); more is faster at prompts and takes memory."""
+    parallel: Annotated[int, Field(ge=1)] = 1
+    """Slots: requests that are answered at once."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """Threads. Default: the performance cores, or all cores."""
+    cpus: Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] | None = None
+    """Logical processors that it may use, such as `0-5,12-17`."""
+    numa: Literal["distribute", "isolate", "numactl"] | None = None
+    """How memory is spread on a host with several NUMA nodes."""
+    flash_attention: Literal["auto", "on", "off"] | None = None
+    """Flash attention. Default: `on` with a quantised cache, else `auto`."""
+    mmap: bool | None = None
+    """Whether the model is mapped (the engine's default) or read into memory."""
+    mlock: bool = False
+    """Keep the model from being swapped out."""
+    warmup: bool | None = None
+    """Whether it computes once before it is ready."""
+    draft: Draft | None = None
+    """Speculative decoding."""
+    sampling: Sampling | None = None
+    """How tokens are chosen where a request does not say."""
+    thinking: bool | None = None
+    """Whether the model thinks before it answers. Default: what its chat template does."""
+    cache_reuse: Annotated[int, Field(ge=0)] | None = None
+    """Least length of a part of an earlier prompt that is used again."""
+    expect: Expect | None = None
+    """What its owner saw, or wants to see."""
+    listen: str = "127.0.0.1"
+    """IP address to listen on, or `localhost`."""
+    port: Port
+    """Port, one per instance."""
+    backend: Backend = "systemd"
+    """`systemd`: a unit. `compose`: a Docker Compose project."""
+    api_key: Secret | None = None
+    """Where the key is that clients must send."""
+    environment: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
+        default_factory=dict
+    )
+    """Environment variables of the server. Not for secrets."""
+    extra_args: tuple[str, ...] = ()
+    """More arguments, after all others: a list, or a text that is split as a shell does."""
+    load_timeout: Annotated[int, Field(ge=5, le=7200)] | None = None
+    """Seconds that it may take to load its model."""
+
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return str(ip_address("127.0.0.1" if value == "localhost" else value))
+
+    @field_validator("kv", mode="before", json_schema_input_type=CacheType | CacheTypes)
+    @classmethod
+    def _one_type_for_both(cls, value: Any) -> Any:
+        return {"k": value, "v": value} if isinstance(value, str) else value
+
+    @field_validator("extra_args", mode="before", json_schema_input_type=str | list[str])
+    @classmethod
+    def _as_a_shell_splits(cls, value: Any) -> Any:
+        return split_as_shell(value) if isinstance(value, str) else value
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {k: str(v) if isinstance(v, int | float) and not isinstance(v, bool) else v for k, v in value.items()}
+
+    @model_validator(mode="after")
+    def _placed(self) -> Instance:
+        if not self.on:
+            for key in ("split", "tensor_split", "gpu_layers", "experts_on_cpu"):
+                if getattr(self, key) not in (None, ()):
+                    raise ValueError(f"`{key}` needs `on`: without a card everything is on the CPU")
+        if self.tensor_split and len(self.tensor_split) != len(self.on):
+            raise ValueError(f"`tensor_split` has {len(self.tensor_split)} parts for {len(self.on)} cards in `on`")
+        if self.tensor_split and not any(self.tensor_split):
+            raise ValueError("`tensor_split` gives no card anything")
+        if len(set(self.on)) < len(self.on):
+            raise ValueError("`on` names a card twice")
+        return self
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this host can reach it."""
+        return ip_address(self.listen).is_loopback
+
+
+def split_as_shell(text: str) -> list[str]:
+    """The words of a command line; line ends, escaped or not, separate them. Raises ValueError."""
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError:
+        raise ValueError("a quote is opened and not closed") from None

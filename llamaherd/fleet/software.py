@@ -1,0 +1,157 @@
+"""What runs on a rig: engines, and the models that they serve."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+
+from llamaherd.fleet.base import Commit, Declared, LocalPath, Sha256, beside_inventory
+
+EngineKind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
+
+UPSTREAM: dict[str, str] = {
+    "llama.cpp": "https://github.com/ggml-org/llama.cpp",
+    "ik_llama.cpp": "https://github.com/ikawrakow/ik_llama.cpp",
+}
+"""Where each engine's source is kept by its authors."""
+
+
+class Version(Declared):
+    """What an archive cannot tell the build: llama.cpp counts and names git commits."""
+
+    number: int
+    """llama.cpp's build number."""
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z._-]+$")] = "unknown"
+    """The commit to name beside it."""
+
+
+class Source(Declared):
+    """Where a source comes from: a git URL at a commit or a ref that the lock pins, or an archive with its sha256."""
+
+    git: str | None = None
+    """Repository, which the host fetches from."""
+    commit: Commit | None = None
+    """The commit in it, all 40 digits."""
+    ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
+    """Or a tag or branch in it, which `herd lock` resolves to a commit."""
+    archive: str | None = None
+    """Or a tar archive: a URL, or a file of this machine."""
+    sha256: Sha256 | None = None
+    """The archive's hash."""
+    folder: str = ""
+    """Where in the source `CMakeLists.txt` lies."""
+    overlay: dict[str, str] = Field(default_factory=dict)
+    """Files to write into `folder` before the build: path and text."""
+    version: Version | None = None
+    """What the build shall call itself."""
+
+    @field_validator("archive", mode="before")
+    @classmethod
+    def _archive_is_url_or_local(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str) and not re.match(r"https?://", value):
+            return str(beside_inventory(value, info))
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Source:
+        if (self.git is None) == (self.archive is None):
+            raise ValueError("give either `git` with `commit` or `ref`, or `archive` with `sha256`")
+        if self.git is not None and (self.commit is None) == (self.ref is None):
+            raise ValueError("`git` needs `commit`, all 40 digits of it, or a `ref` for `herd lock` to resolve")
+        if self.archive is not None and self.sha256 is None:
+            raise ValueError("`archive` needs its `sha256`")
+        for path in (self.folder, *self.overlay):
+            if path.startswith("/") or ".." in Path(path).parts:
+                raise ValueError(f"`{path}` leads out of the source")
+        return self
+
+    @property
+    def local_archive(self) -> Path | None:
+        """The archive on the controller, where it is one."""
+        return Path(self.archive) if self.archive and not self.archive.startswith("http") else None
+
+    @property
+    def build_number(self) -> int | None:
+        """llama.cpp's build number, where the version or a ref such as `b11434` tells it."""
+        if self.version:
+            return self.version.number
+        tag = re.fullmatch(r"b(\d{3,6})", self.ref or "")
+        return int(tag[1]) if tag else None
+
+
+class Engine(Declared):
+    """An engine built here from a pinned source, or pulled as an image by digest."""
+
+    kind: EngineKind
+    """Which build options and which flags it understands."""
+    ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
+    """Short for a `source` in the authors' own repository at this tag, branch or commit."""
+    source: Source | None = None
+    """Build it on the host from this."""
+    image: Annotated[str, StringConstraints(pattern=r"^\S+$")] | None = None
+    """Or run this image: by digest, or by a tag that `herd lock` resolves to one."""
+    options: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")], str | int | bool] = Field(
+        default_factory=dict
+    )
+    """CMake options beyond those that follow from the rig, and instead of them."""
+    flags: Annotated[str, StringConstraints(pattern=r"^[\w.-]+$")] | None = None
+    """Which version's flags it understands, where neither `ref` nor `source` tell: a name of `herd engines`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ref_is_short_for_a_source(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or not isinstance(value.get("ref"), str) or value.get("source") is not None:
+            return value
+        if value.get("kind") not in UPSTREAM or value.get("image") is not None:
+            return value
+        ref = value["ref"]
+        pin = {"commit": ref} if re.fullmatch(r"[0-9a-f]{40}", ref) else {"ref": ref}
+        return value | {"source": {"git": UPSTREAM[value["kind"]], **pin}}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Engine:
+        if self.kind == "vllm" and self.image is None:
+            raise ValueError("vllm is run from an `image`; it is not built here")
+        if (self.source is None) == (self.image is None):
+            raise ValueError("give one of `ref`, `source` and `image`")
+        return self
+
+    @property
+    def digest(self) -> bool:
+        """Whether the image is named by digest, which cannot move."""
+        return self.image is not None and re.search(r"@sha256:[0-9a-f]{64}$", self.image) is not None
+
+
+class Model(Declared):
+    """A model: from a hub (`hf`, `revision`, `quant` or `files`), or a GGUF file of the controller with its sha256."""
+
+    hf: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
+    """Repository of a model hub."""
+    revision: str = "main"
+    """Branch, tag or commit of it."""
+    quant: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
+    """Short for `files`: the GGUF files that have this quant in their name, such as `UD-Q4_K_XL`."""
+    files: str = "*.gguf"
+    """Which of its files: exactly one, or all shards of one model."""
+    file: LocalPath | None = None
+    """Or a GGUF file of this machine, which is sent."""
+    sha256: Sha256 | None = None
+    """Hash of `file`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _quant_is_short_for_files(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("quant"), str) and "files" not in value:
+            return value | {"files": f"*{value['quant']}*.gguf"}
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Model:
+        if (self.hf is None) == (self.file is None):
+            raise ValueError("give either `hf` with `quant` or `files`, or `file` with `sha256`")
+        if self.file is not None and self.sha256 is None:
+            raise ValueError("`file` needs its `sha256`")
+        return self

@@ -1,0 +1,301 @@
+"""A GGUF header from the first bytes of its file, which may be too few of them or hostile.
+
+What llama.cpp refuses is refused (ggml/src/gguf.cpp:460-820 at b11434), and so is what no honest header comes near to.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llamaherd.gguf.codes import FILE_TYPES, TENSOR_TYPES
+from llamaherd.gguf.header import BLOCKS, tensor_bytes
+
+MIB = 1024**2
+MAX_HEADER = 128 * MIB  # bytes; with a vocabulary of 250,000 tokens a header has 6 to 12 MiB
+MAX_PAIRS, MAX_TENSORS = 4096, 100_000  # models have some 50 pairs and at most a few thousand tensors
+MAX_KEPT = 1024  # entries of an array, and bytes of a text, that are kept
+CHUNK = 2 * MIB  # bytes to read at a time, at least
+
+Scalar = bool | int | float | str
+Meta = Scalar | tuple[int | float, ...]
+
+_PREAMBLE = struct.Struct("<4sIQQ")  # magic, version, counts of tensors and of pairs
+_LENGTH = struct.Struct("<Q")
+_KIND = struct.Struct("<I")
+_KIND_AND_LENGTH = struct.Struct("<IQ")
+_KIND_AND_OFFSET = struct.Struct("<iQ")
+_LEAST_PAIR = 8 + 1 + 4 + 1  # bytes: a key of one letter, the value's type, and a value of one byte
+_LEAST_TENSOR = 8 + 1 + 4 + 4 + 8  # bytes: a name of one letter, no dimension, type, offset
+
+# enum gguf_type, ggml/include/gguf.h: numbers and truth values by their struct codes.
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_UINT32, _TEXT, _ARRAY = 4, 8, 9
+_MAX_KEY = 256  # bytes of a key that are looked at; the longest known has some 60
+_MAX_NAME, _MAX_AXES = 64, 4  # GGML_MAX_NAME, which counts a final zero, and GGML_MAX_DIMS (ggml.h:222-229)
+_LIMIT = 2**63  # the engines count in int64_t
+
+
+class GgufError(Exception):
+    """A file that no model can be sized from; one sentence."""
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """The bytes end before the header does, which goes on to byte `needed` at least."""
+
+    needed: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor as listed: `shape` has the fastest axis first, `offset` counts bytes from the start of the data."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """One file's header. From `metadata`, arrays of texts or of more than MAX_KEPT entries are left out; texts are cut.
+
+    `data_offset` is where the tensors' bytes begin; `size` is what the whole file has at least, in bytes: writers
+    may fill up the last tensor to `alignment`.
+    """
+
+    metadata: Mapping[str, Meta]
+    vocabulary: int
+    tensors: tuple[TensorInfo, ...]
+    alignment: int
+    data_offset: int
+    size: int
+
+    @property
+    def architecture(self) -> str | None:
+        """What the model is built like; later shards of a set do not say."""
+        value = self.metadata.get("general.architecture")
+        return value if isinstance(value, str) and value else None
+
+    @property
+    def quant(self) -> str | None:
+        """What the file type is called, such as `Q4_K_M`."""
+        return FILE_TYPES.get(self.number("general.file_type", -1))
+
+    @property
+    def shard(self) -> int:
+        """Which of the shards this is, from 0."""
+        return self.number("split.no", 0)
+
+    @property
+    def shards(self) -> int:
+        """How many files the model has."""
+        return max(1, self.number("split.count", 1))
+
+    def number(self, key: str, default: int) -> int:
+        """A value that is one whole number."""
+        value = self.metadata.get(key, default)
+        return value if isinstance(value, int) else default
+
+
+def parse(data: bytes | bytearray) -> Parsed | Incomplete:
+    """The header at the start of `data`. Raises GgufError as soon as the bytes show that it cannot be used."""
+    try:
+        return _parse(_Cursor(data))
+    except _ShortError as short:
+        return Incomplete(short.needed)
+
+
+def reach(have: int, needed: int) -> int:
+    """How many bytes to have before the next try: whole chunks, that all tries together cost linear time."""
+    return max(needed, have + max(CHUNK, have // 8))
+
+
+class _ShortError(Exception):
+    def __init__(self, needed: int) -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+
+@dataclass
+class _Cursor:
+    """A place in the bytes. `rest` is how many bytes the header has at least after what is being read."""
+
+    data: bytes | bytearray
+    at: int = 0
+    rest: int = 0
+
+    def take(self, count: int) -> int:
+        """Pass over `count` bytes, and say where they begin."""
+        start, stop = self.at, self.at + count
+        if stop + self.rest > MAX_HEADER:
+            raise GgufError(
+                f"its header would be larger than {MAX_HEADER // MIB} MiB: what it says of itself cannot be true"
+            )
+        if stop > len(self.data):
+            raise _ShortError(stop + self.rest)
+        self.at = stop
+        return start
+
+    def one(self, layout: struct.Struct) -> int:
+        """A whole number."""
+        (value,) = layout.unpack_from(self.data, self.take(layout.size))
+        return int(value)
+
+    def two(self, layout: struct.Struct) -> tuple[int, int]:
+        """Two whole numbers."""
+        first, second = layout.unpack_from(self.data, self.take(layout.size))
+        return int(first), int(second)
+
+    def text(self, keep: int) -> bytes:
+        """The first `keep` bytes of a text."""
+        length = self.one(_LENGTH)
+        start = self.take(length)
+        return bytes(self.data[start : start + min(length, keep)])
+
+    def numbers(self, code: str, count: int) -> tuple[int | float, ...]:
+        """Numbers or truth values, or none where there are too many to keep."""
+        start = self.take(count * struct.calcsize(f"<{code}"))
+        return struct.unpack_from(f"<{count}{code}", self.data, start) if count <= MAX_KEPT else ()
+
+    def pass_texts(self, count: int) -> None:
+        """Pass over texts, of which a vocabulary has hundreds of thousands."""
+        start, data, length = self.at, self.data, _LENGTH.unpack_from
+        self.take(8 * count)
+        at = start
+        for left in range(count, 0, -1):
+            try:
+                at += 8 + length(data, at)[0]
+            except (struct.error, OverflowError):
+                # It begins behind the end of the bytes, maybe by more than an index can say.
+                self.at = at
+                self.take(8 * left)
+        self.at = at
+        self.take(0)
+
+
+@dataclass
+class _Pairs:
+    """What is kept of the metadata."""
+
+    metadata: dict[str, Meta] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    vocabulary: int = 0
+    alignment: int = 32  # GGUF_DEFAULT_ALIGNMENT, ggml/include/gguf.h
+
+
+def _parse(cursor: _Cursor) -> Parsed:
+    tensors, pairs = _preamble(cursor)
+    kept = _Pairs()
+    for left in range(pairs - 1, -1, -1):
+        cursor.rest = left * _LEAST_PAIR + tensors * _LEAST_TENSOR
+        _pair(cursor, kept)
+    infos: dict[str, TensorInfo] = {}
+    offset = end = 0
+    for left in range(tensors - 1, -1, -1):
+        cursor.rest = left * _LEAST_TENSOR
+        info = _tensor(cursor)
+        if info.name in infos:
+            raise GgufError(f"it lists tensor {info.name} twice")
+        if info.offset != offset:
+            raise GgufError(f"tensor {info.name} does not begin where the one before it ends")
+        infos[info.name] = info
+        end = offset + tensor_bytes(info.type, info.shape)
+        offset = _padded(end, kept.alignment)
+        if offset >= _LIMIT:
+            raise GgufError("its tensors would be larger than any file")
+    # Without a tensor nothing is filled up (gguf.cpp:781).
+    data_offset = _padded(cursor.at, kept.alignment) if tensors else cursor.at
+    return Parsed(kept.metadata, kept.vocabulary, tuple(infos.values()), kept.alignment, data_offset, data_offset + end)
+
+
+def _preamble(cursor: _Cursor) -> tuple[int, int]:
+    """How many tensors and pairs there are."""
+    start = bytes(cursor.data[:16])
+    if start[:4] != b"GGUF"[: len(start)]:
+        raise GgufError(f"it is no GGUF file: it begins with {start!r}")
+    _, version, tensors, pairs = _PREAMBLE.unpack_from(cursor.data, cursor.take(_PREAMBLE.size))
+    if version and version & 0xFFFF == 0:
+        raise GgufError("it is a big-endian GGUF file, which no engine on a PC reads")
+    if version not in (2, 3):
+        raise GgufError(f"it is GGUF version {version}; versions 2 and 3 can be read")
+    if tensors > MAX_TENSORS or pairs > MAX_PAIRS:
+        raise GgufError(f"it says that it has {tensors} tensors and {pairs} keys, which no model has")
+    return tensors, pairs
+
+
+def _pair(cursor: _Cursor, kept: _Pairs) -> None:
+    key = _name(cursor.text(_MAX_KEY), "a key")
+    if key in kept.seen:
+        raise GgufError(f"it has the key {key} twice")
+    kept.seen.add(key)
+    kind = cursor.one(_KIND)
+    if key == "general.alignment" and kind != _UINT32:
+        raise GgufError("its general.alignment is no 32-bit number")
+    if kind == _TEXT:
+        kept.metadata[key] = cursor.text(MAX_KEPT).decode(errors="replace")
+    elif kind == _ARRAY:
+        _array(cursor, key, kept)
+    else:
+        (kept.metadata[key],) = cursor.numbers(_number(kind, key), 1)
+    if key == "general.alignment":
+        kept.alignment = _alignment(kept.metadata[key])
+
+
+def _alignment(value: Meta) -> int:
+    if not isinstance(value, int) or value < 1 or value & (value - 1):
+        raise GgufError("its general.alignment is no power of two")
+    return value
+
+
+def _array(cursor: _Cursor, key: str, kept: _Pairs) -> None:
+    kind, count = cursor.two(_KIND_AND_LENGTH)
+    if key == "tokenizer.ggml.tokens":
+        kept.vocabulary = count
+    if kind == _TEXT:
+        cursor.pass_texts(count)
+    else:
+        values = cursor.numbers(_number(kind, key), count)
+        if len(values) == count:
+            kept.metadata[key] = values
+
+
+def _number(kind: int, key: str) -> str:
+    """The struct code of a type of numbers. Arrays of arrays are read by no engine (gguf.cpp:606)."""
+    if kind not in _NUMBERS:
+        raise GgufError(f"its key {key} has a value of type {kind}, which is not known here")
+    return _NUMBERS[kind]
+
+
+def _tensor(cursor: _Cursor) -> TensorInfo:
+    name = _name(cursor.text(_MAX_NAME), "a tensor")
+    if len(name.encode()) >= _MAX_NAME:
+        raise GgufError(f"the name of tensor {name}… is too long")
+    axes = cursor.one(_KIND)
+    if axes > _MAX_AXES:
+        raise GgufError(f"tensor {name} has {axes} dimensions; {_MAX_AXES} are the most")
+    shape = struct.unpack_from(f"<{axes}Q", cursor.data, cursor.take(8 * axes)) or (1,)
+    kind, offset = cursor.two(_KIND_AND_OFFSET)
+    if kind not in TENSOR_TYPES:
+        raise GgufError(f"tensor {name} is of type {kind}, which is not known here: no engine in use writes it")
+    type_ = TENSOR_TYPES[kind]
+    if math.prod(shape) >= _LIMIT or max(shape) >= _LIMIT:
+        raise GgufError(f"tensor {name} would be larger than any file")
+    if shape[0] % (block := BLOCKS[type_][1]):
+        raise GgufError(f"tensor {name} has rows of {shape[0]} numbers, which are no whole blocks of {block} ({type_})")
+    return TensorInfo(name, type_, shape, offset)
+
+
+def _name(raw: bytes, what: str) -> str:
+    """A name that is safe to show and to write into a lock."""
+    name = raw.decode(errors="replace")
+    if not name or not name.isprintable() or "�" in name:
+        raise GgufError(f"{what} has a name that cannot be read: {raw[:40]!r}")
+    return name
+
+
+def _padded(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

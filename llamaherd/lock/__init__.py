@@ -1,0 +1,35 @@
+"""The lock: every moving name of the inventory, resolved once and written down for review."""
+
+from llamaherd.lock.entries import (
+    Digest,
+    Endpoint,
+    Lock,
+    LockedFile,
+    LockedImage,
+    LockedLocal,
+    LockedModel,
+    LockedRef,
+)
+from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, read, write
+from llamaherd.lock.sizes import contradiction
+from llamaherd.lock.stale import PlaceOf, stale
+
+__all__ = [
+    "HEADER",
+    "VERSION",
+    "Digest",
+    "Endpoint",
+    "Lock",
+    "LockError",
+    "LockedFile",
+    "LockedImage",
+    "LockedLocal",
+    "LockedModel",
+    "LockedRef",
+    "PlaceOf",
+    "contradiction",
+    "dumps",
+    "read",
+    "stale",
+    "write",
+]

@@ -1,0 +1,197 @@
+"""What a lock holds: every moving name as declared, and what it stood for when it was resolved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from llamaherd.fleet import Model
+from llamaherd.gguf.header import Header
+
+
+def _shaped(pattern: str, sentence: str) -> AfterValidator:
+    """Accept only strings that match all of `pattern`; otherwise say `sentence`."""
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise ValueError(sentence)
+        return text
+
+    return AfterValidator(check)
+
+
+def _inside(path: str) -> str:
+    # The hub names these paths and a host creates them: none may lead out of the model's own folder.
+    if "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError("must be a path inside the repository, such as `UD-Q4_K_XL/model.gguf`")
+    return path
+
+
+Text = Annotated[str, _shaped(r"[^\x00-\x1f\x7f-\x9f]+", "must be a text on one line")]
+FilePath = Annotated[Text, AfterValidator(_inside)]
+Commit = Annotated[str, _shaped(r"[0-9a-f]{40}", "must be a full commit: 40 hex digits")]
+Sha256 = Annotated[str, _shaped(r"[0-9a-f]{64}", "must be a sha256: 64 hex digits")]
+Digest = Annotated[str, _shaped(r"sha256:[0-9a-f]{64}", "must be a digest: `sha256:` and 64 hex digits")]
+Bytes = Annotated[int, Field(ge=0, strict=True)]
+Repo = Annotated[
+    str,
+    _shaped(
+        r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
+        "must be a repository, such as `owner/name`",
+    ),
+]
+# `@`, `?` and `#` are refused: what stands beside them may be a secret, and locks are committed.
+Endpoint = Annotated[
+    str,
+    _shaped(r"https?://[^\s/@?#]+(/[^\s@?#]*[^\s/@?#])?", "must be a plain URL, such as `https://hub.lan`"),
+]
+# For the same reason: no password, and over http not even a user, who is often a token.
+GitUrl = Annotated[
+    str,
+    _shaped(
+        r"(?!-)(?!(?i:https?)://[^/]*@)(?![a-z+]+://[^/@]*:[^/]*@)[^\x00-\x20\x7f-\x9f]+",
+        "must be a git URL without a password or token in it, such as `https://git.lan/llama.cpp`",
+    ),
+]
+Image = Annotated[str, _shaped(r"[^\x00-\x20\x7f-\x9f@]+", "must be an image by its tag, such as `ghcr.io/a/b:v1`")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LockedRef(_Frozen):
+    """An engine's source as declared (git, ref), and the commit that the ref stood at."""
+
+    git: GitUrl
+    ref: Text
+    commit: Commit
+
+
+class LockedImage(_Frozen):
+    """An image as declared, and the digest that its tag stood for."""
+
+    image: Image
+    digest: Digest
+
+
+class LockedFile(_Frozen):
+    """One file of a model: its path in the repository, its size, its sha256, where its tensors begin. In bytes."""
+
+    path: FilePath
+    size: Bytes
+    sha256: Sha256
+    data_offset: Bytes | None = None
+
+
+class LockedModel(_Frozen):
+    """A model as declared (repo, revision, files), what that stands for (commit, endpoint, shards), its header."""
+
+    repo: Repo
+    revision: Text
+    files: Text
+    commit: Commit
+    endpoint: Endpoint
+    shards: Annotated[tuple[LockedFile, ...], Field(min_length=1)]
+    header: Header | None = None
+
+    @field_validator("shards")
+    @classmethod
+    def _ordered(cls, shards: tuple[LockedFile, ...]) -> tuple[LockedFile, ...]:
+        _refuse_twice(shard.path for shard in shards)
+        return tuple(sorted(shards, key=lambda shard: shard.path))
+
+    @property
+    def size(self) -> int:
+        """All shards together, in bytes."""
+        return sum(shard.size for shard in self.shards)
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether its files have a header that sizing can use."""
+        return all(shard.path.endswith(".gguf") for shard in self.shards)
+
+    def url(self, shard: LockedFile) -> str:
+        """Where `shard` is fetched from, at the locked commit."""
+        return f"{self.endpoint}/{self.repo}/resolve/{self.commit}/{quote(shard.path)}"
+
+
+class LockedLocal(_Frozen):
+    """A model in a file of the controller, by its sha256: its size and where its tensors begin in bytes, its header."""
+
+    sha256: Sha256
+    size: Bytes
+    data_offset: Bytes
+    header: Header
+
+
+class Lock(_Frozen):
+    """All that was resolved. Every section stands in the order of what was declared."""
+
+    version: Literal[2] = 2
+    engines: tuple[LockedRef, ...] = ()
+    images: tuple[LockedImage, ...] = ()
+    models: tuple[LockedModel, ...] = ()
+    files: tuple[LockedLocal, ...] = ()
+
+    @field_validator("engines")
+    @classmethod
+    def _engines_ordered(cls, engines: tuple[LockedRef, ...]) -> tuple[LockedRef, ...]:
+        _refuse_twice(f"{engine.git} {engine.ref}" for engine in engines)
+        return tuple(sorted(engines, key=lambda engine: (engine.git, engine.ref)))
+
+    @field_validator("images")
+    @classmethod
+    def _images_ordered(cls, images: tuple[LockedImage, ...]) -> tuple[LockedImage, ...]:
+        _refuse_twice(image.image for image in images)
+        return tuple(sorted(images, key=lambda image: image.image))
+
+    @field_validator("models")
+    @classmethod
+    def _models_ordered(cls, models: tuple[LockedModel, ...]) -> tuple[LockedModel, ...]:
+        _refuse_twice(f"{model.repo} {model.revision} {model.files}" for model in models)
+        return tuple(sorted(models, key=lambda model: (model.repo, model.revision, model.files)))
+
+    @field_validator("files")
+    @classmethod
+    def _files_ordered(cls, files: tuple[LockedLocal, ...]) -> tuple[LockedLocal, ...]:
+        _refuse_twice(file.sha256 for file in files)
+        return tuple(sorted(files, key=lambda file: file.sha256))
+
+    def find(self, repo: str, revision: str, files: str) -> LockedModel | None:
+        """The model declared with exactly these three, if it is locked."""
+        wanted = (repo, revision, files)
+        return next((model for model in self.models if (model.repo, model.revision, model.files) == wanted), None)
+
+    def commit(self, git: str, ref: str) -> str | None:
+        """The commit that a ref of a git repository is locked at."""
+        return next((each.commit for each in self.engines if (each.git, each.ref) == (git, ref)), None)
+
+    def digest(self, image: str) -> str | None:
+        """The digest that an image, named as declared, is locked at: `sha256:…`."""
+        return next((each.digest for each in self.images if each.image == image), None)
+
+    def local(self, sha256: str) -> LockedLocal | None:
+        """What is known of the controller's file with this hash."""
+        return next((each for each in self.files if each.sha256 == sha256), None)
+
+    def header(self, model: Model) -> Header | None:
+        """The header of a model as declared, if it is locked with one."""
+        if model.hf is None:
+            local = self.local(str(model.sha256))
+            return local.header if local else None
+        locked = self.find(model.hf, model.revision, model.files)
+        return locked.header if locked else None
+
+
+def _refuse_twice(names: Iterable[str]) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"`{name}` is locked twice")
+        seen.add(name)

@@ -1,0 +1,159 @@
+"""The lock as a file: read with places for what is wrong in it, written in one atomic step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from llamaherd import yamlfile
+from llamaherd.findings import InventoryError, Place
+from llamaherd.lock.entries import Lock
+from llamaherd.lock.sizes import contradiction
+from llamaherd.yamlfile import Document
+
+VERSION = 2
+HEADER = """\
+# Written by `herd lock`; commit it, and review it like code.
+# Same inventory and same lock: same rig. To move one thing to what is newest now: `herd lock --upgrade NAME`.
+"""
+_WAY_OUT = "run `herd lock` to write it anew, or take the last good one back from version control"
+
+
+class LockError(Exception):
+    """The lock file cannot be used: a finding's code, where, one sentence, and a way out."""
+
+    def __init__(self, place: Place, message: str, way_out: str = _WAY_OUT, code: str = "LH030") -> None:
+        self.place = place
+        self.message = message
+        self.help = way_out
+        self.code = code
+        super().__init__(f"{place}: {message}\n  help: {way_out}")
+
+
+def read(path: Path) -> Lock:
+    """The lock in the file at `path`; an empty one where there is no file. Raises LockError (LH030, LH032).
+
+    A lock of version 1 is read as well: it has models without headers, and nothing else.
+    """
+    if not path.exists():
+        return Lock()
+    try:
+        document = yamlfile.read(path)
+    except InventoryError as error:
+        finding = error.findings[0]
+        message = "this file holds no lock" if finding.code == "LH002" else finding.message
+        raise LockError(finding.place, message) from None
+    version = document.data.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise LockError(
+            document.value(("version",)),
+            f"this lock has version {version}; this llamaherd reads version {VERSION}",
+            "use the llamaherd that wrote it, or a newer one",
+        )
+    if "version" not in document.data:
+        raise LockError(Place(path), "`version` is missing")
+    known = document.data | {"version": VERSION} if version == 1 else document.data
+    try:
+        lock = Lock.model_validate(known)
+    except ValidationError as error:
+        # A misspelt key is both unknown and missing; the unknown one has a place to show.
+        details = min(error.errors(include_url=False), key=lambda each: each["type"] == "missing")
+        raise LockError(document.value(details["loc"]), _sentence(details)) from None
+    _refuse_contradictions(lock, document)
+    return lock
+
+
+def dumps(lock: Lock) -> str:
+    """The lock as YAML text: same lock, same bytes."""
+    data = {key: value for key, value in lock.model_dump(mode="json", exclude_none=True).items() if value}
+    for entry in (*data.get("models", ()), *data.get("files", ())):
+        if header := entry.get("header"):
+            header["tensors"] = [_OneLine(group) for group in header["tensors"]]
+    body = yaml.dump(
+        data,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        # One value a line, however long, so that a diff shows what changed and nothing else.
+        width=2**31,
+    )
+    return HEADER + body
+
+
+def write(path: Path, lock: Lock) -> bool:
+    """Put the lock at `path` in one atomic step; True if that changed the file. Raises LockError."""
+    data = dumps(lock).encode()
+    # Through a link, the file that it leads to is replaced rather than the link.
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.exists() and target.read_bytes() == data:
+            return False
+        try:
+            with part.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LockError(Place(path), f"cannot write the lock: {reason}", "check the folder and its mode") from None
+    return True
+
+
+class _OneLine(dict[str, Any]):
+    """A mapping that is written on one line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Block style, but for arrays of numbers and tensors: one line each."""
+
+
+def _mapping(dumper: _Dumper, value: _OneLine) -> yaml.Node:
+    return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=True)
+
+
+def _list(dumper: _Dumper, value: list[Any]) -> yaml.Node:
+    plain = not any(isinstance(entry, dict) for entry in value)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=plain)
+
+
+_Dumper.add_representer(_OneLine, _mapping)
+_Dumper.add_representer(list, _list)
+
+
+def _refuse_contradictions(lock: Lock, document: Document) -> None:
+    """Sizes that cannot be, which somebody may have edited: memory and downloads are reckoned by them."""
+    # The file's own order may be another than the lock's.
+    models: list[dict[str, str]] = document.data.get("models") or []
+    for index, each in enumerate(models):
+        model = lock.find(each["repo"], each["revision"], each["files"])
+        if model and model.header and (problem := contradiction(model.shards, model.header)):
+            raise _contradicted(document.value(("models", index, "shards")), f"{model.repo}, {model.files}", problem)
+    files: list[dict[str, str]] = document.data.get("files") or []
+    for index, each in enumerate(files):
+        local = lock.local(each["sha256"])
+        if local and (problem := contradiction((local,), local.header)):
+            raise _contradicted(document.value(("files", index, "size")), f"file {local.sha256[:12]}…", problem)
+
+
+def _contradicted(place: Place, what: str, problem: str) -> LockError:
+    way_out = "take the entry back from version control, or delete it and run `herd lock`"
+    return LockError(place, f"{what}: {problem}", way_out, "LH032")
+
+
+def _sentence(details: ErrorDetails) -> str:
+    field = ".".join(str(part) for part in details["loc"])
+    if details["type"] == "missing":
+        return f"`{field}` is missing"
+    if details["type"] == "extra_forbidden":
+        return f"`{field}` is no key of a lock"
+    problem = details["msg"].removeprefix("Value error, ")
+    return f"`{field}`: {problem[0].lower()}{problem[1:]}"

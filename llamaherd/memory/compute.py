@@ -1,0 +1,150 @@
+"""How large the buffers are that an engine computes in.
+
+A model of what its allocator comes to, not a copy of it: what is alive at the same time counts, plus one large block
+that goes on top. Checked against the engine's own figures; docs/memory.md has the errors.
+
+Facts: llama.cpp b11434, llama-context.cpp:640-760 (sched_reserve), llama-graph.cpp:29-46 (the mask),
+ggml/src/ggml-backend.cpp:920-960 (weights copied to a card), ggml/src/ggml-cuda/fattn.cu:722-756 (a cache that is not
+f16 is turned into it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from llamaherd.gguf.header import Header, Tensor
+from llamaherd.memory.layers import Layer, layers
+from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.weights import Places, is_head, place_of
+
+_F32 = 4
+_F16 = 2
+
+_COPIES = 4
+"""Copies of inputs where cards work on several batches at once (GGML_SCHED_MAX_COPIES)."""
+
+_OFFLOADED = 32
+"""From so many tokens on, a card computes with weights that lie in RAM, and copies them (ggml-cuda.cu, offload_op)."""
+
+_EMBEDDINGS = 4
+"""Rows of embeddings per token among the host's inputs: measured, docs/memory.md."""
+
+
+def compute(header: Header, placement: Placement, places: Places) -> dict[int, int]:
+    """Bytes of the compute buffer on each card, and on the host."""
+    trunk = tuple(layer for layer in layers(header) if not layer.head)
+    return _buffers(header, placement, places, trunk)
+
+
+def draft_compute(header: Header, placement: Placement, places: Places) -> dict[int, int]:
+    """Bytes of the buffers of the context that drafts (speculative.cpp:2599-2650); nothing without a draft."""
+    heads = tuple(layer for layer in layers(header) if layer.head)
+    if not placement.mtp or not heads:
+        return {}
+    types = replace(placement, type_k=placement.draft_type_k, type_v=placement.draft_type_v)
+    return _buffers(header, replace(types, outputs=placement.parallel), places, heads)
+
+
+def _buffers(header: Header, placement: Placement, places: Places, which: tuple[Layer, ...]) -> dict[int, int]:
+    masks = _masks(placement, which)
+    embedding = header.number("embedding_length") * placement.tokens * _F32
+    copies = _COPIES if placement.pipelined and placement.offloads_all(header.layers) else 1
+    moved = _moved(header, placement, places)
+    first = placement.main_device if placement.split == "none" else 0
+    buffers: dict[int, int] = {HOST: (masks + _EMBEDDINGS * embedding) * copies if placement.devices else masks}
+    for device in (*range(placement.devices), HOST):
+        own = [layer for layer in which if places[layer.index] == device]
+        peaks = [_peak(header, placement, layer, device) for layer in own]
+        if places[-1] == device:
+            peaks.append(_output(header, placement, masks))
+        if device == first and moved:
+            peaks += [_working(header, placement, layer) + moved for layer in which]
+        if not peaks:
+            continue
+        inputs = (masks + embedding) * copies if device != HOST else 0
+        buffers[device] = buffers.get(device, 0) + inputs + max(peaks)
+    return buffers
+
+
+def _masks(placement: Placement, which: tuple[Layer, ...]) -> int:
+    """Bytes of the masks of which token sees which cell, one for each kind of window."""
+    size = _F16 if placement.flash_attention else _F32
+    windows = {layer.window for layer in which if layer.keys}
+    return sum(placement.window_cells(window) * placement.tokens * size for window in windows)
+
+
+def _output(header: Header, placement: Placement, masks: int) -> int:
+    """Bytes at the end of a graph. Logits that are not larger lie where the masks were."""
+    logits = header.vocabulary * placement.rows * _F32
+    return 6 * header.number("embedding_length") * placement.tokens * _F32 + (logits if logits > masks else 0)
+
+
+def _peak(header: Header, placement: Placement, layer: Layer, device: int) -> int:
+    """The most bytes that are alive at once while a layer is computed.
+
+    Without flash attention all scores are; with it, on a card, an f16 copy of a cache of another type.
+    """
+    working = _working(header, placement, layer)
+    if not layer.keys:
+        return working
+    cells = placement.window_cells(layer.window)
+    if not placement.flash_attention:
+        scores = _heads(header, layer) * cells * placement.tokens * _F32
+        return max(working, _attending(header, layer) * placement.tokens * _F32 + scores)
+    if device == HOST:
+        return working
+    converted = (layer.keys if placement.type_k != "f16" else 0) + (layer.values if placement.type_v != "f16" else 0)
+    return working + converted * cells * placement.streams * _F16
+
+
+def _working(header: Header, placement: Placement, layer: Layer) -> int:
+    """Bytes alive at once in the hungriest part of a layer, without attention's own block.
+
+    How many rows of each width are alive was read off the engine's figures: docs/memory.md.
+    """
+    embedding = header.number("embedding_length")
+    used = header.number("expert_used_count")
+    wide = header.per_layer("feed_forward_length")
+    if used:
+        forward = 3 * embedding + used * (embedding + 2 * header.number("expert_feed_forward_length"))
+    else:
+        forward = 5 * embedding + 3 * (wide[layer.index] if layer.index < len(wide) else 0)
+    mixing = _recurring(header) if layer.state else _attending(header, layer)
+    return max(mixing, forward) * placement.tokens * _F32
+
+
+def _recurring(header: Header) -> int:
+    """Numbers per token in a recurrent layer: the convolution's inputs and outputs, and the state's."""
+    inner = header.number("ssm.inner_size")
+    convolution = inner + 2 * header.number("ssm.group_count") * header.number("ssm.state_size")
+    return 3 * header.number("embedding_length") + 3 * convolution + 2 * inner
+
+
+def _attending(header: Header, layer: Layer) -> int:
+    """Numbers per token in attention: queries before and after they are turned, and what comes out; a gate, if any."""
+    queries = 4 if header.architecture in ("qwen3next", "qwen35", "qwen35moe") else 3
+    query = _heads(header, layer) * header.number("attention.key_length", _head(header))
+    return 3 * header.number("embedding_length") + layer.keys + layer.values + queries * query
+
+
+def _heads(header: Header, layer: Layer) -> int:
+    heads = header.per_layer("attention.head_count")
+    return heads[layer.index] if layer.index < len(heads) else 0
+
+
+def _head(header: Header) -> int:
+    """Numbers of one head where the header does not say."""
+    return header.number("embedding_length") // max(1, *header.per_layer("attention.head_count"))
+
+
+def _moved(header: Header, placement: Placement, places: Places) -> int:
+    """Bytes of the largest weight in RAM that is copied to the first card for a large batch, one at a time."""
+    if not placement.devices or not placement.op_offload or placement.tokens < _OFFLOADED:
+        return 0
+    return max((tensor.bytes for tensor in header.each if _is_moved(header, placement, places, tensor)), default=0)
+
+
+def _is_moved(header: Header, placement: Placement, places: Places, tensor: Tensor) -> bool:
+    matrix = tensor.layer is not None and len(tensor.shape) > 1
+    loaded = placement.mtp > 0 or not is_head(header, tensor)
+    return matrix and loaded and place_of(tensor, placement, places) == HOST

@@ -1,0 +1,87 @@
+"""Arithmetic: a header and a placement give what each card and the host will hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.gguf.header import BLOCKS, Header
+from llamaherd.memory import ik
+from llamaherd.memory.cache import draft_kv, kv, state
+from llamaherd.memory.compute import compute, draft_compute
+from llamaherd.memory.layers import ROLLBACK, doubts, layers
+from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
+from llamaherd.memory.use import Draft, Memory, Use
+from llamaherd.memory.weights import Places, weights
+
+
+def estimate(header: Header, placement: Placement) -> Memory:
+    """What each card and the host will hold, in bytes.
+
+    Raises ValueError, with a sentence, for an override that is no regular expression, and for a type of tensor or
+    cache that is not known.
+    """
+    _check(header, placement)
+    places = places_of(header, placement)
+    model, heads = weights(header, placement, places)
+    caches, drafts = kv(header, placement, places), draft_kv(header, placement, places)
+    states, copies = state(header, placement, places)
+    computing, drafting = compute(header, placement, places), draft_compute(header, placement, places)
+
+    def use(device: int) -> Use:
+        return Use(
+            weights=model[device],
+            kv=caches[device],
+            state=states[device],
+            compute=computing.get(device, 0),
+            draft=Draft(
+                weights=heads[device], kv=drafts[device], state=copies[device], compute=drafting.get(device, 0)
+            ),
+        )
+
+    return Memory(
+        devices=tuple(use(device) for device in range(placement.devices)),
+        host=use(HOST),
+        doubts=tuple(_doubts(header, placement)),
+    )
+
+
+def places_of(header: Header, placement: Placement) -> Places:
+    """The device of every layer, the output layer being the last."""
+    if placement.engine == "ik_llama.cpp":
+        return ik.layer_devices(header, placement)
+    return placement.layer_devices(header.layers)
+
+
+def _check(header: Header, placement: Placement) -> None:
+    for pattern, _ in placement.overrides:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"the override `{pattern}` is no regular expression: {error}") from error
+    for type_ in {placement.type_k, placement.type_v, placement.draft_type_k, placement.draft_type_v}:
+        if type_ not in KV_TYPES:
+            raise ValueError(f"`{type_}` is no type of a cache; there are {', '.join(KV_TYPES)}")
+    unknown = sorted({group.type for group in header.tensors} - set(BLOCKS))
+    if unknown:
+        raise ValueError(f"the model has tensors of a type whose size is not known: {', '.join(unknown)}")
+
+
+def _doubts(header: Header, placement: Placement) -> Iterator[str]:
+    yield from doubts(header)
+    if placement.devices and placement.split in ("row", "tensor", "graph"):
+        yield f"split `{placement.split}` cuts matrices through; they are taken to be shared in proportion"
+    if (
+        placement.devices > 1
+        and placement.split != "none"
+        and not (any(placement.tensor_split or ()) or placement.free)
+    ):
+        yield "no split and no free memory are known; the cards are taken to have the same free"
+    if placement.mtp and not header.heads:
+        yield "the model has no prediction heads of its own to draft with"
+    if placement.mtp and placement.engine == "ik_llama.cpp" and header.architecture in ROLLBACK:
+        yield "ik_llama.cpp keeps checkpoints of the recurrent state while drafting; they are not counted"
+    widths = {width for layer in layers(header) for width in (layer.keys, layer.values)}
+    for type_ in {placement.type_k, placement.type_v}:
+        if any(width and row_bytes(type_, width) * 32 != row_bytes(type_, width * 32) for width in widths):
+            yield f"heads are no whole blocks of `{type_}`; the engine will refuse it"

@@ -1,0 +1,231 @@
+"""Whether a placement fits its cards and RAM, and what would make it fit: each way computed, none guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from llamaherd.gguf.header import Header
+from llamaherd.memory.estimate import estimate, places_of
+from llamaherd.memory.experts import moe_layers, pattern
+from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.use import Memory
+
+MIB = 1024**2
+
+RESERVE = 512 * MIB
+"""Bytes of each card that are kept for what no estimate counts: the driver's context, loaded kernels, the pool that
+CUDA kernels take scratch from, and holes. An engine that sizes itself leaves 1024 MiB (--fit-target, arg.cpp)."""
+
+_STEP = 1024
+"""Contexts are offered in whole multiples of this."""
+
+_SMALLEST = 4096
+"""No smaller context is offered (--fit-ctx has the same floor)."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What there is, in bytes: what each card can give to a server, and the RAM; None for RAM that is not known."""
+
+    cards: tuple[int, ...]
+    ram: int | None = None
+    reserve: int = RESERVE
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a placement goes into its room. `spare` is what each card has left, below 0 what it lacks, in bytes."""
+
+    memory: Memory
+    spare: tuple[int, ...]
+    spare_ram: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing is short."""
+        return all(left >= 0 for left in self.spare) and (self.spare_ram is None or self.spare_ram >= 0)
+
+    @property
+    def short(self) -> tuple[tuple[int, int], ...]:
+        """The cards that are short, and by how many bytes; the RAM has the number -1."""
+        cards = tuple((card, -left) for card, left in enumerate(self.spare) if left < 0)
+        return cards + (((HOST, -self.spare_ram),) if self.spare_ram is not None and self.spare_ram < 0 else ())
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change that makes a placement fit: what it is, in words, and what is held then."""
+
+    kind: str
+    text: str
+    placement: Placement
+    fit: Fit
+
+
+def fit(header: Header, placement: Placement, room: Room) -> Fit:
+    """How the placement goes into the room. Raises ValueError as `estimate` does, or if the cards are others."""
+    if len(room.cards) != placement.devices:
+        raise ValueError(f"{placement.devices} cards are placed on, and the sizes of {len(room.cards)} are known")
+    memory = estimate(header, placement)
+    spare = tuple(
+        size - room.reserve - use.total if use.total else size
+        for size, use in zip(room.cards, memory.devices, strict=True)
+    )
+    return Fit(memory, spare, None if room.ram is None else room.ram - memory.host.total)
+
+
+def changes(header: Header, placement: Placement, room: Room) -> tuple[Change, ...]:
+    """Every single change that makes it fit, cheapest first: what costs least in speed or quality.
+
+    Another split, a smaller batch, fewer drafted tokens, fewer slots, a cache of 8 bits, experts on the CPU, layers on
+    the CPU, a cache of 4 bits, a smaller context. Raises ValueError as `fit` does.
+    """
+    ways: tuple[Callable[[Header, Placement, Room], Iterator[Change]], ...] = (
+        _another_split,
+        _smaller_batch,
+        _fewer_drafted,
+        _fewer_slots,
+        _cache_of_8_bits,
+        _experts_on_cpu,
+        _fewer_layers,
+        _cache_of_4_bits,
+        _smaller_context,
+    )
+    if fit(header, placement, room).fits:
+        return ()
+    return tuple(change for way in ways for change in way(header, placement, room))
+
+
+def _tried(header: Header, room: Room, kind: str, text: str, placement: Placement) -> Change:
+    return Change(kind, text, placement, fit(header, placement, room))
+
+
+def _first(tried: Iterator[Change]) -> Iterator[Change]:
+    """The first that fits, if any does."""
+    for change in tried:
+        if change.fit.fits:
+            yield change
+            return
+
+
+def _another_split(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    if placement.devices < 2 or placement.split != "layer":
+        return
+    yield from _first(_splits(header, placement, room))
+
+
+def _splits(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    """Splits worth a try: less on the first or the last card, then layer by layer from the fullest to the emptiest."""
+    count = placement.devices
+    for less in (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5):
+        for shares in ((less,) + (1.0,) * (count - 1), (1.0,) * (count - 1) + (less,)):
+            yield _with_split(header, placement, room, shares)
+    places = places_of(header, placement)
+    counts = [places.count(card) for card in range(count)]
+    best = _with_split(header, placement, room, tuple(map(float, counts)))
+    while True:
+        yield best
+        emptiest_first = sorted(range(count), key=lambda card: best.fit.spare[card])
+        moved = _with_one_moved(counts, emptiest_first[0], emptiest_first[-1])
+        candidate = _with_split(header, placement, room, tuple(map(float, moved)))
+        if min(candidate.fit.spare) <= min(best.fit.spare):
+            return
+        counts, best = moved, candidate
+
+
+def _with_one_moved(counts: list[int], fullest: int, emptiest: int) -> list[int]:
+    return [count - (card == fullest) + (card == emptiest) for card, count in enumerate(counts)]
+
+
+def _with_split(header: Header, placement: Placement, room: Room, shares: tuple[float, ...]) -> Change:
+    text = "tensor split " + ",".join(f"{share:g}" for share in shares)
+    return _tried(header, room, "tensor_split", text, replace(placement, tensor_split=shares))
+
+
+def _smaller_batch(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    sizes = [size for size in (1024, 512, 256, 128, 64) if size < placement.ubatch]
+    yield from _first(
+        _tried(header, room, "ubatch", f"ubatch {size}", replace(placement, ubatch=size)) for size in sizes
+    )
+
+
+def _fewer_drafted(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    yield from _first(
+        _tried(header, room, "mtp", f"{count} drafted tokens" if count else "no draft", replace(placement, mtp=count))
+        for count in range(placement.mtp - 1, -1, -1)
+    )
+
+
+def _fewer_slots(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    yield from _first(
+        _tried(header, room, "parallel", f"{count} parallel", replace(placement, parallel=count))
+        for count in range(placement.parallel - 1, 0, -1)
+    )
+
+
+def _cache_of_8_bits(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    yield from _cache(header, placement, room, "q8_0", ("f32", "f16", "bf16"))
+
+
+def _cache_of_4_bits(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    yield from _cache(header, placement, room, "q4_0", ("f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0"))
+
+
+def _cache(header: Header, placement: Placement, room: Room, type_: str, wider: tuple[str, ...]) -> Iterator[Change]:
+    if placement.flash_attention and {placement.type_k, placement.type_v} & set(wider):
+        smaller = replace(placement, type_k=type_, type_v=type_)
+        yield from _first(iter([_tried(header, room, "kv", f"KV in {type_}", smaller)]))
+
+
+def _experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    """One more layer's experts after the other: the first of the card that lacks most."""
+    if not placement.devices:
+        return
+    places = places_of(header, placement)
+    left = [layer for layer in moe_layers(header) if places[layer] != HOST and not _is_moved(header, placement, layer)]
+    gone: list[int] = []
+    tried = fit(header, placement, room)
+    while not tried.fits and tried.short[0][0] != HOST:
+        card = max(tried.short, key=lambda each: each[1])[0]
+        here = [layer for layer in left if places[layer] == card]
+        if not here:
+            return
+        left.remove(here[0])
+        gone.append(here[0])
+        more = (pattern(header, gone), "CPU")
+        change = replace(placement, overrides=(more, *placement.overrides))
+        tried = fit(header, change, room)
+        if tried.fits:
+            text = f"experts of {len(gone)} more layer{'s' if len(gone) > 1 else ''} on the CPU"
+            yield Change("experts", text, change, tried)
+
+
+def _is_moved(header: Header, placement: Placement, layer: int) -> bool:
+    names = (tensor.name for tensor in header.each if tensor.layer == layer and tensor.is_expert)
+    return any(placement.override(name) == HOST for name in names)
+
+
+def _fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    slots = header.layers + 1
+    now = slots if placement.gpu_layers is None else min(placement.gpu_layers, slots)
+    yield from _first(
+        _tried(header, room, "gpu_layers", f"{count} layers on cards", replace(placement, gpu_layers=count))
+        for count in range(now - 1 if placement.devices else 0, 0, -1)
+    )
+
+
+def _smaller_context(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    """The largest context that fits: fewer cells never take more."""
+    low, high = _SMALLEST // _STEP, (placement.context - 1) // _STEP
+    found: Change | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        size = middle * _STEP
+        change = _tried(header, room, "context", f"context {size}", replace(placement, context=size))
+        if change.fit.fits:
+            found, low = change, middle + 1
+        else:
+            high = middle - 1
+    if found:
+        yield found

@@ -1,0 +1,94 @@
+"""How ik_llama.cpp cuts a model into cards: by the bytes of its layers, where llama.cpp counts layers.
+
+Facts: ik_llama.cpp 67268c8fd, src/llama.cpp:2059-2260 (get_layer_sizes), 2340-2470 (llm_load_tensors).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from llamaherd.gguf.header import Header
+from llamaherd.memory.cache import layer_bytes
+from llamaherd.memory.layers import Layer, layers
+from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.weights import is_head
+
+_F32 = 4
+_MARGIN = 1024 * 1024**2
+"""Bytes of each card that are not counted as free (k_default_mem_margin)."""
+
+
+def layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
+    """The device of every layer, the output layer being the last."""
+    slots = header.layers + 1
+    if placement.devices < 2 or placement.split == "none":
+        return placement.layer_devices(header.layers)
+    wanted = slots if placement.gpu_layers is None else max(0, min(placement.gpu_layers, slots))
+    start = max(0, header.layers - wanted)
+    sizes, compute = _sizes(header, placement)
+    shares = _shares(placement, sum(sizes), compute)
+    last = slots if wanted == slots else header.layers
+    whole = compute * placement.devices + sum(sizes[start:last])
+    places = [placement.devices - 1] * slots
+    loaded, layer = 0.0, start
+    edge = 0.0
+    for device, share in enumerate(shares):
+        loaded += compute
+        edge += share
+        until = edge * whole
+        while layer < last and loaded + sizes[layer] <= until:
+            places[layer] = device
+            loaded += sizes[layer]
+            layer += 1
+        if layer < last and loaded + sizes[layer] - until < until - loaded:
+            places[layer] = device
+            loaded += sizes[layer]
+            layer += 1
+    if last < slots:
+        places[-1] = HOST
+    return tuple(HOST if index < start else place for index, place in enumerate(places))
+
+
+def _shares(placement: Placement, required: float, compute: float) -> tuple[float, ...]:
+    """The cards' shares: as told, or by free memory, less compute where it is short."""
+    if placement.tensor_split or not placement.free:
+        return placement.shares
+    free = [max(0, each - _MARGIN) for each in placement.free]
+    if required > sum(max(0.0, each - compute) for each in free):
+        free = [max(0, round(each - compute)) for each in free]
+    whole = sum(free)
+    return tuple(each / whole for each in free) if whole else placement.shares
+
+
+def _sizes(header: Header, placement: Placement) -> tuple[list[float], float]:
+    """Bytes of each layer with its cache, the output's last; and the most that computing one layer takes."""
+    sizes: defaultdict[int, float] = defaultdict(float)
+    rows: defaultdict[tuple[int, str], int] = defaultdict(int)
+    used = header.number("expert_used_count", 1)
+    embedding = 0
+    for tensor in header.each:
+        if is_head(header, tensor) and not placement.mtp:
+            continue
+        if tensor.layer is None:
+            sizes[header.layers] += tensor.bytes if tensor.name.startswith("output") else 0
+            embedding = tensor.bytes if tensor.name == "token_embd.weight" else embedding
+            continue
+        sizes[tensor.layer] += tensor.bytes
+        if ".ffn_" in tensor.name and len(tensor.shape) > 1 and "gate_inp" not in tensor.name:
+            kind = "routed" if tensor.is_expert else "shared" if "shexp" in tensor.name else "dense"
+            rows[tensor.layer, kind] += tensor.shape[1] * (used if tensor.is_expert else 1)
+    tokens = placement.tokens * _F32
+    compute = tokens * (max(rows.values(), default=0) + 2 * header.number("embedding_length"))
+    for layer in layers(header):
+        sizes[layer.index] += _cache(layer, placement)
+    sizes[header.layers] = sizes[header.layers] or embedding
+    sizes[header.layers] += max(0, header.vocabulary * tokens - compute)
+    return [sizes[index] for index in range(header.layers + 1)], compute
+
+
+def _cache(layer: Layer, placement: Placement) -> int:
+    if layer.head and not placement.mtp:
+        return 0
+    if layer.state:
+        return layer.state * _F32 * placement.parallel
+    return layer_bytes(layer, placement, (placement.type_k, placement.type_v), layer.values) if layer.keys else 0

@@ -1,0 +1,173 @@
+"""What each layer of a model keeps: keys and values of how many tokens, or a recurrent state.
+
+Facts: llama.cpp b11434, src/models/*.cpp (load_arch_hparams), llama-model.cpp:2362-2870 (create_memory),
+llama-hparams.cpp:120-268.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llamaherd.gguf.header import Header
+
+# Sliding windows: the tokens seen where the header does not say (None: no window then), one layer in how many sees
+# everything, and whether that one is the first of them rather than the last.
+_WINDOWS: dict[str, tuple[int | None, int, bool]] = {
+    "afmoe": (None, 4, False),
+    "cohere2": (None, 4, False),
+    "cohere2moe": (None, 4, True),
+    "exaone-moe": (128, 4, False),
+    "gemma2": (4096, 2, False),
+    "gemma3": (None, 6, False),
+    "gemma3n": (None, 5, False),
+    "gemma4": (None, 0, False),
+    "gpt-oss": (None, 2, False),
+    "laguna": (None, 4, True),
+    "llama4": (8192, 4, False),
+    "mellum": (None, 4, False),
+    "mimo2": (None, 0, False),
+    "olmo2": (None, 4, False),
+    "plamo3": (None, 8, False),
+    "smallthinker": (None, 4, True),
+    "step35": (None, 0, False),
+}
+
+# Layers with a recurrent state, every n-th one being attention (src/models/qwen35moe.cpp:22-30).
+_DELTA_NET = {"qwen3next", "qwen35", "qwen35moe"}
+
+# Layers without KV heads are recurrent.
+_MIXED = {"jamba", "granitehybrid", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe"}
+
+ROLLBACK = {"qwen35", "qwen35moe", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe"}
+"""Recurrent models that keep a copy of the state for each drafted token (llama-arch.cpp:1162-1179)."""
+
+_PLAIN = {
+    "command-r", "deepseek2", "dots1", "ernie4_5", "ernie4_5-moe", "glm4", "glm4moe", "granite", "granitemoe",
+    "hunyuan-dense", "hunyuan-moe", "internlm2", "llama", "minimax-m2", "mistral3", "olmo", "olmoe", "phi2", "phi3",
+    "phimoe", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "seed_oss", "smollm3",
+    "stablelm", "starcoder2",
+}  # fmt: skip
+"""Every layer has KV of the whole context (the default branch of create_memory)."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one layer keeps. `keys` and `values` are numbers per token; `state` are numbers per copy of the state.
+
+    `window` is how many tokens it sees, 0 for all. A `head` predicts further tokens and is used by drafts alone.
+    """
+
+    index: int
+    keys: int = 0
+    values: int = 0
+    window: int = 0
+    state: int = 0
+    head: bool = False
+
+
+def layers(header: Header) -> tuple[Layer, ...]:
+    """Every layer of a model, prediction heads included."""
+    windows = _windows(header)
+    recurrent = _recurrent(header)
+    keeps = _layers_with_kv(header)
+    state = _state(header)
+    return tuple(
+        Layer(index, state=state)
+        if recurrent[index]
+        else Layer(
+            index,
+            *(_attention(header, index, windows[index]) if index < keeps else (0, 0)),
+            window=windows[index],
+            head=index >= header.trunk,
+        )
+        for index in range(header.layers)
+    )
+
+
+def doubts(header: Header) -> Iterator[str]:
+    """Why the layers may be other than said."""
+    name = header.architecture
+    if name in _MIXED:
+        yield f"the layers of architecture `{name}` are read from its source, but not measured"
+    elif name not in _PLAIN and name not in _DELTA_NET and name not in _WINDOWS:
+        yield f"architecture `{name}` is not known: every layer is taken to keep keys and values of the whole context"
+    if not header.layers:
+        yield "the header does not say how many layers the model has"
+
+
+def _attention(header: Header, index: int, window: int) -> tuple[int, int]:
+    """Numbers per token in the keys and in the values of one layer (llama-hparams.cpp:114-140)."""
+    heads = _at(header.per_layer("attention.head_count"), index)
+    heads_kv = _at(header.per_layer("attention.head_count_kv", heads), index)
+    width = header.number("embedding_length") // max(1, _at(header.per_layer("attention.head_count"), 0))
+    key = header.number("attention.key_length", width)
+    value = header.number("attention.value_length", width)
+    if window:
+        key = header.number("attention.key_length_swa", key)
+        value = header.number("attention.value_length_swa", value)
+    if header.number("attention.key_length_mla") and header.number("attention.value_length_mla"):
+        value = 0  # one compressed row stands for both (llama-kv-cache.cpp:230)
+    return heads_kv * key, heads_kv * value
+
+
+def _windows(header: Header) -> tuple[int, ...]:
+    """How many tokens each layer sees, 0 for all."""
+    everything = (0,) * header.layers
+    if header.architecture not in _WINDOWS:
+        return everything
+    default, period, first = _WINDOWS[header.architecture]
+    window = header.number("attention.sliding_window", default or 0)
+    if header.architecture == "llama4" and window:
+        window = 8192
+    pattern = header.parameters.get("attention.sliding_window_pattern", period)
+    if not window:
+        return everything
+    if isinstance(pattern, tuple):
+        return tuple(window if index < len(pattern) and pattern[index] else 0 for index in range(header.layers))
+    period = int(pattern) if isinstance(pattern, bool | int | float) else period
+    return tuple(
+        window if index < header.trunk and (not period or index % period != (0 if first else period - 1)) else 0
+        for index in range(header.layers)
+    )
+
+
+def _recurrent(header: Header) -> tuple[bool, ...]:
+    """Which layers have a recurrent state instead of KV."""
+    if header.architecture in _DELTA_NET:
+        said = header.parameters.get("attention.recurrent_layers")
+        if isinstance(said, tuple):
+            return tuple(bool(_at(said, index)) for index in range(header.layers))
+        interval = header.number("full_attention_interval", 4)
+        return tuple(index < header.trunk and (index + 1) % interval != 0 for index in range(header.layers))
+    if header.architecture in _MIXED:
+        heads = header.per_layer("attention.head_count_kv", 1)
+        wide = header.per_layer("feed_forward_length")
+        alone = header.architecture.startswith("nemotron_h")  # there, a layer has one thing: attention, state or FFN
+        return (
+            tuple(_at(heads, index) == 0 and not (alone and _at(wide, index)) for index in range(header.trunk))
+            + (False,) * header.heads
+        )
+    return (False,) * header.layers
+
+
+def _layers_with_kv(header: Header) -> int:
+    """How many layers from the start keep KV; the others read theirs (gemma4.cpp:8-11, gemma3n.cpp:7)."""
+    if header.architecture == "gemma4":
+        return header.layers - header.number("attention.shared_kv_layers")
+    return 20 if header.architecture == "gemma3n" else header.layers
+
+
+def _state(header: Header) -> int:
+    """Numbers of one copy of a layer's state: the convolution's last inputs, and the state (llama-hparams.cpp:158)."""
+    if cache := header.number("shortconv.l_cache"):
+        return header.number("embedding_length") * (cache - 1)
+    inner, size = header.number("ssm.inner_size"), header.number("ssm.state_size")
+    kernel = header.number("ssm.conv_kernel")
+    convolution = max(0, kernel - 1) * (inner + 2 * header.number("ssm.group_count") * size)
+    return convolution + size * inner
+
+
+def _at(values: tuple[int, ...], index: int) -> int:
+    """One layer's value; an array that is too short says nothing of the rest."""
+    return values[index] if index < len(values) else 0

@@ -1,0 +1,97 @@
+"""The engine's own figure: `llama-fit-params -fitp on`, which reads headers alone and prints MiB per device.
+
+It knows nothing of a draft: what that adds is put in from the arithmetic. Facts: llama.cpp b11434,
+common/fit.cpp:1088-1113, tools/fit-params/fit-params.cpp:31-80.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from llamaherd.gguf.header import Header
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.use import Memory, Use
+
+MIB = 1024**2
+
+_ROW = re.compile(r"^(\S+) (\d+) (\d+) (\d+) *$", re.MULTILINE)
+
+
+class NoFigureError(ValueError):
+    """The tool printed no figures; the text says what it printed instead."""
+
+
+def arguments(placement: Placement, model: str) -> tuple[str, ...]:
+    """What to give to `llama-fit-params`: the arguments that it shares with the server, the first shard as model.
+
+    Raises ValueError for a placement of ik_llama.cpp, which has no such tool, and for unified slots, which the tool
+    does not offer.
+    """
+    if placement.engine != "llama.cpp":
+        raise ValueError("only llama.cpp has llama-fit-params")
+    if placement.kv_unified and placement.parallel > 1:
+        raise ValueError("llama-fit-params cannot be told that slots share one cache")
+    layers = "all" if placement.gpu_layers is None else str(placement.gpu_layers)
+    split = placement.tensor_split
+    overrides = ",".join(f"{pattern}={_buffer(target)}" for pattern, target in placement.overrides)
+    return (
+        *("-m", model, "-fitp", "on", "-c", str(placement.context), "-np", str(placement.parallel)),
+        *("-ctk", placement.type_k, "-ctv", placement.type_v),
+        *("-b", str(placement.batch), "-ub", str(placement.ubatch)),
+        *("-fa", "on" if placement.flash_attention else "off"),
+        *(("-ngl", layers) if placement.devices else ()),
+        *(("-sm", placement.split, "-mg", str(placement.main_device)) if placement.devices > 1 else ()),
+        *(("-ts", ",".join(f"{share:g}" for share in split)) if split else ()),
+        *(("-ot", overrides) if overrides else ()),
+        *(("-nkvo",) if placement.no_kv_offload else ()),
+        *(() if placement.op_offload else ("--no-op-offload",)),
+        *(("--swa-full",) if placement.swa_full else ()),
+    )
+
+
+def parse(text: str) -> Memory:
+    """What the tool printed, as bytes. Context is one figure there and stands in `kv`. Raises NoFigureError."""
+    rows = [(name, *(int(figure) * MIB for figure in figures)) for name, *figures in _ROW.findall(text)]
+    uses = {name: Use(weights=weights, kv=kv, compute=compute) for name, weights, kv, compute in rows}
+    if "Host" not in uses:
+        said = text.strip().splitlines()
+        raise NoFigureError(f"llama-fit-params printed no figures: {said[-1] if said else 'nothing at all'}")
+    return Memory(devices=tuple(use for name, use in uses.items() if name != "Host"), host=uses["Host"])
+
+
+def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
+    """The engine's figures with what its tool leaves out, which the arithmetic adds: all that a draft takes.
+
+    Raises ValueError as `estimate` does, and if the tool saw other cards than the placement has.
+    """
+    if len(engine.devices) != placement.devices:
+        raise ValueError(f"the tool saw {len(engine.devices)} cards where {placement.devices} are meant")
+    ours = estimate(header, placement)
+    return Memory(
+        devices=tuple(_with_draft(*pair) for pair in zip(engine.devices, ours.devices, strict=True)),
+        host=_with_draft(engine.host, ours.host),
+        doubts=ours.doubts,
+    )
+
+
+def without_draft(placement: Placement) -> Placement:
+    """The placement as the tool takes it: without a draft, and with as many rows of logits as tokens."""
+    return replace(placement, mtp=0, outputs=placement.ubatch)
+
+
+def _with_draft(engine: Use, ours: Use) -> Use:
+    return replace(engine, draft=ours.draft)
+
+
+def _buffer(target: str | int) -> str:
+    """A buffer type's name: `CPU`, or a CUDA card's."""
+    return target if isinstance(target, str) else "CPU" if target == HOST else f"CUDA{target}"
+
+
+def total(memory: Memory) -> Iterable[int]:
+    """Weights, context and compute over all devices, in bytes, as the tool's columns add up."""
+    uses = (*memory.devices, memory.host)
+    return (sum(use.weights for use in uses), sum(use.context for use in uses), sum(use.compute for use in uses))

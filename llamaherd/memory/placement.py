@@ -1,0 +1,165 @@
+"""How an engine is told to lay a model out, and which layer lands on which card.
+
+Facts: llama.cpp b11434; ik_llama.cpp 67268c8fd where it differs.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Literal
+
+from llamaherd.gguf.header import BLOCKS
+
+Kind = Literal["llama.cpp", "ik_llama.cpp"]
+Split = Literal["layer", "none", "row", "tensor", "graph"]
+
+HOST = -1
+"""The device number of the RAM."""
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", "q6_0")
+
+"""Types of a cache; q6_0 is ik_llama.cpp's own."""
+
+_CELLS = 256
+"""Contexts are padded to this many cells (llama-context.cpp:291, llama-kv-cache-iswa.cpp:71)."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One server's arguments, as far as they decide on memory.
+
+    `devices` counts the cards that the server sees; 0 is a server on the CPU. `free` are their free bytes: engines
+    split by them when `tensor_split` is not given; without either, equal cards are taken for granted.
+    `overrides` are regular expressions on tensor names with a card's number or `CPU`, the first that matches counting.
+    `mtp` is how many tokens are drafted by the model's own head, 0 for none.
+    `outputs` is how many rows of logits are reserved; None is what a server reserves.
+    """
+
+    engine: Kind = "llama.cpp"
+    context: int = 4096
+    parallel: int = 1
+    kv_unified: bool = False
+    type_k: str = "f16"
+    type_v: str = "f16"
+    batch: int = 2048
+    ubatch: int = 512
+    flash_attention: bool = True
+    gpu_layers: int | None = None
+    devices: int = 1
+    free: tuple[int, ...] = ()
+    tensor_split: tuple[float, ...] | None = None
+    split: Split = "layer"
+    main_device: int = 0
+    overrides: tuple[tuple[str, str | int], ...] = ()
+    mtp: int = 0
+    draft_type_k: str = "f16"
+    draft_type_v: str = "f16"
+    no_kv_offload: bool = False
+    op_offload: bool = True
+    mmap: bool = True
+    swa_full: bool = False
+    outputs: int | None = None
+
+    @property
+    def streams(self) -> int:
+        """How many sequences have cells of their own (llama-kv-cache.cpp:84). In ik_llama.cpp all share them."""
+        return 1 if self.kv_unified or self.engine == "ik_llama.cpp" else self.parallel
+
+    @property
+    def cells(self) -> int:
+        """Cells of one stream, for layers that see the whole context (llama-context.cpp:291-308)."""
+        return pad(pad(self.context) // self.streams)
+
+    def window_cells(self, window: int) -> int:
+        """Cells of one stream for layers that see `window` tokens (llama-kv-cache-iswa.cpp:71); ik keeps them all."""
+        if not window or self.swa_full or self.engine == "ik_llama.cpp":
+            return self.cells
+        sequences = self.parallel if self.kv_unified else 1
+        return pad(min(self.cells, window * sequences + self.tokens))
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens that one graph computes (llama-context.cpp:248-250)."""
+        return min(self.ubatch, self.batch, self.cells * self.streams)
+
+    @property
+    def rows(self) -> int:
+        """Rows of logits that one graph computes: a server asks for one, and one for each drafted token, per slot.
+
+        server-context.cpp:1115, speculative.cpp:2666-2675.
+        """
+        wanted = self.outputs if self.outputs is not None else self.parallel * (1 + self.mtp)
+        return min(self.tokens, wanted)
+
+    @cached_property
+    def shares(self) -> tuple[float, ...]:
+        """Which part of the layers each card gets; sums up to 1."""
+        if not self.devices:
+            return ()
+        if self.split == "none":
+            return tuple(1.0 if device == self.main_device else 0.0 for device in range(self.devices))
+        parts = self.tensor_split or ()
+        if not any(parts):
+            parts = self.free or (1,) * self.devices
+        parts = (*parts, *(0,) * self.devices)[: self.devices]
+        whole = sum(parts) or 1
+        return tuple(part / whole for part in parts)
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether cards work on several batches at once, which multiplies buffers (llama-context.cpp:432-463).
+
+        Given that all layers are on cards: see `offloads_all`.
+        """
+        several = self.devices > 1 and self.split == "layer" and not self.no_kv_offload and not self.overrides
+        return several and self.engine == "llama.cpp"
+
+    def offloads_all(self, layers: int) -> bool:
+        """Whether the output and all of a model's `layers` (prediction heads included) are on cards."""
+        return self.devices > 0 and (self.gpu_layers is None or self.gpu_layers > layers)
+
+    def layer_devices(self, layers: int) -> tuple[int, ...]:
+        """The device of every layer, the output layer being the last (llama-model.cpp:1558-1616).
+
+        `gpu_layers` counts the output layer, which goes first. The rest are cut by the cumulative shares, in 32-bit
+        arithmetic as the engine does it.
+        """
+        slots = layers + 1
+        wanted = slots if self.gpu_layers is None else max(0, min(self.gpu_layers, slots))
+        if not self.devices or not wanted:
+            return (HOST,) * slots
+        edges = [_single(edge) for edge in accumulate(self.shares)]
+        edges = [_single(edge / edges[-1]) for edge in edges]
+        on_cards = [
+            min(bisect_right(edges, _single(index / wanted)), self.devices - 1) if self.split != "none" else None
+            for index in range(wanted)
+        ]
+        return (HOST,) * (slots - wanted) + tuple(self.main_device if card is None else card for card in on_cards)
+
+    def override(self, tensor: str) -> int | None:
+        """The device that the overrides send a tensor to; None if none matches. Raises re.error."""
+        for pattern, target in self.overrides:
+            if re.search(pattern, tensor):
+                return HOST if isinstance(target, str) else target
+        return None
+
+
+def pad(cells: int) -> int:
+    """Cells rounded up as the engines do."""
+    return -(-cells // _CELLS) * _CELLS
+
+
+def row_bytes(type_: str, elements: int) -> int:
+    """Bytes of a row of the cache. Raises KeyError for a type that is not known."""
+    size, block = BLOCKS[type_.upper()]
+    return -(-elements // block) * size
+
+
+def _single(number: float) -> float:
+    """The nearest number of 32 bits."""
+    return float(struct.unpack("f", struct.pack("f", number))[0])

@@ -1,0 +1,187 @@
+"""From one declared instance to the server that must run: its arguments, its unit or Compose file, its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llamaherd.devices import device_ids, visible_devices
+from llamaherd.engines import DIALECTS, Server, flags_of
+from llamaherd.fleet import Instance, Rig
+from llamaherd.gguf.header import Header
+from llamaherd.layout import CONTAINER_UID, KEYS, PROJECTS, UNITS
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.experts import layers_on_cpu, override
+from llamaherd.memory.use import Use
+from llamaherd.pinned import NotLockedError
+from llamaherd.planned import BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
+from llamaherd.render import render, unit_quote
+from llamaherd.sizing import capacity, moves_experts, placement
+
+
+def plan_instance(
+    rig: Rig, name: str, build: BuildPlan | None, image: ImagePlan | None, model: ModelPlan, header: Header | None
+) -> InstancePlan:
+    """One server as it must run. `header` tells its memory, and is needed for experts on the CPU.
+
+    Raises NotLockedError.
+    """
+    declared = rig.instances[name]
+    engine = rig.engines[declared.engine]
+    server = _server(rig, name, model, header)
+    arguments = DIALECTS[engine.kind].arguments(server)
+    program = _program(build, image)
+    service = f"llama-{name}"
+    load_timeout = declared.load_timeout or _load_timeout(model)
+    context: dict[str, Any] = {
+        "name": name,
+        "service": service,
+        "engine": declared.engine,
+        "kind": engine.kind,
+        "model": declared.model,
+        "model_folder": model.folder,
+        "image": image.tag if image else engine.image,
+        "program": program,
+        "arguments": arguments,
+        "environment": _environment(rig, declared, build),
+        "devices": device_ids(rig, declared),
+        "on_gpu": bool(declared.on),
+        "cpus": declared.cpus,
+        "mlock": declared.mlock,
+        "listen": declared.listen,
+        "health": f"http://{_reachable(declared.listen)}:{declared.port}/health",
+        "loopback": declared.loopback,
+        "port": declared.port,
+        "api_key": declared.api_key is not None,
+        "load_timeout": load_timeout,
+        "spec": "",
+    }
+    # The spec is the hash of the whole text that has no spec in it yet: nothing that matters can be left out.
+    spec = digest(_serving_text(rig, declared, context))
+    compose = declared.backend == "compose"
+    return InstancePlan(
+        name=name,
+        service=service,
+        backend=declared.backend,
+        engine=declared.engine,
+        engine_kind=engine.kind,
+        build=build.id if build else None,
+        image=context["image"] if compose else None,
+        model=declared.model,
+        model_folder=model.folder,
+        model_path=model.path,
+        context=declared.context,
+        mtp=declared.draft.mtp if declared.draft else 0,
+        threads=server.threads,
+        listen=declared.listen,
+        port=declared.port,
+        api_key=declared.api_key,
+        load_timeout=load_timeout,
+        program=program,
+        arguments=arguments,
+        expect=declared.expect,
+        memory=estimated(rig, declared, header) if header else None,
+        spec=spec,
+        file=TextFile(
+            path=str(PROJECTS / name / "compose.yaml" if compose else UNITS / f"{service}.service"),
+            text=_serving_text(rig, declared, context | {"spec": spec}),
+        ),
+    )
+
+
+def _server(rig: Rig, name: str, model: ModelPlan, header: Header | None) -> Server:
+    declared = rig.instances[name]
+    overrides: tuple[str, ...] = ()
+    if moves_experts(declared):
+        if header is None:
+            raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
+        overrides = (override(header, layers_on_cpu(header, str(declared.experts_on_cpu))),)
+    return Server(
+        declared=declared,
+        model_path=model.path,
+        threads=declared.threads or rig.host.cpu.performance or rig.host.cpu.cores,
+        listen="0.0.0.0" if declared.backend == "compose" else declared.listen,
+        overrides=overrides,
+        api_key_file=str(KEYS / name) if declared.api_key else None,
+        flags=flags_of(rig.engines[declared.engine]),
+    )
+
+
+def estimated(rig: Rig, declared: Instance, header: Header) -> Estimate | None:
+    """What the instance takes by arithmetic; None where a card's memory is not known, or the model's shape."""
+    sizes = [capacity(rig, card) for card in declared.on]
+    if rig.engines[declared.engine].kind == "vllm" or None in sizes:
+        return None
+    try:
+        memory = estimate(header, placement(rig, declared, header))
+    except ValueError:
+        return None
+    rooms = [*zip(declared.on, map(int, filter(None, sizes)), memory.devices, strict=True)]
+    rooms.append(("RAM", rig.host.ram, memory.host))
+    return Estimate(
+        source="arithmetic",
+        holds=tuple(holds(where, size, use) for where, size, use in rooms),
+        doubts=memory.doubts,
+    )
+
+
+def holds(where: str, size: int, use: Use) -> Holds:
+    """What one card, or the RAM, holds, with all that the draft adds in one figure."""
+    return Holds(
+        where=where,
+        size=size,
+        weights=use.weights,
+        kv=use.kv,
+        state=use.state,
+        compute=use.compute,
+        draft=use.draft.total,
+    )
+
+
+def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
+    """None for an image that is pulled: it starts by itself."""
+    if image:
+        return "/usr/local/bin/llama-server"
+    return f"{build.folder}/bin/llama-server" if build else None
+
+
+def _reachable(listen: str) -> str:
+    """Where a server that listens there is asked from its own host, as URLs have it."""
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
+    return f"[{address}]" if ":" in address else address
+
+
+def _serving_text(rig: Rig, declared: Instance, context: Mapping[str, Any]) -> str:
+    if declared.backend == "compose":
+        return render("compose.yaml.j2", rig=rig.rig, i=context, uid=CONTAINER_UID)
+    return render(
+        "llama-server.service.j2",
+        rig=rig.rig,
+        i=context,
+        exec_start=" ".join([str(context["program"]), *map(unit_quote, context["arguments"])]),
+    )
+
+
+def _environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:
+    """Cards by name and order; none for a server on the CPU whose engine could use one."""
+    environment: dict[str, str] = {}
+    if declared.on:
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        ids = device_ids(rig, declared)
+        if ids:
+            environment["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, container=declared.backend == "compose")
+        if rig.host.wsl:
+            environment["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
+    elif build and build.cuda:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    if rig.engines[declared.engine].kind == "vllm":
+        environment["HOME"] = "/tmp"  # where it may write what it compiles
+    return environment | declared.environment
+
+
+def _load_timeout(model: ModelPlan) -> int:
+    """Seconds for a cold load: a minute, and the model at 100 MB/s, which a hard disk manages.
+
+    How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
+    """
+    return 60 + sum(24 * 10**9 if file.size is None else file.size for file in model.files) // 100_000_000

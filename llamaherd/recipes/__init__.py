@@ -1,0 +1,91 @@
+"""Recipes as newcomers paste them from blogs, and everything wrong with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from llamaherd.findings import Finding, InventoryError, Place
+from llamaherd.recipes import compose, prose, shell, wslconfig
+from llamaherd.recipes.shell import Recipe
+
+RecipeKind = Literal["inventory", "compose", "shell", "wslconfig"]
+
+LARGEST = 128 << 10
+"""Bytes. No recipe is longer; a model or a log given by mistake is."""
+
+_SHELL_SUFFIXES = {".sh", ".bash", ".zsh", ".service"}
+_COMMANDS = re.compile(
+    r"\b(?:llama-(?:server|cli|bench)|vllm serve|huggingface-cli|nvidia-smi|(?:docker|podman) run|cmake -)|ExecStart="
+    r"|^\s*--?[a-z][\w-]* ",
+    re.MULTILINE,
+)
+
+
+def kind_of(path: Path, text: str) -> RecipeKind | None:
+    """What a file is, by its name and what stands in it; None for what is nothing that is known here."""
+    name = path.name.lower()
+    if name.endswith("wslconfig") or re.search(r"^\s*\[wsl2\]", text, re.MULTILINE | re.IGNORECASE):
+        return "wslconfig"
+    if path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!"):
+        return "shell"
+    if path.suffix.lower() in {".yaml", ".yml"}:
+        services = re.search(r"^services\s*:", text, re.MULTILINE)
+        rig = re.search(r"^rig\s*:", text, re.MULTILINE)
+        return "compose" if not rig and (services or "compose" in name) else "inventory"
+    return "shell" if _COMMANDS.search(text) else None
+
+
+def examine(path: Path) -> tuple[Finding, ...]:
+    """Everything wrong with a recipe, in the order of its lines. An inventory has findings of its own, elsewhere."""
+    return understand(path).findings
+
+
+def understand(path: Path) -> Recipe:
+    """Everything wrong with a recipe, and the servers that it would start."""
+    try:
+        recipe = _read(path)
+    except InventoryError as error:
+        return Recipe(error.findings)
+    except RecursionError:
+        return Recipe((_unreadable(path, "it is nested too deeply", "simplify it"),))
+    findings = sorted(dict.fromkeys(recipe.findings), key=lambda finding: (finding.place, finding.code))
+    return Recipe(tuple(findings), recipe.servers)
+
+
+def _read(path: Path) -> Recipe:
+    try:
+        if path.is_file() and path.stat().st_size > LARGEST:
+            return Recipe((_unreadable(path, "it is too large for a recipe", "give the script or file itself"),))
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        reason = error.strerror or "it cannot be opened"
+        return Recipe((_unreadable(path, reason, "check the path and its mode"),))
+    except (UnicodeDecodeError, ValueError):
+        return Recipe((_unreadable(path, "it is not UTF-8 text", "save it as UTF-8"),))
+    match kind_of(path, text):
+        case "compose":
+            recipe = compose.check_text(path, text, _settings_beside(path))
+        case "shell":
+            recipe = shell.check_text(path, text)
+        case "wslconfig":
+            recipe = Recipe(wslconfig.check_text(path, text))
+        case "inventory":
+            return Recipe()
+        case None:
+            known = "give an inventory, a shell script, a systemd unit, a Compose file or a .wslconfig"
+            return Recipe((_unreadable(path, "nothing in it is known here", known),))
+    return recipe + Recipe(tuple(prose.check_text(path, text)))
+
+
+def _settings_beside(path: Path) -> dict[str, str]:
+    """The `.env` that Compose would read with this file."""
+    try:
+        return compose.settings_of(path.with_name(".env").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _unreadable(path: Path, reason: str, way_out: str) -> Finding:
+    return Finding("LH001", Place(path), f"cannot read this file: {reason}", way_out)

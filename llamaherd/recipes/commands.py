@@ -1,0 +1,212 @@
+"""From shell text to the commands in it: variables put in, prompts and redirections left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from llamaherd.recipes.words import Piece, Position, Text, Token, joined, tokens
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a command. What only a running shell can know of it stays as it is written."""
+
+    text: Text
+    start: Position
+    unknown: bool = False
+    """Whether a variable in it is set nowhere here, or it is what another command prints."""
+    unset: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text.chars
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program with its arguments, and the variables that were put before it."""
+
+    words: tuple[Word, ...]
+    settings: Mapping[str, Word] = field(default_factory=dict)
+    background: bool = False
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a shell text does."""
+
+    commands: tuple[Command, ...]
+    documents: tuple[Text, ...]
+    """Here-documents: files that the script writes."""
+    broken: tuple[Position, ...]
+    """Backslashes with blanks after them: they continue no line."""
+
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[\w*\])?(\+?)=")
+_KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "$", "%", ">"}
+_DECLARING = {"export", "declare", "local", "readonly", "typeset"}
+_MOST_ELEMENTS, _LONGEST_VALUE = 1000, 10_000
+"""So that `A=$A$A` on many lines fills no memory."""
+_PROMPT = re.compile(r"\S+@\S+[$#%]")
+
+
+def read(text: Text, known: Mapping[str, str] | None = None) -> Script:
+    """The commands of a script, in order. `known` are variables that are set outside of it."""
+    return _Reader(text, known or {}).read()
+
+
+def expand(text: Text, known: Mapping[str, str]) -> tuple[Word, ...]:
+    """The words of one command line that no shell reads: operators are words, as for Compose and systemd."""
+    reader = _Reader(text, known)
+    words: list[Word] = []
+    for token in tokens(text):
+        if token.kind == "word":
+            words += reader.words(token)
+        elif token.kind == "operator" and token.text.strip():
+            at = (token.start,) * len(token.text)
+            words.append(Word(Text(token.text, at), token.start))
+    return tuple(words)
+
+
+class _Reader:
+    def __init__(self, text: Text, known: Mapping[str, str]) -> None:
+        self.text = text
+        self.variables: dict[str, tuple[Word, ...]] = {
+            name: (Word(Text(value, ((1, 1),) * len(value)), (1, 1)),) for name, value in known.items()
+        }
+
+    def read(self) -> Script:
+        commands: list[Command] = []
+        documents: list[Text] = []
+        broken: list[Position] = []
+        pending: list[Token] = []
+        stream = iter(tokens(self.text))
+        target = False
+        for token in stream:
+            if token.kind == "document":
+                documents.append(token.document)
+            elif token.kind == "broken":
+                broken.append(token.start)
+            elif token.kind == "word":
+                if not target:
+                    pending.append(token)
+                target = False
+            elif token.text == "(" and pending and _ASSIGNMENT.fullmatch(pending[-1].text):
+                self._array(pending.pop(), stream)
+            elif token.text[-1] in "<>" or token.text[-2:] in {">|", "<-"}:
+                target = True  # the next word is a file
+            elif not re.search(r">&[\d-]*$", token.text):
+                commands += self._command(pending, background=token.text == "&")
+                pending, target = [], False
+        commands += self._command(pending, background=False)
+        return Script(tuple(commands), tuple(documents), tuple(broken))
+
+    def words(self, token: Token) -> list[Word]:
+        """What a word becomes: several, when a variable that stands unquoted in it has blanks or is an array."""
+        if token.text in {'"$@"', "$@", "$*", '"$*"'}:
+            return []
+        if len(token.pieces) <= 2 and (array := self._whole_array(token)) is not None:
+            return list(array)
+        words: list[Word] = []
+        here: list[Text] = []
+        """What the word at hand is made of so far."""
+        unknown, unset, split = False, list[str](), False
+        for piece in token.pieces:
+            value, piece_unknown, piece_unset = self._value(piece)
+            unknown, unset = unknown or piece_unknown, unset + piece_unset
+            blanks = bool(piece.variable) and not piece.quoted and not piece_unknown
+            first, *others = _parts(value) if blanks else [value]
+            here.append(first)
+            for part in others:
+                split = True
+                if (text := joined(here)).chars:
+                    words.append(Word(text, text.at[0], unknown, tuple(unset)))
+                here = [part]
+        text = joined(here)
+        if not text.chars and not any(piece.quoted for piece in token.pieces):
+            return words
+        start = text.at[0] if split and text.at else token.start
+        return [*words, Word(text, start, unknown, tuple(unset))]
+
+    def _whole_array(self, token: Token) -> tuple[Word, ...] | None:
+        """The elements of `"${NAME[@]}"`."""
+        pieces = [piece for piece in token.pieces if piece.text.chars]
+        if len(pieces) == 1 and pieces[0].text.chars.endswith(("[@]}", "[*]}")):
+            return self.variables.get(pieces[0].variable)
+        return None
+
+    def _value(self, piece: Piece) -> tuple[Text, bool, list[str]]:
+        if piece.unknown or not piece.variable:
+            return piece.text, piece.unknown, []
+        values = self.variables.get(piece.variable)
+        if values is None:
+            if piece.default is not None:
+                default = piece.default.strip("\"'")
+                return Text(default, piece.text.at[-1:] * len(default)), "$" in default, []
+            return piece.text, True, [piece.variable]
+        blank = (Text(" ", values[0].text.at[:1] or (values[0].start,)),) if values else ()
+        value = joined(text for each in values for text in (*blank, each.text))
+        return (
+            value.cut(1, len(value.chars)),
+            any(each.unknown for each in values),
+            [name for each in values for name in each.unset],
+        )
+
+    def _array(self, name: Token, stream: Iterator[Token]) -> None:
+        """`NAME=( … )`, `NAME+=( … )`: the words up to the closing bracket."""
+        elements: list[Word] = []
+        for token in stream:
+            if token.kind == "operator" and token.text == ")":
+                break
+            if token.kind == "word":
+                elements += self.words(token)
+        found = _ASSIGNMENT.fullmatch(name.text)
+        if found:
+            before = self.variables.get(found[1], ()) if found[2] else ()
+            self.variables[found[1]] = (*before, *elements)[:_MOST_ELEMENTS]
+
+    def _command(self, pending: list[Token], *, background: bool) -> Iterator[Command]:
+        settings: dict[str, Word] = {}
+        rest = list(pending)
+        while rest and (rest[0].text in _KEYWORDS or _PROMPT.fullmatch(rest[0].text)):
+            rest.pop(0)
+        declaring = bool(rest) and rest[0].text in _DECLARING
+        if declaring:
+            rest.pop(0)
+        while rest and ((found := _ASSIGNMENT.match(rest[0].text)) or (declaring and rest[0].text.startswith("-"))):
+            token = rest.pop(0)
+            if found:
+                settings[found[1]] = self._assigned(token, found)
+        words = [] if declaring else [word for token in rest for word in self.words(token)]
+        if words:
+            yield Command(tuple(words), settings, background)
+            return
+        for name, word in settings.items():
+            self.variables[name] = (word,)
+        if settings:
+            yield Command((), settings)
+
+    def _assigned(self, token: Token, found: re.Match[str]) -> Word:
+        """The value in `NAME=VALUE`, which is never split."""
+        texts, unknown, unset = list[Text](), False, list[str]()
+        for piece in token.pieces:
+            value, piece_unknown, piece_unset = self._value(piece)
+            texts.append(value)
+            unknown, unset = unknown or piece_unknown, unset + piece_unset
+        text = joined(texts)
+        value = text.cut(len(found[0]), len(text.chars))
+        if found[2] and (before := self.variables.get(found[1])):
+            value = joined((before[0].text, value))
+        value = value.cut(0, _LONGEST_VALUE)
+        return Word(value, value.at[0] if value.at else token.start, unknown, tuple(unset))
+
+
+def _parts(text: Text) -> Iterator[Text]:
+    """The text split at blanks; a backslash before a line's end is a blank. Always at least one part."""
+    ends = [match.span() for match in re.finditer(r"(?:\s|\\\n)+", text.chars)]
+    start = 0
+    for blank_start, blank_end in ends:
+        yield text.cut(start, blank_start)
+        start = blank_end
+    yield text.cut(start, len(text.chars))

@@ -1,0 +1,186 @@
+"""Compose files as newcomers paste them: what Compose itself gets wrong or ignores, and the servers in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llamaherd.findings import Finding, Place
+from llamaherd.recipes import containers, servers
+from llamaherd.recipes.commands import Word, expand
+from llamaherd.recipes.containers import Container
+from llamaherd.recipes.programs import Published
+from llamaherd.recipes.shell import Recipe
+from llamaherd.recipes.words import Text, joined, positioned
+from llamaherd.yamlfile import Document, Path_, read
+
+
+def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
+    """Everything wrong with a Compose file. `outside` are the variables of the `.env` beside it.
+
+    Raises InventoryError (LH001, LH003) for what is no YAML.
+    """
+    return _Reader(read(file), positioned(text), outside).read()
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """The variables of a `.env` file."""
+    found = re.finditer(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
+    return {each[1]: each[2].strip("\"'") for each in found}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    document: Document
+    text: Text
+    outside: Mapping[str, str]
+
+    def read(self) -> Recipe:
+        recipe = Recipe(tuple(self._top()))
+        for name, service in _mapping(self.document.data.get("services")).items():
+            if isinstance(service, dict):
+                recipe += self._service(("services", name), service)
+        return recipe
+
+    def _top(self) -> Iterator[Finding]:
+        if "version" in self.document.data:
+            message = "`version` is obsolete: Compose ignores it, and says so at every start"
+            yield Finding("LH146", self.document.key(("version",)), message, "leave the line out", "warning")
+
+    def _service(self, path: Path_, service: dict[str, Any]) -> Recipe:
+        image = service.get("image")
+        if not isinstance(image, str) or not image:
+            return Recipe()
+        environment = _environment(service.get("environment"))
+        command, empty = self._command((*path, "command"), service.get("command"), environment)
+        container = Container(
+            image=expand(self._text((*path, "image"), image), self.outside)[0],
+            command=command,
+            entrypoint="entrypoint" in service,
+            ports=tuple(self._ports((*path, "ports"), service.get("ports"))),
+            environment=environment,
+            gpu=_reserved(service) or service.get("runtime") == "nvidia" or "devices" in service,
+            privileged=self._at((*path, "privileged")) if service.get("privileged") is True else None,
+            host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
+            healthcheck=self._health((*path, "healthcheck", "test"), service.get("healthcheck")),
+        )
+        server = containers.server_of(container)
+        recipe = Recipe(tuple(containers.check(self.document.file, container)))
+        if server is None and not container.official:
+            return recipe
+        recipe += Recipe(tuple(self._empty(empty, environment)))
+        recipe += Recipe(tuple(self._runtime(path, service)))
+        recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
+        if server:
+            recipe += Recipe(tuple(servers.check(self.document.file, server, contained=True)), (server,))
+        return recipe
+
+    def _at(self, path: Path_) -> tuple[int, int]:
+        place = self.document.value(path)
+        return place.line, place.column
+
+    def _text(self, path: Path_, value: str) -> Text:
+        """A value with the position of each of its characters, whether it is quoted, folded or plain."""
+        place = self.document.value(path)
+        start = next((i for i, at in enumerate(self.text.at) if at >= (place.line, place.column)), 0)
+        positions: list[tuple[int, int]] = []
+        here = start
+        if self.text.chars[start : start + 1] in {">", "|"}:
+            here = max(self.text.chars.find("\n", start), start)
+        for char in value:
+            found = here if char.isspace() else self.text.chars.find(char, here)
+            if found < 0 or found >= len(self.text.at):
+                return Text(value, ((place.line, place.column),) * len(value))
+            positions.append(self.text.at[found])
+            here = found + 1 if not char.isspace() else here
+        return Text(value, tuple(positions))
+
+    def _command(
+        self, path: Path_, command: Any, environment: Mapping[str, str]
+    ) -> tuple[tuple[Word, ...], list[Word]]:
+        """The words of a command as its author meant them, and those that Compose leaves empty."""
+        values = [(path, command)] if isinstance(command, str) else []
+        if isinstance(command, list):
+            values = [((*path, index), str(item)) for index, item in enumerate(command) if item is not None]
+        words: list[Word] = []
+        empty: list[Word] = []
+        for where, value in values:
+            text = self._text(where, value)
+            if isinstance(command, list):
+                text = _quoted(text)
+            words += expand(text, {**environment, **self.outside})
+            empty += [word for word in expand(text, self.outside) if set(word.unset) & set(environment)]
+        return tuple(words), empty
+
+    def _empty(self, words: list[Word], environment: Mapping[str, str]) -> Iterator[Finding]:
+        said: set[str] = set()
+        for word in words:
+            for name in word.unset:
+                if name in environment and name not in said:
+                    said.add(name)
+                    message = f"`${{{name}}}` is empty here: Compose asks its shell and .env, and not `environment:`"
+                    way_out = f"write the value itself, `{environment[name]}`, or put `{name}` into .env"
+                    yield Finding("LH142", Place(self.document.file, *word.start), message, way_out)
+
+    def _ports(self, path: Path_, ports: Any) -> Iterator[Published]:
+        for index, port in enumerate(ports if isinstance(ports, list) else []):
+            start = self._at((*path, index))
+            if isinstance(port, dict):
+                container = str(port.get("target", ""))
+                host = str(port.get("published", container))
+                yield Published(f"{host}:{container}", start, str(port.get("host_ip", "")), host, container)
+            elif isinstance(port, str | int):
+                resolved = expand(self._text((*path, index), str(port)), self.outside)
+                text = str(resolved[0]) if resolved and not resolved[0].unknown else str(port)
+                yield containers.published(text, start)
+
+    def _health(self, path: Path_, healthcheck: Any) -> tuple[str, tuple[int, int]] | None:
+        test = healthcheck.get("test") if isinstance(healthcheck, dict) else None
+        if test is None:
+            return None
+        return " ".join(map(str, test)) if isinstance(test, list) else str(test), self._at(path)
+
+    def _runtime(self, path: Path_, service: dict[str, Any]) -> Iterator[Finding]:
+        if service.get("runtime") == "nvidia" and _reserved(service):
+            message = "`runtime: nvidia` is redundant beside the reservation of a device"
+            yield Finding("LH146", self.document.key((*path, "runtime")), message, "leave the line out", "warning")
+
+    def _volumes(self, path: Path_, volumes: Any) -> Iterator[Finding]:
+        declared = _mapping(self.document.data.get("volumes"))
+        for index, volume in enumerate(volumes if isinstance(volumes, list) else []):
+            source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
+            if re.fullmatch(r"[A-Za-z0-9][\w.-]*(?:/.*)?", source) and source not in declared:
+                message = f"`{source}` is the name of a volume, which is declared nowhere; a folder begins with `./`"
+                way_out = f"write `./{volume}` for the folder beside this file, or better its whole path"
+                yield Finding("LH143", self.document.value((*path, index)), message, way_out)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _environment(value: Any) -> dict[str, str]:
+    """`environment:` in both its forms; a name alone passes on what the shell has."""
+    if isinstance(value, dict):
+        return {name: str(setting) for name, setting in value.items() if setting is not None}
+    pairs = [str(item).partition("=") for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return {name: setting for name, equals, setting in pairs if equals}
+
+
+def _reserved(service: dict[str, Any]) -> bool:
+    """Whether a GPU is reserved by `deploy` or `gpus`."""
+    reservations = _mapping(_mapping(_mapping(service.get("deploy")).get("resources")).get("reservations"))
+    return bool(reservations.get("devices")) or bool(service.get("gpus"))
+
+
+def _quoted(text: Text) -> Text:
+    """One item of a list as a quoted word: blanks and quotes in it are its own, variables are put in."""
+    quote = Text('"', text.at[:1] or ((1, 1),))
+    parts = [quote]
+    for index, char in enumerate(text.chars):
+        one = text.cut(index, index + 1)
+        parts += [Text("\\", one.at), one] if char in '"\\`' else [one]
+    return joined([*parts, quote])

@@ -1,0 +1,231 @@
+"""What a recipe asks of a container engine, and what is wrong with it, whether by `docker run` or by Compose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from llamaherd.findings import Finding, Place
+from llamaherd.recipes.commands import Command, Word
+from llamaherd.recipes.programs import Kind, Published, Server, base_name, engine_of, find
+from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
+from llamaherd.recipes.words import Position
+
+OFFICIAL = "ghcr.io/ggml-org/llama.cpp"
+_DOCKER_SWITCHES = {
+    *("-d", "--detach", "--rm", "-i", "--interactive", "-t", "--tty", "-it", "-ti", "-dit", "-itd", "-id", "-td"),
+    *("--privileged", "--init", "--read-only", "--no-healthcheck", "--oom-kill-disable", "-P", "--publish-all"),
+    *("-q", "--quiet", "--sig-proxy", "--disable-content-trust", "--replace"),
+}
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container of a recipe."""
+
+    image: Word
+    command: tuple[Word, ...] = ()
+    entrypoint: bool = False
+    ports: tuple[Published, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpu: bool = False
+    privileged: Position | None = None
+    host_network: Position | None = None
+    healthcheck: tuple[str, Position] | None = None
+
+    @property
+    def repository(self) -> str:
+        """The image without tag and digest."""
+        return re.sub(r":[^:/]*$", "", str(self.image).split("@")[0])
+
+    @property
+    def tag(self) -> str:
+        """The tag of the image; Docker takes `latest` when there is none."""
+        found = re.search(r":([^:/]*)$", str(self.image).split("@")[0])
+        return found[1] if found else "latest"
+
+    @property
+    def official(self) -> bool:
+        """Whether this is an image of the llama.cpp project, by its new name or its old one."""
+        return self.repository in {OFFICIAL, "ghcr.io/ggerganov/llama.cpp"}
+
+    @property
+    def right_tag(self) -> str:
+        """The tag that serves, on what this one runs on."""
+        return re.sub(r"^(?:full|light|server)?", "server", self.tag.replace("latest", ""))
+
+
+def server_of(container: Container) -> Server | None:
+    """The engine that a container runs, if it runs one."""
+    server = _server(container)
+    port = container.ports[0] if container.ports else None
+    return replace(server, contained=True, published=port) if server else None
+
+
+def _server(container: Container) -> Server | None:
+    engine = engine_of(container.repository)
+    if container.command and (server := find(Command(container.command), engine)):
+        return server
+    if container.entrypoint:
+        return None
+    words = container.command
+    if words and not str(words[0]).startswith("-"):
+        if not (container.official and base_name(str(words[0])) in {"server"}):
+            return None
+        words = words[1:]
+    if words and str(words[0]) in {"--server", "-s"} and container.tag.startswith("full"):
+        words = words[1:]
+    kind: Kind | None = "vllm" if "vllm" in container.repository else engine
+    if kind is None and re.search(r"llama[._-]?cpp", container.repository):
+        kind = "llama.cpp"
+    if kind is None or container.tag.startswith("light"):
+        return None
+    program = "vllm" if kind == "vllm" else "llama-server"
+    return Server(program, kind, words, container.image.start)
+
+
+def check(file: Path, container: Container) -> Iterator[Finding]:
+    """What is wrong around the engine: its image, ports, key, GPU, health. Its arguments are checked elsewhere."""
+    server = server_of(container)
+    at_image = Place(file, *container.image.start)
+    if server is None and not container.official:
+        return
+    yield from _image(container, at_image)
+    yield from _program(file, container)
+    if container.privileged:
+        message = "`privileged` gives the container the whole host"
+        way_out = "leave it out: a reservation of the GPU is all that an engine needs"
+        yield Finding("LH146", Place(file, *container.privileged), message, way_out, "warning")
+    if "cuda" in container.tag and not container.gpu:
+        message = "no GPU is given to this container: the engine would not see one"
+        way_out = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
+        yield Finding("LH143", at_image, message, way_out)
+    if container.official and container.gpu and not re.search(r"cuda|vulkan|rocm|intel|musa|openvino", container.tag):
+        message = f"`{container.image}` is built for the CPU alone: the GPU given to it stays idle"
+        yield Finding("LH143", at_image, message, f"use `{OFFICIAL}:server-cuda@sha256:…`")
+    if server is not None:
+        yield from _network(file, container, server)
+
+
+def _image(container: Container, place: Place) -> Iterator[Finding]:
+    right = f"{OFFICIAL}:{container.right_tag}"
+    if container.repository == "ghcr.io/ggerganov/llama.cpp":
+        message = "the images of llama.cpp moved; nothing is found under `ghcr.io/ggerganov` any more"
+        yield Finding("LH140", place, message, f"write `{right}`, and its digest after it")
+    if container.official and container.tag.startswith("full") and _first(container) not in {"--server", "-s"}:
+        message = f"`{container.tag}` is the image of all tools; it starts a script that does not know this command"
+        yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
+    if container.official and container.tag.startswith("light"):
+        message = f"`{container.tag}` holds llama-cli alone: it serves nobody"
+        yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
+    if not re.search(r"@sha256:[0-9a-f]{64}$", str(container.image)):
+        message = f"the tag in `{container.image}` moves: tomorrow it is another engine"
+        way_out = "name the image by its digest, NAME@sha256:…, as `docker buildx imagetools inspect IMAGE` shows it"
+        yield Finding("LH145", place, message, way_out, "warning")
+
+
+def _first(container: Container) -> str:
+    return str(container.command[0]) if container.command else ""
+
+
+def _program(file: Path, container: Container) -> Iterator[Finding]:
+    """A program in the command of an image that starts its own: it becomes an argument."""
+    if container.entrypoint or not container.command or not container.official or _first(container).startswith("-"):
+        return
+    word = container.command[0]
+    message = f"the image starts a program by itself; `{word}` would be an argument of that, and an invalid one"
+    way_out = "leave it out of the command: with the server image the command is the arguments alone"
+    yield Finding("LH143", Place(file, *word.start), message, way_out)
+
+
+def _network(file: Path, container: Container, server: Server) -> Iterator[Finding]:
+    host = server.value("--host")
+    port_word = server.value("--port")
+    variable = container.environment.get("LLAMA_ARG_PORT", PORTS[server.program])
+    port = str(port_word) if port_word else variable
+    if host and not host.unknown and container.ports and is_loopback(str(host)):
+        message = f"inside a container, {host} is the container itself: no published port reaches it"
+        yield Finding("LH143", Place(file, *host.start), message, "write `--host 0.0.0.0`, and publish on 127.0.0.1")
+    known = port.isdigit()
+    keyed = server.has(*API_KEY_FLAGS) or API_KEY_VARIABLES & set(container.environment)
+    for published in container.ports:
+        place = Place(file, *published.start)
+        if known and published.container.isdigit() and published.container != port:
+            message = f"port {published.container} of the container is published, and the server listens on {port}"
+            way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
+            yield Finding("LH143", place, message, way_out)
+        elif not is_loopback(published.address) and not keyed:
+            message = f"`{published.text}` is open to the whole network, and no API key is asked for"
+            way_out = f"write `127.0.0.1:{published.text}`, or add `--api-key-file` with a file of keys"
+            if published.address:
+                way_out = "publish on 127.0.0.1, or add `--api-key-file` with a file of keys"
+            yield Finding("LH144", place, message, way_out)
+    if container.host_network and not keyed and not (host and (host.unknown or is_loopback(str(host)))):
+        message = "the container is in the network of the host, open to all of it, and no API key is asked for"
+        way_out = "pass `--host 127.0.0.1`, or add `--api-key-file` with a file of keys"
+        yield Finding("LH144", Place(file, *container.host_network), message, way_out)
+    yield from _health(file, container, port if known else None)
+
+
+def _health(file: Path, container: Container, port: str | None) -> Iterator[Finding]:
+    if container.healthcheck is None:
+        if container.official and port and port != "8080" and container.ports:
+            message = f"the image asks port 8080 for its health, and the server listens on {port}: it stays `unhealthy`"
+            way_out = f"give it a health check of its own, of http://localhost:{port}/health"
+            yield Finding("LH143", Place(file, *container.image.start), message, way_out, "warning")
+        return
+    test, start = container.healthcheck
+    asked = re.search(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d+)", test)
+    if asked and port and asked[1] != port:
+        message = f"the health check asks port {asked[1]}, and the server listens on {port}"
+        yield Finding("LH143", Place(file, *start), message, f"ask http://localhost:{port}/health")
+
+
+def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
+    """The container of `docker run ARGUMENTS`; None when no image is among them."""
+    ports: list[Published] = []
+    environment: dict[str, str] = {}
+    gpu = entrypoint = False
+    privileged: Position | None = None
+    host_network: Position | None = None
+    index = 0
+    while index < len(arguments) and str(arguments[index]).startswith("-"):
+        word = arguments[index]
+        name, equals, value = str(word).partition("=")
+        start = word.start
+        index += 1
+        if name == "--privileged":
+            privileged = start
+        if name in _DOCKER_SWITCHES:
+            continue
+        if not equals and index < len(arguments):
+            value, start = str(arguments[index]), arguments[index].start
+            index += 1
+        match name:
+            case "-p" | "--publish":
+                ports.append(published(value, start))
+            case "-e" | "--env":
+                key, _, setting = value.partition("=")
+                environment[key] = setting
+            case "--gpus":
+                gpu = True
+            case "--runtime" | "--device":
+                gpu = gpu or "nvidia" in value
+            case "--entrypoint":
+                entrypoint = True
+            case "--network" | "--net" if value == "host":
+                host_network = start
+    if index >= len(arguments):
+        return None
+    command = arguments[index + 1 :]
+    return Container(arguments[index], command, entrypoint, tuple(ports), environment, gpu, privileged, host_network)
+
+
+def published(text: str, start: Position) -> Published:
+    """`[ADDRESS:][PORT:]PORT[/tcp]` as Docker reads it."""
+    before, _, ports = text.rpartition(":")
+    address, _, host = before.rpartition(":") if not before.isdigit() else ("", "", before)
+    container = ports.split("/")[0]
+    return Published(text, start, address, host or container, container)

@@ -1,0 +1,133 @@
+"""Which programs the commands of a recipe run: servers of which engine, with which arguments, behind which prefixes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Literal
+
+from llamaherd.recipes.commands import Command, Word, expand
+from llamaherd.recipes.words import Position
+
+Kind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
+
+OF_LLAMA_CPP = ("llama-server", "llama-cli", "llama-completion", "llama-bench", "llama-sweep-bench")
+OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
+"""What the programs of llama.cpp were called before June 2024."""
+SUBCOMMANDS = {"serve": "llama-server", "cli": "llama-cli", "completion": "llama-completion", "bench": "llama-bench"}
+"""Those of the one program `llama` (llama.cpp app/llama.cpp:65-77)."""
+
+SHELLS = {"bash", "sh", "screen", "tmux", "wsl"}
+"""Programs that may be given a whole command in one argument."""
+PREFIXES = SHELLS | {
+    *("chrt", "doas", "env", "exec", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "sudo", "systemd-run"),
+    *("taskset", "time", "timeout", "unbuffer", "docker", "podman"),
+}
+"""Programs that run the one that is named in their arguments."""
+
+# Flags of ik_llama.cpp that llama.cpp never had (ik_llama.cpp common/common.cpp); llama.cpp users cannot mean them.
+OF_IK = {
+    *("-rtr", "--run-time-repack", "-fmoe", "--fused-moe", "-no-fmoe", "--no-fused-moe", "-amb", "-mla", "--mla-use"),
+    *("--attention-max-batch", "-ger", "--grouped-expert-routing", "-mtp", "-ser", "--smart-expert-reduction"),
+    *("-smgs", "-khad", "-vhad", "-mqkv", "-muge", "-grt", "-gr", "-no-gr", "-thp", "-dr", "-ictk"),
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A port of a container that its host publishes."""
+
+    text: str
+    start: Position
+    address: str
+    host: str
+    container: str
+
+
+@dataclass(frozen=True)
+class Server:
+    """A command of an engine: its program, and its arguments without the program."""
+
+    program: str
+    kind: Kind
+    arguments: tuple[Word, ...]
+    start: Position
+    settings: Mapping[str, Word] = field(default_factory=dict)
+    path: str = ""
+    """The program as it is written."""
+    published: Published | None = None
+    """For a server in a container: where its host offers it, if it does."""
+    contained: bool = False
+
+    def value(self, *flags: str) -> Word | None:
+        """The word after the last of these flags, which is the one that counts."""
+        found = None
+        for flag, after in zip(self.arguments, self.arguments[1:], strict=False):
+            if str(flag) in flags:
+                found = after
+        return found
+
+    def has(self, *flags: str) -> Word | None:
+        """The last of these flags."""
+        return next((word for word in reversed(self.arguments) if str(word) in flags), None)
+
+
+def base_name(path: str) -> str:
+    """`llama-server` for `./build/bin/llama-server`, and for `llama-server.exe`."""
+    return PurePosixPath(path.replace("\\", "/")).name.removesuffix(".exe")
+
+
+def engine_of(text: str) -> Kind | None:
+    """The engine that a recipe names by its repository, a path or an image."""
+    if re.search(r"\bik[_-]llama", text):
+        return "ik_llama.cpp"
+    return "llama.cpp" if re.search(r"(?:ggml-org|ggerganov)/llama\.cpp", text) else None
+
+
+def find(command: Command, engine: Kind | None) -> Server | None:
+    """The engine's program that a command runs, if it runs one, behind whatever prefixes."""
+    words = command.words
+    outer = base_name(str(words[0])) if words else ""
+    for index, word in enumerate(words if outer in PREFIXES else words[:1]):
+        name, rest = base_name(str(word)), words[index + 1 :]
+        if index and outer in SHELLS and " " in str(word):
+            inner = find(Command(expand(word.text, {}), command.settings), engine)
+            if inner:
+                return inner
+        if name in {"docker", "podman"} and rest and str(rest[0]) in {"run", "create"}:
+            return None  # its arguments are another program's
+        if program := _program(word, name, rest):
+            skipped = 1 if name in {"llama", "vllm"} else 2 if name.startswith("python") else 0
+            arguments = rest[skipped:]
+            kind = _kind(program, arguments, engine)
+            return Server(program, kind, arguments, word.start, command.settings, str(word))
+    return None
+
+
+def _program(word: Word, name: str, rest: tuple[Word, ...]) -> str | None:
+    first = str(rest[0]) if rest else ""
+    if name in OF_LLAMA_CPP:
+        return name
+    if name == "llama" and first in SUBCOMMANDS:
+        return SUBCOMMANDS[first]
+    if name == "vllm" and first == "serve":
+        return "vllm"
+    if name.startswith("python") and first == "-m" and len(rest) > 1 and str(rest[1]).startswith("vllm.entrypoints"):
+        return "vllm"
+    if word.unset and re.search(r"llama_?server", word.unset[0], re.IGNORECASE):
+        return "llama-server"  # `"$LLAMA_SERVER"`, set elsewhere
+    if name in OLD_NAMES and "/" in str(word) and {"-m", "--model"} & {str(each) for each in rest}:
+        return OLD_NAMES[name]
+    return None
+
+
+def _kind(program: str, arguments: tuple[Word, ...], engine: Kind | None) -> Kind:
+    if program == "vllm":
+        return "vllm"
+    if engine:
+        return engine
+    if program == "llama-sweep-bench" or OF_IK & {str(word) for word in arguments}:
+        return "ik_llama.cpp"
+    return "llama.cpp"

@@ -1,0 +1,77 @@
+"""What is wrong with the command line of an engine: its flags, and what they leave open or undone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from llamaherd.findings import Finding, Place
+from llamaherd.recipes.programs import OLD_NAMES, Server, base_name
+
+API_KEY_FLAGS = ("--api-key", "--api-key-file")
+API_KEY_VARIABLES = {"LLAMA_API_KEY", "VLLM_API_KEY"}
+PORTS = {"llama-server": "8080", "vllm": "8000"}
+"""Where each server listens unless it is told (llama.cpp common/arg.cpp:3340)."""
+
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_PROMPTS = ("-p", "--prompt", "-f", "--file", "-st", "--single-turn", "--version", "--help", "-h")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only the machine itself reaches a server that listens there."""
+    return address.startswith("127.") or address in {"localhost", "::1", "[::1]"} or address.endswith(".sock")
+
+
+def check(file: Path, server: Server, *, contained: bool = False) -> Iterator[Finding]:
+    """What is wrong with one command. In a container (`contained`) it is the published port that opens it."""
+    here = Place(file, *server.start)
+    if base_name(server.path) in OLD_NAMES:
+        message = f"`{server.path}` is no program of llama.cpp any more"
+        yield Finding("LH140", here, message, f"write `{server.program}` in its place")
+    if server.program in PORTS and not contained:
+        yield from _open(file, server)
+    if server.program == "llama-cli" and server.has(*_PROMPTS) is None:
+        message = "llama-cli talks to one terminal, and ends with it"
+        way_out = "llama-server takes the same flags, and serves every program by HTTP"
+        yield Finding("LH149", here, message, way_out, "note")
+    yield from _model(file, server)
+    threads = server.value("-t", "--threads")
+    if threads and threads.unknown and "nproc" in str(threads):
+        at = threads.text.at[0] if threads.text.at else threads.start
+        message = "nproc counts SMT siblings, and those slow decoding down"
+        yield Finding("LH149", Place(file, *at), message, "give the number of physical cores", "note")
+
+
+def _open(file: Path, server: Server) -> Iterator[Finding]:
+    """A listener beyond loopback without a key. vLLM listens everywhere unless it is told."""
+    if server.has(*API_KEY_FLAGS) or API_KEY_VARIABLES & set(server.settings):
+        return
+    flag, host = server.has("--host"), server.value("--host")
+    if flag is None and server.program == "vllm":
+        message = "vLLM listens on all addresses unless it is told, and no API key is asked for"
+        yield Finding("LH144", Place(file, *server.start), message, "add `--host 127.0.0.1`, or `--api-key`")
+    elif flag and host and not host.unknown and not str(host).startswith("-") and not is_loopback(str(host)):
+        message = f"this listens on {host}, open to the whole network, and no API key is asked for"
+        way_out = "add `--api-key-file` with a file of keys, or write `--host 127.0.0.1`"
+        yield Finding("LH144", Place(file, *flag.start), message, way_out)
+
+
+def _model(file: Path, server: Server) -> Iterator[Finding]:
+    model = server.value("-m", "--model")
+    if model is None:
+        return
+    at = Place(file, *model.start)
+    if shard := _SHARD.search(str(model)):
+        number, count = int(shard[1]), int(shard[2])
+        if number != 1:
+            first = f"-00001-of-{shard[2]}.gguf"
+            message = f"this is shard {number} of {count}, and a model is loaded by its first"
+            yield Finding("LH141", at, message, f"name the one that ends with `{first}`")
+        elif count > 1:
+            message = f"this is the first of {count} shards: all of them must lie beside it, under these names"
+            way_out = "download them all, and never join them with `cat`"
+            yield Finding("LH149", at, message, way_out, "note")
+    if re.match(r"/mnt/[a-z]/", str(model)):
+        message = "under WSL this is a Windows disk, read by a slow network protocol: loading takes minutes"
+        yield Finding("LH149", at, message, "copy the model into Linux's own file system, such as ~/models", "note")

@@ -1,0 +1,219 @@
+"""Shell scripts, units and bare commands as newcomers paste them: every command that matters, and what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llamaherd.findings import Finding, Place
+from llamaherd.recipes import containers, servers
+from llamaherd.recipes.commands import Command, Word, expand, read
+from llamaherd.recipes.programs import Kind, Server, base_name, engine_of, find
+from llamaherd.recipes.words import Position, Text, positioned
+
+# Read for being there, whatever their value is (llama.cpp ggml-cuda.cu:386, :144; ik_llama.cpp ggml-cuda.cu:167).
+_SWITCHES = {
+    *("GGML_CUDA_P2P", "GGML_CUDA_ENABLE_UNIFIED_MEMORY", "GGML_CUDA_NO_PINNED", "GGML_CUDA_DISABLE_GRAPHS"),
+    *("GGML_CUDA_REGISTER_HOST", "LLAMA_ATTN_ROT_DISABLE", "LLAMA_GRAPH_REUSE_DISABLE"),
+}
+_HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
+_DETACHING = {"nohup", "screen", "tmux", "setsid"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What was found in a recipe: everything that is wrong, and the servers that it would start."""
+
+    findings: tuple[Finding, ...] = ()
+    servers: tuple[Server, ...] = ()
+
+    def __add__(self, other: Recipe) -> Recipe:
+        return Recipe(self.findings + other.findings, self.servers + other.servers)
+
+
+def check_text(file: Path, text: str) -> Recipe:
+    """Everything wrong with a shell script, a systemd unit, or flags alone."""
+    recipe = _Reader(file, engine_of(text)).read(positioned(text.removeprefix("\ufeff")))
+    if text.startswith("#!") and "\r\n" in text:
+        message = "lines end as on Windows: Linux takes the last sign of each for a part of its command"
+        recipe += Recipe((Finding("LH141", Place(file), message, f"convert it: `dos2unix {file.name}`"),))
+    return recipe
+
+
+class _Reader:
+    def __init__(self, file: Path, engine: Kind | None) -> None:
+        self.file = file
+        self.engine = engine
+
+    def read(self, text: Text) -> Recipe:
+        if re.search(r"^\s*ExecStart\s*=", text.chars, re.MULTILINE):
+            return self._unit(text)
+        script = read(text)
+        commands = list(_joined(script.commands))
+        recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
+        folder = ""
+        exported: dict[str, Word] = {}
+        for command, orphans in commands:
+            recipe += Recipe(tuple(self._around(command, folder)))
+            if not command.words:
+                exported |= command.settings
+            recipe += self._engine(replace(command, settings={**exported, **command.settings}), orphans)
+            words = [str(word) for word in command.words]
+            if words[:1] == ["cd"] and len(words) > 1:
+                folder = base_name(words[1].rstrip("/"))
+        for document in script.documents:
+            recipe += self.read(document)
+        return recipe
+
+    def _not_continued(self, position: Position) -> Finding:
+        message = "there are blanks after this backslash: the line ends here, and what follows is no part of it"
+        return Finding("LH141", Place(self.file, *position), message, "let the backslash be the last sign of its line")
+
+    def _unit(self, text: Text) -> Recipe:
+        """A systemd unit: no shell reads its lines."""
+        recipe = Recipe()
+        settings: dict[str, Word] = {}
+        for found in re.finditer(r"^[ \t]*Environment=(.*)$", text.chars, re.MULTILINE):
+            for word in expand(text.cut(*found.span(1)), {}):
+                name, _, value = str(word).partition("=")
+                settings[name] = Word(
+                    word.text.cut(len(word.text.chars) - len(value), len(word.text.chars)), word.start
+                )
+        known = {name: str(word) for name, word in settings.items()}
+        for found in re.finditer(r"^[ \t]*ExecStart\s*=[ \t]*[@!:+-]*((?:\\\r?\n|[^\n])*)", text.chars, re.MULTILINE):
+            words = expand(text.cut(*found.span(1)), known)
+            command = Command(words, settings)
+            unread = tuple(self._in_unit(words))
+            started = self._engine(command, ())
+            places = {finding.place for finding in unread}
+            others = tuple(finding for finding in started.findings if finding.place not in places)
+            recipe += Recipe((*unread, *self._settings(command), *others), started.servers)
+        return recipe
+
+    def _in_unit(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        for word in words:
+            if re.search(r"\$\(|`", str(word)):
+                message = f"systemd runs no shell: `{word}` reaches the program as it is written"
+                yield Finding("LH142", Place(self.file, *word.start), message, "write the value itself")
+        if words and not str(words[0]).startswith(("/", "%", "$")) and "/" in str(words[0]):
+            message = f"systemd does not start `{words[0]}`: its path is not absolute"
+            yield Finding("LH141", Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
+
+    def _engine(self, command: Command, orphans: tuple[Word, ...]) -> Recipe:
+        """The server, the container or the build that a command starts."""
+        words = command.words
+        names = [base_name(str(word)) for word in words]
+        run = next((i for i, name in enumerate(names) if name in {"docker", "podman"}), None)
+        if run is not None and names[run + 1 : run + 2] == ["run"]:
+            container = containers.of_docker_run(words[run + 2 :] + orphans)
+            if container is None:
+                return Recipe()
+            recipe = Recipe(tuple(containers.check(self.file, container)))
+            server = containers.server_of(container)
+            if server is None:
+                return recipe
+            return recipe + Recipe(tuple(servers.check(self.file, server, contained=True)), (server,))
+        server = find(command, self.engine)
+        if server is None:
+            return Recipe()
+        whole = replace(server, arguments=server.arguments + orphans)
+        recipe = Recipe(tuple(servers.check(self.file, whole)), (whole,) if server.program != "llama-bench" else ())
+        if orphans and server.path:
+            message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
+            way_out = "end every line of the command but the last with a backslash, and put no comment between them"
+            recipe += Recipe((Finding("LH141", Place(self.file, *orphans[0].start), message, way_out),))
+        return recipe + Recipe(tuple(self._not_a_service(command, server)))
+
+    def _not_a_service(self, command: Command, server: Server) -> Iterator[Finding]:
+        if server.program not in servers.PORTS:
+            return
+        way = next((word for word in command.words if base_name(str(word)) in _DETACHING), None)
+        if way or command.background:
+            how = f"`{base_name(str(way))}`" if way else "`&`"
+            at = way.start if way else server.start
+            message = f"by {how} the server is gone after a crash or a reboot, and nobody notices"
+            way_out = "let systemd run it: `herd up` writes the unit"
+            yield Finding("LH149", Place(self.file, *at), message, way_out, "note")
+
+    def _around(self, command: Command, folder: str) -> Iterator[Finding]:
+        """What else recipes do: settings, clones, downloads, builds, power."""
+        yield from self._settings(command)
+        words = command.words
+        if words and base_name(str(words[0])) in {"sudo", "time"}:
+            words = words[1:]
+        if not words:
+            return
+        at = Place(self.file, *words[0].start)
+        arguments = [str(word) for word in words[1:]]
+        match base_name(str(words[0])):
+            case "git" if "clone" in arguments:
+                yield from self._clone(words)
+            case "huggingface-cli":
+                first = arguments[0] if arguments else ""
+                right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
+                yield Finding("LH140", at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
+            case "cmake" if "--build" not in arguments:
+                yield from servers.check_build(self.file, words[1:], self.engine or "llama.cpp")
+            case "make" if (
+                arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments, folder)
+            ):
+                way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
+                yield Finding("LH140", at, "llama.cpp is no longer built by make: its Makefile only says so", way_out)
+            case "nvidia-smi":
+                yield from self._power(words)
+
+    def _of_llama(self, command: Command, arguments: list[str], folder: str) -> bool:
+        """Whether `make` is to build llama.cpp; ik_llama.cpp has a Makefile that does."""
+        options = [*command.settings, *arguments]
+        if self.engine == "ik_llama.cpp" or arguments == ["clean"]:
+            return False
+        return folder == "llama.cpp" or any(option.startswith(("LLAMA_", "GGML_")) for option in options)
+
+    def _clone(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        for word in words:
+            if re.search(r"github\.com[:/]ggerganov/llama\.cpp", str(word)):
+                right = str(word).replace("ggerganov", "ggml-org")
+                message = "the repository of llama.cpp moved; the old address only forwards"
+                yield Finding("LH140", Place(self.file, *word.start), message, f"write `{right}`", "warning")
+
+    def _power(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        for word in words:
+            option = str(word).partition("=")[0]
+            what = {"-pl": "a power limit", "--power-limit": "a power limit", "-lgc": "a clock limit"}.get(option)
+            if option in {"-pm", "--persistence-mode"}:
+                what = "persistence mode"
+            if what:
+                message = f"{what} that is set this way lasts until the next boot"
+                way_out = "declare it in the inventory, where it is set at every boot and verified"
+                yield Finding("LH149", Place(self.file, *word.start), message, way_out, "note")
+
+    def _settings(self, command: Command) -> Iterator[Finding]:
+        for name in _SWITCHES & set(command.settings):
+            value = command.settings[name]
+            if str(value).lower() in {"0", "off", "false", "no", ""}:
+                message = f"`{name}={value}` switches it on: the engine only looks whether it is there"
+                yield Finding("LH142", Place(self.file, *value.start), message, f"leave `{name}` out")
+
+
+def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word, ...]]]:
+    """Each command with the lines of flags that follow it; flags that follow none are llama-server's."""
+    current: Command | None = None
+    orphans: list[Word] = []
+    flags_alone = False
+    for command in commands:
+        flags = bool(command.words) and re.match(r"--?[a-zA-Z]", str(command.words[0])) is not None
+        if flags and current is None:
+            flags_alone = True
+            current = Command((Word(Text("llama-server", ()), command.words[0].start), *command.words))
+        elif flags and current and flags_alone:
+            current = replace(current, words=current.words + command.words)
+        elif flags:
+            orphans += command.words
+        else:
+            if current:
+                yield current, tuple(orphans)
+            current, orphans, flags_alone = command, [], False
+    if current:
+        yield current, tuple(orphans)

@@ -1,0 +1,238 @@
+"""Shell text as words that remember where each of their characters stands in its file.
+
+shlex loses positions and stops at what is not closed. bashlex refuses whole scripts for one construct that it does
+not know, and its licence (GPL) is not ours. What is pasted from a blog is often not even a script: flags alone, a
+prompt before a command, a Compose `command:`, a unit's `ExecStart=`. So this reads words, and never refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+Position = tuple[int, int]
+"""Line and column, from 1."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Characters, and the position of each."""
+
+    chars: str
+    at: tuple[Position, ...]
+
+    def cut(self, start: int, end: int) -> Text:
+        """The characters from `start` up to `end`."""
+        return Text(self.chars[start:end], self.at[start:end])
+
+
+def joined(texts: Iterable[Text]) -> Text:
+    """One text after the other."""
+    parts = list(texts)
+    return Text("".join(part.chars for part in parts), tuple(at for part in parts for at in part.at))
+
+
+EMPTY = Text("", ())
+
+
+def positioned(chars: str, line: int = 1, column: int = 1) -> Text:
+    """A whole text whose first character stands at this line and column."""
+    at = []
+    for char in chars:
+        at.append((line, column))
+        line, column = (line + 1, 1) if char == "\n" else (line, column + 1)
+    return Text(chars, tuple(at))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a word: characters as they are, a variable, or what only a shell can know, such as `$(nproc)`."""
+
+    text: Text
+    """What is written; the default of a variable is in `default`."""
+    variable: str = ""
+    default: str | None = None
+    unknown: bool = False
+    quoted: bool = False
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word before its variables are known, an operator, a here-document, or a broken line continuation."""
+
+    kind: str
+    """`word`, `operator`, `document` or `broken`."""
+    start: Position
+    text: str = ""
+    pieces: tuple[Piece, ...] = ()
+    document: Text = EMPTY
+
+
+_OPERATOR = re.compile(r"\d*>&\d?-?|&>>|&>|\d*>>|\d*>\|?|<<<|<<-?|<|\|\||&&|;;|\|&|[|&;()\n]")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_EXPANSION = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
+_LITERAL_IN_DOUBLE_QUOTES = '$`"\\'
+_ENDS_WORD = " \t\r\n;&|()<>"
+_PLAIN = re.compile(r"[^\\'\"$` \t\r\n;&|()<>]+")
+_PLAIN_IN_DOUBLE_QUOTES = re.compile(r"[^\\$`]+")
+_LONGEST_SUBSTITUTION = 2000
+_CONTINUED = re.compile(r"\\([ \t]*)\r?\n")
+
+
+def tokens(text: Text) -> Iterator[Token]:
+    """The tokens of a shell text. What is not closed is taken as it is written."""
+    return _Lexer(text).tokens()
+
+
+class _Lexer:
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.chars = text.chars
+        self.here = 0
+        self.awaited: list[str] = []
+        """Words that end the here-documents which begin after this line."""
+
+    def tokens(self) -> Iterator[Token]:
+        document_next = False
+        while self.here < len(self.chars):
+            char = self.chars[self.here]
+            if char in " \t\r":
+                self.here += 1
+            elif continued := _CONTINUED.match(self.chars, self.here):
+                if continued[1]:
+                    yield Token("broken", self.text.at[self.here])
+                self.here = continued.end()
+            elif char == "#":
+                self.here = self._until("\n")
+            elif operator := _OPERATOR.match(self.chars, self.here):
+                yield Token("operator", self.text.at[self.here], operator[0])
+                self.here = operator.end()
+                document_next = operator[0] in {"<<", "<<-"}
+                if operator[0] == "\n":
+                    yield from self._documents()
+            else:
+                word = self._word()
+                yield word
+                if document_next:
+                    self.awaited.append("".join(piece.text.chars for piece in word.pieces))
+                    document_next = False
+
+    def _until(self, end: str) -> int:
+        found = self.chars.find(end, self.here)
+        return len(self.chars) if found < 0 else found
+
+    def _documents(self) -> Iterator[Token]:
+        """The here-documents that begin on this line."""
+        for end in self.awaited:
+            start = self.here
+            while self.here < len(self.chars):
+                line_end = self._until("\n")
+                line = self.chars[self.here : line_end]
+                if line.strip() == end:
+                    break
+                self.here = min(line_end + 1, len(self.chars))
+            if start < len(self.chars):
+                yield Token("document", self.text.at[start], document=self.text.cut(start, self.here))
+            self.here = self._until("\n")
+        self.awaited.clear()
+
+    def _word(self) -> Token:
+        start = self.here
+        pieces: list[Piece] = []
+        while self.here < len(self.chars) and self.chars[self.here] not in _ENDS_WORD:
+            char = self.chars[self.here]
+            if char == "\\":
+                if _CONTINUED.match(self.chars, self.here):
+                    break
+                self._escaped(pieces)
+            elif char == "'" and (end := self.chars.find("'", self.here + 1)) > 0:
+                pieces.append(Piece(self.text.cut(self.here + 1, end), quoted=True))
+                self.here = end + 1
+            elif char == '"' and (end := self._closing_quote()) > 0:
+                pieces += self._double_quoted(end)
+            elif char in "$`":
+                pieces.append(self._expansion(quoted=False))
+            else:
+                plain = _PLAIN.match(self.chars, self.here)
+                pieces.append(self._taken(plain.end() if plain else self.here + 1))
+        return Token("word", self.text.at[start], self.chars[start : self.here], tuple(pieces))
+
+    def _taken(self, end: int, *, quoted: bool = False) -> Piece:
+        """The characters from here up to `end`, as they are."""
+        start, self.here = self.here, end
+        return Piece(self.text.cut(start, end), quoted=quoted)
+
+    def _escaped(self, pieces: list[Piece]) -> None:
+        pieces.append(Piece(self.text.cut(self.here + 1, self.here + 2), quoted=True))
+        self.here += 2
+
+    def _closing_quote(self) -> int:
+        index = self.here + 1
+        while index < len(self.chars):
+            if self.chars[index] == "\\":
+                index += 1
+            elif self.chars[index] == '"':
+                return index
+            index += 1
+        return -1
+
+    def _double_quoted(self, end: int) -> list[Piece]:
+        self.here += 1
+        pieces = [Piece(EMPTY, quoted=True)]  # `""` is a word
+        while self.here < end:
+            char = self.chars[self.here]
+            if char == "\\" and self.chars[self.here + 1] == "\n":
+                self.here += 2
+            elif char == "\\" and self.chars[self.here + 1] in _LITERAL_IN_DOUBLE_QUOTES:
+                self._escaped(pieces)
+            elif char in "$`":
+                pieces.append(self._expansion(quoted=True))
+            else:
+                plain = _PLAIN_IN_DOUBLE_QUOTES.match(self.chars, self.here, end)
+                pieces.append(self._taken(plain.end() if plain else self.here + 1, quoted=True))
+        self.here = max(self.here, end) + 1
+        return pieces
+
+    def _expansion(self, *, quoted: bool) -> Piece:
+        """What begins with `$` or a backquote here; a sign that begins nothing stands for itself."""
+        start = self.here
+        after = self.chars[start + 1 : start + 2]
+        end = start + 1
+        piece = Piece(self.text.cut(start, end), quoted=quoted)
+        if self.chars[start] == "`":
+            end = self.chars.find("`", start + 1) + 1
+            piece = Piece(self.text.cut(start, end), unknown=True, quoted=quoted)
+        elif after in {"(", "{"}:
+            end = self._closing_bracket(start + 1, after, ")" if after == "(" else "}")
+            inner = self.chars[start + 2 : end - 1]
+            parts = _EXPANSION.fullmatch(inner) if after == "{" else None
+            piece = Piece(
+                self.text.cut(start, end),
+                variable=parts[1] if parts else "",
+                default=parts[4] if parts else None,
+                unknown=parts is None,
+                quoted=quoted,
+            )
+        elif name := _NAME.match(self.chars, start + 1):
+            end = name.end()
+            piece = Piece(self.text.cut(start, end), variable=name[0], quoted=quoted)
+        elif after and after in "'\"" and not quoted:  # `$'…'`: the quotes follow
+            piece = Piece(EMPTY)
+        elif after and after in "@*#?!$0123456789":
+            end = start + 2
+            piece = Piece(self.text.cut(start, end), unknown=True, quoted=quoted)
+        if end <= start:
+            end = start + 1
+            piece = Piece(self.text.cut(start, end), quoted=quoted)
+        self.here = end
+        return piece
+
+    def _closing_bracket(self, start: int, opening: str, closing: str) -> int:
+        """The index after the bracket that closes the one at `start`; 0 if none near does."""
+        depth = 0
+        for index in range(start, min(len(self.chars), start + _LONGEST_SUBSTITUTION)):
+            depth += (self.chars[index] == opening) - (self.chars[index] == closing)
+            if depth == 0:
+                return index + 1
+        return 0

@@ -1,0 +1,217 @@
+"""`.wslconfig`, the file on the Windows side that sets up WSL 2: what its parser knows, and what is wrong with one.
+
+Source: microsoft/WSL at 3e27a6a5, src/windows/common/WslCoreConfig.h and .cpp. A key that WSL does not know gives a
+warning that nobody sees, and does nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llamaherd.findings import Finding, Place, Severity, nearest
+
+KEYS: Mapping[str, Mapping[str, str]] = {
+    "wsl2": {
+        "kernel": "path",
+        "kernelCommandLine": "text",
+        "kernelModules": "path",
+        "memory": "size",
+        "processors": "int",
+        "swap": "size",
+        "swapFile": "path",
+        "localhostForwarding": "bool",
+        "nestedVirtualization": "bool",
+        "guiApplications": "bool",
+        "gpuSupport": "bool",
+        "vmIdleTimeout": "int",
+        "networkingMode": "none|nat|bridged|mirrored|consomme|virtioproxy",
+        "vmSwitch": "text",
+        "macAddress": "text",
+        "dhcp": "bool",
+        "dhcpTimeout": "int",
+        "ipv6": "bool",
+        "dnsProxy": "bool",
+        "dnsTunneling": "bool",
+        "firewall": "bool",
+        "autoProxy": "bool",
+        "safeMode": "bool",
+        "defaultVhdSize": "size",
+        "debugConsole": "bool",
+        "earlyBootLogging": "bool",
+        "debugConsoleLogFile": "path",
+        "kernelDebugPort": "int",
+        "kernelBootTimeout": "int",
+        "distributionStartTimeout": "int",
+        "mountDeviceTimeout": "int",
+        "systemDistro": "path",
+        "telemetry": "bool",
+        "virtio": "bool",
+        "virtio9p": "bool",
+        "virtiofs": "bool",
+        "hostFileSystemAccess": "bool",
+        "hardwarePerformanceCounters": "bool",
+        "crashDumpFolder": "path",
+        "maxCrashDumpCount": "int",
+        "loadKernelModules": "text",
+        "loadDefaultKernelModules": "bool",
+        "isolateDistroCgroup": "bool",
+    },
+    "general": {
+        "distributionInstallPath": "path",
+        "instanceIdleTimeout": "int",
+    },
+    "experimental": {
+        "autoMemoryReclaim": "disabled|gradual|dropCache",
+        "sparseVhd": "bool",
+        "bestEffortDnsParsing": "bool",
+        "dnsTunnelingIpAddress": "text",
+        "initialAutoProxyTimeout": "int",
+        "ignoredPorts": "text",
+        "hostAddressLoopback": "bool",
+        "setVersionDebug": "text",
+        "swiotlb": "size",
+        "virtioFsAggregateShares": "bool",
+        # Older homes of keys of [wsl2], still read.
+        "networkingMode": "none|nat|bridged|mirrored|consomme|virtioproxy",
+        "dnsTunneling": "bool",
+        "firewall": "bool",
+        "autoProxy": "bool",
+    },
+}
+"""Every key by section, and what it holds: `bool`, `int`, `size`, `path`, `text`, or one of several words."""
+
+_SIZE = re.compile(r"(\d+)\s*(B|KB|MB|GB|TB)?", re.IGNORECASE)
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_NO_SUCH_THING = {
+    "gpumemory": "leave it out: WSL gives Linux the whole card, and how much VRAM that is cannot be set",
+    "cpus": "write `processors=N`",
+    "cores": "write `processors=N`",
+    "systemd": "`systemd=true` belongs under `[boot]` in /etc/wsl.conf, inside Linux",
+}
+_OF_WSL_CONF = {"automount", "boot", "filesystem", "fileserver", "gpu", "interop", "network", "time", "user"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with one setting; no place, since it may stand in a `.wslconfig` or in an inventory."""
+
+    code: str
+    message: str
+    help: str
+    severity: Severity = "error"
+    about_value: bool = False
+
+
+def check_setting(section: str, key: str, value: str | int | bool) -> Problem | None:
+    """What is wrong with one setting, if anything is. Names are matched without regard to case, as WSL does."""
+    known = _section(section)
+    if known is None:
+        return _unknown_section(section)
+    by_name = {name.lower(): kind for name, kind in KEYS[known].items()}
+    kind = by_name.get(key.lower())
+    if kind is None:
+        return _unknown_key(known, key)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    wrong = _wrong_value(key, kind, text)
+    return replace(wrong, about_value=True) if wrong else None
+
+
+def check_text(file: Path, text: str) -> tuple[Finding, ...]:
+    """Everything wrong with the text of a `.wslconfig`; comments, blank lines and CRLF are as they should be."""
+    return tuple(_findings(file, text.removeprefix("\ufeff")))
+
+
+def _findings(file: Path, text: str) -> Iterator[Finding]:
+    section: str | None = None
+    lines: dict[tuple[str, str], int] = {}
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.split("#", 1)[0].rstrip()
+        content = line.strip()
+        place = Place(file, number, len(line) - len(line.lstrip()) + 1)
+        if not content:
+            continue
+        if header := re.fullmatch(r"\[([^\]]*)\]", content):
+            section = header[1].strip()
+            if _section(section) is None:
+                problem = _unknown_section(section)
+                yield Finding(problem.code, place, problem.message, problem.help, problem.severity)
+            continue
+        key, equals, value = (part.strip() for part in content.partition("="))
+        if not equals or not key:
+            message = f"`{content}` is no setting"
+            yield Finding("LH148", place, message, "write `key=value`; comments begin with `#`")
+        elif section is None:
+            home = _home(key) or "wsl2"
+            message = f"`{key}` stands under no section, so that it does nothing"
+            yield Finding("LH147", place, message, f"put `[{home}]` on a line above it")
+        elif (known := _section(section)) is not None:
+            named = (known, key.lower())
+            if named in lines:
+                message = f"`{key}` stands here twice; the first is at line {lines[named]}"
+                yield Finding("LH148", place, message, "keep one of the two", "warning")
+            lines.setdefault(named, number)
+            if problem_here := check_setting(section, key, value.strip('"')):
+                at = line.index("=") + 1
+                at += len(line[at:]) - len(line[at:].lstrip()) + 1
+                where = Place(file, number, at) if problem_here.about_value and value else place
+                yield Finding(problem_here.code, where, problem_here.message, problem_here.help, problem_here.severity)
+
+
+def _section(name: str) -> str | None:
+    return next((section for section in KEYS if section == name.lower()), None)
+
+
+def _home(key: str) -> str | None:
+    """The first section that knows a key."""
+    return next((section for section, keys in KEYS.items() if key.lower() in {name.lower() for name in keys}), None)
+
+
+def _unknown_section(section: str) -> Problem:
+    message = f"there is no section `[{section}]` in a .wslconfig, so that what follows does nothing"
+    if section.lower() in _OF_WSL_CONF:
+        return Problem("LH147", message, f"`[{section}]` belongs into /etc/wsl.conf, inside Linux")
+    return Problem("LH147", message, nearest(section.lower(), KEYS))
+
+
+def _unknown_key(section: str, key: str) -> Problem:
+    home = _home(key)
+    if home:
+        message = f"`{key}` does nothing under `[{section}]`"
+        return Problem("LH147", message, f"put it under `[{home}]`")
+    way_out = _NO_SUCH_THING.get(key.lower())
+    if way_out is None:
+        way_out = nearest(key, [name for keys in KEYS.values() for name in keys])
+        way_out = way_out if way_out.startswith("did you") else "leave it out"
+    return Problem("LH147", f"there is no key `{key}` in a .wslconfig, so that it does nothing", way_out)
+
+
+def _wrong_value(key: str, kind: str, value: str) -> Problem | None:
+    match kind:
+        case "bool" if value.lower() not in {"true", "false", "1", "0"}:
+            meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(value.lower(), "true` or `false")
+            return Problem("LH148", f"`{value}` is neither true nor false to WSL", f"write `{key}={meant}`")
+        case "int" if not re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)", value):
+            return Problem("LH148", f"`{value}` is no whole number", f"write `{key}=` and a number, such as 8")
+        case "size":
+            return _wrong_size(key, value)
+        case "path" if re.search(r"(?<!\\)\\(?!\\)", value):
+            doubled = re.sub(r"\\+", r"\\\\", value)
+            return Problem("LH148", "a single backslash is no backslash to WSL", f"write `{key}={doubled}`")
+        case _ if "|" in kind and value.lower() not in kind.lower().split("|"):
+            return Problem("LH148", f"`{value}` does not do for `{key}`", nearest(value, kind.split("|")))
+    return None
+
+
+def _wrong_size(key: str, value: str) -> Problem | None:
+    size = _SIZE.fullmatch(value)
+    if size is None:
+        short = re.fullmatch(r"(\d+)\s*([KMGT])(?:i?B)?", value, re.IGNORECASE)
+        way_out = f"write `{key}={short[1]}{short[2].upper()}B`" if short else f"write `{key}=64GB`, or `65536MB`"
+        return Problem("LH148", f"`{value}` is no size to WSL: a whole number and B, KB, MB, GB or TB", way_out)
+    if 0 < int(size[1]) * _UNITS[(size[2] or "").upper()] < 1 << 20:
+        message = f"`{value}` is {size[1]} {(size[2] or 'B').upper()}, less than a megabyte"
+        return Problem("LH148", message, f"write `{key}={size[1]}GB`")
+    return None

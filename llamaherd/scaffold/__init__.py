@@ -1,0 +1,29 @@
+"""What `herd init` makes: the folder of a fleet, and the file of a rig from a look at its host."""
+
+from __future__ import annotations
+
+from llamaherd.scaffold.cards import WrittenCard, written_cards
+from llamaherd.scaffold.folder import Outcome, example_rig, fleet_files, write
+from llamaherd.scaffold.look import Look, LookError, SeenCard, answer, check, look, question
+from llamaherd.scaffold.rig import card_names, cuda_for, rig_name, rig_yaml, round_ram
+
+__all__ = [
+    "Look",
+    "LookError",
+    "Outcome",
+    "SeenCard",
+    "WrittenCard",
+    "answer",
+    "card_names",
+    "check",
+    "cuda_for",
+    "example_rig",
+    "fleet_files",
+    "look",
+    "question",
+    "rig_name",
+    "rig_yaml",
+    "round_ram",
+    "write",
+    "written_cards",
+]

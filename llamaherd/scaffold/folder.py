@@ -1,0 +1,60 @@
+"""The folder of a fleet: what `herd init` writes there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from llamaherd.render import render
+from llamaherd.scaffold.look import LookError
+from llamaherd.schema import SCHEMAS, schema_text
+
+OWN = ".herd"
+"""llamaherd's own folder in a fleet: it is brought up to date, while all other files are their owner's."""
+EXAMPLE = "attic"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a file: `written`, `kept` because one is there, or `unchanged` because it is the same."""
+
+    file: Path
+    what: Literal["written", "kept", "unchanged"]
+
+
+def example_rig() -> str:
+    """An annotated rig, to be changed into one's own."""
+    return render("fleet/example.yaml.j2", rig=EXAMPLE)
+
+
+def fleet_files(rigs: Mapping[str, str]) -> dict[str, str]:
+    """The files of a fleet with these rigs, text by name of rig: text by path in the folder."""
+    first = next(iter(rigs), EXAMPLE)
+    files = {
+        name: render(f"fleet/{name.removeprefix('.')}.j2", rig=first)
+        for name in ("inventory.py", "deploy.py", "defaults.yaml", "README.md", ".gitignore")
+    }
+    schemas = {f"{OWN}/{kind}.schema.json": schema_text(kind) for kind in SCHEMAS}
+    return files | {f"{name}.yaml": text for name, text in rigs.items()} | schemas
+
+
+def write(folder: Path, files: Mapping[str, str]) -> tuple[Outcome, ...]:
+    """Write what is not there yet. Nothing of the owner's is overwritten. Raises LookError where a file cannot be."""
+    return tuple(_write(folder, name, text) for name, text in files.items())
+
+
+def _write(folder: Path, name: str, text: str) -> Outcome:
+    file = folder / name
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() or file.is_symlink():
+            if file.read_text(encoding="utf-8", errors="replace") == text:
+                return Outcome(file, "unchanged")
+            if not name.startswith(f"{OWN}/"):
+                return Outcome(file, "kept")
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LookError(f"cannot write {file}: {error.strerror}", "name a folder that you can write to") from None
+    return Outcome(file, "written")

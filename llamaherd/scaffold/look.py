@@ -1,0 +1,162 @@
+"""What one look at a host tells: the question, and the answer taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+from llamaherd.fleet import LOCAL, Connect
+from llamaherd.fleet.machine import OperatingSystem
+from llamaherd.remote import Remote
+from llamaherd.render import render
+
+LOOK_SECONDS = 60.0
+"""More than `nvidia-smi` gets to answer in the script."""
+
+
+class LookError(Exception):
+    """A look that cannot become a rig: a sentence that says why, and a way out."""
+
+    def __init__(self, message: str, help_: str) -> None:
+        self.message, self.help = message, help_
+        super().__init__(f"{message}\n  help: {help_}")
+
+
+@dataclass(frozen=True)
+class SeenCard:
+    """One card as `nvidia-smi` shows it; memory in MiB, power in watts, None where it says `[N/A]`."""
+
+    index: int
+    uuid: str
+    pci: str
+    memory_mib: int | None
+    power_limit: float | None
+    default_power: float | None
+    most_power: float | None
+    driver: str
+    capability: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a host tells of itself. 0 and empty texts stand for what it did not tell; memory and disk are in bytes."""
+
+    name: str = ""
+    os: str = ""
+    arch: str = ""
+    cpu: str = ""
+    cores: int = 0
+    threads: int = 0
+    performance: int | None = None
+    memory: int = 0
+    free: int = 0
+    wsl: bool = False
+    cuda: tuple[str, ...] = ()
+    """Toolkits at /usr/local/cuda-X.Y."""
+    cards: tuple[SeenCard, ...] = ()
+    """As the driver shows them."""
+    bus: tuple[tuple[str, str], ...] = ()
+    """NVIDIA's cards on the PCI bus: address, and what `lspci` calls them."""
+    refused: str = ""
+    """What `nvidia-smi` said instead of an answer."""
+
+
+def question(root: str = "") -> str:
+    """The script to run on a host. `root` is where its files are, for a host that is not the running one."""
+    return render("look.sh.j2", root=root)
+
+
+def look(connect: Connect) -> Look:
+    """Look at a host, in one connection.
+
+    Raises RemoteError where it cannot be reached, LookError where what it says is nothing to start from.
+    """
+    ended = Remote(connect).run(question(), LOOK_SECONDS)
+    host = "this machine" if connect.host == LOCAL else connect.host
+    try:
+        seen = answer(ended.out.splitlines())
+    except ValueError as error:
+        help_ = "does its shell print something of its own at each login?"
+        raise LookError(f"{host} answers what was not asked: {error}", help_) from None
+    check(seen, host)
+    return seen
+
+
+def check(seen: Look, host: str) -> None:
+    """Raises LookError where llamaherd could do nothing with such a host."""
+    known = get_args(OperatingSystem)
+    if seen.os not in known:
+        what = f"runs {seen.os}" if seen.os else "does not say in /etc/os-release what it runs"
+        raise LookError(f"{host} {what}, which llamaherd cannot provision", f"it knows {', '.join(known)}")
+    if not seen.memory or not (seen.cores or seen.threads):
+        raise LookError(f"{host} does not tell its cores and memory", "is /proc mounted there?")
+
+
+def answer(lines: Iterable[str]) -> Look:
+    """A host's answer as a Look. Raises ValueError for a line that was not asked for."""
+    facts: dict[str, str] = {}
+    cuda: list[str] = []
+    cards: list[SeenCard] = []
+    bus: list[tuple[str, str]] = []
+    for line in lines:
+        if not line.replace("\t", " ").isprintable():
+            raise ValueError(f"{line!r}")
+        match line.split("\t"):
+            case ["cuda", version]:
+                cuda.append(version)
+            case ["card", *fields]:
+                cards.append(_card(fields, line))
+            case ["bus", address, name]:
+                bus.append((address, name))
+            case [("name" | "os" | "arch" | "cpu" | "refused" | "wsl") as key, value]:
+                facts[key] = value
+            case [("cores" | "threads" | "performance" | "memory" | "free") as key, value] if _count(value):
+                facts[key] = value or "0"
+            case _:
+                raise ValueError(f"`{line}`")
+    return Look(
+        name=facts.get("name", ""),
+        os=facts.get("os", ""),
+        arch=facts.get("arch", ""),
+        cpu=facts.get("cpu", ""),
+        cores=int(facts.get("cores", 0)),
+        threads=int(facts.get("threads", 0)),
+        performance=int(facts.get("performance", 0)) or None,
+        memory=int(facts.get("memory", 0)) << 10,
+        free=int(facts.get("free", 0)) << 10,
+        wsl="wsl" in facts,
+        cuda=tuple(cuda),
+        cards=tuple(cards),
+        bus=tuple(bus),
+        refused=facts.get("refused", ""),
+    )
+
+
+def _count(value: str) -> bool:
+    return not value or (value.isascii() and value.isdigit() and len(value) < 16)
+
+
+def _card(fields: list[str], line: str) -> SeenCard:
+    if len(fields) != 10 or not fields[0].isdecimal():
+        raise ValueError(f"`{line}`")
+    index, uuid, pci, memory, limit, default, most, driver, capability, name = fields
+    total = _number(memory)
+    return SeenCard(
+        index=int(index),
+        uuid=uuid,
+        pci=pci,
+        memory_mib=None if total is None else int(total),
+        power_limit=_number(limit),
+        default_power=_number(default),
+        most_power=_number(most),
+        driver=driver,
+        capability=capability,
+        name=name,
+    )
+
+
+def _number(text: str) -> float | None:
+    """The number of `350.00`; None for `[N/A]`, `[Not Supported]` and the like."""
+    return None if text.startswith("[") else float(text)

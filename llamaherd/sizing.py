@@ -1,0 +1,160 @@
+"""A rig's instances as placements, and what its cards and RAM hold with all of them running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from llamaherd.cards import usable
+from llamaherd.fleet import Instance, Rig
+from llamaherd.gguf.header import Header
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.experts import layers_on_cpu, pattern
+from llamaherd.memory.fit import RESERVE, Change, Fit, Room, changes, fit
+from llamaherd.memory.placement import Placement
+from llamaherd.memory.use import Memory
+
+SYSTEM_RAM = 1 << 30
+"""Bytes of RAM that are left to the system and everything else on a host."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """One instance: how it is placed and what that takes. `room` is what the others leave of its cards and the RAM."""
+
+    name: str
+    instance: Instance
+    header: Header
+    placement: Placement
+    memory: Memory
+    room: Room
+
+    @property
+    def fit(self) -> Fit:
+        """How it goes into what the others leave."""
+        return fit(self.header, self.placement, self.room)
+
+
+def sized(rig: Rig, headers: Mapping[str, Header]) -> dict[str, Sized]:
+    """Every instance that can be sized: its model's header is known, and so is the memory of its cards."""
+    found: dict[str, tuple[Instance, Header, Placement, Memory]] = {}
+    for name, instance in rig.instances.items():
+        header = headers.get(instance.model)
+        if header is None or any(capacity(rig, card) is None for card in instance.on):
+            continue
+        try:
+            placed = placement(rig, instance, header)
+            found[name] = (instance, header, placed, estimate(header, placed))
+        except ValueError:
+            continue  # what is wrong with it, a check says
+    return {
+        name: Sized(name, *each, room=_room(rig, each[0], (other for key, other in found.items() if key != name)))
+        for name, each in found.items()
+    }
+
+
+def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
+    """How an instance is laid out. Raises ValueError, with a sentence, where its experts cannot be told apart."""
+    overrides: tuple[tuple[str, str | int], ...] = ()
+    if moves_experts(instance):
+        overrides = ((pattern(header, layers_on_cpu(header, str(instance.experts_on_cpu))), "CPU"),)
+    layers = instance.gpu_layers
+    free = tuple(usable_bytes(rig, card) for card in instance.on)
+    return Placement(
+        engine="ik_llama.cpp" if rig.engines[instance.engine].kind == "ik_llama.cpp" else "llama.cpp",
+        context=instance.context,
+        parallel=instance.parallel,
+        type_k=instance.kv.k,
+        type_v=instance.kv.v,
+        batch=instance.batch or Placement.batch,
+        ubatch=instance.ubatch or Placement.ubatch,
+        flash_attention=instance.flash_attention != "off",
+        gpu_layers=layers if isinstance(layers, int) else None,
+        devices=len(instance.on),
+        free=free,
+        tensor_split=instance.tensor_split or None,
+        split=instance.split or "layer",
+        overrides=overrides,
+        mtp=instance.draft.mtp if instance.draft else 0,
+        mmap=instance.mmap is not False,
+    )
+
+
+def moves_experts(instance: Instance) -> bool:
+    """Whether some of its experts are to be computed by the CPU."""
+    return instance.experts_on_cpu not in (None, 0, "0%")
+
+
+def capacity(rig: Rig, card: str) -> int | None:
+    """All memory of a card, in bytes; None for one that is not declared, or whose memory is not known."""
+    known = rig.gpus.cards.get(card) if rig.gpus else None
+    return known.memory_bytes if known else None
+
+
+def usable_bytes(rig: Rig, card: str) -> int:
+    """What programs can get of a card, in bytes."""
+    return usable(capacity(rig, card) or 0)
+
+
+def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:
+    """Changes that make an instance fit into what the others leave, as its YAML says them, cheapest first."""
+    return tuple(
+        dict.fromkeys(
+            text for change in changes(each.header, each.placement, each.room) if (text := _yaml(rig, each, change))
+        )
+    )
+
+
+def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:
+    """One change in the words of an inventory; None where they cannot say it."""
+    changed = change.placement
+    match change.kind:
+        case "context":
+            return f"context: {changed.context}"
+        case "kv":
+            return f"kv: {changed.type_k}"
+        case "ubatch":
+            return f"ubatch: {changed.ubatch}"
+        case "parallel":
+            return f"parallel: {changed.parallel}"
+        case "gpu_layers":
+            return f"gpu_layers: {changed.gpu_layers}"
+        case "mtp":
+            return f"draft: {{mtp: {changed.mtp}}}" if changed.mtp else "no draft"
+        case "tensor_split":
+            return f"tensor_split: [{', '.join(f'{share:g}' for share in changed.tensor_split or ())}]"
+        case "experts":
+            return _experts(rig, each)
+        case _:
+            return change.text
+
+
+def _experts(rig: Rig, each: Sized) -> str | None:
+    """The fewest layers of experts on the CPU that do, counted as an inventory counts them: from the first one on."""
+    layers = each.header.trunk
+    for count in range(1, layers + 1):
+        try:
+            declared = each.instance.model_copy(update={"experts_on_cpu": count})
+            tried = placement(rig, declared, each.header)
+        except ValueError:
+            return None
+        if fit(each.header, tried, each.room).fits:
+            return f"experts_on_cpu: {count}"
+    return None
+
+
+def _room(rig: Rig, instance: Instance, others: Iterable[tuple[Instance, Header, Placement, Memory]]) -> Room:
+    """What is left for an instance when all others run. A card keeps its reserve once, whoever is on it."""
+    taken = dict.fromkeys(instance.on, 0)
+    ram = rig.host.ram - SYSTEM_RAM
+    for other, _, _, memory in others:
+        ram -= memory.host.total
+        for card, use in zip(other.on, memory.devices, strict=True):
+            if card in taken:
+                taken[card] += use.total + RESERVE
+    return Room(cards=tuple(usable_bytes(rig, card) - taken[card] for card in instance.on), ram=ram)
+
+
+def without_ram(each: Sized) -> Sized:
+    """The same with as much RAM as it takes: for questions about cards alone."""
+    return replace(each, room=replace(each.room, ram=None))

@@ -1,0 +1,144 @@
+"""Which CUDA toolkits, architectures of cards, host compilers and drivers go together: tables, each with its source.
+
+No row is a guess. What is not in a table is not known here, and no finding is made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+Release = tuple[int, int]
+"""A CUDA toolkit: (12, 8) is CUDA 12.8."""
+
+NEWEST_GCC: Mapping[Release, int] = {
+    (11, 7): 11,
+    (11, 8): 11,
+    (12, 0): 12,
+    (12, 1): 12,
+    (12, 2): 12,
+    (12, 3): 12,
+    (12, 4): 13,
+    (12, 5): 13,
+    (12, 6): 13,
+    (12, 8): 14,
+    (12, 9): 14,
+    (13, 0): 15,
+    (13, 1): 15,
+    (13, 2): 15,
+    (13, 3): 15,
+    (13, 4): 16,
+    (13, 5): 16,
+}
+"""The newest gcc that nvcc takes: `__GNUC__ >` in include/crt/host_config.h of the toolkit's own nvcc package."""
+
+FIRST_TOOLKIT: Mapping[int, Release] = {
+    75: (10, 0),  # the release notes of CUDA 10.0
+    80: (11, 0),  # the release notes of CUDA 11.0
+    86: (11, 1),  # llama.cpp b11434, ggml/src/ggml-cuda/CMakeLists.txt:38-70, for this and the next two
+    89: (11, 8),
+    90: (11, 8),
+    100: (12, 8),  # from here on: `nvcc --list-gpu-code` of 12.6, 12.8, 12.9, 13.0 and 13.5
+    103: (12, 9),
+    107: (13, 5),
+    110: (13, 0),
+    120: (12, 8),
+    121: (12, 9),
+}
+"""The first toolkit that compiles for an architecture. Older architectures are older than any toolkit listed here."""
+
+FAMILIES: Release = (12, 9)
+"""The first toolkit that knows the family variants, such as `120f` (`nvcc --list-gpu-code` of 12.8 and 12.9)."""
+
+REMOVED: tuple[tuple[int, Release], ...] = ((50, (12, 0)), (75, (13, 0)))
+"""Architectures below the number are gone since that toolkit: release notes of CUDA 12.0 (Kepler), and
+`nvcc --list-gpu-code` of 12.9 and 13.0 (Maxwell, Pascal, Volta)."""
+
+MISCOMPILING: frozenset[Release] = frozenset({(13, 2)})
+"""Toolkits with which IQ2 and IQ3 quants answer gibberish, while 13.1 and 13.3 are fine (ggml-org/llama.cpp#21255 and
+#21371, unslothai/unsloth#4849)."""
+
+DISTRIBUTION_GCC: Mapping[str, int] = {
+    "debian-12": 12,
+    "debian-13": 14,
+    "ubuntu-22.04": 11,
+    "ubuntu-24.04": 13,
+    "ubuntu-26.04": 15,
+}
+"""The gcc that the package `g++` of a distribution is (their package lists)."""
+
+FIRST_DRIVER: Mapping[int, int] = {11: 450, 12: 525, 13: 580}
+"""The first driver branch for all toolkits of a major version (NVIDIA, CUDA Minor Version Compatibility)."""
+
+BLACKWELL = 100
+"""Architectures from this number on need the open kernel modules (NVIDIA's driver installation guide)."""
+
+BLACKWELL_DRIVER = 570
+"""The first driver branch for them (the same; Debian 13's 550 does not know them)."""
+
+TURING = 75
+"""The oldest architecture of the drivers from DROPPED_DRIVER on (NVIDIA's release notes of branch 590)."""
+
+DROPPED_DRIVER = 590
+"""The driver branch that dropped Maxwell, Pascal and Volta."""
+
+LONG_SUPPORTED = 580
+"""The last branch before that: good for Maxwell to Blackwell and for CUDA 13, with support until June 2028 (NVIDIA's
+list of supported drivers)."""
+
+ENDED_BRANCHES: Mapping[int, str] = {535: "June 2026", 610: "August 2026"}
+"""Driver branches that NVIDIA supported until then and no longer (its list of supported drivers, September 2026)."""
+
+
+def release(text: str) -> Release | None:
+    """The toolkit that `12.8` names; None for what is no version of a toolkit."""
+    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def shown(toolkit: Release) -> str:
+    """`12.8` for (12, 8)."""
+    return f"{toolkit[0]}.{toolkit[1]}"
+
+
+def first_toolkit(architecture: str) -> Release:
+    """The first toolkit that compiles for an architecture such as `86`, `120a` or `120f`; (0, 0) where any does."""
+    first = FIRST_TOOLKIT.get(int(architecture.rstrip("af")), (0, 0))
+    return max(first, FAMILIES) if architecture.endswith("f") else first
+
+
+def removed_in(architecture: str) -> Release | None:
+    """The toolkit that no longer compiles for an architecture, if there is one."""
+    number = int(architecture.rstrip("af"))
+    return next((toolkit for below, toolkit in REMOVED if number < below), None)
+
+
+def compiles_for(toolkit: Release, architecture: str) -> bool:
+    """Whether a toolkit compiles for an architecture."""
+    removed = removed_in(architecture)
+    return first_toolkit(architecture) <= toolkit and (removed is None or toolkit < removed)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a toolkit has to go with: architectures of cards, the host's gcc, its driver branch if that is known."""
+
+    architectures: Collection[str]
+    gcc: int
+    driver: int | None = None
+
+    def met_by(self, toolkit: Release) -> bool:
+        """Whether a toolkit that is known here goes with all of it."""
+        return (
+            toolkit not in MISCOMPILING
+            and NEWEST_GCC[toolkit] >= self.gcc
+            and all(compiles_for(toolkit, each) for each in self.architectures)
+            and (self.driver is None or self.driver >= FIRST_DRIVER[toolkit[0]])
+        )
+
+    def nearest(self, declared: Release) -> Release | None:
+        """The toolkit that goes with all of it: the next newer one than `declared`, or else the last before it."""
+        good = [toolkit for toolkit in sorted(NEWEST_GCC) if self.met_by(toolkit)]
+        newer = [toolkit for toolkit in good if toolkit > declared]
+        return newer[0] if newer else (good[-1] if good else None)

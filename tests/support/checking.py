@@ -1,0 +1,78 @@
+"""What the checks that need no header and no catalogue say about a rig."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llamaherd.checks import cache, cards, images, processor, splitting, toolchain, unused, wsl
+from llamaherd.checks.subject import Check, Subject
+from llamaherd.findings import Finding, Severity
+from llamaherd.fleet import Rig
+from llamaherd.yamlfile import read
+from tests.support.rigs import Declared, changed, gpu_rig
+
+CHECKS: tuple[Check, ...] = (
+    toolchain.toolkit,
+    toolchain.driver,
+    cards.identities,
+    cards.power,
+    splitting.splitting,
+    cache.cache_types,
+    images.images,
+    processor.threads,
+    processor.affinity,
+    wsl.wsl_memory,
+    wsl.windows_paths,
+    wsl.wsl_settings,
+    unused.unused,
+)
+
+UNDER_WSL = {"host/wsl": {"settings": {"experimental": {"autoMemoryReclaim": "disabled"}}}}
+"""Makes the rig one under WSL, and gives no cause for a finding by itself."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Changes to the rig with two cards, and what is to be said of it: nothing where there is no code.
+
+    `at` is the text that the finding's place points at; `message` and `help` are words of both.
+    """
+
+    changes: dict[str, Any]
+    code: str | None = None
+    at: str = ""
+    message: str = ""
+    help: str = ""
+    severity: Severity = "error"
+    wsl: bool = field(default=False, kw_only=True)
+
+    def declared(self) -> Declared:
+        """The rig as it is changed."""
+        return changed(gpu_rig(), (UNDER_WSL if self.wsl else {}) | self.changes)
+
+
+def findings_of(declared: Declared, folder: Path) -> list[Finding]:
+    """What all of these checks say, of the rig written to a file."""
+    file = folder / "rig.yaml"
+    file.write_text(yaml.safe_dump(declared, sort_keys=False, width=1000), encoding="utf-8")
+    document = read(file)
+    subject = Subject(Rig.model_validate(document.data, context={"folder": folder}), document)
+    return [finding for check in CHECKS for finding in check(subject)]
+
+
+def assert_said(case: Case, folder: Path) -> None:
+    """That exactly this is said, and at that place."""
+    findings = findings_of(case.declared(), folder)
+    if case.code is None:
+        assert findings == []
+        return
+    (finding,) = findings
+    assert (finding.code, finding.severity) == (case.code, case.severity)
+    line = finding.place.file.read_text(encoding="utf-8").splitlines()[finding.place.line - 1]
+    assert line[finding.place.column - 1 :].startswith(case.at), line
+    assert case.message in finding.message
+    assert case.help in finding.help

@@ -1,0 +1,11 @@
+./llama-cli \
+-m qwen3.5-35b-a3b-IQ2_XXS.gguf \
+-ngl 27 \
+-t 8 \
+-b 32 \
+-ub 16 \
+--flash-attn \
+--op-offload 1 \
+-ctk q8_0 \
+-ctv q8_0 \
+-c 4096

@@ -1,0 +1,206 @@
+"""CUDA, cards, host compiler and driver: each mistake beside its neighbour that is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamaherd import toolchains
+from llamaherd.checks.building import built_with_cuda
+from llamaherd.checks.subject import Subject
+from llamaherd.checks.toolchain import toolkit
+from llamaherd.distributions import IMAGE_PACKAGES
+from llamaherd.fleet import Rig
+from llamaherd.gguf.header import Header, TensorGroup
+from llamaherd.toolchains import Needs, compiles_for, first_toolkit, release
+from llamaherd.yamlfile import Document
+from tests.support.checking import Case, assert_said
+from tests.support.rigs import DIGEST, changed, gpu_rig
+
+NEW, OLD, MAIN = "gpus/cards/new/", "gpus/cards/old/", "engines/main/options"
+PASCAL = {OLD + "model": "GTX 1080 Ti"}
+IMAGES = {
+    "engines/main": {"kind": "llama.cpp", "image": f"registry.lan/a@sha256:{DIGEST}"},
+    "engines/ik": {"kind": "ik_llama.cpp", "image": f"registry.lan/b@sha256:{DIGEST}"},
+}
+
+
+def driver(branch: int) -> dict[str, Any]:
+    return {"gpus/driver": {"branch": branch}}
+
+
+CASES = {
+    "as it is": Case({}),
+    "12.6 for Blackwell": Case(
+        {"gpus/cuda": "12.6"}, "LH040", "'12.6'", "does not compile for `new` (RTX 5090,", "12.8"
+    ),
+    "12.8 for Blackwell": Case({"gpus/cuda": "12.8"}),
+    "12.8 for a Spark": Case(
+        {"gpus/cuda": "12.8", NEW + "model": "GB10", NEW + "architecture": "121", NEW + "memory": "119GiB"},
+        "LH040",
+        "'12.8'",
+        "the first that does is 12.9",
+        '`cuda: "12.9"`',
+    ),
+    "12.9 for a Spark": Case(
+        {"gpus/cuda": "12.9", NEW + "model": "GB10", NEW + "architecture": "121", NEW + "memory": "119GiB"}
+    ),
+    "12.8 for a family": Case(
+        {"gpus/cuda": "12.8", NEW + "architecture": "120f"}, "LH040", "'12.8'", "first that does is 12.9", "12.9"
+    ),
+    "11.7 for Ada": Case(
+        {"gpus/cuda": "11.7", "host/os": "ubuntu-22.04", NEW + "model": "RTX 4090"},
+        "LH040",
+        "'11.7'",
+        "`new` (RTX 4090, architecture 89): the first that does is 11.8",
+        '`cuda: "11.8"`',
+    ),
+    "11.8 for Ada": Case({"gpus/cuda": "11.8", "host/os": "ubuntu-22.04", NEW + "model": "RTX 4090"}),
+    "13.0 for Pascal": Case(PASCAL, "LH041", "'13.0'", "any more: 13.0 took that away", '`cuda: "12.9"`'),
+    "12.9 for Pascal": Case(PASCAL | {"gpus/cuda": "12.9"}),
+    "a Pascal that only an image uses": Case(
+        PASCAL | {"instances/worker/on": ["new"], "instances/reasoner/on": ["new"], "instances/small/on": ["old"]}
+    ),
+    "12.8 for gcc 15 and Pascal": Case(
+        PASCAL | {"gpus/cuda": "12.8", "host/os": "ubuntu-26.04"},
+        "LH043",
+        "'12.8'",
+        "CUDA 12.8 takes gcc up to 14, and ubuntu-26.04 compiles with gcc 15",
+        "CMAKE_CUDA_HOST_COMPILER: g++-14",
+    ),
+    "12.6 for gcc 14": Case(
+        {"gpus/cuda": "12.6", "host/os": "debian-13", NEW + "model": "RTX 4090"},
+        "LH043",
+        "'12.6'",
+        "takes gcc up to 13",
+        '`cuda: "12.8"`, or `options: {CMAKE_CUDA_HOST_COMPILER: g++-13}`',
+    ),
+    "12.8 for gcc 14": Case({"gpus/cuda": "12.8", "host/os": "debian-13"}),
+    "a compiler of its own": Case(
+        {
+            "gpus/cuda": "12.6",
+            "host/os": "debian-13",
+            NEW + "model": "RTX 4090",
+            MAIN: {"CMAKE_CUDA_HOST_COMPILER": "g++-13"},
+            "engines/ik/options": {"CMAKE_CUDA_FLAGS": "-allow-unsupported-compiler"},
+        }
+    ),
+    "13.2 and an IQ quant": Case(
+        {"gpus/cuda": "13.2", "models/35b": {"hf": "unsloth/Qwen", "quant": "UD-IQ3_XXS"}},
+        "LH042",
+        "'13.2'",
+        "`35b` would answer gibberish",
+        '`cuda: "13.3"`',
+    ),
+    "13.2 and other quants": Case(
+        {"gpus/cuda": "13.2"}, "LH042", "'13.2'", "models of other quants", '`cuda: "13.3"`', "warning"
+    ),
+    "13.2 and the way around": Case(
+        {
+            "gpus/cuda": "13.2",
+            MAIN: {"CMAKE_CUDA_FLAGS": "-Xcicc -O1"},
+            "engines/ik/options": {"CMAKE_CUDA_FLAGS": "-Xcicc -O1"},
+        }
+    ),
+    "13.3 and an IQ quant": Case(
+        {"gpus/cuda": "13.3", "models/35b": {"hf": "unsloth/Qwen", "files": "*IQ2_M*.gguf"}},
+    ),
+    "13.2 and images": Case({"gpus/cuda": "13.2"} | IMAGES),
+    "a CUDA to come": Case({"gpus/cuda": "13.6"}, "LH044", "'13.6'", "is not known here", "11.7 to 13.5", "note"),
+    "no CUDA": Case({"gpus/cuda": "9" * 5000 + ".0"}, "LH044", "'999", "is not known here", "", "note"),
+    "an old driver for 13": Case(driver(575), "LH045", "575", "needs 580 or newer", "`branch: 580`"),
+    "a driver for 13": Case(driver(580)),
+    "a driver for 12": Case(driver(570) | {"gpus/cuda": "12.8"}),
+    "an old driver for 12": Case(
+        driver(520) | {"gpus/cuda": "12.8", NEW + "model": "RTX 4090"}, "LH045", "520", "too old for CUDA 12.8"
+    ),
+    "an old driver for Blackwell": Case(
+        driver(550) | {"gpus/cuda": "12.8"}, "LH046", "550", "does not know `new` (RTX 5090)", "`branch: 580`"
+    ),
+    "a new driver for Pascal": Case(
+        driver(595) | PASCAL | {"gpus/cuda": "12.9"}, "LH046", "595", "590 dropped it", "`branch: 580`"
+    ),
+    "a new driver": Case(driver(595)),
+    "a driver that ended": Case(
+        driver(535) | {"gpus/cuda": "12.6", "host/os": "ubuntu-24.04", NEW + "model": "RTX 4090"},
+        "LH047",
+        "535",
+        "until June 2026",
+        "`branch: 580`",
+        "note",
+    ),
+    "an old driver for images": Case(driver(570) | IMAGES),
+    "the way out names a driver as well": Case(
+        {"gpus/cuda": "12.4", "host/os": "ubuntu-26.04"}
+        | driver(570)
+        | {MAIN: {"CMAKE_CUDA_HOST_COMPILER": "g++-13"}}
+        | {"instances/worker/on": ["old"], "engines/ik/options": {"CMAKE_CUDA_ARCHITECTURES": "86"}}
+        | {"instances/reasoner/on": ["old"], "instances/boxed/on": ["old"], "instances/small/on": ["new"]},
+        "LH043",
+        "'12.4'",
+        "gcc 15",
+        '`cuda: "13.0"` and `branch: 580`, or `options: {CMAKE_CUDA_HOST_COMPILER: g++-13}`',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_goes_together(case: Case, tmp_path: Path) -> None:
+    assert_said(case, tmp_path)
+
+
+def test_a_header_tells_of_iq_tensors_that_no_name_tells_of() -> None:
+    rig = Rig.model_validate(changed(gpu_rig(), {"gpus/cuda": "13.2"}))
+    document = Document(Path("rig.yaml"), {}, {}, {})
+    for kind, severity in (("IQ3_S", "error"), ("Q4_K", "warning")):
+        group = TensorGroup(name="ffn_up_exps.weight", type=kind, shape=(256, 2), layers="0-3")
+        (finding,) = toolkit(Subject(rig, document, {"35b": Header(architecture="llama", tensors=(group,))}))
+        assert (finding.code, finding.severity) == ("LH042", severity)
+
+
+@pytest.mark.parametrize(
+    ("changes", "engines"),
+    [
+        ({}, {"main", "ik"}),
+        ({"instances/worker/on": []}, {"main"}),
+        (IMAGES, set()),
+        ({"engines/ik/options": {"GGML_CUDA": False}}, {"main"}),
+        ({"engines/ik/options": {"CMAKE_CUDA_COMPILER": "/opt/nvcc"}}, {"main"}),
+    ],
+)
+def test_what_is_built_with_the_toolkit(changes: dict[str, Any], engines: set[str]) -> None:
+    assert set(built_with_cuda(Rig.model_validate(changed(gpu_rig(), changes)))) == engines
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "good", "bad"),
+    [
+        ("11.8", {"50", "61", "86", "89", "90"}, {"100", "120"}),
+        ("12.6", {"50", "70", "90a"}, {"37", "100", "120", "121"}),
+        ("12.8", {"50", "100", "120", "120a"}, {"103", "120f", "121"}),
+        ("12.9", {"50", "103", "120f", "121"}, {"110"}),
+        ("13.0", {"75", "80", "110", "121"}, {"50", "61", "70", "72", "107"}),
+        ("13.5", {"75", "107", "121a"}, {"70"}),
+    ],
+)
+def test_what_toolkits_compile_for(toolkit: str, good: set[str], bad: set[str]) -> None:
+    """As `nvcc --list-gpu-code` of 12.6, 12.8, 12.9, 13.0 and 13.5 prints it."""
+    number = release(toolkit)
+    assert number is not None
+    assert {each for each in good | bad if compiles_for(number, each)} == good
+
+
+def test_the_tables_know_every_system_and_card() -> None:
+    assert set(IMAGE_PACKAGES) <= set(toolchains.DISTRIBUTION_GCC)
+    assert {toolkit[0] for toolkit in toolchains.NEWEST_GCC} == set(toolchains.FIRST_DRIVER)
+    assert list(toolchains.NEWEST_GCC) == sorted(toolchains.NEWEST_GCC)
+    assert first_toolkit("61") == (0, 0)
+
+
+def test_no_toolkit_for_all() -> None:
+    needs = Needs({"61", "110"}, 0)
+    assert needs.nearest((12, 8)) is None
+    assert Needs({"61"}, 13).nearest((13, 0)) == (12, 9)
+    assert Needs({"75"}, 0).nearest((13, 1)) == (13, 3)
