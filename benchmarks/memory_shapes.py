@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tests.support.gguf_files import QWEN_122B, QWEN_35B, QWEN_MERGES, QWEN_TOKENS, Model, Weight, gemma3, llama, qwen
+from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, Weight, gemma3, llama, qwen
 
 Parameters = dict[str, int | float | str | tuple[int, ...]]
 
@@ -40,11 +40,10 @@ class Attention:
 
 
 def models() -> dict[str, Model]:
-    """Every shape by name; the first four are those that the table of docs/memory.md is about."""
-    vocabulary = {"tokens": QWEN_TOKENS, "merges": QWEN_MERGES}
+    """Every shape by name; the first are those that docs/memory.md has most figures of."""
     return {
-        "35B-A3B Q4_K": qwen(QWEN_35B, experts="Q4_K", **vocabulary),
-        "122B-A10B Q6_K": qwen(QWEN_122B, experts="Q6_K", **vocabulary),
+        "35B-A3B Q4_K": qwen(QWEN_35B, experts="Q4_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
+        "122B-A10B Q6_K": qwen(QWEN_122B, experts="Q6_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
         "Gemma 3 270M": gemma3(tokens=262_144),
         "Llama 3.1 8B": llama(tokens=128_256),
         "Gemma 3 12B": gemma3_12b(),
@@ -57,6 +56,26 @@ def models() -> dict[str, Model]:
         "DeepSeek V2 Lite": deepseek_v2_lite(),
         "GLM 4.5 Air": glm_45_air(),
     }
+
+
+def served() -> dict[str, Model]:
+    """Shapes that are small enough for a server to load, with a prediction head: real ones with eight experts."""
+    return {
+        "35B-A3B, 8 experts": with_experts(qwen(QWEN_35B, tokens=QWEN_TOKENS, merges=QWEN_MERGES), 8),
+        "122B-A10B, 8 experts": with_experts(qwen(QWEN_122B, tokens=QWEN_TOKENS, merges=QWEN_MERGES), 8),
+    }
+
+
+def with_experts(model: Model, count: int) -> Model:
+    """The model with so many experts. What is kept between tokens stays as large as it is."""
+    before = model.parameters["expert_count"]
+    tensors = tuple(
+        replace(weight, shape=(*weight.shape[:-1], count))
+        if "_exps." in weight.name or (weight.name.endswith("ffn_gate_inp.weight") and weight.shape[-1] == before)
+        else weight
+        for weight in model.tensors
+    )
+    return replace(model, parameters={**model.parameters, "expert_count": count}, tensors=tensors)
 
 
 def gemma3_12b() -> Model:
@@ -106,7 +125,9 @@ def gemma4_e4b() -> Model:
         attention = full if layer % 6 == 5 else window
         weights += _gemma4_attention(layer, embedding, attention, values=layer < kept, keys=layer < kept)
         weights += _dense(layer, embedding, dense)
-        weights += _norms(layer, embedding, "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "post_norm")
+        weights += _norms(
+            layer, embedding, "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "post_norm"
+        )
         weights.append(Weight(f"blk.{layer}.inp_gate.weight", (embedding, per_layer), "F32"))
         weights.append(Weight(f"blk.{layer}.proj.weight", (per_layer, embedding), "F32"))
     parameters = _gemma4_parameters(embedding, layers, window, full, 6)

@@ -76,8 +76,8 @@ def _nearest(git: str, ref: str) -> str:
 
 def _ask(git: str, *patterns: str) -> _Refs:
     """The refs that match. Raises GitError."""
-    if git.startswith("-"):
-        raise GitError(f"`{git}` is no git URL", "write it like `https://github.com/ggml-org/llama.cpp`")
+    if git.startswith("-") or not git.isprintable():
+        raise GitError(f"{git!r} is no git URL", "write it like `https://github.com/ggml-org/llama.cpp`")
     tags: dict[str, str] = {}
     branches: dict[str, str] = {}
     for line in _run(git, "ls-remote", "--", git, *patterns).splitlines():

@@ -7,8 +7,8 @@ written, so that a finding points there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.yamlfile import Document, Path_
@@ -18,6 +18,9 @@ EXTENDS = "extends"
 INSTANCE_DEFAULTS = "instance_defaults"
 OWN_KEYS = frozenset({"rig", "connect", EXTENDS})
 """What says which machine this is; no rig takes it over from another one."""
+
+_TAKEN_AWAY: Final = object()
+"""In place of a value that `null` has taken away: what lies further below must not come back."""
 
 
 def inherited(document: Document, others: Mapping[str, Document], defaults: Document | None) -> Document:
@@ -36,7 +39,8 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
     whole = Document(document.file, {}, {}, {})
     for layer in ([defaults] if defaults else []) + chain[:0:-1]:
         whole = _merged(whole, _without(layer, OWN_KEYS), document)
-    return _each_instance(_merged(whole, _without(document, frozenset({EXTENDS})), document))
+    whole = _each_instance(_merged(whole, _without(document, frozenset({EXTENDS})), document))
+    return Document(whole.file, _without_gaps(whole.data), whole.keys, whole.values)
 
 
 def _each_instance(document: Document) -> Document:
@@ -44,7 +48,7 @@ def _each_instance(document: Document) -> Document:
     common = document.data.get(INSTANCE_DEFAULTS)
     rest = _without(document, frozenset({INSTANCE_DEFAULTS}))
     instances = rest.data.get("instances")
-    if common is None or not isinstance(instances, dict):
+    if common in (None, _TAKEN_AWAY) or not isinstance(instances, dict):
         return rest
     if not isinstance(common, dict):
         place = document.value((INSTANCE_DEFAULTS,))
@@ -53,9 +57,10 @@ def _each_instance(document: Document) -> Document:
     keys, values, spread = dict(rest.keys), dict(rest.values), {}
     for name, own in instances.items():
         spread[name] = _values(common, own) if isinstance(own, dict) else own
+        replaced = frozenset(_replaced(common, own)) if isinstance(own, dict) else frozenset({()})
         for places, of in ((keys, document.keys), (values, document.values)):
             for path, place in of.items():
-                if path[:1] == (INSTANCE_DEFAULTS,) and len(path) > 1:
+                if path[:1] == (INSTANCE_DEFAULTS,) and len(path) > 1 and not _under(path[1:], replaced):
                     places.setdefault(("instances", name, *path[1:]), place)
     return Document(rest.file, rest.data | {"instances": spread}, keys, values)
 
@@ -70,9 +75,10 @@ def _kept(places: Mapping[Path_, Place], names: frozenset[str]) -> dict[Path_, P
 
 
 def _merged(base: Document, over: Document, whole: Document) -> Document:
-    return Document(
-        whole.file, _values(base.data, over.data), {**base.keys, **over.keys}, {**base.values, **over.values}
-    )
+    replaced = frozenset(_replaced(base.data, over.data))
+    keys = {path: place for path, place in base.keys.items() if not _under(path, replaced)}
+    values = {path: place for path, place in base.values.items() if not _under(path, replaced)}
+    return Document(whole.file, _values(base.data, over.data), keys | over.keys, values | over.values)
 
 
 def _values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,9 +86,27 @@ def _values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         below = merged.get(key)
         if value is None and key in base:
-            del merged[key]
+            merged[key] = _TAKEN_AWAY
         elif isinstance(below, dict) and isinstance(value, dict):
             merged[key] = _values(below, value)
         else:
             merged[key] = value
     return merged
+
+
+def _replaced(base: Mapping[str, Any], over: Mapping[str, Any], path: Path_ = ()) -> Iterator[Path_]:
+    """Where nothing of `base` is left, so that no place below is one of `base` either."""
+    for key in base.keys() & over.keys():
+        if isinstance(base[key], dict) and isinstance(over[key], dict):
+            yield from _replaced(base[key], over[key], (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _under(path: Path_, replaced: Collection[Path_]) -> bool:
+    return bool(replaced) and any(path[:length] in replaced for length in range(len(path) + 1))
+
+
+def _without_gaps(data: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in data.items() if value is not _TAKEN_AWAY}
+    return {key: _without_gaps(value) if isinstance(value, dict) else value for key, value in kept.items()}

@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from llamaherd.checks import CHECKS
+from llamaherd.checks.every import CHECKS
 from llamaherd.checks.files import missing_files
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding, InventoryError, Place, nearest

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from llamaherd import gitrefs, hub, registry
-from llamaherd.findings import Finding, Place, nearest
+from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.fleet import Fleet, Rig
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
@@ -89,17 +89,19 @@ def lock_fleet(
 
     `upgrade` names engines, images and models as the inventory does, or ALL. `say` is told what is being asked.
     `whole` is False where other rigs share the lock, whose entries stay. One failure does not hide the others.
+    Raises InventoryError for an upgrade of what is not there (LH035).
     """
     wants = wanted_by(fleet, place)
     unknown = [name for name in upgrade if name != ALL and name not in wants.names]
     if unknown:
-        help_ = nearest(unknown[0], wants.names)
-        return Outcome(
-            old,
-            tuple(
-                Finding("LH035", place("", ()), f"no rig declares `{name}`, or it is nothing that moves", help_)
-                for name in unknown
-            ),
+        raise InventoryError(
+            Finding(
+                "LH035",
+                place("", ()),
+                f"no rig declares `{name}`, or it is nothing that moves",
+                nearest(name, wants.names),
+            )
+            for name in unknown
         )
     run = _Run(old, frozenset(upgrade), say)
     new = Lock(
@@ -244,8 +246,9 @@ class _Run:
             return LockedLocal(
                 sha256=sha256, size=path.stat().st_size, data_offset=header.data_offset, header=join((header,))
             )
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
+        except (OSError, ValueError) as error:
+            # ValueError: a name that no file can have.
+            reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
             help_ = "bring it here and run `herd lock`, so that the memory it takes can be worked out"
             self._warn(place, f"{path} cannot be read: {reason}", help_)
         except GgufError as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 if TYPE_CHECKING:
     from httpx2 import Client
@@ -83,7 +83,7 @@ def parse(image: str) -> Reference:
     if host == _DOCKER_HUB and "/" not in name:
         name = f"library/{name}"
     tag = tag or ("latest" if ":" not in path else "")
-    if not (_HOST.fullmatch(host) and _NAME.fullmatch(name) and _TAG.fullmatch(tag)):
+    if not (_HOST.fullmatch(host) and _split(f"//{host}") and _NAME.fullmatch(name) and _TAG.fullmatch(tag)):
         raise RegistryError(f"`{image}` is no name of an image", "write it like `vllm/vllm-openai:v0.11.0`")
     return Reference(host, name, tag)
 
@@ -179,8 +179,8 @@ class _Session:
             if login is None:
                 raise self._no_access(401)
             return f"Basic {login}"
-        realm = urlsplit(parameters.get("realm", ""))
-        if scheme.lower() != "bearer" or not realm.hostname:
+        realm = _split(parameters.get("realm", ""))
+        if scheme.lower() != "bearer" or realm is None:
             raise RegistryError(f"{self.image.host} asks for a login in a way that is not known here", _CHECK)
         if realm.scheme != "https" and not _is_here(realm.netloc):
             raise RegistryError(f"{self.image.host} wants the login to be sent without TLS", _CHECK)
@@ -260,7 +260,17 @@ def _sentences(image: Reference) -> Iterator[None]:
 
 
 def _is_here(host: str) -> bool:
-    return urlsplit(f"//{host}").hostname in ("localhost", "127.0.0.1", "::1")
+    url = _split(f"//{host}")
+    return url is not None and url.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _split(url: str) -> SplitResult | None:
+    """A URL's parts, if it has a host and a port that can be."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from llamaherd.planned import BuildPlan, InstancePlan, ModelPlan, Plan
+from llamaherd.planned import BuildPlan, Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.units import show_size
 
 
@@ -53,4 +53,19 @@ def _instance(instance: InstancePlan) -> list[str]:
         f"             {instance.listen}:{instance.port}, {key}, {instance.load_timeout} s to load",
         f"             {shlex.join([program, *instance.arguments])}",
         f"             in {instance.file.path}",
+        *(_memory(instance.memory) if instance.memory else ()),
     ]
+
+
+_COLUMNS = ("weights", "kv", "state", "compute", "draft", "total", "of")
+
+
+def _memory(estimate: Estimate) -> list[str]:
+    """What each card and the RAM hold, in MiB."""
+    width = max(len(f"MiB by {estimate.source}"), *(len(each.where) for each in estimate.holds))
+    rows = [(f"MiB by {estimate.source}", *_COLUMNS)]
+    for each in estimate.holds:
+        figures = (each.weights, each.kv, each.state, each.compute, each.draft, each.total, each.size)
+        rows.append((each.where, *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
+    lines = [f"             {first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
+    return lines + [f"             not sure: {doubt}" for doubt in estimate.doubts]

@@ -92,8 +92,11 @@ def capacity(rig: Rig, card: str) -> int | None:
 
 
 def usable_bytes(rig: Rig, card: str) -> int:
-    """What programs can get of a card, in bytes."""
-    return usable(capacity(rig, card) or 0)
+    """What servers can get of a card, in bytes."""
+    known = rig.gpus.cards.get(card) if rig.gpus else None
+    if known is None or known.memory_bytes is None:
+        return 0
+    return max(usable(known.memory_bytes) - (known.reserved or 0), 0)
 
 
 def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ PROMPT = "The three primary colours are"
 CHAT_SECONDS = 120
 """For one answer of at most 64 tokens: a big model on a slow host manages one token a second."""
 
+SLOW = 0.5
+"""Of the speed that is expected: below this, an instance is not as declared."""
+
 _BASE_SECONDS = 60
 _FOREIGN_MARKERS = ("<|im_start|>", "<|im_end|>")
 """Of the chat template that a server falls back to. A model that knows them ends there, and does not spell them."""
@@ -145,12 +148,12 @@ def _instance(
         _process(planned, answers),
         _in_place(planned, build, plan, answers),
         _listening(planned, answers.get(("listening", ""), "")),
-        _health(reply(answers.get(("health", name), ""))),
+        _health(planned, reply(answers.get(("health", name), ""))),
         *([_locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
-        _model(planned, reply(answers.get(("models", name), "")), props),
-        _context(declared, props),
+        *_serves(declared, planned, reply(answers.get(("models", name), "")), props),
         _streams(streamed, said),
-        *([_drafts(streamed, said)] if planned.mtp else []),
+        *([_drafts(streamed, said)] if planned.mtp and planned.engine_kind != "vllm" else []),
+        *([_fast(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
     ]
     return InstanceReport(
         name=name,
@@ -255,7 +258,9 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _health(health: Reply) -> Check:
+def _health(planned: InstancePlan, health: Reply) -> Check:
+    if planned.engine_kind == "vllm":
+        return Check("health", health.status == 200, "answers" if health.status == 200 else health.problem)
     found = health.problem or f"status is `{health.json.get('status')}`"
     return Check("health", not health.problem and health.json.get("status") == "ok", found)
 
@@ -265,6 +270,21 @@ def _locked(keyless: Reply) -> Check:
     if keyless.status == 200:
         return Check("key", False, "it answers without the API key that is declared")
     return Check("key", keyless.status == 401, "asked for" if keyless.status == 401 else keyless.problem)
+
+
+def _serves(declared: Instance, planned: InstancePlan, models: Reply, props: Reply) -> tuple[Check, Check]:
+    """The model and its context; vLLM tells both in its list of models."""
+    if planned.engine_kind != "vllm":
+        return _model(planned, models, props), _context(declared, props)
+    if models.problem:
+        return Check("model", False, models.problem), Check("context", False, models.problem)
+    served = {str(model.get("id")): model.get("max_model_len") for model in models.json.get("data") or ()}
+    names, context = ", ".join(served) or "none", served.get(planned.model)
+    right = list(served) == [planned.model]
+    return (
+        Check("model", right, names if right else f"{names}; declared is {planned.model}"),
+        Check("context", context == declared.context, f"{context} tokens, declared are {declared.context}"),
+    )
 
 
 def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
@@ -308,6 +328,14 @@ def _drafts(streamed: Reply, said: Chat) -> Check:
     if not said.draft_n:
         return Check("drafts", False, "no token was drafted, though `draft` is declared")
     return Check("drafts", True, f"{said.draft_accepted} of {said.draft_n} drafted tokens accepted")
+
+
+def _fast(expected: float, said: Chat) -> Check:
+    """Half as fast as its owner expects is no bad day: a server that lost its card answers all the same."""
+    if not said.tokens_per_second:
+        return Check("speed", False, f"it tells no speed; expected are {expected:g} tokens/s")
+    detail = f"{said.tokens_per_second:.1f} tokens/s, expected are {expected:g}"
+    return Check("speed", said.tokens_per_second >= expected * SLOW, detail)
 
 
 def _manifest(build: str, answers: Answers) -> dict[str, Any]:

@@ -24,6 +24,9 @@ ENGINE_OF_IMAGE = {
 }
 """Whose flags the server of an official image takes."""
 
+# What names one build in a tag: `b11434`, `4000`, `v0.11.0`, a commit. Such a tag is not given to another one.
+_VERSION = re.compile(r"(?:^|[-_.])(?:b?\d{3,}|v?\d+\.\d+|[0-9a-f]{7,40}\b)")
+
 
 def images(subject: Subject) -> Iterator[Finding]:
     """What is wrong with the images that engines are run from."""
@@ -37,12 +40,10 @@ def images(subject: Subject) -> Iterator[Finding]:
             message = f"`{repository}` gets no new images: the project moved to `{MOVED[repository]}`"
             yield Finding("LH071", place, message, f"write `image: {official}`, and `herd lock` finds its digest")
             continue
-        if not engine.digest:
-            message = (
-                f"`{tag}` is a tag, which moves" if tag else "an image without a tag is whatever `latest` is today"
-            )
-            help_ = f"write `image: {repository}@sha256:…` with the digest that `herd lock` finds for it"
-            yield Finding("LH070", place, message, help_, "warning")
+        if not engine.digest and not _VERSION.search(tag or ""):
+            what = f"`{tag}` is a tag that moves" if tag else "an image without a tag is the one tagged `latest`"
+            help_ = f"write `image: {repository}@sha256:…`, or the tag of one build, whose digest `herd lock` finds"
+            yield Finding("LH070", place, f"{what}: it names another build from day to day", help_, "warning")
         if wrong := _not_its_server(subject.rig, name, engine, repository, tag):
             yield Finding("LH072", place, *wrong)
         elif repository == IK_LLAMA_CPP and (card := _blackwell(subject.rig, name)):

@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from llamaherd.checks.subject import Subject
 from llamaherd.engines import version_of
 from llamaherd.findings import Finding
+from llamaherd.gguf.header import Header
+from llamaherd.memory.experts import moe_layers
+from llamaherd.sizing import moves_experts
+
+MUCH = 0.25
+"""Of the layers with experts on the CPU: below this, reading them takes little of a token's time."""
 
 IK_WITHOUT_QWEN_HEADS = "67268c8fd"
 """ik_llama.cpp of April 2026, before ik#1745: it looks for the head's tensors among the trunk's and does not load."""
@@ -37,14 +43,14 @@ def models(subject: Subject) -> Iterator[Finding]:
                 f"set `context: {trained * instance.parallel}` or less",
                 "warning",
             )
-        if instance.experts_on_cpu not in (None, 0, "0%") and not any(tensor.is_expert for tensor in header.each):
+        if moves_experts(instance) and not moe_layers(header):
             yield Finding(
                 "LH172",
                 document.value((*where, "experts_on_cpu")),
                 f"model `{instance.model}` has no experts: it is not a mixture of them",
                 "leave `experts_on_cpu` out, and keep some layers on the CPU by `gpu_layers: N`",
             )
-        layers = len({t.layer for t in header.each if t.is_expert and t.layer is not None and t.layer < header.trunk})
+        layers = len(moe_layers(header))
         if isinstance(instance.experts_on_cpu, int) and 0 < layers < instance.experts_on_cpu:
             yield Finding(
                 "LH172",
@@ -67,11 +73,12 @@ def models(subject: Subject) -> Iterator[Finding]:
 
 
 def drafting(subject: Subject) -> Iterator[Finding]:
-    """Drafting that may not pay; asks no header."""
+    """Drafting that may not pay."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
-        offloads = instance.experts_on_cpu not in (None, 0, "0%")
-        if instance.draft and offloads and engine and engine.kind == "llama.cpp":
+        if not (instance.draft and engine and engine.kind == "llama.cpp"):
+            continue
+        if _part_on_cpu(instance.experts_on_cpu, subject.headers.get(instance.model)) > MUCH:
             yield Finding(
                 "LH174",
                 subject.document.value(("instances", name, "draft")),
@@ -79,3 +86,11 @@ def drafting(subject: Subject) -> Iterator[Finding]:
                 "measure it with and without `draft`; ik_llama.cpp reads them once for all",
                 "note",
             )
+
+
+def _part_on_cpu(share: str | int | None, header: Header | None) -> float:
+    """Which part of the layers has its experts on the CPU; 0 where that cannot be told."""
+    if isinstance(share, str):
+        return float(share.rstrip("%")) / 100
+    layers = len(moe_layers(header)) if header else 0
+    return (share or 0) / layers if layers else 0

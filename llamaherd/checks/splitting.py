@@ -8,9 +8,9 @@ from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
 from llamaherd.fleet import Engine, Instance
 
-ROW_UNTIL = 9890
-"""The first build of llama.cpp whose CUDA devices have no split buffers, which `row` needs (ggml-org/llama.cpp#27465,
-#25884: build 9888 loads, 9890 does not)."""
+NO_SPLIT_BUFFERS = 9890
+"""The first build of llama.cpp whose CUDA devices have none, so that `row` fails: ggml-org/llama.cpp#25884 names it,
+#27465 shows CUDA's error, and b10108 has none in ggml-cuda.cu."""
 
 _LAYERS = {"-ngl", "--gpu-layers", "--n-gpu-layers"}
 _EXPERTS = {"-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe"}
@@ -39,7 +39,7 @@ def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
     match instance.split:
         case "row" if fork:
             return "ik_llama.cpp has no split mode `row`", "write `split: layer`, or `split: graph`"
-        case "row" if number is None or number >= ROW_UNTIL:
+        case "row" if number is None or number >= NO_SPLIT_BUFFERS:
             message = "llama.cpp does not load a model with `split: row` on CUDA: its devices have no split buffers now"
             return message, "write `split: layer`, or `split: tensor`"
         case "graph" if not fork:

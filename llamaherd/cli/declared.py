@@ -33,28 +33,32 @@ def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> Non
       herd check start.sh             a recipe: what is wrong, and how a rig says the same
     """
     from llamaherd.planning import examined, inventory_path
-    from llamaherd.recipes import advice, kind_of_file
-    from llamaherd.recipes import examine as examine_recipe
+    from llamaherd.recipes import is_recipe, understand
+    from llamaherd.recipes.suggest import fragment
 
     findings: list[Finding] = []
-    advised: list[str] = []
-    counted = 0
+    suggested: list[str] = []
+    rigs = recipes = 0
     for path in paths or (inventory_path(inventory),):
-        if kind_of_file(path) in (None, "inventory"):
-            fleet, found = examined(path)
-            counted += len(fleet.rigs)
+        if is_recipe(path):
+            recipe = understand(path)
+            findings += recipe.findings
+            suggested += [fragment(path, recipe.servers)] if recipe.servers else []
+            recipes += 1
         else:
-            found = examine_recipe(path)
-            advised += advice(path)
-        findings += found
+            fleet, found = examined(path)
+            findings += found
+            rigs += len(fleet.rigs)
     ok = not any(finding.severity == "error" for finding in findings)
     if as_json:
         click.echo(json.dumps({"ok": ok, "findings": [finding.as_json() for finding in findings]}))
     else:
         show(findings)
-        for text in advised:
-            click.echo(text)
-        click.echo(f"{counted} rigs, {len(findings)} findings")
+        for text in suggested:
+            click.echo(f"\nIn an inventory, that is:\n\n{text}")
+        counted = [f"{rigs} rigs"] if rigs or not recipes else []
+        counted += [f"{recipes} recipes"] if recipes else []
+        click.echo(f"{', '.join(counted)}, {len(findings)} findings")
     if not ok:
         sys.exit(UNUSABLE if any(finding.code in UNREAD for finding in findings) else FAILED)
 

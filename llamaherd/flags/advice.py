@@ -13,14 +13,14 @@ from llamaherd.flags.model import Catalogue, Flag, Problem
 from llamaherd.flags.ways import said
 
 SECRETS = {
-    "--api-key": "put the key into a file and give `--api-key-file`; llamaherd does so for `api_key_file`",
-    "--hf-token": "download models with llamaherd, which keeps the token to itself",
+    "--api-key": "say where the key is under `api_key`: the server then reads it from a file",
+    "--hf-token": "declare the model under `models`: llamaherd fetches it and keeps the token to itself",
 }
 DOWNLOADING = ("--hf-repo", "--hf-file", "--model-url", "--docker-repo", "--mmproj-url", "--spec-draft-hf")
 PRESET = re.compile(r"--(?:embd|fim|gpt-oss|vision)-[\w.-]+")
 EVERYWHERE = ("0.0.0.0", "::", "[::]", "*")
-NO_SPLIT_BUFFERS = 10306
-"""The oldest build seen to refuse `--split-mode row` on CUDA (src/llama-model.cpp; ggml-org/llama.cpp#27465)."""
+NO_SPLIT_BUFFERS = 9890
+"""llama.cpp builds from here on refuse `--split-mode row` on CUDA (ggml-org/llama.cpp#25884, #27465)."""
 
 
 def shown(arguments: Sequence[str]) -> str:
@@ -61,7 +61,7 @@ def advise(
         yield problem(
             codes.OPEN,
             f"`{name} {values[0]}` lets every network reach the server, and no key is asked for",
-            "set `api_key_file`, or listen on 127.0.0.1",
+            "set `api_key`, or listen on 127.0.0.1",
             "warning",
         )
     yield from (problem(*one) for one in _by_value(catalogue, name, flag, values))

@@ -10,7 +10,7 @@ from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.advice import advise, shown
 from llamaherd.flags.model import Catalogue, Flag, Problem, Value
-from llamaherd.flags.ways import NEEDLESS, Translation, translate
+from llamaherd.flags.ways import FORMERLY, NEEDLESS, Translation, translate
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)
@@ -86,7 +86,11 @@ class _Reader:
         if here:
             return codes.REMOVED, f"{here[-1]} has it, {self.catalogue} does not"
         if there:
-            return codes.FOREIGN, f"it is a flag of {there[-1].kind}"
+            kinds = " and ".join(sorted({one.kind for one in there}))
+            return codes.FOREIGN, f"it is a flag of {kinds}"
+        if former := FORMERLY.get(spelling):
+            code = codes.REMOVED if former == self.catalogue.kind else codes.FOREIGN
+            return code, f"it was a flag of {former}"
         return codes.UNKNOWN, "no known engine has it"
 
     def translated(self, index: int, flag: Flag | None, translation: Translation) -> Problem:
@@ -199,6 +203,8 @@ class _Reader:
             self.next += 1
             values.append(text)
             yield from self.value(index, self.next - index, name, value, text)
+        if flag.many:
+            self.skip(len(self.arguments))
         yield from self.switch(index, flag)
         yield from self.given(index, flag)
         yield from advise(self.catalogue, index, name, flag, values, self.arguments)
@@ -243,19 +249,33 @@ class _Reader:
                     "warning",
                 )
             case "choice":
-                close = get_close_matches(text, value.choices, n=1)
-                yield Problem(
-                    codes.NO_CHOICE,
-                    index,
-                    length,
-                    f"`{name}` takes {value.says}, not `{text}`",
-                    f"did you mean `{close[0]}`?" if close else "choose one of those",
-                    replacement=(name, close[0]) if close and length == 2 else None,
-                )
+                yield self.no_choice(index, length, name, value, text)
             case "number" | "range":
                 yield Problem(
                     codes.NO_NUMBER, index, length, f"`{name}` takes {value.says}, not `{text}`", "correct the value"
                 )
+
+    def no_choice(self, index: int, length: int, name: str, value: Value, text: str) -> Problem:
+        """A word that the flag does not take; another version may."""
+        takers = [
+            one
+            for one in self.other
+            if one.kind == self.catalogue.kind and (flag := one.find(name)) and flag.values and not flag.removed
+            if flag.values[0].choices and flag.values[0].wrong(text) is None
+        ]
+        close = get_close_matches(text, value.choices, n=1)
+        if takers:
+            way_out = f"{takers[0]} takes it; here, choose one of those"
+        else:
+            way_out = f"did you mean `{close[0]}`?" if close else "choose one of those"
+        return Problem(
+            codes.NO_CHOICE,
+            index,
+            length,
+            f"`{name}` takes {value.says}, not `{text}`",
+            way_out,
+            replacement=(name, close[0]) if close and not takers and length == 2 else None,
+        )
 
     def switch(self, index: int, flag: Flag) -> Iterator[Problem]:
         """A truth value after a switch."""

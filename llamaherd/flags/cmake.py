@@ -15,33 +15,34 @@ from llamaherd.flags.model import Problem
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     LLAMA: {
-        "LLAMA_CURL": ("LLAMA_OPENSSL", "ON"),
         "GGML_CUDA_FA_ALL_QUANTS": ("GGML_CUDA_FA_QUANTS", "all"),
-        "GGML_NCCL": ("GGML_CUDA_NCCL", "ON"),
-        "GGML_CUDA_USE_GRAPHS": ("GGML_CUDA_GRAPHS", "ON"),
-        "LLAMA_BUILD_WEBUI": ("LLAMA_BUILD_UI", "ON"),
-        "LLAMA_USE_PREBUILT_WEBUI": ("LLAMA_USE_PREBUILT_UI", "ON"),
-        "HF_WEBUI_VERSION": ("HF_UI_VERSION", "latest"),
-        "LLAMA_SERVER_SSL": ("LLAMA_OPENSSL", "ON"),
+        "GGML_NCCL": ("GGML_CUDA_NCCL", ""),
+        "GGML_CUDA_USE_GRAPHS": ("GGML_CUDA_GRAPHS", ""),
+        "LLAMA_BUILD_WEBUI": ("LLAMA_BUILD_UI", ""),
+        "LLAMA_USE_PREBUILT_WEBUI": ("LLAMA_USE_PREBUILT_UI", ""),
+        "HF_WEBUI_VERSION": ("HF_UI_VERSION", ""),
+        "LLAMA_SERVER_SSL": ("LLAMA_OPENSSL", ""),
     },
     IK: {
         "GGML_CUDA_FA_QUANTS": ("GGML_CUDA_FA_ALL_QUANTS", "ON"),
-        "GGML_CUDA_NCCL": ("GGML_NCCL", "ON"),
-        "GGML_CUDA_GRAPHS": ("GGML_CUDA_USE_GRAPHS", "ON"),
-        "LLAMA_OPENSSL": ("LLAMA_SERVER_SSL", "ON"),
+        "GGML_CUDA_NCCL": ("GGML_NCCL", ""),
+        "GGML_CUDA_GRAPHS": ("GGML_CUDA_USE_GRAPHS", ""),
+        "LLAMA_OPENSSL": ("LLAMA_SERVER_SSL", ""),
     },
 }
-"""Old or foreign name to the name here and a value (llama.cpp: CMakeLists.txt:186-195, ggml/CMakeLists.txt:199-212)."""
-BOTH: Mapping[str, tuple[str, str]] = {
-    "LLAMA_CUBLAS": ("GGML_CUDA", "ON"),
-    **{f"LLAMA_{name}": (f"GGML_{name}", "ON") for name in ("CUDA", "NATIVE", "RPC", "METAL", "BLAS", "VULKAN")},
-    **{name: ("CMAKE_CUDA_ARCHITECTURES", "86") for name in ("CUDA_ARCH", "CUDA_ARCHS", "CUDA_ARCHITECTURES")},
-    "CUDA_DOCKER_ARCH": ("CMAKE_CUDA_ARCHITECTURES", "86"),
+"""Old or foreign name to the name here, and the value where it is not the same one
+(llama.cpp b11434: ggml/CMakeLists.txt:199-212; ik_llama.cpp: ggml/CMakeLists.txt:97-141)."""
+BOTH: Mapping[str, str] = {
+    "LLAMA_CUBLAS": "GGML_CUDA",
+    **{f"LLAMA_{name}": f"GGML_{name}" for name in ("CUDA", "NATIVE", "RPC", "METAL", "SYCL", "BLAS", "VULKAN")},
+    **dict.fromkeys(("CUDA_ARCH", "CUDA_ARCHS", "CUDA_ARCHITECTURES", "CUDA_DOCKER_ARCH"), "CMAKE_CUDA_ARCHITECTURES"),
 }
-DEPRECATED = {LLAMA: ("LLAMA_NATIVE", "LLAMA_RPC", "LLAMA_METAL", "LLAMA_CUDA", "GGML_CUDA_FA_ALL_QUANTS")}
-"""They work with a warning; the rest does nothing or ends the configuration."""
+OLD = ("LLAMA_CUDA", "LLAMA_NATIVE", "LLAMA_RPC", "LLAMA_METAL", "LLAMA_SYCL")
+DEPRECATED = {LLAMA: (*OLD, "GGML_CUDA_FA_ALL_QUANTS"), IK: OLD}
+"""They work, with a warning (llama_option_depr in CMakeLists.txt); the rest does nothing or ends the configuration."""
 GONE: Mapping[str, Mapping[str, str]] = {
     LLAMA: {
+        "LLAMA_CURL": "downloads need no library, and HTTPS comes with LLAMA_OPENSSL, which is on",
         "GGML_CUDA_F16": "half precision is chosen at run time",
         "GGML_CUDA_DMMV_F16": "half precision is chosen at run time",
         "GGML_CUDA_DMMV_X": "the kernels choose by themselves",
@@ -50,9 +51,11 @@ GONE: Mapping[str, Mapping[str, str]] = {
         "GGML_CUDA_KQUANTS_ITER": "the kernels choose by themselves",
         "GGML_CUDA_PEER_MAX_BATCH_SIZE": "copies between cards are switched by the variable GGML_CUDA_P2P",
     },
-    IK: {"GGML_CUDA_FA": "flash attention is always built", "GGML_CUDA_COMPRESSION_MODE": "nvcc's default is used"},
+    IK: {"GGML_CUDA_FA": "flash attention is always built"},
 }
 OURS = ("GGML_", "LLAMA_")
+WARNING: Severity = "warning"
+ERROR: Severity = "error"
 
 
 def check_options(kind: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
@@ -63,23 +66,21 @@ def check_options(kind: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
     found = []
     for index, (name, value) in enumerate(options.items()):
         name = name.removeprefix("-D").partition(":")[0]
-        for code, message, way_out, severity, replacement in _problems(kind, name, value):
-            found.append(Problem(code, index, 1, message, way_out, severity, replacement))
+        for code, message, way_out, severity, instead in _problems(kind, name, value):
+            found.append(Problem(code, index, 1, message, way_out, severity, instead))
     return tuple(found)
 
 
-def _problems(
-    kind: str, name: str, value: str
-) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
     """Code, message, way out, severity and replacement (`NAME=VALUE`) of a problem with one option."""
-    if to := {**BOTH, **RENAMED.get(kind, {})}.get(name):
-        new, set_to = to
-        kept = value if set_to != "all" and new != "CMAKE_CUDA_ARCHITECTURES" else set_to
-        replacement = f"{new}={value if new == 'CMAKE_CUDA_ARCHITECTURES' else kept}"
+    new, set_to = RENAMED.get(kind, {}).get(name, (BOTH.get(name, ""), ""))
+    if new:
+        off = set_to and value.upper() in ("OFF", "0", "FALSE", "NO")
+        replacement = () if off else (f"{new}={set_to or value}",)
         works = name in DEPRECATED.get(kind, ())
         message = f"`{name}` is `{new}` in {kind}" + (" now" if works else ", and does nothing under this name")
-        code = codes.OPTION_DEPRECATED if works else codes.OPTION_GONE
-        yield code, message, f"write `{replacement}`", "warning" if works else "error", (replacement,)
+        code, severity = (codes.OPTION_DEPRECATED, WARNING) if works else (codes.OPTION_GONE, ERROR)
+        yield code, message, f"write `{replacement[0]}`" if replacement else "leave it out", severity, replacement
     elif reason := GONE.get(kind, {}).get(name):
         yield codes.OPTION_GONE, f"{kind} has no `{name}` any more: {reason}", "leave it out", "error", ()
     elif name.startswith(OURS) and name not in known_options(kind):

@@ -16,9 +16,12 @@ PRESENT: Mapping[str, frozenset[str]] = {
 }
 """Read by std::getenv(name) != nullptr (llama.cpp: ggml-cuda.cu:386,601; ik_llama.cpp: ggml-cuda.cu:167,1261,4351)."""
 NO_PEERS = "build with -DGGML_CUDA_NO_PEER_COPY=ON instead"
-ABSENT: Mapping[str, Mapping[str, str]] = {"ik_llama.cpp": {"GGML_CUDA_P2P": NO_PEERS, "GGML_CUDA_NO_PEER_COPY": NO_PEERS}}
-SECRETS = ("LLAMA_API_KEY", "HF_TOKEN", "LLAMA_ARG_HF_TOKEN")
+ABSENT: Mapping[str, Mapping[str, str]] = {
+    "ik_llama.cpp": {"GGML_CUDA_P2P": NO_PEERS, "GGML_CUDA_NO_PEER_COPY": NO_PEERS}
+}
+SECRETS = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
 TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
+ON = "`on`, `enabled`, `true` and `1`"
 SWITCHED = ("on", "enabled", "true", "1", "off", "disabled", "false", "0")
 """What llama.cpp takes for a switch in the environment (common/arg.cpp, parse_bool_value)."""
 
@@ -35,7 +38,12 @@ def check_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> t
 def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:
     """Code, message, way out and severity of each problem with one variable."""
     if name in SECRETS:
-        yield codes.SECRET, f"`{name}` holds a secret, and it would stand in the unit", "use `api_key_file`", "error"
+        yield (
+            codes.SECRET,
+            f"`{name}` holds a secret, and it would stand in the unit",
+            "say where it is under `api_key`",
+            "error",
+        )
     if name in PRESENT.get(catalogue.kind, ()) and value.lower() in FALSE:
         yield (
             codes.ENV_PRESENCE,
@@ -47,12 +55,12 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
         yield codes.ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out, "warning"
     if not name.startswith(PREFIX) or not catalogue.env:
         return
-    if name not in catalogue.environment and _plain(name) not in catalogue.environment:
+    flag = _stands_for(catalogue, name)
+    if flag is None and name not in catalogue.environment:
         close = get_close_matches(name, sorted(catalogue.environment), n=1)
         way_out = f"did you mean `{close[0]}`?" if close else "say it as a flag"
         yield codes.ENV_UNKNOWN, f"{catalogue} does not read `{name}`, and says nothing", way_out, "warning"
-        return
-    if catalogue.env == "above":
+    elif catalogue.env == "above":
         yield (
             codes.ENV_BEATS,
             f"`{name}` beats the command line in {catalogue.kind}: it is read again after the arguments",
@@ -62,9 +70,7 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
         if name in catalogue.booleans and value not in (*TRUE, *FALSE):
             message = f"`{name}={value}` switches it off: {catalogue.kind} takes only `1` and `true` for on"
             yield codes.ENV_OFF, message, "write 1 or 0", "error"
-        return
-    flag = next((one for one in catalogue.flags.values() if one.env in (name, _plain(name))), None)
-    if flag:
+    elif flag:
         yield from _of_flag(catalogue, flag, name, value)
 
 
@@ -73,12 +79,19 @@ def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterato
     if flag.removed:
         message = f"`{name}` stands for `{flag.spellings[-1]}`, which has been removed: the server does not start"
         yield codes.ENV_VALUE, message, f"{catalogue.kind} says: {flag.removed}", "error"
+    elif not flag.values and not flag.negated and value not in SWITCHED:
+        message = f"`{name}={value}` does not switch it on: {catalogue.kind} takes only {ON} for on"
+        yield codes.ENV_OFF, message, "write 1 or 0", "error"
     elif flag.negated and flag.env == name and value not in SWITCHED:
         yield codes.ENV_VALUE, f"`{name}` takes on or off, not `{value}`", "write 1 or 0", "error"
     elif len(flag.values) == 1 and flag.values[0].wrong(value) not in (None, "rest"):
         yield codes.ENV_VALUE, f"`{name}` takes {flag.values[0].says}, not `{value}`", "correct the value", "error"
 
 
-def _plain(name: str) -> str:
-    """A negated variable without its negation: the presence of LLAMA_ARG_NO_X is LLAMA_ARG_X=0."""
-    return PREFIX + name.removeprefix(NEGATED) if name.startswith(NEGATED) else name
+def _stands_for(catalogue: Catalogue, name: str) -> Flag | None:
+    """The flag of a variable; a flag that can be negated has LLAMA_ARG_NO_X too, whose value does not count."""
+    flags = dict.fromkeys(catalogue.flags.values())
+    exact = next((flag for flag in flags if flag.env == name), None)
+    if exact or not name.startswith(NEGATED):
+        return exact
+    return next((flag for flag in flags if flag.negated and flag.env == PREFIX + name.removeprefix(NEGATED)), None)

@@ -33,7 +33,9 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
     if asked is None:
         return None
     older = [one for one in known if _age(one) <= asked]
-    return replace(older[-1], exact=False) if older else None
+    if not older:
+        return None
+    return older[-1] if kind != "ik_llama.cpp" and _age(older[-1]) == asked else replace(older[-1], exact=False)
 
 
 @cache

@@ -17,6 +17,8 @@ Wrong = Literal["number", "choice", "range", "rest"]
 
 INTEGER = re.compile(r"\s*([+-]?\d+)")
 FLOAT = re.compile(r"\s*[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+SYNONYMS = ("enabled", "true", "1", "disabled", "false", "0", "-1")
+"""Beside `on`, `off` and `auto`, which need no other words in a message."""
 BITS: Mapping[str, int] = {"int": 31, "long": 64}
 
 
@@ -66,7 +68,8 @@ class Value:
         """What may be given, for a message."""
         if self.kind == "json":
             return "a JSON object"
-        words = ", ".join(f"`{choice}`" for choice in self.choices if choice)
+        shown = self.choices if "on" not in self.choices else [word for word in self.choices if word not in SYNONYMS]
+        words = ", ".join(f"`{choice}`" for choice in shown if choice)
         if self.kind in ("word", "list", "stages"):
             return f"one of {words}"
         number = {"int": "a whole number", "long": "a whole number", "float": "a number"}.get(self.kind, "numbers")
@@ -101,6 +104,8 @@ class Flag:
     ends: bool = False
     optional: bool = False
     """May stand with or without its value."""
+    many: bool = False
+    """Takes as many values as follow, one at least."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,8 @@ class Catalogue:
         """The flag of that spelling, removed ones too; None if this version has never heard of it."""
         if self.dashes and spelling.startswith("--"):
             spelling = spelling.replace("_", "-")
+        if self.equals:
+            spelling = spelling.split(".")[0]  # vLLM: one key of a flag that takes JSON, `--compilation-config.level 3`
         return self.flags.get(spelling)
 
     def knows(self, spelling: str) -> bool:

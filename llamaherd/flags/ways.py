@@ -45,6 +45,9 @@ MEANINGS: tuple[tuple[Way, ...], ...] = (
     (("--reasoning", "off"), ("--chat-template-kwargs", '{"enable_thinking": false}')),
     (("--reasoning", "on"), ("--chat-template-kwargs", '{"enable_thinking": true}')),
     # Where the engines differ
+    (("--ctx-size|-c", "{}"), ("--max-model-len", "{}")),
+    (("--parallel|-np", "{}"), ("--max-num-seqs", "{}")),
+    (("--alias|-a", "{}"), ("--served-model-name", "{}")),
     (("--gpu-layers|-ngl|--n-gpu-layers", "all"), ("--gpu-layers|-ngl|--n-gpu-layers", "999")),
     (("--split-mode|-sm", "tensor"), ("--split-mode|-sm", "graph"), ("--split-mode|-sm", "attn")),
     (("--fit", "on"), ("--fit",)),
@@ -79,6 +82,9 @@ NEEDLESS: dict[str, str] = {
     "--license": "it printed the licence",
 }
 """Flags that are best left out where they are not known, and why."""
+
+FORMERLY: dict[str, str] = {"-fmoe": "ik_llama.cpp", "--fused-moe": "ik_llama.cpp"}
+"""Flags that are in no catalogue because their engine dropped them before the oldest one, and that recipes have."""
 
 
 @dataclass(frozen=True)

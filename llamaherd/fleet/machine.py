@@ -99,6 +99,8 @@ class Card(Declared):
     """Compute capability without the dot, where `model` does not tell."""
     memory: Size | None = None
     """Its memory as `nvidia-smi` shows it, where `model` does not tell."""
+    reserved: Size | None = None
+    """What something else holds of it, such as a desktop; servers get the rest."""
     power_limit: Watts | None = None
     """Power that it may draw."""
     clocks: Clocks | None = None

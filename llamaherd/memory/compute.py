@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from llamaherd.gguf.header import Header, Tensor
-from llamaherd.memory.layers import Layer, layers
+from llamaherd.gguf.header import Header
+from llamaherd.memory.laid import Laid
+from llamaherd.memory.layers import Layer
 from llamaherd.memory.placement import HOST, Placement
-from llamaherd.memory.weights import Places, is_head, place_of
 
 _F32 = 4
 _F16 = 2
@@ -30,26 +30,26 @@ _EMBEDDINGS = 4
 """Rows of embeddings per token among the host's inputs: measured, docs/memory.md."""
 
 
-def compute(header: Header, placement: Placement, places: Places) -> dict[int, int]:
+def compute(laid: Laid) -> dict[int, int]:
     """Bytes of the compute buffer on each card, and on the host."""
-    trunk = tuple(layer for layer in layers(header) if not layer.head)
-    return _buffers(header, placement, places, trunk)
+    return _buffers(laid, laid.placement, laid.trunk)
 
 
-def draft_compute(header: Header, placement: Placement, places: Places) -> dict[int, int]:
+def draft_compute(laid: Laid) -> dict[int, int]:
     """Bytes of the buffers of the context that drafts (speculative.cpp:2599-2650); nothing without a draft."""
-    heads = tuple(layer for layer in layers(header) if layer.head)
-    if not placement.mtp or not heads:
+    placement = laid.placement
+    if not placement.mtp or not laid.heads:
         return {}
     types = replace(placement, type_k=placement.draft_type_k, type_v=placement.draft_type_v)
-    return _buffers(header, replace(types, outputs=placement.parallel), places, heads)
+    return _buffers(laid, replace(types, outputs=placement.parallel), laid.heads)
 
 
-def _buffers(header: Header, placement: Placement, places: Places, which: tuple[Layer, ...]) -> dict[int, int]:
+def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict[int, int]:
+    header, places = laid.header, laid.places
     masks = _masks(placement, which)
     embedding = header.number("embedding_length") * placement.tokens * _F32
     copies = _COPIES if placement.pipelined and placement.offloads_all(header.layers) else 1
-    moved = _moved(header, placement, places)
+    moved = _moved(laid)
     first = placement.main_device if placement.split == "none" else 0
     buffers: dict[int, int] = {HOST: (masks + _EMBEDDINGS * embedding) * copies if placement.devices else masks}
     for device in (*range(placement.devices), HOST):
@@ -137,14 +137,9 @@ def _head(header: Header) -> int:
     return header.number("embedding_length") // max(1, *header.per_layer("attention.head_count"))
 
 
-def _moved(header: Header, placement: Placement, places: Places) -> int:
+def _moved(laid: Laid) -> int:
     """Bytes of the largest weight in RAM that is copied to the first card for a large batch, one at a time."""
+    placement = laid.placement
     if not placement.devices or not placement.op_offload or placement.tokens < _OFFLOADED:
         return 0
-    return max((tensor.bytes for tensor in header.each if _is_moved(header, placement, places, tensor)), default=0)
-
-
-def _is_moved(header: Header, placement: Placement, places: Places, tensor: Tensor) -> bool:
-    matrix = tensor.layer is not None and len(tensor.shape) > 1
-    loaded = placement.mtp > 0 or not is_head(header, tensor)
-    return matrix and loaded and place_of(tensor, placement, places) == HOST
+    return max((tensor.size for tensor in laid.tensors if tensor.moved and tensor.device == HOST), default=0)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from llamaherd.gguf.header import BLOCKS, Header
-from llamaherd.memory import ik
 from llamaherd.memory.cache import draft_kv, kv, state
 from llamaherd.memory.compute import compute, draft_compute
+from llamaherd.memory.laid import lay_out
 from llamaherd.memory.layers import ROLLBACK, doubts, layers
 from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
 from llamaherd.memory.use import Draft, Memory, Use
-from llamaherd.memory.weights import Places, weights
+from llamaherd.memory.weights import shared
 
 
 def estimate(header: Header, placement: Placement) -> Memory:
@@ -22,11 +23,14 @@ def estimate(header: Header, placement: Placement) -> Memory:
     cache that is not known.
     """
     _check(header, placement)
-    places = places_of(header, placement)
-    model, heads = weights(header, placement, places)
-    caches, drafts = kv(header, placement, places), draft_kv(header, placement, places)
-    states, copies = state(header, placement, places)
-    computing, drafting = compute(header, placement, places), draft_compute(header, placement, places)
+    laid = lay_out(header, placement)
+    model, heads = Counter[int](), Counter[int]()
+    for tensor in laid.tensors:
+        for part, size in shared(tensor.device, tensor.size, placement):
+            (heads if tensor.head else model)[part] += size
+    caches, drafts = kv(laid), draft_kv(laid)
+    states, copies = state(laid)
+    computing, drafting = compute(laid), draft_compute(laid)
 
     def use(device: int) -> Use:
         return Use(
@@ -44,13 +48,6 @@ def estimate(header: Header, placement: Placement) -> Memory:
         host=use(HOST),
         doubts=tuple(_doubts(header, placement)),
     )
-
-
-def places_of(header: Header, placement: Placement) -> Places:
-    """The device of every layer, the output layer being the last."""
-    if placement.engine == "ik_llama.cpp":
-        return ik.layer_devices(header, placement)
-    return placement.layer_devices(header.layers)
 
 
 def _check(header: Header, placement: Placement) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from llamaherd.gguf.header import Header
-from llamaherd.memory.estimate import estimate, places_of
+from llamaherd.memory.estimate import estimate
 from llamaherd.memory.experts import moe_layers, pattern
+from llamaherd.memory.laid import places_of
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.use import Memory
 
@@ -67,7 +68,7 @@ def fit(header: Header, placement: Placement, room: Room) -> Fit:
     """How the placement goes into the room. Raises ValueError as `estimate` does, or if the cards are others."""
     if len(room.cards) != placement.devices:
         raise ValueError(f"{placement.devices} cards are placed on, and the sizes of {len(room.cards)} are known")
-    memory = estimate(header, placement)
+    memory = estimate(header, placement if placement.free else replace(placement, free=room.cards))
     spare = tuple(
         size - room.reserve - use.total if use.total else size
         for size, use in zip(room.cards, memory.devices, strict=True)
@@ -82,13 +83,13 @@ def changes(header: Header, placement: Placement, room: Room) -> tuple[Change, .
     the CPU, a cache of 4 bits, a smaller context. Raises ValueError as `fit` does.
     """
     ways: tuple[Callable[[Header, Placement, Room], Iterator[Change]], ...] = (
-        _another_split,
+        another_split,
         _smaller_batch,
         _fewer_drafted,
         _fewer_slots,
         _cache_of_8_bits,
-        _experts_on_cpu,
-        _fewer_layers,
+        experts_on_cpu,
+        fewer_layers,
         _cache_of_4_bits,
         _smaller_context,
     )
@@ -109,7 +110,8 @@ def _first(tried: Iterator[Change]) -> Iterator[Change]:
             return
 
 
-def _another_split(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+def another_split(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    """The first split over the cards that fits, if any does."""
     if placement.devices < 2 or placement.split != "layer":
         return
     yield from _first(_splits(header, placement, room))
@@ -121,7 +123,7 @@ def _splits(header: Header, placement: Placement, room: Room) -> Iterator[Change
     for less in (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5):
         for shares in ((less,) + (1.0,) * (count - 1), (1.0,) * (count - 1) + (less,)):
             yield _with_split(header, placement, room, shares)
-    places = places_of(header, placement)
+    places = places_of(header, replace(placement, free=placement.free or room.cards))
     counts = [places.count(card) for card in range(count)]
     best = _with_split(header, placement, room, tuple(map(float, counts)))
     while True:
@@ -178,11 +180,11 @@ def _cache(header: Header, placement: Placement, room: Room, type_: str, wider: 
         yield from _first(iter([_tried(header, room, "kv", f"KV in {type_}", smaller)]))
 
 
-def _experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """One more layer's experts after the other: the first of the card that lacks most."""
+def experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    """The fewest layers' experts that must leave for RAM, taken from the cards that lack most, first layers first."""
     if not placement.devices:
         return
-    places = places_of(header, placement)
+    places = places_of(header, replace(placement, free=placement.free or room.cards))
     left = [layer for layer in moe_layers(header) if places[layer] != HOST and not _is_moved(header, placement, layer)]
     gone: list[int] = []
     tried = fit(header, placement, room)
@@ -197,7 +199,8 @@ def _experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterato
         change = replace(placement, overrides=(more, *placement.overrides))
         tried = fit(header, change, room)
         if tried.fits:
-            text = f"experts of {len(gone)} more layer{'s' if len(gone) > 1 else ''} on the CPU"
+            more_than = "more " if placement.overrides else ""
+            text = f"experts of {len(gone)} {more_than}layer{'s' if len(gone) > 1 else ''} on the CPU"
             yield Change("experts", text, change, tried)
 
 
@@ -206,7 +209,8 @@ def _is_moved(header: Header, placement: Placement, layer: int) -> bool:
     return any(placement.override(name) == HOST for name in names)
 
 
-def _fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+def fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    """The most layers on the cards that fit, if any do."""
     slots = header.layers + 1
     now = slots if placement.gpu_layers is None else min(placement.gpu_layers, slots)
     yield from _first(
@@ -216,16 +220,21 @@ def _fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[
 
 
 def _smaller_context(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The largest context that fits: fewer cells never take more."""
-    low, high = _SMALLEST // _STEP, (placement.context - 1) // _STEP
-    found: Change | None = None
+    size = largest_context(header, placement, room, placement.context - 1)
+    if size:
+        yield _tried(header, room, "context", f"context {size}", replace(placement, context=size))
+
+
+def largest_context(header: Header, placement: Placement, room: Room, most: int) -> int:
+    """The largest context up to `most` that fits, in whole steps of 1024, 4096 at least; 0 if none does.
+
+    More cells never take less, so that the interval can be halved.
+    """
+    low, high, found = _SMALLEST // _STEP, most // _STEP, 0
     while low <= high:
         middle = (low + high) // 2
-        size = middle * _STEP
-        change = _tried(header, room, "context", f"context {size}", replace(placement, context=size))
-        if change.fit.fits:
-            found, low = change, middle + 1
+        if fit(header, replace(placement, context=middle * _STEP), room).fits:
+            found, low = middle * _STEP, middle + 1
         else:
             high = middle - 1
-    if found:
-        yield found
+    return found

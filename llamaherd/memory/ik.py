@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from llamaherd.gguf.header import Header
-from llamaherd.memory.cache import layer_bytes
+from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.memory.layers import Layer, layers
 from llamaherd.memory.placement import HOST, Placement
-from llamaherd.memory.weights import is_head
 
 _F32 = 4
 _MARGIN = 1024 * 1024**2
@@ -62,33 +60,28 @@ def _shares(placement: Placement, required: float, compute: float) -> tuple[floa
 
 def _sizes(header: Header, placement: Placement) -> tuple[list[float], float]:
     """Bytes of each layer with its cache, the output's last; and the most that computing one layer takes."""
+    every = [layer for layer in layers(header) if placement.mtp or not layer.head]
     sizes: defaultdict[int, float] = defaultdict(float)
     rows: defaultdict[tuple[int, str], int] = defaultdict(int)
     used = header.number("expert_used_count", 1)
-    embedding = 0
-    for tensor in header.each:
-        if is_head(header, tensor) and not placement.mtp:
-            continue
-        if tensor.layer is None:
-            sizes[header.layers] += tensor.bytes if tensor.name.startswith("output") else 0
-            embedding = tensor.bytes if tensor.name == "token_embd.weight" else embedding
-            continue
-        sizes[tensor.layer] += tensor.bytes
-        if ".ffn_" in tensor.name and len(tensor.shape) > 1 and "gate_inp" not in tensor.name:
-            kind = "routed" if tensor.is_expert else "shared" if "shexp" in tensor.name else "dense"
-            rows[tensor.layer, kind] += tensor.shape[1] * (used if tensor.is_expert else 1)
+    outside = {group.name: tensor_bytes(group.type, group.shape) for group in header.tensors if group.layers is None}
+    for group in header.tensors:
+        size = tensor_bytes(group.type, group.shape)
+        routed = "_exps." in group.name
+        wide = group.name.startswith("ffn_") and len(group.shape) > 1 and "gate_inp" not in group.name
+        kind = "routed" if routed else "shared" if "shexp" in group.name else "dense"
+        for layer in spread(group.layers) if group.layers else ():
+            sizes[layer] += size
+            rows[layer, kind] += group.shape[1] * (used if routed else 1) if wide else 0
     tokens = placement.tokens * _F32
     compute = tokens * (max(rows.values(), default=0) + 2 * header.number("embedding_length"))
-    for layer in layers(header):
-        sizes[layer.index] += _cache(layer, placement)
-    sizes[header.layers] = sizes[header.layers] or embedding
-    sizes[header.layers] += max(0, header.vocabulary * tokens - compute)
-    return [sizes[index] for index in range(header.layers + 1)], compute
+    loaded = {layer.index: sizes[layer.index] + _cache(layer, placement) for layer in every}
+    output = outside.get("output.weight", outside.get("token_embd.weight", 0))
+    loaded[header.layers] = output + max(0, header.vocabulary * tokens - compute)
+    return [loaded.get(index, 0.0) for index in range(header.layers + 1)], compute
 
 
 def _cache(layer: Layer, placement: Placement) -> int:
-    if layer.head and not placement.mtp:
-        return 0
     if layer.state:
         return layer.state * _F32 * placement.parallel
-    return layer_bytes(layer, placement, (placement.type_k, placement.type_v), layer.values) if layer.keys else 0
+    return placement.cache_bytes(layer.keys, layer.values, layer.window, (placement.type_k, placement.type_v))

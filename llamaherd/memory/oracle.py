@@ -7,17 +7,18 @@ common/fit.cpp:1088-1113, tools/fit-params/fit-params.cpp:31-80.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import HOST, Placement
-from llamaherd.memory.use import Memory, Use
+from llamaherd.memory.use import Memory, Use, add
 
 MIB = 1024**2
 
 _ROW = re.compile(r"^(\S+) (\d+) (\d+) (\d+) *$", re.MULTILINE)
+_BUFFER = re.compile(r"(\S+) +(model|KV|RS) buffer size = +(\d+\.\d+) MiB")
+_CARD = re.compile(r"CUDA(\d+)")
 
 
 class NoFigureError(ValueError):
@@ -62,6 +63,23 @@ def parse(text: str) -> Memory:
     return Memory(devices=tuple(use for name, use in uses.items() if name != "Host"), host=uses["Host"])
 
 
+def logged(text: str, devices: int) -> Memory:
+    """Weights, KV and state that a server said it had allocated, its draft's added to the model's, in bytes.
+
+    `text` is what it logs with `-lv 4`. Compute is left out: buffers that are made anew are logged anew.
+    Raises NoFigureError.
+    """
+    uses = [Use()] * (devices + 1)
+    for name, what, figure in _BUFFER.findall(text):
+        size, card = round(float(figure) * MIB), _CARD.fullmatch(name)
+        index = int(card[1]) if card and int(card[1]) < devices else devices
+        part = {"model": Use(weights=size), "KV": Use(kv=size), "RS": Use(state=size)}[what]
+        uses[index] = add(uses[index], part)
+    if not any(use.weights for use in uses):
+        raise NoFigureError("the log says nothing of buffers; the server wants `-lv 4`")
+    return Memory(devices=tuple(uses[:devices]), host=uses[devices])
+
+
 def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
     """The engine's figures with what its tool leaves out, which the arithmetic adds: all that a draft takes.
 
@@ -78,8 +96,8 @@ def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
 
 
 def without_draft(placement: Placement) -> Placement:
-    """The placement as the tool takes it: without a draft, and with as many rows of logits as tokens."""
-    return replace(placement, mtp=0, outputs=placement.ubatch)
+    """The placement as the tool takes it: without a draft, nothing mapped, and as many rows of logits as tokens."""
+    return replace(placement, mtp=0, outputs=placement.ubatch, mmap=False)
 
 
 def _with_draft(engine: Use, ours: Use) -> Use:
@@ -89,9 +107,3 @@ def _with_draft(engine: Use, ours: Use) -> Use:
 def _buffer(target: str | int) -> str:
     """A buffer type's name: `CPU`, or a CUDA card's."""
     return target if isinstance(target, str) else "CPU" if target == HOST else f"CUDA{target}"
-
-
-def total(memory: Memory) -> Iterable[int]:
-    """Weights, context and compute over all devices, in bytes, as the tool's columns add up."""
-    uses = (*memory.devices, memory.host)
-    return (sum(use.weights for use in uses), sum(use.context for use in uses), sum(use.compute for use in uses))

@@ -82,6 +82,11 @@ class Placement:
         sequences = self.parallel if self.kv_unified else 1
         return pad(min(self.cells, window * sequences + self.tokens))
 
+    def cache_bytes(self, keys: int, values: int, window: int, types: tuple[str, str]) -> int:
+        """Bytes of one layer's keys and values, numbers per token both, over all cells and sequences."""
+        row = row_bytes(types[0], keys) + row_bytes(types[1], values)
+        return row * self.window_cells(window) * self.streams
+
     @property
     def tokens(self) -> int:
         """The most tokens that one graph computes (llama-context.cpp:248-250)."""

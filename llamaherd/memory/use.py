@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,3 @@ def add(one: Use, other: Use) -> Use:
             compute=one.draft.compute + other.draft.compute,
         ),
     )
-
-
-def with_compute(use: Use, compute: int, draft: int) -> Use:
-    """The same with these compute buffers."""
-    return replace(use, compute=compute, draft=replace(use.draft, compute=draft))

@@ -6,40 +6,54 @@ tensors).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from llamaherd.gguf.header import Header, Tensor
+from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.memory.placement import HOST, Placement
 
 _INPUT = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd.")
+
+_OUTPUT_FIRST = {"gemma3n", "gemma4"}
+"""They make the output's copy before the embeddings, so that it is never seen to be one (gemma4.cpp:53)."""
 
 Places = tuple[int, ...]
 """The device of every layer, the output layer being the last."""
 
 
-def weights(header: Header, placement: Placement, places: Places) -> tuple[Counter[int], Counter[int]]:
-    """Bytes on each device: of the model, and of the prediction heads that only a draft loads.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tensor's bytes on a device. `head`: only a draft needs it; `moved`: large batches may copy it to a card."""
+
+    device: int
+    size: int
+    head: bool = False
+    moved: bool = False
+
+
+def placed(header: Header, placement: Placement, places: Places) -> Iterator[Placed]:
+    """Every tensor that is loaded; a prediction head's only for a draft (src/models/qwen35moe.cpp:41-45).
 
     Raises KeyError for a type of tensor that is not known, re.error for an override that is no regular expression.
     """
-    model: Counter[int] = Counter()
-    heads: Counter[int] = Counter()
-    for tensor in header.each:
-        head = is_head(header, tensor)
-        if head and not placement.mtp:
+    trunk = header.trunk
+    for group in header.tensors:
+        size = tensor_bytes(group.type, group.shape)
+        matrix = len(group.shape) > 1
+        if group.layers is None:
+            head = group.name.startswith("nextn.")
+            usual = HOST if group.name.startswith(_INPUT) else places[-1]
+            if placement.mtp or not head:
+                yield Placed(_device(placement, group.name, usual), size, head)
             continue
-        device = place_of(tensor, placement, places)
-        for part, size in shared(device, tensor.bytes, placement):
-            (heads if head else model)[part] += size
-    for part, size in shared(places[-1], _second_embedding(header, placement, places), placement):
-        model[part] += size
-    return model, heads
-
-
-def is_head(header: Header, tensor: Tensor) -> bool:
-    """Whether only a draft needs it (src/models/qwen35moe.cpp:41-45)."""
-    return (tensor.layer is not None and tensor.layer >= header.trunk) or tensor.name.startswith("nextn.")
+        for layer in spread(group.layers):
+            head = layer >= trunk
+            if head and not placement.mtp:
+                continue
+            usual = places[layer] if layer < len(places) else HOST
+            name = f"blk.{layer}.{group.name}" if placement.overrides else ""
+            yield Placed(_device(placement, name, usual), size, head, matrix)
+    yield Placed(places[-1], _second_embedding(header, placement, places))
 
 
 def shared(device: int, size: int, placement: Placement) -> Iterator[tuple[int, int]]:
@@ -51,22 +65,22 @@ def shared(device: int, size: int, placement: Placement) -> Iterator[tuple[int, 
         yield card, round(size * share)
 
 
-def place_of(tensor: Tensor, placement: Placement, places: Places) -> int:
-    """The device of a tensor: an override's, else its layer's; the input stays in RAM."""
-    device = placement.override(tensor.name)
-    if device is not None:
-        return device if placement.devices else HOST
-    if tensor.layer is not None:
-        return places[tensor.layer] if tensor.layer < len(places) else HOST
-    return HOST if tensor.name.startswith(_INPUT) else places[-1]
+def _device(placement: Placement, name: str, usual: int) -> int:
+    """The device of a tensor: an override's, else the usual one."""
+    device = placement.override(name) if placement.overrides else None
+    if device is None:
+        return usual
+    return device if placement.devices else HOST
 
 
 def _second_embedding(header: Header, placement: Placement, places: Places) -> int:
-    """Bytes of the embedding's copy that stands in for an output matrix that the file lacks.
+    """Bytes of the embeddings' copy that stands in for an output matrix that the file lacks.
 
-    In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353).
+    In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353), or two views of one mapped file.
     """
-    names = {tensor.name: tensor for tensor in header.each if tensor.layer is None}
-    if "output.weight" in names or "token_embd.weight" not in names or places[-1] == HOST or not placement.devices:
+    outside = {group.name: group for group in header.tensors if group.layers is None}
+    if "output.weight" in outside or "token_embd.weight" not in outside:
         return 0
-    return names["token_embd.weight"].bytes
+    same = placement.mmap or header.architecture not in _OUTPUT_FIRST
+    embedding = outside["token_embd.weight"]
+    return 0 if places[-1] == HOST and same else tensor_bytes(embedding.type, embedding.shape)

@@ -16,6 +16,7 @@ LARGEST = 128 << 10
 """Bytes. No recipe is longer; a model or a log given by mistake is."""
 
 _SHELL_SUFFIXES = {".sh", ".bash", ".zsh", ".service"}
+_WSLCONFIG = re.compile(r"\ufeff?(?:\s*#[^\n]*\n|\s+)*\[(?:wsl2|experimental)\]", re.IGNORECASE)
 _COMMANDS = re.compile(
     r"\b(?:llama-(?:server|cli|bench)|vllm serve|huggingface-cli|nvidia-smi|(?:docker|podman) run|cmake -)|ExecStart="
     r"|^\s*--?[a-z][\w-]* ",
@@ -26,7 +27,7 @@ _COMMANDS = re.compile(
 def kind_of(path: Path, text: str) -> RecipeKind | None:
     """What a file is, by its name and what stands in it; None for what is nothing that is known here."""
     name = path.name.lower()
-    if name.endswith("wslconfig") or re.search(r"^\s*\[wsl2\]", text, re.MULTILINE | re.IGNORECASE):
+    if name.endswith("wslconfig") or _WSLCONFIG.match(text):
         return "wslconfig"
     if path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!"):
         return "shell"
@@ -35,6 +36,17 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
         rig = re.search(r"^rig\s*:", text, re.MULTILINE)
         return "compose" if not rig and (services or "compose" in name) else "inventory"
     return "shell" if _COMMANDS.search(text) else None
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a path leads to a recipe rather than to an inventory, or to nothing."""
+    if not path.is_file():
+        return False
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return path.suffix.lower() not in {".yaml", ".yml"}
+    return kind_of(path, text) != "inventory"
 
 
 def examine(path: Path) -> tuple[Finding, ...]:

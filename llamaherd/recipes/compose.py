@@ -61,7 +61,7 @@ class _Reader:
             command=command,
             entrypoint="entrypoint" in service,
             ports=tuple(self._ports((*path, "ports"), service.get("ports"))),
-            environment=environment,
+            environment=self._settings((*path, "environment"), service.get("environment")),
             gpu=_reserved(service) or service.get("runtime") == "nvidia" or "devices" in service,
             privileged=self._at((*path, "privileged")) if service.get("privileged") is True else None,
             host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
@@ -75,7 +75,7 @@ class _Reader:
         recipe += Recipe(tuple(self._runtime(path, service)))
         recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
         if server:
-            recipe += Recipe(tuple(servers.check(self.document.file, server, contained=True)), (server,))
+            recipe += Recipe(tuple(servers.check(self.document.file, server)), (server,))
         return recipe
 
     def _at(self, path: Path_) -> tuple[int, int]:
@@ -124,6 +124,15 @@ class _Reader:
                     message = f"`${{{name}}}` is empty here: Compose asks its shell and .env, and not `environment:`"
                     way_out = f"write the value itself, `{environment[name]}`, or put `{name}` into .env"
                     yield Finding("LH142", Place(self.document.file, *word.start), message, way_out)
+
+    def _settings(self, path: Path_, value: Any) -> dict[str, Word]:
+        """The variables of a service, each where it stands."""
+        places: dict[str, tuple[int, int]] = {}
+        if isinstance(value, list):
+            places = {str(item).partition("=")[0]: self._at((*path, index)) for index, item in enumerate(value)}
+        elif isinstance(value, dict):
+            places = {name: self._at((*path, name)) for name in value}
+        return {name: containers.placed(text, places[name]) for name, text in _environment(value).items()}
 
     def _ports(self, path: Path_, ports: Any) -> Iterator[Published]:
         for index, port in enumerate(ports if isinstance(ports, list) else []):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from llamaherd.findings import Finding, Place
 from llamaherd.recipes.commands import Command, Word
-from llamaherd.recipes.programs import Kind, Published, Server, base_name, engine_of, find
+from llamaherd.recipes.programs import Kind, Published, Server, base_name, engine_of, find, version_of
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
-from llamaherd.recipes.words import Position
+from llamaherd.recipes.words import Position, Text
 
 OFFICIAL = "ghcr.io/ggml-org/llama.cpp"
 _DOCKER_SWITCHES = {
@@ -29,7 +29,7 @@ class Container:
     command: tuple[Word, ...] = ()
     entrypoint: bool = False
     ports: tuple[Published, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, Word] = field(default_factory=dict)
     gpu: bool = False
     privileged: Position | None = None
     host_network: Position | None = None
@@ -61,7 +61,10 @@ def server_of(container: Container) -> Server | None:
     """The engine that a container runs, if it runs one."""
     server = _server(container)
     port = container.ports[0] if container.ports else None
-    return replace(server, contained=True, published=port) if server else None
+    if server is None:
+        return None
+    version = version_of(str(container.image))
+    return replace(server, contained=True, published=port, settings=container.environment, version=version)
 
 
 def _server(container: Container) -> Server | None:
@@ -142,9 +145,8 @@ def _program(file: Path, container: Container) -> Iterator[Finding]:
 
 def _network(file: Path, container: Container, server: Server) -> Iterator[Finding]:
     host = server.value("--host")
-    port_word = server.value("--port")
-    variable = container.environment.get("LLAMA_ARG_PORT", PORTS[server.program])
-    port = str(port_word) if port_word else variable
+    port_word = server.value("--port") or container.environment.get("LLAMA_ARG_PORT")
+    port = str(port_word) if port_word else PORTS.get(server.program, "")
     if host and not host.unknown and container.ports and is_loopback(str(host)):
         message = f"inside a container, {host} is the container itself: no published port reaches it"
         yield Finding("LH143", Place(file, *host.start), message, "write `--host 0.0.0.0`, and publish on 127.0.0.1")
@@ -186,7 +188,7 @@ def _health(file: Path, container: Container, port: str | None) -> Iterator[Find
 def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
     """The container of `docker run ARGUMENTS`; None when no image is among them."""
     ports: list[Published] = []
-    environment: dict[str, str] = {}
+    environment: dict[str, Word] = {}
     gpu = entrypoint = False
     privileged: Position | None = None
     host_network: Position | None = None
@@ -208,7 +210,7 @@ def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
                 ports.append(published(value, start))
             case "-e" | "--env":
                 key, _, setting = value.partition("=")
-                environment[key] = setting
+                environment[key] = placed(setting, start)
             case "--gpus":
                 gpu = True
             case "--runtime" | "--device":
@@ -221,6 +223,11 @@ def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
         return None
     command = arguments[index + 1 :]
     return Container(arguments[index], command, entrypoint, tuple(ports), environment, gpu, privileged, host_network)
+
+
+def placed(text: str, start: Position) -> Word:
+    """A value as a word that stands at one place."""
+    return Word(Text(text, (start,) * len(text)), start)
 
 
 def published(text: str, start: Position) -> Published:

@@ -60,6 +60,8 @@ class Server:
     published: Published | None = None
     """For a server in a container: where its host offers it, if it does."""
     contained: bool = False
+    version: str = ""
+    """The build of llama.cpp that the recipe names, such as `b9592`."""
 
     def value(self, *flags: str) -> Word | None:
         """The word after the last of these flags, which is the one that counts."""
@@ -84,6 +86,12 @@ def engine_of(text: str) -> Kind | None:
     if re.search(r"\bik[_-]llama", text):
         return "ik_llama.cpp"
     return "llama.cpp" if re.search(r"(?:ggml-org|ggerganov)/llama\.cpp", text) else None
+
+
+def version_of(text: str) -> str:
+    """The build of llama.cpp that a recipe checks out or that an image's tag names; empty for none."""
+    found = re.search(r"(?:checkout|--branch|-b)\s+(?:tags/)?(b\d{4,5})\b|(?:server|full|light)\S*-(b\d{4,5})\b", text)
+    return (found[1] or found[2]) if found else ""
 
 
 def find(command: Command, engine: Kind | None) -> Server | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from llamaherd.findings import Finding, Place
+from llamaherd.recipes import flagged
 from llamaherd.recipes.programs import OLD_NAMES, Server, base_name
 
 API_KEY_FLAGS = ("--api-key", "--api-key-file")
@@ -15,7 +16,8 @@ PORTS = {"llama-server": "8080", "vllm": "8000"}
 """Where each server listens unless it is told (llama.cpp common/arg.cpp:3340)."""
 
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-_PROMPTS = ("-p", "--prompt", "-f", "--file", "-st", "--single-turn", "--version", "--help", "-h")
+PROMPTS = ("-p", "--prompt", "-f", "--file", "-st", "--single-turn", "--version", "--help", "-h")
+"""With these llama-cli does one thing and ends, as it is meant to."""
 
 
 def is_loopback(address: str) -> bool:
@@ -23,15 +25,16 @@ def is_loopback(address: str) -> bool:
     return address.startswith("127.") or address in {"localhost", "::1", "[::1]"} or address.endswith(".sock")
 
 
-def check(file: Path, server: Server, *, contained: bool = False) -> Iterator[Finding]:
-    """What is wrong with one command. In a container (`contained`) it is the published port that opens it."""
+def check(file: Path, server: Server) -> Iterator[Finding]:
+    """What is wrong with one command. A server in a container is opened by its published port, not by its flags."""
     here = Place(file, *server.start)
     if base_name(server.path) in OLD_NAMES:
         message = f"`{server.path}` is no program of llama.cpp any more"
         yield Finding("LH140", here, message, f"write `{server.program}` in its place")
-    if server.program in PORTS and not contained:
+    yield from flagged.check(file, server)
+    if server.program in PORTS and not server.contained:
         yield from _open(file, server)
-    if server.program == "llama-cli" and server.has(*_PROMPTS) is None:
+    if server.program == "llama-cli" and server.has(*PROMPTS) is None:
         message = "llama-cli talks to one terminal, and ends with it"
         way_out = "llama-server takes the same flags, and serves every program by HTTP"
         yield Finding("LH149", here, message, way_out, "note")

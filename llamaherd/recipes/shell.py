@@ -8,16 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llamaherd.findings import Finding, Place
-from llamaherd.recipes import containers, servers
+from llamaherd.recipes import containers, flagged, servers
 from llamaherd.recipes.commands import Command, Word, expand, read
-from llamaherd.recipes.programs import Kind, Server, base_name, engine_of, find
+from llamaherd.recipes.programs import Kind, Server, base_name, engine_of, find, version_of
 from llamaherd.recipes.words import Position, Text, positioned
 
-# Read for being there, whatever their value is (llama.cpp ggml-cuda.cu:386, :144; ik_llama.cpp ggml-cuda.cu:167).
-_SWITCHES = {
-    *("GGML_CUDA_P2P", "GGML_CUDA_ENABLE_UNIFIED_MEMORY", "GGML_CUDA_NO_PINNED", "GGML_CUDA_DISABLE_GRAPHS"),
-    *("GGML_CUDA_REGISTER_HOST", "LLAMA_ATTN_ROT_DISABLE", "LLAMA_GRAPH_REUSE_DISABLE"),
-}
 _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
 _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
@@ -35,7 +30,7 @@ class Recipe:
 
 def check_text(file: Path, text: str) -> Recipe:
     """Everything wrong with a shell script, a systemd unit, or flags alone."""
-    recipe = _Reader(file, engine_of(text)).read(positioned(text.removeprefix("\ufeff")))
+    recipe = _Reader(file, engine_of(text), version_of(text)).read(positioned(text.removeprefix("\ufeff")))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux takes the last sign of each for a part of its command"
         recipe += Recipe((Finding("LH141", Place(file), message, f"convert it: `dos2unix {file.name}`"),))
@@ -43,9 +38,10 @@ def check_text(file: Path, text: str) -> Recipe:
 
 
 class _Reader:
-    def __init__(self, file: Path, engine: Kind | None) -> None:
+    def __init__(self, file: Path, engine: Kind | None, version: str) -> None:
         self.file = file
         self.engine = engine
+        self.version = version
 
     def read(self, text: Text) -> Recipe:
         if re.search(r"^\s*ExecStart\s*=", text.chars, re.MULTILINE):
@@ -89,7 +85,7 @@ class _Reader:
             started = self._engine(command, ())
             places = {finding.place for finding in unread}
             others = tuple(finding for finding in started.findings if finding.place not in places)
-            recipe += Recipe((*unread, *self._settings(command), *others), started.servers)
+            recipe += Recipe((*unread, *others), started.servers)
         return recipe
 
     def _in_unit(self, words: tuple[Word, ...]) -> Iterator[Finding]:
@@ -114,12 +110,15 @@ class _Reader:
             server = containers.server_of(container)
             if server is None:
                 return recipe
-            return recipe + Recipe(tuple(servers.check(self.file, server, contained=True)), (server,))
+            return recipe + Recipe(tuple(servers.check(self.file, server)), (server,))
         server = find(command, self.engine)
         if server is None:
             return Recipe()
-        whole = replace(server, arguments=server.arguments + orphans)
-        recipe = Recipe(tuple(servers.check(self.file, whole)), (whole,) if server.program != "llama-bench" else ())
+        whole = replace(server, arguments=server.arguments + orphans, version=self.version)
+        serving = server.program in servers.PORTS or (
+            server.program == "llama-cli" and not server.has(*servers.PROMPTS)
+        )
+        recipe = Recipe(tuple(servers.check(self.file, whole)), (whole,) if serving else ())
         if orphans and server.path:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
             way_out = "end every line of the command but the last with a backslash, and put no comment between them"
@@ -139,7 +138,6 @@ class _Reader:
 
     def _around(self, command: Command, folder: str) -> Iterator[Finding]:
         """What else recipes do: settings, clones, downloads, builds, power."""
-        yield from self._settings(command)
         words = command.words
         if words and base_name(str(words[0])) in {"sudo", "time"}:
             words = words[1:]
@@ -155,7 +153,7 @@ class _Reader:
                 right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
                 yield Finding("LH140", at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
             case "cmake" if "--build" not in arguments:
-                yield from servers.check_build(self.file, words[1:], self.engine or "llama.cpp")
+                yield from flagged.check_build(self.file, words[1:], self.engine or "llama.cpp")
             case "make" if (
                 arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments, folder)
             ):
@@ -188,13 +186,6 @@ class _Reader:
                 message = f"{what} that is set this way lasts until the next boot"
                 way_out = "declare it in the inventory, where it is set at every boot and verified"
                 yield Finding("LH149", Place(self.file, *word.start), message, way_out, "note")
-
-    def _settings(self, command: Command) -> Iterator[Finding]:
-        for name in _SWITCHES & set(command.settings):
-            value = command.settings[name]
-            if str(value).lower() in {"0", "off", "false", "no", ""}:
-                message = f"`{name}={value}` switches it on: the engine only looks whether it is there"
-                yield Finding("LH142", Place(self.file, *value.start), message, f"leave `{name}` out")
 
 
 def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word, ...]]]:

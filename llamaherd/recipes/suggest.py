@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
+from llamaherd.recipes.flagged import corrected, sound_environment
 from llamaherd.recipes.programs import Server
-from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, corrected, is_loopback
+from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, is_loopback
 
 Keys = dict[str, Any]
 
@@ -43,7 +45,8 @@ def _named(names: str, key: str, read: Callable[[str], Any]) -> dict[str, tuple[
     return dict.fromkeys(names.split(), (key, read))
 
 
-# Flags with a value, and the key of the inventory that says it; `a.b` is a key in a mapping.
+# Flags with a value, and the key of the inventory that says it. `a.b` is a key in a mapping; `draft.own` is none, but
+# tells that the model drafts by its own head.
 _VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     **_named("-sm --split-mode", "split", str),
     **_named("-ts --tensor-split", "tensor_split", _shares),
@@ -79,7 +82,9 @@ _SWITCHES: Mapping[str, tuple[str, Any]] = {
     "--warmup": ("warmup", True),
     "-cmoe": ("experts_on_cpu", "all"),
     "--cpu-moe": ("experts_on_cpu", "all"),
+    "-mtp": ("draft.own", True),
 }
+_DRAFTING = {"mtp": "--spec-draft-n-max", "p_min": "--spec-draft-p-min"}
 _LOAD_MODES: Mapping[str, Keys] = {
     "none": {"mmap": False},
     "mmap": {"mmap": True},
@@ -87,37 +92,59 @@ _LOAD_MODES: Mapping[str, Keys] = {
     "mmap+mlock": {"mmap": True, "mlock": True},
 }
 _ALL_EXPERTS = re.compile(r"(?:\\?\.?(?:ffn_)?[.*]*_?)?exps(?:\\?\.(?:weight)?)?=CPU")
-_SAID_ANYWAY = {"--jinja", "--metrics"}
+_HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
+_MODEL_FLAGS = ("-m", "--model", *_HUB_FLAGS)
+_SAID_ANYWAY = {"--jinja", "--metrics", "--op-offload"}
+"""What llamaherd passes by itself, or the engine does."""
+KEY_FILE: Keys = {"file": "api-key"}
 _ORDER = (
     *("engine", "model", "split", "tensor_split", "gpu_layers", "experts_on_cpu", "context", "kv", "batch", "ubatch"),
     *("parallel", "threads", "numa", "flash_attention", "mmap", "mlock", "draft", "sampling", "thinking", "warmup"),
     *("cache_reuse", "listen", "port", "api_key", "backend", "extra_args", "environment"),
 )
-_ENVIRONMENT = re.compile(r"(?:GGML|LLAMA|CUDA|NCCL|VLLM)_(?!.*(?:KEY|TOKEN))\w+")
+_ENVIRONMENT = re.compile(r"(?:GGML|LLAMA_ARG|CUDA(?!_VISIBLE_DEVICES|_DEVICE_ORDER)|NCCL|VLLM)_(?!.*(?:KEY|TOKEN))\w+")
+"""Variables that engines read. Cards are chosen by `on`, and keys are never copied."""
 
 
 def fragment(file: Path, servers: Iterable[Server]) -> str:
     """YAML for an inventory that says what these commands say; empty when there is no command."""
     instances: dict[str, Keys] = {}
-    lines: list[str] = []
+    models: dict[str, Keys] = {}
+    about: list[str] = []
     for server in servers:
-        name, keys = instance(server)
+        name, keys, model = instance(server)
         while name in instances:
-            name = f"{name[:37]}-{len(instances) + 1}"
+            name = f"{name[:36]}-{len(instances) + 1}"
         instances[name] = keys
-        lines.append(f"# `{name}` is {file.name}:{server.start[0]}")
+        about.append(f"# `{name}` is {file.name}:{server.start[0]}")
         if "context" not in keys:
-            lines.append(f"# `{name}` lacks `context`, which the command leaves to the engine: say how many tokens")
+            about.append(f"# `{name}` lacks `context`, which the command leaves to the engine: say how many tokens")
+        if model:
+            models[keys["model"]] = model
     if not instances:
         return ""
-    lines.append("# engines, models and cards (`on: [CARD]`) are to be named as your rig does")
-    body = yaml.safe_dump({"instances": instances}, sort_keys=False, default_flow_style=None, allow_unicode=True)
-    return "\n".join(lines) + "\n" + body
+    about.append("# name the engine, the model and the cards (`on: [CARD]`) as your rig does")
+    if any(keys.get("api_key") == KEY_FILE for keys in instances.values()):
+        about.append(f"# write a key of your own into the file {KEY_FILE['file']} beside the inventory")
+    parts = {"models": models, "instances": instances}
+    lines = [line for title, part in parts.items() if part for line in (f"{title}:", *_mapping(part))]
+    return "\n".join([*about, *lines]) + "\n"
 
 
-def instance(server: Server) -> tuple[str, Keys]:
-    """The name of an instance, and its keys in the order of docs/inventory.md."""
-    keys, model, rest = _read([str(word) for word in corrected(server) if not word.unknown or "$" not in str(word)])
+def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
+    """Names with their keys, one key a line."""
+    for name, keys in part.items():
+        yield f"  {name}:"
+        for key, value in keys.items():
+            flow = None if isinstance(value, list | dict) else False
+            text = yaml.safe_dump({key: value}, default_flow_style=flow, allow_unicode=True, width=1e9, sort_keys=False)
+            yield f"    {text.strip()}"
+
+
+def instance(server: Server) -> tuple[str, Keys, Keys]:
+    """The name of an instance, its keys in the order of docs/inventory.md, and its model where a hub has it."""
+    words = list(corrected(server))
+    keys, model, rest = _read(words)
     name = _slug(PurePosixPath(model).name) or "server"
     keys |= {"engine": server.kind, "model": name}
     if server.published:
@@ -130,15 +157,23 @@ def instance(server: Server) -> tuple[str, Keys]:
     if API_KEY_VARIABLES & set(server.settings):
         keys.setdefault("api_key", {"env": "LLAMA_API_KEY"})
     if "listen" in keys and not is_loopback(str(keys["listen"])):
-        keys.setdefault("api_key", {"file": "api-key"})
+        keys.setdefault("api_key", KEY_FILE)
     if rest:
         keys["extra_args"] = rest
-    environment = {key: str(word) for key, word in server.settings.items() if _ENVIRONMENT.fullmatch(key)}
-    if environment:
+    if environment := {key: value for key, value in sound_environment(server).items() if _ENVIRONMENT.fullmatch(key)}:
         keys["environment"] = environment
     if isinstance(kv := keys.get("kv"), dict) and len(set(kv.values())) == 1 and len(kv) == 2:
         keys["kv"] = kv["k"]
-    return name, {key: keys[key] for key in _ORDER if key in keys}
+    return name, {key: keys[key] for key in _ORDER if key in keys}, _of_hub(words)
+
+
+def _of_hub(words: list[str]) -> Keys:
+    """The model of `-hf USER/REPOSITORY[:QUANTISATION]`, which the inventory locks and fetches itself."""
+    for flag, value in pairwise(words):
+        found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?", value) if flag in _HUB_FLAGS else None
+        if found:
+            return {"hf": found[1], "files": f"*{found[2]}*.gguf" if found[2] else "*.gguf"}
+    return {}
 
 
 def _slug(name: str) -> str:
@@ -150,36 +185,45 @@ def _slug(name: str) -> str:
 def _read(words: list[str]) -> tuple[Keys, str, list[str]]:
     """The keys that flags stand for, the model, and what has no key."""
     keys: Keys = {}
-    model, rest, mtp = "", list[str](), False
+    model, rest = "", list[str]()
     index = 0
     while index < len(words):
         flag = words[index]
         value = words[index + 1] if index + 1 < len(words) and _is_value(words[index + 1]) else None
-        taken = 2
-        if flag in {"-m", "--model", "-hf", "--hf-repo", "-hfr"} and value is not None:
+        taken = 1 if value is None else 2
+        if flag in _MODEL_FLAGS and value is not None:
             model = value
         elif not flag.startswith("-") and not model and not rest:
-            model, taken = flag, 1
-        elif flag == "-mtp" or (flag, value) == ("--spec-type", "draft-mtp"):
-            mtp, taken = True, 1 if flag == "-mtp" else 2
-        elif flag in _VALUES and value is not None:
-            key, read = _VALUES[flag]
-            _put(keys, key, read(value))
-        elif flag in _SWITCHES:
-            _put(keys, *_SWITCHES[flag])
-            taken = 1
-        elif flag in _SAID_ANYWAY or flag in _VALUES:
-            taken = 1
-        elif value is None or not (said := _special(flag, value)):
-            rest += words[index : index + (1 if value is None else 2)]
-            taken = 1 if value is None else 2
-        else:
-            for key, setting in said.items():
+            model, taken = flag, 1  # as `vllm serve` takes it
+        elif said := _said(flag, value):
+            for key, setting in said[0].items():
                 _put(keys, key, setting)
+            taken = said[1]
+        else:
+            rest += words[index : index + taken]
         index += taken
-    if mtp:
-        _put(keys, "draft.mtp", keys.get("draft", {}).get("mtp", 3))  # the default: llama.cpp common/arg.cpp:4150
+    draft = keys.pop("draft", {})
+    if draft.pop("own", False):
+        keys["draft"] = {"mtp": 3} | draft  # the default of llama.cpp, common/arg.cpp:4150
+    else:  # another way to draft has no key
+        rest += [word for key, flag in _DRAFTING.items() if key in draft for word in (flag, str(draft[key]))]
     return keys, model, rest
+
+
+def _said(flag: str, value: str | None) -> tuple[Keys, int] | None:
+    """The keys that a flag stands for, and how many words say it; None for a flag without a key."""
+    if flag in _SWITCHES:
+        key, setting = _SWITCHES[flag]
+        return {key: setting}, 1
+    if flag in _SAID_ANYWAY or (flag in _VALUES and value is None):
+        return {}, 1
+    if value is None:
+        return None
+    if flag in _VALUES:
+        key, read = _VALUES[flag]
+        return {key: read(value)}, 2
+    special = _special(flag, value)
+    return (special, 2) if special else None
 
 
 def _is_value(word: str) -> bool:
@@ -199,9 +243,11 @@ def _special(flag: str, value: str) -> Keys:
     match flag:
         case "-lm" | "--load-mode":
             return dict(_LOAD_MODES.get(value, {}))
+        case "--spec-type" if value == "draft-mtp":
+            return {"draft.own": True}
         case "--spec-type" if value.startswith("mtp"):
             settings = dict(part.partition("=")[::2] for part in value.partition(":")[2].split(",") if part)
-            said: Keys = {"draft.mtp": _number(settings.get("n_max", "1"))}
+            said: Keys = {"draft.own": True, "draft.mtp": _number(settings.get("n_max", "1"))}
             return said | ({"draft.p_min": _number(settings["p_min"])} if "p_min" in settings else {})
         case "--reasoning" | "-rea" if value in {"on", "off"}:
             return {"thinking": value == "on"}

@@ -31,7 +31,7 @@ CHECKS: tuple[Check, ...] = (
     unused.unused,
 )
 
-UNDER_WSL = {"host/wsl": {"settings": {"experimental": {"autoMemoryReclaim": "disabled"}}}}
+UNDER_WSL = {"host/wsl/settings/experimental/autoMemoryReclaim": "disabled"}
 """Makes the rig one under WSL, and gives no cause for a finding by itself."""
 
 

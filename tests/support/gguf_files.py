@@ -1,10 +1,13 @@
-"""GGUF files with the shapes of real models: a header that engines load, and a hole where the weights would be."""
+"""GGUF files with the shapes of real models: a header that engines load, and a hole or noise for the weights."""
 
 from __future__ import annotations
 
+import itertools
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,11 @@ from llamaherd.box import tiny_moe
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
 QWEN_TOKENS, QWEN_MERGES = 248_320, 247_587  # Qwen3.5's vocabulary
 FEW_TOKENS = 512  # what a header needs at least to be loaded, and some
+
+# Where a block has its scales, 16-bit floats, in bytes from its start (ggml/src/ggml-common.h of llama.cpp).
+_SCALES = {"Q4_0": (0,), "Q8_0": (0,), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+_SCALE = 2.0**-11  # of noise: small enough that nothing grows without bounds on its way through the layers
+_CHUNK = 1 << 26  # bytes of noise that are made, and written again and again
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,13 @@ class Model:
     template: str = TEMPLATE
 
 
-def write(model: Model, path: Path, per_shard: int = 0, *, tensors_in_first: bool = True) -> list[Path]:
+def write(
+    model: Model, path: Path, per_shard: int = 0, *, tensors_in_first: bool = True, noise: bool = False
+) -> list[Path]:
     """Write one file, or with `per_shard` (tensors) a set of shards beside `path`. Returns what was written, in order.
 
-    The keys are in the first shard alone, as llama-gguf-split does it.
+    The keys are in the first shard alone, as llama-gguf-split does it. With `noise`, the weights are such that an
+    engine can compute with them; raises KeyError for a type whose blocks are not known here.
     """
     writer = GGUFWriter(path, model.architecture, split_max_tensors=per_shard, small_first_shard=not tensors_in_first)
     _keys(writer, model)
@@ -69,10 +80,41 @@ def write(model: Model, path: Path, per_shard: int = 0, *, tensors_in_first: boo
     streams = list(writer.fout or ())
     for stream, held in zip(streams, writer.tensors, strict=True):
         data = sum(GGUFWriter.ggml_pad(info.nbytes, writer.data_alignment) for info in held.values())
-        stream.truncate(GGUFWriter.ggml_pad(stream.tell(), writer.data_alignment) + data)
+        start = GGUFWriter.ggml_pad(stream.tell(), writer.data_alignment)
+        stream.truncate(start + data)
+        if noise:
+            stream.seek(start)
+            for name, info in held.items():
+                stream.writelines(_noise(name, info.dtype, info.nbytes))
+                stream.seek(-info.nbytes % writer.data_alignment, 1)
     written = [Path(stream.name) for stream in streams]
     writer.close()
     return written
+
+
+def _noise(name: str, type_: GGMLQuantizationType, size: int) -> Iterator[memoryview]:
+    """The bytes of a tensor: blocks of random numbers and sane scales; ones in a norm."""
+    if type_ is GGMLQuantizationType.F32:
+        floats = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(size // 4, np.float32) / 64
+        if name.endswith("norm.weight"):
+            floats = np.ones_like(floats)
+        elif name.endswith("ssm_a"):  # a decay
+            floats = -abs(floats)
+        yield memoryview(floats.tobytes())
+        return
+    blocks = _blocks(type_)
+    for left in itertools.takewhile(lambda left: left > 0, itertools.count(size, -len(blocks))):
+        yield blocks[:left]
+
+
+@cache
+def _blocks(type_: GGMLQuantizationType) -> memoryview:
+    """Some 64 MB of random blocks whose scales are all the same."""
+    _, size = GGML_QUANT_SIZES[type_]
+    blocks = np.random.default_rng(int(type_)).integers(0, 256, (_CHUNK // size, size), np.uint8)
+    for at in _SCALES[type_.name]:
+        blocks[:, at : at + 2] = np.frombuffer(np.float16(_SCALE).tobytes(), np.uint8)
+    return memoryview(blocks.tobytes())
 
 
 def _keys(writer: GGUFWriter, model: Model) -> None:

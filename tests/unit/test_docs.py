@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -11,22 +12,42 @@ import pytest
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
+from llamaherd import recipes
+from llamaherd.cards import CARDS
 from llamaherd.cli import main
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE
+from llamaherd.engines import DIALECTS, Server
 from llamaherd.findings import Finding, InventoryError
-from llamaherd.fleet import CUDA_ARCHITECTURES, Fleet, Rig
+from llamaherd.flags import catalogues
+from llamaherd.fleet import Fleet, Instance, Rig
+from llamaherd.gguf.header import Header, TensorGroup
+from llamaherd.inheritance import DEFAULTS
 from llamaherd.inventory import examine
+from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
 from llamaherd.yamlfile import read
+from tests.support import gguf_files
 
 ROOT = Path(__file__).resolve().parents[2]
-README, ARCHITECTURE, INVENTORY, FINDINGS = (
+README, ARCHITECTURE, INVENTORY, INDEX = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/findings.md")
 )
 PAGES = sorted([README, *(ROOT / "docs").rglob("*.md")])
+FINDINGS = {page.stem: page for page in sorted((ROOT / "docs/findings").glob("*.md"))}
+RIGS = sorted((ROOT / "inventory/examples").glob("*.yaml"))
+RECIPES = {
+    "wsl": ("launch_mtp_server.sh", "docker-compose.yml", "wsl.wslconfig", "build-wsl.sh"),
+    "six": ("qwen-3.5-122B.sh", "build-six.sh"),
+    "budget": ("budget.sh",),
+    "one": ("olares.txt",),
+}
+"""What the owners of the example rigs published, as it was: files of tests/unit/data/recipes/."""
 CODE = re.compile(r"\bLH\d{3}\b")
-NOT_IN_YAML = {"LH005", "LH006", "LH007", "LH008", "LH030", "LH031"}
-"""These are about files, arguments and the lock: their sections show what `herd` says instead."""
+NOT_EXAMINED = {
+    *("LH005", "LH006", "LH007", "LH008"),  # what files there are, and what is said on the command line
+    *("LH030", "LH031", "LH032", "LH033", "LH034", "LH035"),  # the lock
+}
+"""No example can have these mistakes by itself: their pages show what `herd` says instead."""
 
 
 def text_of(page: Path) -> str:
@@ -54,19 +75,55 @@ def merged(base: Any, part: Any) -> Any:
     return base | {key: merged(base.get(key), value) for key, value in part.items()}
 
 
-def findings_of(example: str, base: str, folder: Path) -> list[Finding]:
-    """What is wrong with an example: a whole rig, or parts of the one in `base`."""
+def header_of(model: gguf_files.Model) -> Header:
+    """What a lock would hold of a file with this model."""
+    groups = []
+    for weight in model.tensors:
+        layer = re.fullmatch(r"blk\.(\d+)\.(.+)", weight.name)
+        name, layers = (layer[2], layer[1]) if layer else (weight.name, None)
+        groups.append(TensorGroup(name=name, type=weight.type, shape=weight.shape, layers=layers))
+    parameters = dict(model.parameters)
+    return Header(
+        architecture=model.architecture, vocabulary=model.tokens, parameters=parameters, tensors=tuple(groups)
+    )
+
+
+@cache
+def locked() -> Lock:
+    """The lock of the rig that examples are parts of: an MoE of 35B with a prediction head, and a small dense model."""
+    declared = yaml.safe_load(whole_rig(INVENTORY))["models"]
+    large, small = header_of(gguf_files.qwen(experts="Q3_K")), header_of(gguf_files.gemma3())
+    model = LockedModel(
+        repo=declared["35b"]["hf"],
+        revision="main",
+        files=f"*{declared['35b']['quant']}*.gguf",
+        commit="0" * 40,
+        endpoint="https://hub.lan",
+        shards=(LockedFile(path="35b.gguf", size=17_216_897_024, sha256="0" * 64),),
+        header=large,
+    )
+    file = LockedLocal(sha256=declared["small"]["sha256"], size=291_545_280, data_offset=0, header=small)
+    return Lock(models=(model,), files=(file,))
+
+
+def findings_of(example: str, language: str, base: str, folder: Path) -> tuple[Finding, ...]:
+    """What is wrong with an example: a recipe, a whole rig, or parts of the one in `base`."""
+    if language != "yaml" or example.startswith(("services:", "version:")):
+        name = {"sh": "recipe.sh", "ini": ".wslconfig", "yaml": "compose.yaml"}[language]
+        recipe = folder / name
+        recipe.write_text(example, encoding="utf-8")
+        return recipes.examine(recipe)
     file = folder / "example.yaml"
     file.write_text(example, encoding="utf-8")
     try:
         data = read(file).data
     except InventoryError as error:
-        return list(error.findings)
+        return error.findings
     if "rig" not in data:
         whole = folder / "whole.yaml"
         whole.write_text(base, encoding="utf-8")
-        file.write_text(yaml.safe_dump(merged(read(whole).data, data)), encoding="utf-8")
-    return list(examine(file)[1])
+        file.write_text(yaml.safe_dump(merged(read(whole).data, data), allow_unicode=True), encoding="utf-8")
+    return examine(file, locked())[1]
 
 
 def whole_rig(page: Path) -> str:
@@ -78,7 +135,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page != FINDINGS
+        if page.stem not in FINDINGS and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -87,7 +144,8 @@ def examples() -> list[Any]:
 def test_examples_load(page: Path, example: str, tmp_path: Path) -> None:
     base = whole_rig(page if page == README else INVENTORY)
     # A warning tells of a file that is not there, as it may be in an example.
-    assert [str(each) for each in findings_of(example, base, tmp_path) if each.severity == "error"] == []
+    found = findings_of(example, "yaml", base, tmp_path)
+    assert [str(each) for each in found if each.severity == "error"] == []
 
 
 # --- keys ----------------------------------------------------------------------------------------------------
@@ -116,13 +174,14 @@ def documented(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, ty
 def shown_default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    value: Any = field.default
-    assert value is not PydanticUndefined, "a default that is made by a function: teach this test to show it"
+    value: Any = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, BaseModel):
         (value,) = set(value.model_dump().values())
     match value:
         case None:
             return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
         case "":
             return '`""`'
         case tuple():
@@ -162,45 +221,108 @@ def choices(annotation: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(("path", "model"), MODELS, ids=[path for path, _ in MODELS])
 def test_choices_are_named(path: str, model: type[BaseModel]) -> None:
-    section = sections(text_of(INVENTORY))[path]
+    described = sections(text_of(INVENTORY))
+    section = described[path] + (described["On several cards"] if model is Instance else "")
     wanted = [choice for field in model.model_fields.values() for choice in choices(field.annotation)]
     assert [choice for choice in wanted if f"`{choice}`" not in section] == []
 
 
-def test_known_cards_are_named() -> None:
-    section = sections(text_of(INVENTORY))["gpus.cards.NAME"]
-    assert [card for card in CUDA_ARCHITECTURES if f"`{card}`" not in section] == []
+def test_known_cards_and_versions_are_named() -> None:
+    described = sections(text_of(INVENTORY))
+    assert [card for card in CARDS if f"`{card}`" not in described["gpus.cards.NAME"]] == []
+    versions = {each.version[:10] for kind in DIALECTS for each in catalogues(kind)}
+    assert [version for version in versions if f"`{version}`" not in described["engines.NAME"]] == []
+
+
+@pytest.mark.parametrize("engine", sorted(DIALECTS))
+def test_what_keys_become_is_described(engine: str) -> None:
+    table = sections(text_of(INVENTORY))["What each key becomes"]
+    column = [head.strip().lower() for head in table.split("| key |")[1].split("\n")[0].split("|")].index(engine) + 2
+    said = [row.split("|") for row in table.split("\n") if row.startswith("| ") and "---" not in row]
+    named = {flag for row in said for flag in re.findall(r"--[a-z-]+", row[2 if "the same" in row[column] else column])}
+    everything = Instance.model_validate(
+        {
+            **{"engine": "e", "model": "m", "on": ["a", "b"], "port": 8080, "context": 4096, "kv": "q8_0"},
+            **{"split": "layer", "tensor_split": [1, 2], "gpu_layers": 9, "batch": 512, "ubatch": 512, "threads": 4},
+            **{"numa": "isolate", "mmap": False, "mlock": True, "warmup": False, "draft": {"mtp": 2, "p_min": 0.5}},
+            "sampling": dict.fromkeys(
+                ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "repeat_penalty", "seed"), 1
+            ),
+            **{"thinking": True, "cache_reuse": 256},
+        }
+    )
+    newest = next(reversed(catalogues(engine)), None)
+    server = Server(everything, "/m.gguf", 4, "127.0.0.1", ("blk=CPU",), "/key", newest)
+    given = {argument for argument in DIALECTS[engine].arguments(server) if argument.startswith("--")}
+    assert named == given - ({"--api-key-file"} if engine == "vllm" else set())
 
 
 # --- findings ------------------------------------------------------------------------------------------------
 
 
-def described_findings() -> dict[str, str]:
-    return {code: body for code, body in sections(text_of(FINDINGS)).items() if CODE.fullmatch(code)}
+def made() -> set[str]:
+    return {code for file in (ROOT / "llamaherd").rglob("*.py") for code in CODE.findall(text_of(file))}
 
 
-def test_findings_are_described_and_made() -> None:
-    made = {code for file in (ROOT / "llamaherd").rglob("*.py") for code in CODE.findall(text_of(file))}
-    assert set(described_findings()) == made
-    assert list(described_findings()) == sorted(described_findings())
+def about(code: str) -> tuple[str, str]:
+    """A page's severity and its sentence."""
+    found = re.match(rf"# {code}\n\n\*(.+)\*\n\n\*\*(.+?\.)\*\*", text_of(FINDINGS[code]))
+    assert found, f"docs/findings/{code}.md does not begin with its code, its severity and a sentence"
+    return found[1], found[2]
 
 
-@pytest.mark.parametrize("code", sorted(described_findings()))
+def test_findings_have_pages_and_are_listed() -> None:
+    assert set(FINDINGS) == made()
+    rows = re.findall(r"^\| \[(LH\d+)\]\(findings/(LH\d+)\.md\) \| (.+?) \| (.+) \|$", text_of(INDEX), re.MULTILINE)
+    assert rows == [(code, code, *about(code)) for code in FINDINGS]
+
+
+@pytest.mark.parametrize("code", FINDINGS)
 def test_findings_have_an_example_and_a_way_out(code: str, tmp_path: Path) -> None:
-    body = described_findings()[code]
-    assert "Way out: " in body
-    if code in NOT_IN_YAML:
-        (example,) = blocks(body, "console")
-        assert set(CODE.findall(example)) == {code}
+    body = text_of(FINDINGS[code])
+    assert body.count("\nWay out: ") == 1
+    if code in NOT_EXAMINED:
+        (said,) = blocks(body, "console")
+        assert set(CODE.findall(said)) == {code}
         return
-    (example,) = blocks(body, "yaml")
-    found = findings_of(example, whole_rig(INVENTORY), tmp_path)
+    ((language, example),) = [(kind, block) for kind in ("yaml", "sh", "ini") for block in blocks(body, kind)]
+    found = findings_of(example, language, whole_rig(INVENTORY), tmp_path)
     assert code in {each.code for each in found}
-    assert {each.code for each in found if each.severity == "error"} <= {code}
+    # Some mistakes come in pairs: the page names the other one.
+    assert {str(each) for each in found if each.severity == "error" and each.code not in CODE.findall(body)} == set()
+    assert {each.severity for each in found if each.code == code} <= set(re.findall(r"\w+", about(code)[0]))
 
 
 def test_other_pages_name_findings_that_exist() -> None:
-    assert {code for page in PAGES for code in CODE.findall(text_of(page))} <= set(described_findings())
+    assert {code for page in PAGES for code in CODE.findall(text_of(page))} <= set(FINDINGS)
+
+
+# --- rigs ----------------------------------------------------------------------------------------------------
+
+
+def test_every_example_rig_has_a_page() -> None:
+    assert {file.stem for file in RIGS} == {page.stem for page in (ROOT / "docs/rigs").glob("*.md")}
+
+
+@pytest.mark.parametrize("file", RIGS, ids=lambda file: file.stem)
+def test_pages_of_rigs_show_what_is_in_them(file: Path, tmp_path: Path) -> None:
+    """What a page shows of a rig stands in the rig, with the same values."""
+    page = text_of(ROOT / f"docs/rigs/{file.stem}.md")
+    assert f"(../../inventory/examples/{file.name})" in page
+    whole = read(file).data
+    assert blocks(page, "yaml")
+    shown = tmp_path / "shown.yaml"
+    for block in blocks(page, "yaml"):
+        shown.write_text(block, encoding="utf-8")
+        assert merged(whole, read(shown).data) == whole
+
+
+@pytest.mark.parametrize("rig", RECIPES)
+def test_pages_of_rigs_name_what_is_wrong_in_their_recipes(rig: str) -> None:
+    folder = ROOT / "tests/unit/data/recipes"
+    found = {finding.code for name in RECIPES[rig] for finding in recipes.examine(folder / name)}
+    of_recipes = {code for code in CODE.findall(text_of(ROOT / f"docs/rigs/{rig}.md")) if "LH100" <= code < "LH150"}
+    assert of_recipes == found
 
 
 # --- commands, paths, links ----------------------------------------------------------------------------------
@@ -254,7 +376,5 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
-    from llamaherd import cli
-
     rows: Mapping[str, str] = dict(re.findall(r"^\| (\d+) \| (.+) \|$", text_of(README), re.MULTILINE))
-    assert list(map(int, rows)) == [0, cli.FAILED, cli.UNUSABLE, cli.INTERRUPTED]
+    assert list(map(int, rows)) == [0, FAILED, UNUSABLE, INTERRUPTED]

@@ -123,7 +123,9 @@ def test_where_there_is_no_repository(tmp_path: Path) -> None:
     assert "no git repository at" in refusal(f"file://{tmp_path}").message
 
 
-@pytest.mark.parametrize("url", ["--upload-pack=touch HERE", "-oProxyCommand=touch HERE"])
+@pytest.mark.parametrize(
+    "url", ["--upload-pack=touch HERE", "-oProxyCommand=touch HERE", "file:///x\0y", "https://x\n/y"]
+)
 def test_a_url_is_never_an_option(url: str, tmp_path: Path) -> None:
     here = tmp_path / "made"
     assert "is no git URL" in refusal(url.replace("HERE", str(here))).message

@@ -136,7 +136,7 @@ def headers() -> st.SearchStrategy[Header]:
     return st.builds(
         Header,
         architecture=WORD,
-        name=st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+        name=st.none() | LINE,
         quant=st.none() | WORD,
         vocabulary=st.integers(0, 2**32),
         parameters=st.dictionaries(LINE, number | LINE | st.lists(st.integers(0, 2**32), max_size=70).map(tuple)),
@@ -201,8 +201,9 @@ def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactor
 @settings(max_examples=50, deadline=None)
 @given(locks())
 def test_the_order_of_declaration_does_not_matter(value: Lock) -> None:
-    sections = {name: tuple(reversed(getattr(value, name))) for name in ("engines", "images", "models", "files")}
-    assert lock.dumps(Lock(**sections)) == lock.dumps(value)
+    sections = ("engines", "images", "models", "files")
+    turned = Lock.model_validate({name: getattr(value, name)[::-1] for name in sections})
+    assert lock.dumps(turned) == lock.dumps(value)
 
 
 def test_the_text_is_one_that_people_can_review() -> None:
@@ -237,9 +238,8 @@ def test_a_lock_of_version_1_is_read_and_written_as_version_2(tmp_path: Path) ->
         ("size: 13568", "size: 13567", 18, "13567 bytes in all, and its header and tensors alone take 13568"),
         ("size: 13568", "size: 135680", 18, "take no more than"),
         ("type: Q8_0", "type: F32", 18, "alone take"),
-        ("type: Q8_0", "type: Q9_0", 18, "Q9_0"),
         ("layers: '0-1,3'", "layers: 0-39", 18, "alone take"),
-        ("size: 13568\n  data", "size: 10240\n  data", 35, "file abab"),
+        ("size: 13568\n  data", "size: 10240\n  data", 36, "file abab"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(tmp_path: Path, old: str, new: str, line: int, words: str) -> None:
@@ -273,6 +273,7 @@ def test_sizes_are_held_against_what_is_known_of_them() -> None:
         (f"commit: {COMMIT}", "commit: master", "`engines.0.commit`: must be a full commit"),
         ("shape: [64, 32]", "shape: []", "`models.0.header.tensors.0.shape`"),
         ("layers: '0-1,3'", "layers: all", "`models.0.header.tensors.1.layers`"),
+        ("type: Q8_0", "type: Q9_0", "no type of tensors"),
         ("    vocabulary: 32", "    vocabulary: many", "`models.0.header.vocabulary`"),
         ("    vocabulary: 32", "    tokens: 32", "`models.0.header.tokens` is no key"),
     ],

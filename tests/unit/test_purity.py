@@ -28,6 +28,15 @@ PURE = [
     "observe",
     "keys",
     "planning",
+    "checks.every",
+    "memory",
+    "sizing",
+    "pinned",
+    "plan_instance",
+    "inheritance",
+    "flags",
+    "recipes",
+    *(f"gguf.{name}" for name in ("header", "codes", "parse", "join")),
     *(f"converge.{file.stem}" for file in sorted((ROOT / "llamaherd" / "converge").glob("[a-z]*.py"))),
 ]
 EDGES = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")
@@ -45,7 +54,13 @@ for module in {PURE}:
     assert done.stdout.splitlines() == PURE
 
 
-@pytest.mark.parametrize("module", ["plan", "observe", "render", "fleet", "engines", "converge"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
+        *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join"),
+    ],
+)
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:
     path = ROOT / "llamaherd" / module
     files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from llamaherd.recipes.wslconfig import KEYS, check_setting, check_text
 
+IN_LINUX = "`systemd=true` belongs under `[boot]` in /etc/wsl.conf, inside Linux"
 FILE = Path("home/.wslconfig")
 
 
@@ -47,7 +48,10 @@ def test_a_right_one_has_no_finding() -> None:
         ),
         ("[wsl2]\nprocesors=8", (2, 1, "LH147", "did you mean `processors`?")),
         ("[wsl2]\nfrobnicate=8", (2, 1, "LH147", "leave it out")),
-        ("[wsl2]\nsystemd=true", (2, 1, "LH147", "`systemd=true` belongs under `[boot]` in /etc/wsl.conf, inside Linux")),
+        (
+            "[wsl2]\nsystemd=true",
+            (2, 1, "LH147", "`systemd=true` belongs under `[boot]` in /etc/wsl.conf, inside Linux"),
+        ),
         ("[wsl2]\n  autoMemoryReclaim=disabled", (2, 3, "LH147", "put it under `[experimental]`")),
         ("[experimental]\nmemory=64GB", (2, 1, "LH147", "put it under `[wsl2]`")),
         ("memory=64GB\n[wsl2]", (1, 1, "LH147", "put `[wsl2]` on a line above it")),
@@ -99,7 +103,7 @@ def test_every_kind_of_value_is_one_that_is_checked() -> None:
     assert kinds == {"bool", "int", "size", "path", "text"}
 
 
-@given(st.text(st.sampled_from(list("[]=#\r\n \\\"wsl2memory0GB.é\ufeff"))) | st.text())
+@given(st.text(st.sampled_from(list('[]=#\r\n \\"wsl2memory0GB.é\ufeff'))) | st.text())
 def test_any_text_gives_findings(text: str) -> None:
     for finding in check_text(FILE, text):
         assert 1 <= finding.place.line <= text.count("\n") + 1

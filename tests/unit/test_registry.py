@@ -140,6 +140,13 @@ def test_the_login_is_sent_nowhere_without_tls(tmp_path: Path) -> None:
         assert "without TLS" in refusal(f"{server.host}/{NAME}:v1").message
 
 
+@pytest.mark.parametrize("realm", ["/token", "https://[::1::]/", "https://", "mailto:a@b"])
+def test_a_login_that_cannot_be_had_is_said(realm: str) -> None:
+    with Registry(IMAGES, login="bearer") as server:
+        server.realm = realm
+        assert "in a way that is not known here" in refusal(f"{server.host}/{NAME}:v1").message
+
+
 def test_a_tag_that_is_not_there_gets_the_nearest(server: Registry) -> None:
     error = refusal(f"{server.host}/{NAME}:v11")
     assert f"no image {NAME} with the tag `v11`" in error.message
@@ -164,6 +171,11 @@ def test_somebody_else_answers(server: Registry, body: bytes) -> None:
 def test_an_endless_manifest_is_not_read_to_its_end(server: Registry) -> None:
     server.images[f"{NAME}:v1"] = b" " * (5 << 20)
     assert "more than a registry has to say" in refusal(f"{server.host}/{NAME}:v1").message
+
+
+@pytest.mark.parametrize("image", ["localhost:99999/x", "localhost:0/x", "[::zz]:1/x", "[::1::]:1/x"])
+def test_hosts_that_cannot_be(image: str) -> None:
+    assert refusal(image).help
 
 
 def test_nobody_listens() -> None:

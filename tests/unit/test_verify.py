@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.answers import chat, parse, reply
-from llamaherd.fleet import Rig, Secret, Source
+from llamaherd.fleet import Expect, Rig, Secret, Source
 from llamaherd.planned import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.verify import Check, Report, judge, print_report, question
 
@@ -319,3 +319,31 @@ def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: p
     assert "✓ drafts    18 of 18 drafted tokens accepted" in said
     assert "a[31m[bold]b cdef" in said
     assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(("decode", "right"), [(1.0, True), (200.0, False)])
+def test_half_the_speed_that_is_expected_is_not_as_declared(decode: float, right: bool) -> None:
+    slow = CHAT.model_copy(update={"expect": Expect(decode=decode)})
+    found = report(captured("verify-box.txt"), plan=PLAN.model_copy(update={"instances": (slow, DRAFTER)}))
+    checks = {check.name: check for check in found.instances[0].checks}
+    assert checks["speed"].ok is right
+    assert f"expected are {decode:g}" in checks["speed"].detail
+
+
+VLLM_MODELS = '{"object":"list","data":[{"id":"NAME","object":"model","root":"/m","max_model_len":LENGTH}]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "wrong"),
+    [("tiny-moe", 4096, set()), ("other", 4096, {"model", "context"}), ("tiny-moe", 2048, {"context"})],
+)
+def test_vllm_tells_model_and_context_in_its_list(name: str, length: int, wrong: set[str]) -> None:
+    """Its answers are written by hand, after its API's documentation."""
+    served = DRAFTER.model_copy(update={"engine_kind": "vllm"})
+    models = VLLM_MODELS.replace("NAME", name).replace("LENGTH", str(length))
+    text = f"@ health\tdrafter\n\t\n\t200\n@ models\tdrafter\n\t{models}\n\t200\n@ end\t\n"
+    (instance,) = report(text, plan=PLAN.model_copy(update={"instances": (served,)})).instances
+    asked = {check.name: check.ok for check in instance.checks}
+    assert asked["health"]
+    assert {check for check in ("model", "context") if not asked[check]} == wrong
+    assert "drafts" not in asked

@@ -1,0 +1,390 @@
+"""What a server really takes of a card, as `nvidia-smi` sees it, beside what a plan says that it will take.
+
+    .venv/bin/python -m benchmarks.gpu_memory --server BUILD/bin/llama-server --folder /dev/shm/models [NAME...]
+
+Models in the shapes of real ones are written into the folder, full size and filled with noise (up to 60 GB), unless
+they are there. Each server gets the arguments that a plan has for it, reads a prompt and answers in every slot, with
+drafts where it has any; the most that `nvidia-smi` shows for its process counts. llama-fit-params, beside the server,
+is asked too. A row is printed as soon as it is known; docs/gpu.md has the table. With `--cpu`, cards are left alone
+and the resident memory of the process is compared with the plan's figure for the RAM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory_shapes import with_experts
+from llamaherd.fleet import Rig
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.join import join
+from llamaherd.gguf.local import read_headers
+from llamaherd.memory import oracle
+from llamaherd.memory.placement import Placement
+from llamaherd.plan_instance import holds, plan_instance
+from llamaherd.planned import Estimate, Holds, InstancePlan, ModelFile, ModelPlan
+from llamaherd.sizing import placement
+from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, qwen, write
+
+MIB = 1024**2
+NEAR = (0.03, 300)
+"""A plan is right within this part of what is taken, or within so many MiB."""
+
+ANSWER = 48
+"""Tokens that are generated in every slot."""
+
+MODELS: Mapping[str, Model] = {
+    "small": with_experts(qwen(QWEN_35B, tokens=QWEN_TOKENS, merges=QWEN_MERGES), 8),
+    "35B-A3B Q3_K": qwen(QWEN_35B, experts="Q3_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
+    "35B-A3B Q4_K": qwen(QWEN_35B, experts="Q4_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
+    "122B-A10B Q3_K": qwen(QWEN_122B, experts="Q3_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One server: a model, the keys of an instance in an inventory, and how long the prompts shall be, in tokens."""
+
+    model: str
+    keys: Mapping[str, Any]
+    prompt: int = 12_000
+
+    def __str__(self) -> str:
+        return ", ".join([self.model, *(f"{key} {_shown(value)}" for key, value in self.keys.items())])
+
+
+CASES: Mapping[str, Case] = {
+    "small": Case("small", {"context": 4096}),
+    "small-mtp": Case("small", {"context": 4096, "draft": {"mtp": 3}, "parallel": 2}),
+    "one": Case("35B-A3B Q3_K", {"context": 32_768, "kv": "q4_0", "batch": 512, "ubatch": 512, "draft": {"mtp": 3}}),
+    "one-long": Case(
+        "35B-A3B Q3_K", {"context": 262_144, "kv": "q4_0", "batch": 512, "ubatch": 512, "draft": {"mtp": 3}}
+    ),
+    "plain": Case("35B-A3B Q4_K", {"context": 32_768}, prompt=32_000),
+    "mtp-1": Case("35B-A3B Q4_K", {"context": 32_768, "draft": {"mtp": 1}}),
+    "mtp-3": Case("35B-A3B Q4_K", {"context": 32_768, "draft": {"mtp": 3}}),
+    "slots": Case("35B-A3B Q4_K", {"context": 32_768, "parallel": 4, "ubatch": 2048}),
+    "slots-mtp": Case("35B-A3B Q4_K", {"context": 32_768, "parallel": 4, "draft": {"mtp": 3}}),
+    "long": Case("35B-A3B Q4_K", {"context": 262_144, "kv": "q8_0"}),
+    "long-mtp": Case("35B-A3B Q4_K", {"context": 262_144, "kv": "q8_0", "draft": {"mtp": 3}}),
+    "long-f16": Case("35B-A3B Q4_K", {"context": 262_144, "ubatch": 2048, "draft": {"mtp": 1}}),
+    "long-slots": Case("35B-A3B Q4_K", {"context": 262_144, "kv": "q4_0", "parallel": 4, "ubatch": 2048}),
+    "half": Case("122B-A10B Q3_K", {"context": 131_072, "kv": "q8_0", "experts_on_cpu": "50%"}, prompt=1100),
+    "half-mtp": Case(
+        "122B-A10B Q3_K",
+        {"context": 131_072, "kv": "q8_0", "experts_on_cpu": "50%", "draft": {"mtp": 2}},
+        prompt=1100,
+    ),
+    "half-wide": Case(
+        "122B-A10B Q3_K",
+        {"context": 131_072, "kv": "q8_0", "experts_on_cpu": "50%", "ubatch": 2048, "draft": {"mtp": 3}},
+        prompt=4200,
+    ),
+}
+
+
+class ServerError(Exception):
+    """A server that did not start, or did not answer; one sentence."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found for one case, in MiB. `engine` is llama-fit-params' figure with the draft by arithmetic."""
+
+    case: str
+    what: str
+    planned: dict[str, float]
+    total: float
+    engine: float
+    logged: dict[str, float]
+    taken: float
+    whole_card: float
+    drafted: int
+    memory: dict[str, int]
+
+    @property
+    def off(self) -> float:
+        """By how much the plan says too much; less than 0 for too little."""
+        return self.total - self.taken
+
+    @property
+    def near(self) -> bool:
+        """Whether the plan is near enough."""
+        part, least = NEAR
+        return abs(self.off) <= max(part * self.taken, least)
+
+    def markdown(self) -> str:
+        """A line of the table."""
+        figures = [*self.planned.values(), self.total, self.engine, self.taken]
+        cells = [self.what, *(f"{figure:,.0f}" for figure in figures)]
+        return f"| {' | '.join(cells)} | {self.off:+,.0f} | {self.off / self.taken:+.1%} |"
+
+
+def main() -> int:
+    """Measure the cases that were named, or all. Returns 1 if a plan was too far off or a server failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", type=Path, required=True, help="llama-server, with llama-fit-params beside it")
+    parser.add_argument("--folder", type=Path, required=True, help="where models and logs are kept")
+    parser.add_argument("--cpu", action="store_true", help="compare the RAM of servers that have no card")
+    parser.add_argument("--results", type=Path, help="file to which every row is added as a line of JSON")
+    parser.add_argument("--write-only", action="store_true", help="write the models and stop")
+    parser.add_argument("case", nargs="*", help=f"of {', '.join(CASES)}; all of them by default")
+    asked = parser.parse_args()
+    if unknown := set(asked.case) - set(CASES):
+        parser.error(f"there is no case {', '.join(sorted(unknown))}")
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    names = asked.case or list(CASES)
+    if asked.write_only:
+        for model in dict.fromkeys(CASES[name].model for name in names):
+            written(asked.folder, model)
+        return 0
+    bench = Bench(asked.server.absolute(), asked.folder, asked.cpu)
+    print(bench.about(), flush=True)
+    parts = [part for part in Holds.model_fields if part not in ("where", "size")]
+    print(f"| server | {' | '.join(parts)} | plan | engine | taken | plan − taken | |")
+    print(f"| --- |{' ---: |' * (len(parts) + 5)}", flush=True)
+    fine = True
+    for name in names:
+        try:
+            row = bench.measure(name)
+        except (ServerError, ValueError) as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            fine = False
+            continue
+        print(row.markdown(), flush=True)
+        fine = fine and row.near
+        if asked.results:
+            with asked.results.open("a") as stream:
+                stream.write(json.dumps(vars(row)) + "\n")
+    return 0 if fine else 1
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where servers are started: the program, the folder of models and logs, and whether cards are left alone."""
+
+    server: Path
+    folder: Path
+    cpu: bool
+
+    def about(self) -> str:
+        """The card, the driver and the engine, or the processor."""
+        told = subprocess.run([self.server, "--version"], capture_output=True, text=True, check=True)
+        engine = next(line for line in (told.stdout + told.stderr).splitlines() if line.startswith("version"))
+        card = (
+            f"CPU {platform.machine()}" if self.cpu else "; ".join(_smi("gpu", "name,memory.total,driver_version")[0])
+        )
+        return f"llama.cpp {engine}; {card}\n"
+
+    def measure(self, name: str) -> Row:
+        """One case. Raises ServerError, or ValueError where llama-fit-params gives no figure."""
+        case = CASES[name]
+        path = written(self.folder, case.model)
+        header = join(read_headers(path))
+        rig = self._rig(case, path)
+        planned = plan_instance(rig, "case", None, None, _model(path), header)
+        placed = placement(rig, rig.instances["case"], header)
+        expected = _of(planned.memory)
+        engine = self._asked(path, header, placed)
+        idle = 0.0 if self.cpu else _whole_card()
+        log = self.folder / f"{name}.log"
+        with _running(self.server, planned, log, self._environment()) as process:
+            taken, whole, drafted = self._serve(process, planned, case.prompt, rig.instances["case"].parallel)
+            memory = _resident(process.pid)
+        sizes = oracle.logged(log.read_text(errors="replace"), placed.devices)
+        logged = sizes.host if self.cpu else sizes.devices[0]
+        return Row(
+            case=name,
+            what=str(case),
+            planned={
+                part: getattr(expected, part) / MIB for part in Holds.model_fields if part not in ("where", "size")
+            },
+            total=expected.total / MIB,
+            engine=engine / MIB,
+            logged={part: getattr(logged, part) / MIB for part in ("weights", "kv", "state")},
+            taken=taken,
+            whole_card=whole - idle,
+            drafted=drafted,
+            memory=memory,
+        )
+
+    def _rig(self, case: Case, path: Path) -> Rig:
+        """An inventory with this machine and one server in it."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        keys = dict(case.keys)
+        gpus = None
+        if self.cpu:
+            keys.pop("experts_on_cpu", None)
+        else:
+            model, memory, capability = _smi("gpu", "name,memory.total,compute_cap")[0]
+            card = {"model": model, "memory": f"{memory}MiB", "architecture": capability.replace(".", "")}
+            gpus, keys["on"] = {"cuda": "13.0", "cards": {"card": card}}, ["card"]
+        instance = {"engine": "llama", "model": "model", "port": port, "extra_args": ["-lv", "4"], **keys}
+        ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Rig.model_validate(
+            {
+                "rig": "bench",
+                "connect": "local",
+                "host": {"os": "ubuntu-24.04", "cpu": {"cores": len(os.sched_getaffinity(0))}, "ram": ram},
+                "gpus": gpus,
+                "engines": {"llama": {"kind": "llama.cpp", "ref": "b11434"}},
+                "models": {"model": {"file": str(path), "sha256": "0" * 64}},
+                "instances": {"case": instance},
+            }
+        )
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "" if self.cpu else "0"}
+
+    def _asked(self, path: Path, header: Header, placed: Placement) -> int:
+        """Bytes by llama-fit-params, with what a draft adds by arithmetic."""
+        tool = self.server.with_name("llama-fit-params")
+        said = subprocess.run(
+            [tool, *oracle.arguments(placed, str(path))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+            env=self._environment(),
+        )
+        memory = oracle.completed(oracle.parse(said.stdout), header, placed)
+        use, *_ = (*memory.devices, memory.host)
+        return holds("", 0, use).total
+
+    def _serve(
+        self, process: subprocess.Popen[bytes], planned: InstancePlan, prompt: int, slots: int
+    ) -> tuple[float, float, int]:
+        """The most that the process and that the whole card took, in MiB, and how many tokens were drafted."""
+        readings = [self._taken(process.pid)]
+        length = min(prompt, planned.context // slots - 2 * ANSWER)
+        url = f"http://127.0.0.1:{planned.port}/completion"
+        with ThreadPoolExecutor(slots) as pool:
+            answers = [
+                pool.submit(_complete, url, [(slot + place) % 200 for place in range(length)]) for slot in range(slots)
+            ]
+            while not all(answer.done() for answer in answers):
+                readings.append(self._taken(process.pid))
+                time.sleep(0.1)
+            drafted = sum(answer.result() for answer in answers)
+        if planned.mtp and not drafted:
+            raise ServerError("nothing was drafted")
+        readings.append(self._taken(process.pid))
+        return max(own for own, _ in readings), max(whole for _, whole in readings), drafted
+
+    def _taken(self, pid: int) -> tuple[float, float]:
+        """MiB of one process, and of the whole card; of the RAM alone, where cards are left alone."""
+        if self.cpu:
+            resident = _resident(pid)["VmRSS"]
+            return resident, resident
+        own = [float(size) for process, size in _smi("compute-apps", "pid,used_memory") if int(process) == pid]
+        if not own:
+            raise ServerError("nvidia-smi does not list the server's process")
+        return sum(own), _whole_card()
+
+
+def written(folder: Path, name: str) -> Path:
+    """A model's file in the folder, which is written unless it is there."""
+    path = folder / f"{name.replace(' ', '-')}.gguf"
+    if not path.exists():
+        unfinished = path.with_suffix(".part")
+        write(MODELS[name], unfinished, noise=True)
+        unfinished.rename(path)
+    return path
+
+
+def _shown(value: object) -> str:
+    """A value of an inventory in a few letters."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {_shown(each)}" for key, each in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _model(path: Path) -> ModelPlan:
+    return ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
+
+
+def _of(estimate: Estimate | None) -> Holds:
+    """What the first card holds, or the RAM where there is none."""
+    if estimate is None:
+        raise ValueError("the plan has no estimate")
+    return estimate.holds[0]
+
+
+def _smi(what: str, fields: str) -> list[list[str]]:
+    """Rows of nvidia-smi's answer, sizes in MiB; of the first card, where cards are asked for."""
+    only = ["--id=0"] if what == "gpu" else []
+    command = ["nvidia-smi", *only, f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [re.split(r"\s*,\s*", line.strip()) for line in said.stdout.splitlines() if line.strip()]
+
+
+def _whole_card() -> float:
+    return float(_smi("gpu", "memory.used")[0][0])
+
+
+def _resident(pid: int) -> dict[str, int]:
+    """MiB of RAM that a process has, by kind, from the kernel's own words."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return {kind: int(size) // 1024 for kind, size in re.findall(r"^(VmRSS|Rss\w+):\s+(\d+) kB", text, re.MULTILINE)}
+
+
+@contextmanager
+def _running(
+    server: Path, planned: InstancePlan, log: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The server of a plan, when it is ready. Raises ServerError."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen([server, *planned.arguments], stdout=stream, stderr=stream, env=environment)
+    try:
+        end = time.monotonic() + 300
+        while not _is_ready(f"http://127.0.0.1:{planned.port}/health"):
+            if process.poll() is not None or time.monotonic() > end:
+                raise ServerError(f"the server did not start; {log} ends: {log.read_text(errors='replace')[-500:]}")
+            time.sleep(0.2)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _complete(url: str, prompt: list[int]) -> int:
+    """Have a prompt read and answered; how many tokens were drafted. Raises ServerError."""
+    body = {"prompt": prompt, "n_predict": ANSWER, "ignore_eos": True, "cache_prompt": False}
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            timings = json.load(answer)["timings"]
+    except (OSError, urllib.error.HTTPError) as error:
+        raise ServerError(f"the server did not answer: {error}") from error
+    if timings["prompt_n"] != len(prompt) or timings["predicted_n"] != ANSWER:
+        raise ServerError(f"the server read {timings['prompt_n']} tokens and wrote {timings['predicted_n']}")
+    return int(timings.get("draft_n", 0))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What a user gives to an engine word for word: arguments, environment, CMake options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.subject import Subject
+from llamaherd.engines import flags_of, version_of
+from llamaherd.findings import Finding, Place
+from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
+from llamaherd.fleet import Engine
+
+ENGINES = ("llama.cpp", "ik_llama.cpp", "vllm")
+
+KEYS = {
+    "--model": "model",
+    "--alias": "model",
+    "--served-model-name": "model",
+    "--ctx-size": "context",
+    "--max-model-len": "context",
+    "--cache-type-k": "kv",
+    "--cache-type-v": "kv",
+    "--flash-attn": "flash_attention",
+    "--parallel": "parallel",
+    "--max-num-seqs": "parallel",
+    "--threads": "threads",
+    "--host": "listen",
+    "--port": "port",
+    "--device": "on",
+    "--gpu-layers": "gpu_layers",
+    "--n-gpu-layers": "gpu_layers",
+    "--split-mode": "split",
+    "--tensor-split": "tensor_split",
+    "--tensor-parallel-size": "on",
+    "--cpu-moe": "experts_on_cpu",
+    "--n-cpu-moe": "experts_on_cpu",
+    "--batch-size": "batch",
+    "--ubatch-size": "ubatch",
+    "--numa": "numa",
+    "--load-mode": "mmap",
+    "--no-mmap": "mmap",
+    "--mlock": "mlock",
+    "--no-warmup": "warmup",
+    "--spec-type": "draft",
+    "--spec-draft-n-max": "draft",
+    "--spec-draft-p-min": "draft",
+    "--speculative-config": "draft",
+    "-mtp": "draft",
+    "--draft-max": "draft",
+    "--draft-p-min": "draft",
+    "--temp": "sampling",
+    "--top-p": "sampling",
+    "--top-k": "sampling",
+    "--min-p": "sampling",
+    "--presence-penalty": "sampling",
+    "--repeat-penalty": "sampling",
+    "--seed": "sampling",
+    "--reasoning": "thinking",
+    "--cache-reuse": "cache_reuse",
+    "--api-key-file": "api_key",
+}
+"""The key of an instance from which llamaherd sets a flag, by one of the flag's spellings."""
+
+
+def arguments(subject: Subject) -> Iterator[Finding]:
+    """`extra_args` and `environment` of every instance, against the flags of the pinned version of its engine."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        known = flags_of(engine) if engine else None
+        if engine is None or known is None:
+            continue
+        for problem in check(known, instance.extra_args, _others(known), KEYS):
+            yield _finding(problem, subject.document.value(("instances", name, "extra_args", problem.index)))
+        names = tuple(instance.environment)
+        for problem in check_environment(known, instance.environment):
+            yield _finding(problem, subject.document.key(("instances", name, "environment", names[problem.index])))
+
+
+def options(subject: Subject) -> Iterator[Finding]:
+    """CMake options of every engine that is built."""
+    for name, engine in subject.rig.engines.items():
+        texts = {option: str(value) for option, value in engine.options.items()}
+        names = tuple(texts)
+        for problem in check_options(engine.kind, texts) if engine.source else ():
+            yield _finding(problem, subject.document.key(("engines", name, "options", names[problem.index])))
+
+
+def versions(subject: Subject) -> Iterator[Finding]:
+    """A name in `flags` that stands for no version that is known."""
+    for name, engine in subject.rig.engines.items():
+        if engine.flags and flags_of(engine) and not _is_known(engine):
+            told = ", ".join(sorted({each.version for each in catalogues(engine.kind)}))
+            yield Finding(
+                "LH175",
+                subject.document.value(("engines", name, "flags")),
+                f"`{engine.flags}` tells no version of {engine.kind} whose flags are known",
+                f"known here: {told}; the engine itself is asked on the host before anything is switched",
+                "warning",
+            )
+
+
+def _is_known(engine: Engine) -> bool:
+    return catalogue(engine.kind, version_of(engine) or "") is not None
+
+
+def _others(known: Catalogue) -> tuple[Catalogue, ...]:
+    """Every other catalogue, to tell where a flag comes from."""
+    return tuple(each for kind in ENGINES for each in catalogues(kind) if each.version != known.version)
+
+
+def _finding(problem: Problem, place: Place) -> Finding:
+    return Finding(problem.code, place, problem.message, problem.help, problem.severity)

@@ -1,0 +1,26 @@
+"""Every check, in the order in which one would go through a rig."""
+
+from __future__ import annotations
+
+from llamaherd.checks.arguments import arguments, options, versions
+from llamaherd.checks.cache import cache_types
+from llamaherd.checks.cards import identities, power
+from llamaherd.checks.images import images
+from llamaherd.checks.memory import memory
+from llamaherd.checks.models import drafting, models
+from llamaherd.checks.processor import affinity, threads
+from llamaherd.checks.references import references
+from llamaherd.checks.splitting import splitting
+from llamaherd.checks.subject import Check
+from llamaherd.checks.toolchain import driver, toolkit
+from llamaherd.checks.unused import unused
+from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
+
+CHECKS: tuple[Check, ...] = (
+    *(references, unused, images),
+    *(toolkit, driver, options, versions),
+    *(identities, power, splitting, cache_types),
+    *(threads, affinity),
+    *(wsl_memory, wsl_settings, windows_paths),
+    *(arguments, models, drafting, memory),
+)

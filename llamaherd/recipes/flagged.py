@@ -1,0 +1,169 @@
+"""A recipe's arguments, variables and build options, held against the catalogues of flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from llamaherd import flags
+from llamaherd.findings import Finding, Place
+from llamaherd.flags import Catalogue, Problem, Value, codes
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.programs import Kind, Server
+
+CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
+"""The programs that take a server's flags. llama-bench has flags of its own."""
+
+# What llama-cli takes and llama-server does not (llama.cpp common/arg.cpp: set_examples, set_excludes).
+OF_CLI: Mapping[str, int] = {
+    **dict.fromkeys(("-p", "--prompt", "-f", "--file", "-sys", "--system-prompt", "-sysf", "--system-prompt-file"), 1),
+    **dict.fromkeys(("--image", "--audio", "--video", "-o", "--output", "-co", "--color"), 1),
+    **dict.fromkeys(("-st", "--single-turn", "-mli", "--multiline-input", "--simple-io", "--verbose-prompt"), 0),
+    **dict.fromkeys(("--display-prompt", "--no-display-prompt", "--show-timings", "--no-show-timings"), 0),
+    **dict.fromkeys(("-cnv", "--conversation", "-no-cnv", "--no-conversation", "-i", "--interactive"), 0),
+}
+"""With the number of values."""
+_SAID_ELSEWHERE = {codes.OPEN, codes.SECRET}
+"""Who can reach a server is asked with its container in view; a key in a recipe is its owner's."""
+_STAND_IN = "4321"
+"""A number in the place of one that only a shell knows."""
+
+
+def check(file: Path, server: Server) -> Iterator[Finding]:
+    """What is wrong with the arguments of a server, and with the variables that it is given."""
+    for problem, word in _problems(server):
+        yield _finding(problem, Place(file, *word.start))
+    for problem, name in _of_environment(server):
+        yield _finding(problem, Place(file, *server.settings[name].start))
+
+
+def check_build(file: Path, words: tuple[Word, ...], kind: Kind) -> Iterator[Finding]:
+    """What is wrong with the `-D` options among the arguments of cmake."""
+    options: dict[str, str] = {}
+    places: list[Place] = []
+    for index, word in enumerate(words):
+        text = str(word)
+        if text == "-D" and index + 1 < len(words):
+            text = f"-D{words[index + 1]}"
+        name, equals, value = text.removeprefix("-D").partition("=")
+        if text.startswith("-D") and equals and not word.unknown and name not in options:
+            options[name] = value
+            places.append(Place(file, *word.start))
+    if not any(name.startswith(("GGML_", "LLAMA_")) for name in options):
+        return  # of some other project
+    for problem in flags.check_options(kind, options):
+        found = _finding(problem, places[problem.index])
+        yield replace(found, help=f"write `-D{problem.replacement[0]}`") if problem.replacement else found
+
+
+def corrected(server: Server) -> tuple[str, ...]:
+    """The arguments as they should have been written; what is wrong beyond repair is left out."""
+    words, arguments = _arguments(server)
+    result: list[str] = []
+    problems = {problem.index: problem for problem, _ in _problems(server) if problem.severity == "error"}
+    problems |= {p.index: p for p, _ in _problems(server) if p.replacement is not None}
+    index = 0
+    while index < len(words):
+        problem = problems.get(index)
+        if problem is None:
+            result.append(arguments[index])
+            index += 1
+            continue
+        if problem.replacement is not None:
+            result += problem.replacement
+        index += problem.length
+    stand_ins = [index for index, text in enumerate(result) if text == _STAND_IN]
+    left_out = {place for index in stand_ins for place in (index - 1, index)}
+    return tuple(text for index, text in enumerate(result) if index not in left_out)
+
+
+def sound_environment(server: Server) -> dict[str, str]:
+    """The variables given to a server whose values are known, without those that are wrong."""
+    wrong = {name for _, name in _of_environment(server)}
+    return {name: str(word) for name, word in server.settings.items() if not word.unknown and name not in wrong}
+
+
+def _of_environment(server: Server) -> list[tuple[Problem, str]]:
+    catalogue = _catalogue(server)
+    known = {name: str(word) for name, word in server.settings.items() if not word.unknown}
+    problems = flags.check_environment(catalogue, known) if catalogue else ()
+    names = list(known)
+    return [(problem, names[problem.index]) for problem in problems if problem.code not in _SAID_ELSEWHERE]
+
+
+def _finding(problem: Problem, place: Place) -> Finding:
+    return Finding(problem.code, place, problem.message, problem.help, problem.severity)
+
+
+def _catalogue(server: Server) -> Catalogue | None:
+    """The flags of the version that a recipe names, or of the newest that is known."""
+    named = flags.catalogue(server.kind, server.version) if server.version else None
+    known = flags.catalogues(server.kind)
+    return named or (known[-1] if known else None)
+
+
+def _others(catalogue: Catalogue) -> list[Catalogue]:
+    kinds = ("llama.cpp", "ik_llama.cpp")
+    return [other for kind in kinds for other in flags.catalogues(kind) if str(other) != str(catalogue)]
+
+
+def _problems(server: Server) -> list[tuple[Problem, Word]]:
+    """What is wrong with the arguments, each with the word where it begins."""
+    catalogue = _catalogue(server)
+    if catalogue is None or server.program not in CHECKED:
+        return []
+    words, arguments = _arguments(server)
+    found: list[tuple[Problem, Word]] = []
+    for problem in flags.check(catalogue, arguments, _others(catalogue)):
+        word = words[problem.index]
+        if problem.code == codes.OPEN:
+            continue
+        if problem.code == codes.SECRET:
+            problem = replace(problem, help="put the key into a file, and give `--api-key-file`", severity="note")
+        unknown = [each for each in words[problem.index : problem.index + problem.length] if each.unknown]
+        for each in unknown:
+            problem = replace(
+                problem,
+                message=problem.message.replace(_STAND_IN, str(each)),
+                help=problem.help.replace(_STAND_IN, str(each)),
+            )
+        found.append((problem, word))
+    return found
+
+
+def _arguments(server: Server) -> tuple[list[Word], list[str]]:
+    """The words that a catalogue can judge, and their texts: for a value that only a shell knows, a likely one."""
+    catalogue = _catalogue(server)
+    words: list[Word] = []
+    arguments: list[str] = []
+    awaited: list[Value] = []
+    passed_over = 0
+    for word in server.arguments:
+        if passed_over or (server.program == "llama-cli" and str(word) in OF_CLI):
+            passed_over = passed_over - 1 if passed_over else OF_CLI[str(word)]
+            continue
+        flag = catalogue.find(str(word)) if catalogue else None
+        text = str(word)
+        if flag and not flag.removed:
+            awaited = list(flag.values)
+        elif word.unknown:
+            if awaited:
+                text = _likely(awaited.pop(0), text)
+            elif arguments and arguments[-1].startswith("-") and not (catalogue and catalogue.knows(arguments[-1])):
+                text = _STAND_IN  # of a flag that this engine does not have
+            else:
+                continue  # it may stand for any number of arguments
+        elif awaited:
+            awaited.pop(0)
+        words.append(word)
+        arguments.append(text)
+    return words, arguments
+
+
+def _likely(value: Value, text: str) -> str:
+    """A value that would be right, unless the one that is written may be."""
+    if value.wrong(text) is None:
+        return text
+    candidates: Iterable[str] = (*value.choices, _STAND_IN, str(value.minimum), "{}")
+    return next((one for one in candidates if one and value.wrong(one) is None), text)

@@ -1,0 +1,114 @@
+"""The checks of a server's environment and of CMake options."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.engines import DIALECTS
+from llamaherd.flags import Catalogue, catalogue, check, check_environment, check_options
+from llamaherd.flags.cmake import known_options
+from llamaherd.flags.codes import CODES
+
+
+def known(kind: str, version: str) -> Catalogue:
+    found = catalogue(kind, version)
+    assert found is not None
+    return found
+
+
+LLAMA = known("llama.cpp", "b11434")
+IK = known("ik_llama.cpp", "mtp")
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "value", "codes"),
+    [
+        (LLAMA, "LLAMA_ARG_CTX_SIZE", "4096", []),
+        (LLAMA, "LLAMA_ARG_CTX_SIZE", "many", ["LH124"]),
+        (LLAMA, "LLAMA_ARG_CTX_SIZES", "4096", ["LH120"]),
+        (LLAMA, "LLAMA_ARG_NO_CONT_BATCHING", "1", []),
+        (LLAMA, "LLAMA_ARG_CONT_BATCHING", "off", []),
+        (LLAMA, "LLAMA_ARG_CONT_BATCHING", "maybe", ["LH124"]),
+        (LLAMA, "LLAMA_ARG_NO_CTX_SIZE", "1", ["LH120"]),
+        (LLAMA, "LLAMA_ARG_OFFLINE", "yes", ["LH123"]),
+        (LLAMA, "LLAMA_ARG_OFFLINE", "1", []),
+        (LLAMA, "LLAMA_ARG_NO_HOST", "1", []),
+        (LLAMA, "LLAMA_ARG_NO_MMAP", "1", ["LH120"]),
+        (LLAMA, "LLAMA_ARG_MLOCK", "1", ["LH120"]),
+        (LLAMA, "LLAMA_ARG_FLASH_ATTN", "on", []),
+        (LLAMA, "LLAMA_ARG_DRAFT_MAX", "16", ["LH124"]),
+        (LLAMA, "GGML_CUDA_P2P", "0", ["LH121"]),
+        (LLAMA, "GGML_CUDA_P2P", "1", []),
+        (LLAMA, "LLAMA_API_KEY", "sk-1", ["LH115"]),
+        (LLAMA, "CUDA_VISIBLE_DEVICES", "0", []),
+        (IK, "LLAMA_ARG_CTX_SIZE", "4096", ["LH122"]),
+        (IK, "LLAMA_ARG_FLASH_ATTN", "on", ["LH122", "LH123"]),
+        (IK, "LLAMA_ARG_FLASH_ATTN", "1", ["LH122"]),
+        (IK, "LLAMA_ARG_LOAD_MODE", "none", ["LH120"]),
+        (IK, "GGML_CUDA_P2P", "1", ["LH120"]),
+        (IK, "GGML_CUDA_NO_PINNED", "0", ["LH121"]),
+    ],
+)
+def test_each_trap_of_the_environment_has_its_code(of: Catalogue, name: str, value: str, codes: list[str]) -> None:
+    assert [problem.code for problem in check_environment(of, {name: value})] == codes
+
+
+@given(st.dictionaries(st.sampled_from(sorted(LLAMA.environment | IK.environment | {"GGML_CUDA_P2P"})), st.text()))
+def test_any_environment_gives_problems_and_never_an_exception(environment: dict[str, str]) -> None:
+    for of in (LLAMA, IK):
+        assert {problem.code for problem in check_environment(of, environment)} <= set(CODES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "code", "severity", "replacement"),
+    [
+        ("llama.cpp", "LLAMA_CUBLAS=ON", "LH130", "error", ("GGML_CUDA=ON",)),
+        ("llama.cpp", "LLAMA_CUDA=ON", "LH133", "warning", ("GGML_CUDA=ON",)),
+        ("llama.cpp", "GGML_CUDA_F16=ON", "LH130", "error", ()),
+        ("llama.cpp", "CUDA_ARCH=86", "LH130", "error", ("CMAKE_CUDA_ARCHITECTURES=86",)),
+        ("llama.cpp", "GGML_CUDA_FA_ALL_QUANTS=ON", "LH133", "warning", ("GGML_CUDA_FA_QUANTS=all",)),
+        ("llama.cpp", "GGML_CUDA_FA_ALL_QUANTS=OFF", "LH133", "warning", ()),
+        ("llama.cpp", "LLAMA_CURL=ON", "LH130", "error", ()),
+        ("llama.cpp", "GGML_NCCL=OFF", "LH130", "error", ("GGML_CUDA_NCCL=OFF",)),
+        ("llama.cpp", "LLAMA_SERVER_SSL=ON", "LH130", "error", ("LLAMA_OPENSSL=ON",)),
+        ("llama.cpp", "GGML_IQK_FA_ALL_QUANTS=ON", "LH132", "error", ()),
+        ("llama.cpp", "GGML_CUDDA=ON", "LH131", "error", ("GGML_CUDA=ON",)),
+        ("ik_llama.cpp", "GGML_CUDA_NCCL=ON", "LH130", "error", ("GGML_NCCL=ON",)),
+        ("ik_llama.cpp", "GGML_CUDA_FA_QUANTS=all", "LH130", "error", ("GGML_CUDA_FA_ALL_QUANTS=ON",)),
+        ("ik_llama.cpp", "LLAMA_BUILD_UI=OFF", "LH132", "error", ()),
+        ("ik_llama.cpp", "GGML_CUDA_FA=ON", "LH130", "error", ()),
+    ],
+)
+def test_old_and_foreign_options_are_said_in_today_s_words(
+    kind: str, option: str, code: str, severity: str, replacement: tuple[str, ...] | None
+) -> None:
+    name, value = option.split("=")
+    (problem,) = check_options(kind, {name: value})
+    assert (problem.code, problem.severity, problem.replacement) == (code, severity, replacement)
+
+
+@pytest.mark.parametrize("kind", ["llama.cpp", "ik_llama.cpp"])
+def test_options_that_are_right_are_left_alone(kind: str) -> None:
+    right = {"CMAKE_BUILD_TYPE": "Release", "-DGGML_CUDA:BOOL": "ON", "GGML_RPC": "ON", "GGML_SCHED_MAX_COPIES": "1"}
+    assert check_options(kind, dict(DIALECTS[kind].build_options(("86", "120"))) | right) == ()
+    if kind == "llama.cpp":
+        assert check_options(kind, {"LLAMA_BUILD_NUMBER": "11434", "LLAMA_BUILD_COMMIT": "0" * 40}) == ()
+
+
+@pytest.mark.parametrize(("kind", "going"), [("llama.cpp", ["GGML_CUDA_FA_ALL_QUANTS"]), ("ik_llama.cpp", [])])
+def test_options_that_the_sources_declare_are_known(kind: str, going: list[str]) -> None:
+    assert len(known_options(kind)) > 80
+    assert [name for name in known_options(kind) if check_options(kind, {name: "ON"})] == going
+
+
+def test_what_llamaherd_says_to_its_own_engines_is_right() -> None:
+    for of in (LLAMA, IK):
+        assert not check(of, ["--alias", "a", "--ctx-size", "1", "--flash-attn", "on", "--metrics", "--jinja"])
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_any_options_give_problems_and_never_an_exception(options: dict[str, str]) -> None:
+    for kind in ("llama.cpp", "ik_llama.cpp", "vllm"):
+        assert {problem.code for problem in check_options(kind, options)} <= set(CODES)
