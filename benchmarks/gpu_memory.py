@@ -69,8 +69,8 @@ class Case:
 
 
 CASES: Mapping[str, Case] = {
-    "small": Case("small", {"context": 4096}),
-    "small-mtp": Case("small", {"context": 4096, "draft": {"mtp": 3}, "parallel": 2}),
+    "small": Case("small", {"context": 4096}, prompt=100),
+    "small-mtp": Case("small", {"context": 4096, "draft": {"mtp": 3}, "parallel": 2}, prompt=100),
     "one": Case("35B-A3B Q3_K", {"context": 32_768, "kv": "q4_0", "batch": 512, "ubatch": 512, "draft": {"mtp": 3}}),
     "one-long": Case(
         "35B-A3B Q3_K", {"context": 262_144, "kv": "q4_0", "batch": 512, "ubatch": 512, "draft": {"mtp": 3}}
@@ -156,7 +156,7 @@ def main() -> int:
     bench = Bench(asked.server.absolute(), asked.folder, asked.cpu)
     print(bench.about(), flush=True)
     parts = [part for part in Holds.model_fields if part not in ("where", "size")]
-    print(f"| server | {' | '.join(parts)} | plan | engine | taken | plan − taken | |")
+    print(f"| server | {' | '.join(parts)} | plan | engine | taken | plan - taken | |")
     print(f"| --- |{' ---: |' * (len(parts) + 5)}", flush=True)
     fine = True
     for name in names:
@@ -361,7 +361,11 @@ def _running(
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:  # it waits for work that it has begun
+            process.kill()
+            process.wait()
 
 
 def _is_ready(url: str) -> bool:

@@ -1,9 +1,11 @@
 """Memory as computed beside memory as llama.cpp says it: writes hollow models, asks the engine, prints a table.
 
-    .venv/bin/python benchmarks/memory.py LLAMA_FIT_PARAMS LLAMA_SERVER [--save FILE]
+    .venv/bin/python -m benchmarks.memory LLAMA_FIT_PARAMS LLAMA_SERVER [FILE]
+    .venv/bin/python -m benchmarks.memory FILE
 
-Both are programs of a build of llama.cpp without a GPU. `--save` keeps what they print, and the models' headers, for
-tests/unit/test_memory_engine.py. Disk: some MB. RAM: up to 8 GB for a moment, as a server really allocates its cache.
+Both are programs of a build of llama.cpp without a GPU. FILE keeps what they print, and the models' headers:
+tests/unit/data/memory_engine.json is one. FILE alone prints the table again. Disk: some MB. RAM: 10 GB for a moment,
+as a server really allocates its cache. Time: 5 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ _BUFFER = re.compile(r"\w+: +\S+ +\w+ buffer size = +\d+\.\d+ MiB")
 
 def main() -> None:
     """Measure, print the table, and keep the figures if asked to."""
-    fit_params, server, *rest = sys.argv[1:]
+    if len(sys.argv) == 2:
+        print(table(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+        return
+    fit_params, server, *files = sys.argv[1:]
     captured: dict[str, Any] = {"engine": _version(fit_params), "models": {}, "fit_params": [], "server": []}
     with tempfile.TemporaryDirectory() as folder:
         for name, path, header in _written(models(), Path(folder)):
@@ -74,15 +79,15 @@ def main() -> None:
                 row = _served(server, path, {**NO_CARDS, **configuration})
                 captured["server"].append({"model": name, **row})
     print(table(captured))
-    if rest[:1] == ["--save"]:
-        Path(rest[1]).write_text(json.dumps(captured, indent=1) + "\n", encoding="utf-8")
+    for file in files:
+        Path(file).write_text(json.dumps(captured, indent=1) + "\n", encoding="utf-8")
 
 
 def table(captured: Mapping[str, Any]) -> str:
     """The engine's figures and ours as Markdown, in MiB."""
     lines = [
-        "| model | context | KV | slots | draft | engine: weights + context | ours | error | compute: engine | ours |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| model | context | KV | slots | batch | draft | weights + context: engine | ours | error | compute: engine | ours |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for kind in ("fit_params", "server"):
         for row in captured[kind]:
@@ -93,13 +98,14 @@ def table(captured: Mapping[str, Any]) -> str:
                 compute = f"{_mib(engine.everywhere.compute)} | {_mib(ours.everywhere.compute)}"
             else:
                 engine, ours = logged("\n".join(row["printed"]), 0), estimate(header, placement)
-                compute = "|"
+                compute = " | "
             held, computed = kept(engine), kept(ours)
             cells = (
                 row["model"],
                 f"{placement.context:,}",
-                placement.type_k,
+                placement.type_k if placement.flash_attention else f"{placement.type_k}, no FA",
                 placement.parallel,
+                placement.tokens,
                 placement.mtp or "",
                 f"{held / MIB:,.0f}",
                 f"{computed / MIB:,.0f}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -33,17 +34,38 @@ def load(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> 
     return fleet
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What can be read of a fleet, everything wrong or doubtful about it, and each rig's document by its name."""
+
+    fleet: Fleet
+    findings: tuple[Finding, ...]
+    documents: Mapping[str, Document]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the fleet can be used."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
 def examine(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> tuple[Fleet, tuple[Finding, ...]]:
     """What can be read of the fleet, and everything that is wrong or doubtful about it.
 
     What the lock knows about models is checked as well.
     """
+    surveyed = survey(source, lock, deploying=deploying)
+    return surveyed.fleet, surveyed.findings
+
+
+def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Survey:
+    """The same as `examine`, and where everything stands."""
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
+    wholes: dict[str, Document] = {}
     try:
         files = _files(source)
     except InventoryError as error:
-        return Fleet(rigs={}), error.findings
+        return Survey(Fleet(rigs={}), error.findings, {})
     folder = files[0].parent
     beside = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES) if source.is_file() else files
     documents = {file: document for file in beside if (document := _read(file, files, findings))}
@@ -58,10 +80,12 @@ def examine(source: Path, lock: Lock | None = None, *, deploying: bool = False) 
             continue
         findings.extend(_among_rigs(rig, document, rigs))
         rigs[rig.rig] = rig
+        wholes[rig.rig] = whole
         subject = Subject(rig, whole, _headers(rig, lock))
         findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(missing_files(rig, whole, "error" if deploying else "warning"))
-    return Fleet(rigs=rigs), tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
+    ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
+    return Survey(Fleet(rigs=rigs), ordered, wholes)
 
 
 def _read(file: Path, asked: Sequence[Path], findings: list[Finding]) -> Document | None:

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from llamaherd import lock
-from llamaherd.findings import Finding, InventoryError, Place
+from llamaherd.findings import Finding, InventoryError
 from llamaherd.fleet import Fleet, Rig
-from llamaherd.inventory import choose, examine, load
-from llamaherd.pinned import NotLockedError
+from llamaherd.inventory import Survey, choose, examine, load, survey
 from llamaherd.plan import plan
 from llamaherd.planned import Plan
 
@@ -30,7 +29,7 @@ def read_lock(inventory: Path) -> lock.Lock:
     try:
         return lock.read(lock_path(inventory))
     except lock.LockError as error:
-        raise InventoryError([Finding("LH030", error.place, error.message, error.help)]) from None
+        raise InventoryError([Finding(error.code, error.place, error.message, error.help)]) from None
 
 
 def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
@@ -43,23 +42,33 @@ def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
     return examine(inventory, locked)
 
 
+def declared(inventory: Path) -> Survey:
+    """The whole inventory, whatever is in its lock, which is about to be renewed. Raises InventoryError."""
+    surveyed = survey(inventory)
+    if not surveyed.ok:
+        raise InventoryError(surveyed.findings)
+    return surveyed
+
+
 def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
     """The rigs that are named, or all. Raises InventoryError."""
     return choose(load(inventory, read_lock(inventory), deploying=deploying), names, inventory)
 
 
 def plans(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:
-    """Every rig that is named, or all, with its plan. Raises InventoryError."""
-    fleet = rigs(inventory, names, deploying=deploying)
+    """Every rig that is named, or all, with its plan. Raises InventoryError, also for what is not locked (LH031)."""
     locked = read_lock(inventory)
-    where, help_ = lock_path(inventory), f"run `herd -i {inventory} lock` and commit the lock"
-    planned: dict[str, tuple[Rig, Plan]] = {}
-    findings = []
-    for name, rig in fleet.rigs.items():
-        try:
-            planned[name] = (rig, plan(rig, locked))
-        except NotLockedError as error:
-            findings.append(Finding("LH031", Place(where), f"rig `{name}`: {error}", help_))
+    surveyed = survey(inventory, locked, deploying=deploying)
+    if not surveyed.ok:
+        raise InventoryError(surveyed.findings)
+    fleet = choose(surveyed.fleet, names, inventory)
+    command = f"herd -i {inventory} lock"
+    findings = [
+        finding
+        for name, rig in fleet.rigs.items()
+        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
+        if finding.severity == "error"
+    ]
     if findings:
         raise InventoryError(findings)
-    return planned
+    return {name: (rig, plan(rig, locked)) for name, rig in fleet.rigs.items()}

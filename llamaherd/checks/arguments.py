@@ -8,6 +8,7 @@ from llamaherd.checks.subject import Subject
 from llamaherd.engines import flags_of, version_of
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
+from llamaherd.flags.codes import OPEN
 from llamaherd.fleet import Engine
 
 ENGINES = ("llama.cpp", "ik_llama.cpp", "vllm")
@@ -70,6 +71,8 @@ def arguments(subject: Subject) -> Iterator[Finding]:
         if engine is None or known is None:
             continue
         for problem in check(known, instance.extra_args, _others(known), KEYS):
+            if problem.code == OPEN and instance.api_key:
+                continue  # the key comes by file
             yield _finding(problem, subject.document.value(("instances", name, "extra_args", problem.index)))
         names = tuple(instance.environment)
         for problem in check_environment(known, instance.environment):

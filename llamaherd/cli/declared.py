@@ -86,36 +86,59 @@ def plan(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
+@click.option(
+    "--upgrade",
+    metavar="NAME",
+    multiple=True,
+    help="Resolve this engine, image or model anew, by its name in the inventory; `all` for everything. Repeatable.",
+)
+@json_option
 @click.pass_obj
-def lock(inventory: Path | None) -> None:
-    """Resolve the models' hub names to commits, files and hashes, and write them to herd.lock.
+def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> None:
+    """Resolve what moves to what it stands for now, and write that to herd.lock, to be reviewed and committed.
 
-    What is locked already stays as it is; what no rig declares any more goes, when the inventory is a folder. The hub
-    is the one in HF_ENDPOINT.
+    Engines' tags and branches become commits, images' tags digests, models' revisions commits with every file's size
+    and sha256, and with what sizing needs of their headers. What is locked stays as it is; what no rig declares any
+    more goes, when the inventory is a folder. The hub is the one in HF_ENDPOINT. Exit codes: 0 the lock is as the
+    inventory wants it, 1 something could not be resolved and nothing was written, 2 the inventory cannot be used.
+
+    \b
+    Examples:
+      herd lock                   what is new
+      herd lock --upgrade main    and what the engine `main` stands for by now
     """
-    from llamaherd import hub
-    from llamaherd import lock as locks
-    from llamaherd.planning import inventory_path, lock_path, read_lock
-    from llamaherd.planning import rigs as declared_rigs
+    from llamaherd.lock import LockError, write
+    from llamaherd.locking import lock_fleet, places
+    from llamaherd.planning import declared, inventory_path, lock_path, read_lock
 
     path = inventory_path(inventory)
-    fleet = usable(lambda: declared_rigs(path))
+    target = lock_path(path)
+    survey = usable(lambda: declared(path))
     old = usable(lambda: read_lock(path))
-    wanted = sorted(
-        {(m.hf, m.revision, m.files) for rig in fleet.rigs.values() for m in rig.models.values() if m.hf is not None}
+    outcome = usable(
+        lambda: lock_fleet(
+            survey.fleet,
+            old,
+            places(survey.documents, path),
+            lambda text: click.echo(text, err=True),
+            upgrade,
+            whole=path.is_dir(),
+        )
     )
-    models = []
-    for repo, revision, files in wanted:
-        known = old.find(repo, revision, files)
-        if known is None:
-            click.echo(f"asking the hub for {repo} at {revision}, {files}", err=True)
-            try:
-                known = hub.resolve(repo, revision, files)
-            except hub.HubError as error:
-                click.secho(f"error: {error.message}\n  help: {error.help}", err=True)
-                sys.exit(FAILED)
-        models.append(known)
-    if path.is_file():  # the other rigs beside it share its lock
-        models += [model for model in old.models if model not in models]
-    changed = locks.write(lock_path(path), locks.Lock(models=tuple(models)))
-    click.echo(f"{lock_path(path)}: {'written' if changed else 'unchanged'}, {len(models)} models")
+    findings, changed, ok = list(outcome.findings), False, outcome.ok
+    if ok:
+        try:
+            changed = write(target, outcome.lock)
+        except LockError as error:
+            findings.append(Finding(error.code, error.place, error.message, error.help))
+            ok = False
+    if as_json:
+        found = [finding.as_json() for finding in findings]
+        click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), "findings": found}))
+    else:
+        show(findings)
+        new = outcome.lock
+        held = f"{len(new.engines)} engines, {len(new.images)} images, {len(new.models)} models"
+        click.echo(f"{target}: {'written' if changed else 'unchanged'}, {held}" if ok else f"{target}: not written")
+    if not ok:
+        sys.exit(FAILED)

@@ -49,16 +49,16 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
     masks = _masks(placement, which)
     embedding = header.number("embedding_length") * placement.tokens * _F32
     copies = _COPIES if placement.pipelined and placement.offloads_all(header.layers) else 1
-    moved = _moved(laid)
+    moved, every = _moved(laid), {layer.kind: layer for layer in which}.values()
     first = placement.main_device if placement.split == "none" else 0
     buffers: dict[int, int] = {HOST: (masks + _EMBEDDINGS * embedding) * copies if placement.devices else masks}
     for device in (*range(placement.devices), HOST):
-        own = [layer for layer in which if places[layer.index] == device]
+        own = {layer.kind: layer for layer in which if places[layer.index] == device}.values()
         peaks = [_peak(header, placement, layer, device) for layer in own]
         if places[-1] == device:
             peaks.append(_output(header, placement, masks))
         if device == first and moved:
-            peaks += [_working(header, placement, layer) + moved for layer in which]
+            peaks += [_working(header, placement, layer) + moved for layer in every]
         if not peaks:
             continue
         inputs = (masks + embedding) * copies if device != HOST else 0
@@ -89,7 +89,7 @@ def _peak(header: Header, placement: Placement, layer: Layer, device: int) -> in
         return working
     cells = placement.window_cells(layer.window)
     if not placement.flash_attention:
-        scores = _heads(header, layer) * cells * placement.tokens * _F32
+        scores = layer.heads * cells * placement.tokens * _F32
         return max(working, _attending(header, layer) * placement.tokens * _F32 + scores)
     if device == HOST:
         return working
@@ -104,11 +104,10 @@ def _working(header: Header, placement: Placement, layer: Layer) -> int:
     """
     embedding = header.number("embedding_length")
     used = header.number("expert_used_count")
-    wide = header.per_layer("feed_forward_length")
     if used:
         forward = 3 * embedding + used * (embedding + 2 * header.number("expert_feed_forward_length"))
     else:
-        forward = 5 * embedding + 3 * (wide[layer.index] if layer.index < len(wide) else 0)
+        forward = 5 * embedding + 3 * layer.wide
     mixing = _recurring(header) if layer.state else _attending(header, layer)
     return max(mixing, forward) * placement.tokens * _F32
 
@@ -123,13 +122,8 @@ def _recurring(header: Header) -> int:
 def _attending(header: Header, layer: Layer) -> int:
     """Numbers per token in attention: queries before and after they are turned, and what comes out; a gate, if any."""
     queries = 4 if header.architecture in ("qwen3next", "qwen35", "qwen35moe") else 3
-    query = _heads(header, layer) * header.number("attention.key_length", _head(header))
+    query = layer.heads * header.number("attention.key_length", _head(header))
     return 3 * header.number("embedding_length") + layer.keys + layer.values + queries * query
-
-
-def _heads(header: Header, layer: Layer) -> int:
-    heads = header.per_layer("attention.head_count")
-    return heads[layer.index] if layer.index < len(heads) else 0
 
 
 def _head(header: Header) -> int:

@@ -67,7 +67,11 @@ def _names(names: Iterable[str]) -> str:
             next(end for end in ("_exps", "_chexps") if end in name)
         )
         parts[found + rest].append(kind)
-    ways = [rf"ffn_(?:{'|'.join(kinds)}){re.escape(rest)}" for rest, kinds in parts.items()]
+    return _either([rf"ffn_{_either(kinds)}{re.escape(rest)}" for rest, kinds in parts.items()])
+
+
+def _either(ways: list[str]) -> str:
+    """One of several, or the only one."""
     return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
 
 

@@ -55,7 +55,8 @@ _PLAIN = {
 class Layer:
     """What one layer keeps. `keys` and `values` are numbers per token; `state` are numbers per copy of the state.
 
-    `window` is how many tokens it sees, 0 for all. A `head` predicts further tokens and is used by drafts alone.
+    `window` is how many tokens it sees, 0 for all; `heads` are those of the queries, `wide` is its dense feed-forward
+    part. A `head` predicts further tokens and is used by drafts alone.
     """
 
     index: int
@@ -63,26 +64,36 @@ class Layer:
     values: int = 0
     window: int = 0
     state: int = 0
+    heads: int = 0
+    wide: int = 0
     head: bool = False
+
+    @property
+    def kind(self) -> tuple[int, ...]:
+        """What layers that are alike have in common."""
+        return self.keys, self.values, self.window, self.state, self.heads, self.wide
 
 
 def layers(header: Header) -> tuple[Layer, ...]:
     """Every layer of a model, prediction heads included."""
-    windows = _windows(header)
-    recurrent = _recurrent(header)
-    keeps = _layers_with_kv(header)
-    state = _state(header)
-    return tuple(
-        Layer(index, state=state)
-        if recurrent[index]
-        else Layer(
-            index,
-            *(_attention(header, index, windows[index]) if index < keeps else (0, 0)),
-            window=windows[index],
-            head=index >= header.trunk,
+    windows, recurrent, state, keeps = _windows(header), _recurrent(header), _state(header), _layers_with_kv(header)
+    heads, wide, trunk = header.per_layer("attention.head_count"), header.per_layer("feed_forward_length"), header.trunk
+    found = []
+    for index, window in enumerate(windows):
+        keys, values = (0, 0) if recurrent[index] or index >= keeps else _attention(header, index, window)
+        found.append(
+            Layer(
+                index,
+                keys,
+                values,
+                window,
+                state=state if recurrent[index] else 0,
+                heads=_at(heads, index),
+                wide=_at(wide, index),
+                head=index >= trunk,
+            )
         )
-        for index in range(header.layers)
-    )
+    return tuple(found)
 
 
 def doubts(header: Header) -> Iterator[str]:

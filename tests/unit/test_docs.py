@@ -22,7 +22,6 @@ from llamaherd.findings import Finding, InventoryError
 from llamaherd.flags import catalogues
 from llamaherd.fleet import Fleet, Instance, Rig
 from llamaherd.gguf.header import Header, TensorGroup
-from llamaherd.inheritance import DEFAULTS
 from llamaherd.inventory import examine
 from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
 from llamaherd.yamlfile import read
@@ -234,27 +233,25 @@ def test_known_cards_and_versions_are_named() -> None:
     assert [version for version in versions if f"`{version}`" not in described["engines.NAME"]] == []
 
 
+EVERYTHING = """
+{engine: e, model: m, "on": [a, b], port: 8080, context: 4096, kv: q8_0, parallel: 2, threads: 4, split: layer,
+ tensor_split: [1, 2], gpu_layers: 9, batch: 512, ubatch: 512, numa: isolate, mmap: false, mlock: true, warmup: false,
+ draft: {mtp: 2, p_min: 0.5}, thinking: true, cache_reuse: 256, sampling: {temperature: 1, top_p: 1, top_k: 1, min_p: 1,
+ presence_penalty: 1, repeat_penalty: 1, seed: 1}}
+"""
+
+
 @pytest.mark.parametrize("engine", sorted(DIALECTS))
 def test_what_keys_become_is_described(engine: str) -> None:
     table = sections(text_of(INVENTORY))["What each key becomes"]
     column = [head.strip().lower() for head in table.split("| key |")[1].split("\n")[0].split("|")].index(engine) + 2
     said = [row.split("|") for row in table.split("\n") if row.startswith("| ") and "---" not in row]
     named = {flag for row in said for flag in re.findall(r"--[a-z-]+", row[2 if "the same" in row[column] else column])}
-    everything = Instance.model_validate(
-        {
-            **{"engine": "e", "model": "m", "on": ["a", "b"], "port": 8080, "context": 4096, "kv": "q8_0"},
-            **{"split": "layer", "tensor_split": [1, 2], "gpu_layers": 9, "batch": 512, "ubatch": 512, "threads": 4},
-            **{"numa": "isolate", "mmap": False, "mlock": True, "warmup": False, "draft": {"mtp": 2, "p_min": 0.5}},
-            "sampling": dict.fromkeys(
-                ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "repeat_penalty", "seed"), 1
-            ),
-            **{"thinking": True, "cache_reuse": 256},
-        }
-    )
+    everything = Instance.model_validate(yaml.safe_load(EVERYTHING))
     newest = next(reversed(catalogues(engine)), None)
     server = Server(everything, "/m.gguf", 4, "127.0.0.1", ("blk=CPU",), "/key", newest)
     given = {argument for argument in DIALECTS[engine].arguments(server) if argument.startswith("--")}
-    assert named == given - ({"--api-key-file"} if engine == "vllm" else set())
+    assert named == given
 
 
 # --- findings ------------------------------------------------------------------------------------------------

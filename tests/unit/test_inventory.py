@@ -48,7 +48,15 @@ instances:
     model: gemma
     context: 4096
     port: 8081
+    threads: 1
     api_key: {{file: key}}
+  pulled:
+    engine: image
+    model: gemma
+    context: 4096
+    port: 8082
+    threads: 1
+    backend: compose
 """
 
 
@@ -143,7 +151,7 @@ WRONG: dict[str, tuple[str, str, str, str, str]] = {
         "port: 8081",
         "port: 8081\n    draft: {mtp: 2}\n    parallel: 2",
         "LH023",
-        "2\n    api_key",
+        "2\n    threads",
         "ik_llama.cpp drops MTP",
     ),
     "no archive": ("llama.tar.gz", "lama.tar.gz", "LH024", "lama.tar.gz", "there is no file"),
@@ -162,8 +170,9 @@ def test_what_is_wrong(folder: Path, case: str) -> None:
     assert text != GOOD
     file = folder / "box.yaml"
     file.write_text(text)
-    (finding,) = findings_of(file)
-    assert (finding.code, finding.place, finding.severity) == (code, Place(file, *where(text, mark)), "error")
+    # What is left over may be used by nothing then, or want other threads: those are warnings, and another matter.
+    (finding,) = [each for each in findings_of(file) if each.severity == "error"]
+    assert (finding.code, finding.place) == (code, Place(file, *where(text, mark)))
     assert words in f"{finding.message}; {finding.help}"
     assert str(finding).startswith(f"{file}:{finding.place.line}:{finding.place.column}: error {code}: ")
 
@@ -194,6 +203,7 @@ def test_everything_wrong_in_every_file_is_said_at_once_and_in_order(folder: Pat
     assert [(finding.place.file.name, finding.code) for finding in findings] == [
         ("a.yaml", "LH010"),
         ("b.yaml", "LH001"),
+        ("c.yml", "LH020"),
         ("c.yml", "LH020"),
         ("c.yml", "LH020"),
         ("d.yaml", "LH002"),

@@ -1,4 +1,4 @@
-"""The example rigs, locked against a hub that has shard sets of the real shapes and sizes, and real git repositories."""
+"""The example rigs, locked against a hub with shard sets of the real shapes and sizes, and real git repositories."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_rigs_are_locked_once_and_offline_from_then_on(fleet: Fleet, running
             assert header
             assert {t.name: t.bytes for t in header.each} == {w.name: w.bytes for w in shape(model).tensors}
     assert sum(model.size for model in read_back.models) > 150 * 10**9
-    assert len(read_back.find("unsloth/Qwen3.5-122B-A10B-GGUF", "main", "*UD-Q6_K_XL*.gguf").shards) == 3
+    assert {len(model.shards) for model in read_back.models if "122B" in model.repo} == {3}
     asked = len(running.requests)
     assert asked == sum(1 + len(model.shards) for model in read_back.models)
     assert locked(read_back) == outcome
