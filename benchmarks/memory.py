@@ -84,9 +84,9 @@ def main() -> None:
 
 
 def table(captured: Mapping[str, Any]) -> str:
-    """The engine's figures and ours as Markdown, in MiB."""
+    """The engine's figures and ours as Markdown, in MiB. Kept are weights and context."""
     lines = [
-        "| model | context | KV | slots | batch | draft | weights + context: engine | ours | error | compute: engine | ours |",
+        "| model | context | KV | slots | batch | draft | kept: engine | ours | error | compute: engine | ours |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for kind in ("fit_params", "server"):

@@ -39,7 +39,7 @@ def _source(name: str, source: Source, lock: Lock) -> Source:
         raise NotLockedError(f"engine `{name}` ({source.git} at {source.ref})")
     number = source.build_number
     version = source.version or (Version(number=number, commit=commit[:9]) if number else None)
-    return source.model_copy(update={"commit": commit, "version": version})
+    return source.model_copy(update={"commit": commit, "ref": None, "version": version})
 
 
 def _without_tag(image: str) -> str:

@@ -14,7 +14,7 @@ from llamaherd.memory.estimate import estimate
 from llamaherd.memory.experts import layers_on_cpu, override
 from llamaherd.memory.use import Use
 from llamaherd.pinned import NotLockedError
-from llamaherd.planned import BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
+from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
 from llamaherd.render import render, unit_quote
 from llamaherd.sizing import capacity, moves_experts, placement
 
@@ -117,7 +117,7 @@ def estimated(rig: Rig, declared: Instance, header: Header) -> Estimate | None:
     except ValueError:
         return None
     rooms = [*zip(declared.on, map(int, filter(None, sizes)), memory.devices, strict=True)]
-    rooms.append(("RAM", rig.host.ram, memory.host))
+    rooms.append((RAM, rig.host.ram, memory.host))
     return Estimate(
         source="arithmetic",
         holds=tuple(holds(where, size, use) for where, size, use in rooms),

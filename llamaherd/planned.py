@@ -87,6 +87,10 @@ class ImagePlan(Planned):
     dockerfile: str
 
 
+RAM = "RAM"
+"""The host's memory, among the places where something is held."""
+
+
 class Holds(Planned):
     """What one card, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from llamaherd import lock
-from llamaherd.findings import Finding, InventoryError
+from llamaherd.findings import Finding, InventoryError, Place
 from llamaherd.fleet import Fleet, Rig
 from llamaherd.inventory import Survey, choose, examine, load, survey
+from llamaherd.pinned import NotLockedError
 from llamaherd.plan import plan
 from llamaherd.planned import Plan
 
@@ -33,7 +34,7 @@ def read_lock(inventory: Path) -> lock.Lock:
 
 
 def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
-    """What can be read of the fleet, and all that is wrong or doubtful about it and its lock, as far as there is one."""
+    """What can be read of the fleet, and all that is wrong or doubtful about it and its lock, if there is one."""
     try:
         locked = read_lock(inventory)
     except InventoryError as error:
@@ -69,6 +70,14 @@ def plans(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False
         for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
         if finding.severity == "error"
     ]
+    planned: dict[str, tuple[Rig, Plan]] = {}
+    for name, rig in fleet.rigs.items() if not findings else ():
+        try:
+            planned[name] = (rig, plan(rig, locked))
+        except NotLockedError as error:
+            # A file of this machine may do without an entry; experts that are told apart by its header may not.
+            place = Place(lock_path(inventory))
+            findings.append(Finding("LH031", place, f"rig `{name}`: {error}", f"run `{command}` and commit the lock"))
     if findings:
         raise InventoryError(findings)
-    return {name: (rig, plan(rig, locked)) for name, rig in fleet.rigs.items()}
+    return planned

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from llamaherd.planned import BuildPlan, Estimate, InstancePlan, ModelPlan, Plan
+from llamaherd.cards import usable
+from llamaherd.memory.fit import RESERVE
+from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, InstancePlan, ModelPlan, Plan
+from llamaherd.sizing import SYSTEM_RAM
 from llamaherd.units import show_size
 
 
@@ -17,6 +20,7 @@ def show_plan(plan: Plan) -> str:
         *(line for model in plan.models for line in _model(model)),
         *(f"  image      {image.tag}\n             on {image.base}" for image in plan.images),
         *(line for instance in plan.instances for line in _instance(instance)),
+        *_whole(plan),
     ]
     return "\n".join(parts) + "\n"
 
@@ -63,9 +67,28 @@ _COLUMNS = ("weights", "kv", "state", "compute", "draft", "total", "of")
 def _memory(estimate: Estimate) -> list[str]:
     """What each card and the RAM hold, in MiB."""
     width = max(len(f"MiB by {estimate.source}"), *(len(each.where) for each in estimate.holds))
-    rows = [(f"MiB by {estimate.source}", *_COLUMNS)]
+    rows: list[tuple[str, ...]] = [(f"MiB by {estimate.source}", *_COLUMNS)]
     for each in estimate.holds:
         figures = (each.weights, each.kv, each.state, each.compute, each.draft, each.total, each.size)
         rows.append((each.where, *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
     lines = [f"             {first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
     return lines + [f"             not sure: {doubt}" for doubt in estimate.doubts]
+
+
+def _whole(plan: Plan) -> list[str]:
+    """What all instances together hold of each card and the RAM, in MiB, as far as they are known."""
+    held: dict[str, list[Holds]] = {}
+    for instance in plan.instances:
+        for each in instance.memory.holds if instance.memory else ():
+            held.setdefault(each.where, []).append(each)
+    if not held:
+        return []
+    rows: list[tuple[str, ...]] = [("", "instances", "held", "kept", "left", "of")]
+    for where, parts in sorted(held.items(), key=lambda item: item[0] == RAM):
+        size, total = parts[0].size, sum(each.total for each in parts)
+        share = SYSTEM_RAM if where == RAM else size - usable(size) + RESERVE * len(parts)
+        figures = (total, share, size - total - share, size)
+        rows.append((where, str(len(parts)), *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
+    width = max(len(row[0]) for row in rows)
+    lines = [f"{first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
+    return [f"  {'memory' if not number else '':10} {line}" for number, line in enumerate(lines)]

@@ -128,7 +128,7 @@ def _attending(header: Header, layer: Layer) -> int:
 
 def _head(header: Header) -> int:
     """Numbers of one head where the header does not say."""
-    return header.number("embedding_length") // max(1, *header.per_layer("attention.head_count"))
+    return header.number("embedding_length") // max((1, *header.per_layer("attention.head_count")))
 
 
 def _moved(laid: Laid) -> int:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from llamaherd.gguf.header import BLOCKS, Header
+from llamaherd.gguf.header import Header
 from llamaherd.memory.cache import draft_kv, kv, state
 from llamaherd.memory.compute import compute, draft_compute
 from llamaherd.memory.laid import lay_out
@@ -15,12 +15,15 @@ from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
 from llamaherd.memory.use import Draft, Memory, Use
 from llamaherd.memory.weights import shared
 
+_MOST_LAYERS = 512
+"""LLAMA_MAX_LAYERS (llama-hparams.h)."""
+
 
 def estimate(header: Header, placement: Placement) -> Memory:
     """What each card and the host will hold, in bytes.
 
-    Raises ValueError, with a sentence, for an override that is no regular expression, and for a type of tensor or
-    cache that is not known.
+    Raises ValueError, with a sentence, for what no engine takes: an override that is no regular expression or to a
+    card that is not there, a type of cache that is not known, nothing as a context or batch, too many layers.
     """
     _check(header, placement)
     laid = lay_out(header, placement)
@@ -51,17 +54,23 @@ def estimate(header: Header, placement: Placement) -> Memory:
 
 
 def _check(header: Header, placement: Placement) -> None:
-    for pattern, _ in placement.overrides:
+    if header.layers > _MOST_LAYERS or header.heads > header.layers:
+        raise ValueError(f"the header says {header.layers} layers with {header.heads} prediction heads among them")
+    for name in ("context", "parallel", "batch", "ubatch"):
+        if getattr(placement, name) < 1:
+            raise ValueError(f"{name} is {getattr(placement, name)}, and must be 1 at least")
+    for pattern, target in placement.overrides:
         try:
             re.compile(pattern)
         except re.error as error:
             raise ValueError(f"the override `{pattern}` is no regular expression: {error}") from error
+        if isinstance(target, int) and not HOST <= target < max(placement.devices, 1):
+            raise ValueError(f"the override `{pattern}` is to card {target} of {placement.devices}")
+    if placement.devices and not 0 <= placement.main_device < placement.devices:
+        raise ValueError(f"the main card is {placement.main_device} of {placement.devices}")
     for type_ in {placement.type_k, placement.type_v, placement.draft_type_k, placement.draft_type_v}:
         if type_ not in KV_TYPES:
             raise ValueError(f"`{type_}` is no type of a cache; there are {', '.join(KV_TYPES)}")
-    unknown = sorted({group.type for group in header.tensors} - set(BLOCKS))
-    if unknown:
-        raise ValueError(f"the model has tensors of a type whose size is not known: {', '.join(unknown)}")
 
 
 def _doubts(header: Header, placement: Placement) -> Iterator[str]:

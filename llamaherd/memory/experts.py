@@ -24,13 +24,13 @@ def layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
     known = moe_layers(header)
     if not known:
         raise ValueError("the model has no routed experts")
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", str(share), re.ASCII)
+    match = re.fullmatch(r"\s*(\d{1,4}(?:\.\d{1,4})?)\s*(%?)\s*", str(share), re.ASCII)
     if not match or (not match[2] and "." in match[1]):
         raise ValueError(f"`{share}` is neither a number of layers nor a part like 75%")
-    wanted = int(len(known) * float(match[1]) / 100 + 0.5) if match[2] else int(match[1])
+    wanted = len(known) * float(match[1]) / 100 if match[2] else int(match[1])
     if wanted > len(known):
         raise ValueError(f"`{share}` is more than the {len(known)} layers with experts that the model has")
-    return known[:wanted]
+    return known[: int(wanted + 0.5)]
 
 
 def override(header: Header, layers: Iterable[int]) -> str:

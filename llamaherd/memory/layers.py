@@ -149,7 +149,7 @@ def _recurrent(header: Header) -> tuple[bool, ...]:
         said = header.parameters.get("attention.recurrent_layers")
         if isinstance(said, tuple):
             return tuple(bool(_at(said, index)) for index in range(header.layers))
-        interval = header.number("full_attention_interval", 4)
+        interval = max(1, header.number("full_attention_interval", 4))
         return tuple(index < header.trunk and (index + 1) % interval != 0 for index in range(header.layers))
     if header.architecture in _MIXED:
         heads = header.per_layer("attention.head_count_kv", 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from llamaherd.findings import Finding, InventoryError, Place
-from llamaherd.recipes import compose, prose, shell, wslconfig
+from llamaherd.recipes import article, compose, prose, shell, wslconfig
 from llamaherd.recipes.shell import Recipe
 
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig"]
@@ -80,7 +80,8 @@ def _read(path: Path) -> Recipe:
         case "compose":
             recipe = compose.check_text(path, text, _settings_beside(path))
         case "shell":
-            recipe = shell.check_text(path, text)
+            script = path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!")
+            recipe = shell.check_text(path, text if script else article.commands_of(text))
         case "wslconfig":
             recipe = Recipe(wslconfig.check_text(path, text))
         case "inventory":

@@ -46,7 +46,7 @@ class Script:
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[\w*\])?(\+?)=")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "$", "%", ">"}
 _DECLARING = {"export", "declare", "local", "readonly", "typeset"}
-_MOST_ELEMENTS, _LONGEST_VALUE = 1000, 10_000
+_MOST_ELEMENTS, _LONGEST_VALUE = 1000, 4000
 """So that `A=$A$A` on many lines fills no memory."""
 _PROMPT = re.compile(r"\S+@\S+[$#%]")
 
@@ -198,7 +198,8 @@ class _Reader:
         value = text.cut(len(found[0]), len(text.chars))
         if found[2] and (before := self.variables.get(found[1])):
             value = joined((before[0].text, value))
-        value = value.cut(0, _LONGEST_VALUE)
+        if len(value.chars) > _LONGEST_VALUE:
+            return Word(Text(token.text, (token.start,) * len(token.text)), token.start, unknown=True)
         return Word(value, value.at[0] if value.at else token.start, unknown, tuple(unset))
 
 

@@ -43,7 +43,8 @@ class _Reader:
         self.engine = engine
         self.version = version
 
-    def read(self, text: Text) -> Recipe:
+    def read(self, text: Text, *, nested: bool = False) -> Recipe:
+        """What a text says; `nested` is a file that a script writes, whose own here-documents are nobody's."""
         if re.search(r"^\s*ExecStart\s*=", text.chars, re.MULTILINE):
             return self._unit(text)
         script = read(text)
@@ -59,8 +60,8 @@ class _Reader:
             words = [str(word) for word in command.words]
             if words[:1] == ["cd"] and len(words) > 1:
                 folder = base_name(words[1].rstrip("/"))
-        for document in script.documents:
-            recipe += self.read(document)
+        for document in script.documents if not nested else ():
+            recipe += self.read(document, nested=True)
         return recipe
 
     def _not_continued(self, position: Position) -> Finding:

@@ -76,7 +76,6 @@ _LITERAL_IN_DOUBLE_QUOTES = '$`"\\'
 _ENDS_WORD = " \t\r\n;&|()<>"
 _PLAIN = re.compile(r"[^\\'\"$` \t\r\n;&|()<>]+")
 _PLAIN_IN_DOUBLE_QUOTES = re.compile(r"[^\\$`]+")
-_LONGEST_SUBSTITUTION = 2000
 _CONTINUED = re.compile(r"\\([ \t]*)\r?\n")
 
 
@@ -90,6 +89,7 @@ class _Lexer:
         self.text = text
         self.chars = text.chars
         self.here = 0
+        self.partners = _partners(text.chars)
         self.awaited: list[str] = []
         """Words that end the here-documents which begin after this line."""
 
@@ -204,7 +204,7 @@ class _Lexer:
             end = self.chars.find("`", start + 1) + 1
             piece = Piece(self.text.cut(start, end), unknown=True, quoted=quoted)
         elif after in {"(", "{"}:
-            end = self._closing_bracket(start + 1, after, ")" if after == "(" else "}")
+            end = self.partners.get(start + 1, -1) + 1
             inner = self.chars[start + 2 : end - 1]
             parts = _EXPANSION.fullmatch(inner) if after == "{" else None
             piece = Piece(
@@ -228,11 +228,14 @@ class _Lexer:
         self.here = end
         return piece
 
-    def _closing_bracket(self, start: int, opening: str, closing: str) -> int:
-        """The index after the bracket that closes the one at `start`; 0 if none near does."""
-        depth = 0
-        for index in range(start, min(len(self.chars), start + _LONGEST_SUBSTITUTION)):
-            depth += (self.chars[index] == opening) - (self.chars[index] == closing)
-            if depth == 0:
-                return index + 1
-        return 0
+
+def _partners(chars: str) -> dict[int, int]:
+    """Where the bracket stands that closes each `(` and `{`; those that nothing closes are left out."""
+    partners: dict[int, int] = {}
+    opened: dict[str, list[int]] = {")": [], "}": []}
+    for index, char in enumerate(chars):
+        if char in "({":
+            opened[")" if char == "(" else "}"].append(index)
+        elif char in ")}" and opened[char]:
+            partners[opened[char].pop()] = index
+    return partners

@@ -108,12 +108,12 @@ def test_what_a_key_says(engine: str, flags: str, changes: dict[str, Any], said:
     assert " ".join(arguments[len(plain) :]) == said
 
 
+FLASH: tuple[dict[str, Any], ...] = ({}, {"kv": "q8_0"}, {"flash_attention": "off"})
+
+
 def test_a_quantised_cache_switches_flash_attention_on_unless_it_is_switched_off() -> None:
     for engine, plain in (("llama.cpp", "auto"), ("ik_llama.cpp", "on")):
-        said = [
-            DIALECTS[engine].arguments(server(engine, **changes))[11]
-            for changes in ({}, {"kv": "q8_0"}, {"flash_attention": "off"})
-        ]
+        said = [DIALECTS[engine].arguments(server(engine, **changes))[11] for changes in FLASH]
         assert said == [plain, "on", "off"]
 
 

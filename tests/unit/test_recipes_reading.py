@@ -123,7 +123,7 @@ def test_what_no_shell_reads_keeps_its_operators() -> None:
 def test_a_variable_made_of_itself_fills_no_memory() -> None:
     text = "A=aaaaaaaaaa\n" + "A=$A$A\n" * 60 + "B=($A)\n" + 'B=("${B[@]}" "${B[@]}")\n' * 60 + 'prog "$A" "${B[@]}"'
     command = only(text)
-    assert len(command.words[1].text.chars) == 10_000
+    assert len(command.words[1].text.chars) <= 4000
     assert len(command.words) == 1002
 
 

@@ -1,0 +1,87 @@
+"""The five rigs in full, against golden files: what is planned for each, and every unit and Compose file.
+
+After a wanted change, `REWRITE_GOLDEN=1 .venv/bin/pytest tests/render` writes them anew; read their diff like code.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llamaherd.checks.every import CHECKS
+from llamaherd.checks.subject import Subject
+from llamaherd.engines import flags_of
+from llamaherd.flags import catalogues, check
+from llamaherd.inheritance import inherited
+from llamaherd.show import show_plan
+from llamaherd.yamlfile import read
+from tests.support.examples import EXAMPLES, fleet, locked, planned
+
+GOLDEN = Path(__file__).parent / "golden" / "rigs"
+RIGS = ["budget", "duo", "one", "six", "wsl"]
+
+
+def test_these_are_all_of_them() -> None:
+    assert sorted(fleet().rigs) == RIGS
+    assert sorted(path.stem for path in EXAMPLES.glob("*.yaml")) == RIGS
+
+
+def texts(rig: str) -> dict[str, str]:
+    """What is planned for a rig, by the name of the golden file."""
+    plan = planned(rig)
+    found = {f"{rig}.txt": show_plan(plan)}
+    for instance in plan.instances:
+        ending = "service" if instance.backend == "systemd" else "yaml"
+        found[f"{rig}_{instance.name}.{ending}"] = instance.file.text
+    return found
+
+
+@pytest.mark.parametrize("rig", RIGS)
+def test_golden(rig: str) -> None:
+    if os.environ.get("REWRITE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        for name, text in texts(rig).items():
+            (GOLDEN / name).write_text(text, encoding="utf-8")
+    assert texts(rig) == {path.name: path.read_text(encoding="utf-8") for path in files(rig)}
+
+
+def files(rig: str) -> list[Path]:
+    return sorted(path for path in GOLDEN.iterdir() if path.stem.split("_")[0] == rig)
+
+
+@pytest.mark.parametrize("rig", RIGS)
+def test_nothing_is_wrong_with_it(rig: str) -> None:
+    """No false alarm: neither with what the file says, nor with what the models' headers add to it."""
+    document = inherited(read(EXAMPLES / f"{rig}.yaml"), {}, None)
+    declared = fleet().rigs[rig]
+    headers = {name: header for name, model in declared.models.items() if (header := locked().header(model))}
+    assert set(headers) == set(declared.models)
+    subject = Subject(declared, document, headers)
+    assert [finding for each in CHECKS for finding in each(subject)] == []
+
+
+@pytest.mark.parametrize("rig", RIGS)
+def test_every_server_is_told_what_its_version_understands(rig: str) -> None:
+    others = tuple(each for kind in ("llama.cpp", "ik_llama.cpp", "vllm") for each in catalogues(kind))
+    for instance in planned(rig).instances:
+        known = flags_of(fleet().rigs[rig].engines[instance.engine])
+        assert known
+        problems = check(known, instance.arguments, others)
+        # That it listens in the LAN is meant: a key is asked for, from a file.
+        assert [problem for problem in problems if problem.code != "LH118"] == []
+
+
+def test_the_lock_reads_back(tmp_path: Path) -> None:
+    from llamaherd import lock
+
+    lock.write(tmp_path / "herd.lock", locked())
+    assert lock.read(tmp_path / "herd.lock") == locked()
+
+
+@pytest.mark.parametrize("rig", RIGS)
+def test_a_script_that_a_host_runs_is_one_that_sh_reads(rig: str) -> None:
+    for build in planned(rig).builds:
+        subprocess.run(["sh", "-n"], input=build.script, text=True, check=True)
