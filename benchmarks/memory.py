@@ -98,8 +98,10 @@ def table(captured: Mapping[str, Any]) -> str:
                 compute = f"{_mib(engine.everywhere.compute)} | {_mib(ours.everywhere.compute)}"
             else:
                 engine, ours = logged("\n".join(row["printed"]), 0), estimate(header, placement)
-                compute = " | "
-            held, computed = kept(engine), kept(ours)
+                computed = ours.everywhere
+                model, draft = computing(row["printed"])
+                compute = f"{model:,.0f} + {draft:,.0f} | {_mib(computed.compute)} + {_mib(computed.draft.compute)}"
+            held = kept(engine)
             cells = (
                 row["model"],
                 f"{placement.context:,}",
@@ -108,8 +110,8 @@ def table(captured: Mapping[str, Any]) -> str:
                 placement.tokens,
                 placement.mtp or "",
                 f"{held / MIB:,.0f}",
-                f"{computed / MIB:,.0f}",
-                f"{100 * (computed / held - 1):+.2f} %",
+                f"{kept(ours) / MIB:,.0f}",
+                f"{100 * (kept(ours) / held - 1):+.2f} %",
                 compute,
             )
             lines.append("| " + " | ".join(map(str, cells)) + " |")
@@ -120,6 +122,12 @@ def kept(memory: Memory) -> int:
     """Bytes of all that stays: everything but compute."""
     use = memory.everywhere
     return use.total - use.compute - use.draft.compute
+
+
+def computing(lines: list[str]) -> tuple[float, float]:
+    """MiB that a server's contexts compute in: the model's and the draft's. A draft's buffers are made twice."""
+    sizes = [float(line.split()[-2]) for line in lines if "compute buffer size" in line]
+    return sizes[0], sizes[1] if len(sizes) > 1 else 0.0
 
 
 def _mib(size: int) -> str:

@@ -109,14 +109,14 @@ def _server(rig: Rig, name: str, model: ModelPlan, header: Header | None) -> Ser
 
 def estimated(rig: Rig, declared: Instance, header: Header) -> Estimate | None:
     """What the instance takes by arithmetic; None where a card's memory is not known, or the model's shape."""
-    sizes = [capacity(rig, card) for card in declared.on]
-    if rig.engines[declared.engine].kind == "vllm" or None in sizes:
+    known = [card for card in declared.on if capacity(rig, card) is not None]
+    if rig.engines[declared.engine].kind == "vllm" or len(known) < len(declared.on):
         return None
     try:
         memory = estimate(header, placement(rig, declared, header))
     except ValueError:
         return None
-    rooms = [*zip(declared.on, map(int, filter(None, sizes)), memory.devices, strict=True)]
+    rooms = [(card, capacity(rig, card) or 0, use) for card, use in zip(declared.on, memory.devices, strict=True)]
     rooms.append((RAM, rig.host.ram, memory.host))
     return Estimate(
         source="arithmetic",

@@ -86,17 +86,18 @@ def moves_experts(instance: Instance) -> bool:
 
 
 def capacity(rig: Rig, card: str) -> int | None:
-    """All memory of a card, in bytes; None for one that is not declared, or whose memory is not known."""
+    """Memory of a card, in bytes, less what something else holds; None for one that is not declared or not known."""
     known = rig.gpus.cards.get(card) if rig.gpus else None
-    return known.memory_bytes if known else None
+    if known is None or known.memory_bytes is None:
+        return None
+    return max(known.memory_bytes - (known.reserved or 0), 0)
 
 
 def usable_bytes(rig: Rig, card: str) -> int:
     """What servers can get of a card, in bytes."""
-    known = rig.gpus.cards.get(card) if rig.gpus else None
-    if known is None or known.memory_bytes is None:
-        return 0
-    return max(usable(known.memory_bytes) - (known.reserved or 0), 0)
+    size = capacity(rig, card)
+    whole = rig.gpus.cards[card].memory_bytes if size is not None and rig.gpus else None
+    return max((size or 0) - (whole - usable(whole) if whole else 0), 0)
 
 
 def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ Path_ = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people mean it: `on`, `off`, `yes` and `no` are words, as in YAML 1.2, so are dates; keys are text."""
+    """YAML as people mean it, and editors by YAML 1.2: `on`, `off`, `yes` and `no` are words, so are dates and what has
+    colons, such as `0000:01:00.0`, a number by base 60 to YAML 1.1; `010` is ten; keys are text."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -29,7 +30,13 @@ class _Loader(yaml.SafeLoader):
         return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
 
 
-_UNMEANT = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 16 if text.startswith("0x") else 10)
+
+
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_UNMEANT = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp", _INT, _FLOAT)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _UNMEANT]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -37,6 +44,14 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
+_Loader.add_implicit_resolver(_INT, re.compile(r"^(?:[-+]?[0-9]+|0x[0-9a-fA-F]+)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    # With a dot: `12345e7` is a short commit.
+    _FLOAT,
+    re.compile(r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))$|^\.(?:nan|NaN|NAN)$"),
+    list("-+.0123456789"),
+)
+_Loader.add_constructor(_INT, _whole_number)
 
 
 _SAFE_DEPTH = 1000

@@ -105,11 +105,12 @@ class Engine(Declared):
     def _ref_is_short_for_a_source(cls, value: Any) -> Any:
         if not isinstance(value, dict) or not isinstance(value.get("ref"), str) or value.get("source") is not None:
             return value
-        if value.get("kind") not in UPSTREAM or value.get("image") is not None:
+        upstream = UPSTREAM.get(str(value.get("kind")))
+        if upstream is None or value.get("image") is not None:
             return value
         ref = value["ref"]
         pin = {"commit": ref} if re.fullmatch(r"[0-9a-f]{40}", ref) else {"ref": ref}
-        return value | {"source": {"git": UPSTREAM[value["kind"]], **pin}}
+        return value | {"source": {"git": upstream, **pin}}
 
     @model_validator(mode="after")
     def _one_kind(self) -> Engine:

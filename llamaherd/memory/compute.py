@@ -109,7 +109,9 @@ def _working(header: Header, placement: Placement, layer: Layer) -> int:
     else:
         forward = 5 * embedding + 3 * layer.wide
     mixing = _recurring(header) if layer.state else _attending(header, layer)
-    return max(mixing, forward) * placement.tokens * _F32
+    # A layer writes each slot's states, one for each drafted token too, before they go where they are kept.
+    states = layer.state * (placement.parallel * (1 + placement.mtp) - 1)
+    return (max(mixing, forward) * placement.tokens + states) * _F32
 
 
 def _recurring(header: Header) -> int:

@@ -15,8 +15,9 @@ from llamaherd.memory.use import Memory
 MIB = 1024**2
 
 RESERVE = 512 * MIB
-"""Bytes of each card that are kept for what no estimate counts: the driver's context, loaded kernels, the pool that
-CUDA kernels take scratch from, and holes. An engine that sizes itself leaves 1024 MiB (--fit-target, arg.cpp)."""
+"""Bytes of each card that are kept for what no estimate counts: the driver's context (180 MiB on a 3070, from
+meta-llama/codellama#82; more on larger cards), loaded kernels, the pool that CUDA kernels take scratch from, and holes.
+An engine that sizes itself leaves 1024 MiB (--fit-target, common/arg.cpp)."""
 
 _STEP = 1024
 """Contexts are offered in whole multiples of this."""
@@ -79,13 +80,14 @@ def fit(header: Header, placement: Placement, room: Room) -> Fit:
 def changes(header: Header, placement: Placement, room: Room) -> tuple[Change, ...]:
     """Every single change that makes it fit, cheapest first: what costs least in speed or quality.
 
-    Another split, a smaller batch, fewer drafted tokens, fewer slots, a cache of 8 bits, experts on the CPU, layers on
-    the CPU, a cache of 4 bits, a smaller context. Raises ValueError as `fit` does.
+    Another split, a smaller batch, fewer drafted tokens or their cache in 8 bits, fewer slots, a cache of 8 bits,
+    experts on the CPU, layers on the CPU, a cache of 4 bits, a smaller context. Raises ValueError as `fit` does.
     """
     ways: tuple[Callable[[Header, Placement, Room], Iterator[Change]], ...] = (
         another_split,
         _smaller_batch,
         _fewer_drafted,
+        _smaller_draft_cache,
         _fewer_slots,
         _cache_of_8_bits,
         experts_on_cpu,
@@ -157,6 +159,12 @@ def _fewer_drafted(header: Header, placement: Placement, room: Room) -> Iterator
         _tried(header, room, "mtp", f"{count} drafted tokens" if count else "no draft", replace(placement, mtp=count))
         for count in range(placement.mtp - 1, -1, -1)
     )
+
+
+def _smaller_draft_cache(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    if placement.mtp and placement.flash_attention and "f16" in (placement.draft_type_k, placement.draft_type_v):
+        smaller = replace(placement, draft_type_k="q8_0", draft_type_v="q8_0")
+        yield from _first(iter([_tried(header, room, "draft_kv", "the draft's KV in q8_0", smaller)]))
 
 
 def _fewer_slots(header: Header, placement: Placement, room: Room) -> Iterator[Change]:

@@ -80,8 +80,7 @@ def _read(path: Path) -> Recipe:
         case "compose":
             recipe = compose.check_text(path, text, _settings_beside(path))
         case "shell":
-            script = path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!")
-            recipe = shell.check_text(path, text if script else article.commands_of(text))
+            recipe = _shell(path, text)
         case "wslconfig":
             recipe = Recipe(wslconfig.check_text(path, text))
         case "inventory":
@@ -90,6 +89,14 @@ def _read(path: Path) -> Recipe:
             known = "give an inventory, a shell script, a systemd unit, a Compose file or a .wslconfig"
             return Recipe((_unreadable(path, "nothing in it is known here", known),))
     return recipe + Recipe(tuple(prose.check_text(path, text)))
+
+
+def _shell(path: Path, text: str) -> Recipe:
+    """A script as it is; of an article, what is in it for a shell and for WSL."""
+    if path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!") or not article.is_article(text):
+        return shell.check_text(path, text)
+    recipe = shell.check_text(path, article.commands_of(text), excerpts=True)
+    return recipe + Recipe(wslconfig.check_text(path, article.wslconfig_of(text)))
 
 
 def _settings_beside(path: Path) -> dict[str, str]:

@@ -1,20 +1,32 @@
-"""A whole article, or notes: its commands stay where they stand, and its prose is blanked out."""
+"""A whole article, or notes: what is a command in it stays where it stands, and its prose is blanked out."""
 
 from __future__ import annotations
 
 import re
 
+_PROSE = re.compile(r"^(?:```|(?:[*>-] )?[A-Z][\w'*-]*,? (?:[\w'(),:/.*-]+ ){4,})", re.MULTILINE)
+"""A fence of Markdown, or five words in a row that begin with a capital."""
+_FLAG = r"""--?[a-zA-Z][\w-]*(?:\s+(?:'[^']*'|"[^"]*"|-\d\S*|[^\s|-][^\s|]*(?<!:)))?"""
+_FLAGS = re.compile(rf"\s*{_FLAG}(?:\s+{_FLAG})*\s*\\?\s*")
+_SETTING = re.compile(r"\s*(?:export +)?[A-Za-z_]\w*=(?:\S*|'[^']*'|\"[^\"]*\")\s*|(?:ExecStart|Environment)=.*")
 _COMMAND = re.compile(
-    r"""\s*(?:[$>%]\ |\S+@\S+[$\#]\ )?               # a prompt
+    r"""\s*(?:[$>%]\ |\S+@\S+[$\#]\ )?  # a prompt
     (?:(?:export|sudo|nohup|exec|env)\ +|[A-Za-z_]\w*=\S*\ +)*
-    (?:"?\$\{?\w+\}?"?|(?:\S*/)?(?:llama-(?:server|cli|bench)|vllm|cmake|git|make|huggingface-cli|docker|podman
-      |nvidia-smi|cd))
-    (?:\ +[^\s]+)*\ *""",
+    (?:"?\$\{?\w+\}?"?
+      |(?:\S*/)?(?:llama-(?:server|cli|bench)|vllm|cmake|git|make|huggingface-cli|docker|podman|nvidia-smi|cd))
+    (?:\ +\S+)*\ *""",
     re.VERBOSE,
 )
-_SETTING = re.compile(r"\s*(?:export +)?[A-Za-z_]\w*=(?:\S*|'[^']*'|\"[^\"]*\")\s*|(?:ExecStart|Environment)=.*")
-_FLAGS = re.compile(r"""\s*(?:--?[a-zA-Z][\w-]*(?:\s+(?:'[^']*'|"[^"]*"|[^\s|-][^\s|]*(?<!:))?)?)+\\?\s*""")
 _SENTENCE = re.compile(r"[.!?:]\s*$|[.,;:]\s+[A-Za-z]|\s(?:the|is|are|to|and|you|your|with|of)\s")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_WSLCONFIG = re.compile(
+    r"^\[(?:wsl2|experimental|general)\][^\n]*(?:\n(?:[A-Za-z]\w* *=|#|\[|\s*$)[^\n]*)*", re.MULTILINE
+)
+
+
+def is_article(text: str) -> bool:
+    """Whether there is prose in a text, outside of comments."""
+    return _PROSE.search(text) is not None
 
 
 def commands_of(text: str) -> str:
@@ -28,7 +40,17 @@ def commands_of(text: str) -> str:
     return "\n".join(lines)
 
 
+def wslconfig_of(text: str) -> str:
+    """The parts of a text that are a `.wslconfig`, where they stand; blank lines for all else."""
+    lines = [""] * (text.count("\n") + 1)
+    for found in _WSLCONFIG.finditer(text):
+        first = text.count("\n", 0, found.start())
+        for number, line in enumerate(found[0].split("\n"), start=first):
+            lines[number] = line
+    return "\n".join(lines)
+
+
 def _is_command(line: str) -> bool:
-    if _SENTENCE.search(line) or any(line.count(quote) % 2 for quote in "'\"`"):
+    if _SENTENCE.search(_QUOTED.sub("", line)) or any(line.count(quote) % 2 for quote in "'\"`"):
         return False
     return any(pattern.fullmatch(line) for pattern in (_SETTING, _FLAGS, _COMMAND))

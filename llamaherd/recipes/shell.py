@@ -28,9 +28,12 @@ class Recipe:
         return Recipe(self.findings + other.findings, self.servers + other.servers)
 
 
-def check_text(file: Path, text: str) -> Recipe:
-    """Everything wrong with a shell script, a systemd unit, or flags alone."""
-    recipe = _Reader(file, engine_of(text), version_of(text)).read(positioned(text.removeprefix("\ufeff")))
+def check_text(file: Path, text: str, *, excerpts: bool = False) -> Recipe:
+    """Everything wrong with a shell script, a systemd unit, or flags alone.
+
+    Of `excerpts` nobody knows whether lines that follow each other were one command.
+    """
+    recipe = _Reader(file, engine_of(text), version_of(text), excerpts).read(positioned(text.removeprefix("\ufeff")))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux takes the last sign of each for a part of its command"
         recipe += Recipe((Finding("LH141", Place(file), message, f"convert it: `dos2unix {file.name}`"),))
@@ -38,10 +41,11 @@ def check_text(file: Path, text: str) -> Recipe:
 
 
 class _Reader:
-    def __init__(self, file: Path, engine: Kind | None, version: str) -> None:
+    def __init__(self, file: Path, engine: Kind | None, version: str, excerpts: bool) -> None:
         self.file = file
         self.engine = engine
         self.version = version
+        self.excerpts = excerpts
 
     def read(self, text: Text, *, nested: bool = False) -> Recipe:
         """What a text says; `nested` is a file that a script writes, whose own here-documents are nobody's."""
@@ -120,7 +124,7 @@ class _Reader:
             server.program == "llama-cli" and not server.has(*servers.PROMPTS)
         )
         recipe = Recipe(tuple(servers.check(self.file, whole)), (whole,) if serving else ())
-        if orphans and server.path:
+        if orphans and not self.excerpts:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
             way_out = "end every line of the command but the last with a backslash, and put no comment between them"
             recipe += Recipe((Finding("LH141", Place(self.file, *orphans[0].start), message, way_out),))
@@ -206,6 +210,7 @@ def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word
         else:
             if current:
                 yield current, tuple(orphans)
-            current, orphans, flags_alone = command, [], False
+            nothing = [str(word) for word in command.words] == [":"]
+            current, orphans, flags_alone = None if nothing else command, [], False
     if current:
         yield current, tuple(orphans)

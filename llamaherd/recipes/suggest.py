@@ -98,7 +98,19 @@ _SAID_ANYWAY = {"--jinja", "--metrics", "--op-offload"}
 """What llamaherd passes by itself, or the engine does."""
 KEY_FILE: Keys = {"file": "api-key"}
 _ORDER = (
-    *("engine", "model", "split", "tensor_split", "gpu_layers", "experts_on_cpu", "context", "kv", "batch", "ubatch"),
+    *(
+        "engine",
+        "model",
+        "on",
+        "split",
+        "tensor_split",
+        "gpu_layers",
+        "experts_on_cpu",
+        "context",
+        "kv",
+        "batch",
+        "ubatch",
+    ),
     *("parallel", "threads", "numa", "flash_attention", "mmap", "mlock", "draft", "sampling", "thinking", "warmup"),
     *("cache_reuse", "listen", "port", "api_key", "backend", "extra_args", "environment"),
 )
@@ -123,7 +135,7 @@ def fragment(file: Path, servers: Iterable[Server]) -> str:
             models[keys["model"]] = model
     if not instances:
         return ""
-    about.append("# name the engine, the model and the cards (`on: [CARD]`) as your rig does")
+    about.append("# name the engine, the model and the cards as your rig does")
     if any(keys.get("api_key") == KEY_FILE for keys in instances.values()):
         about.append(f"# write a key of your own into the file {KEY_FILE['file']} beside the inventory")
     parts = {"models": models, "instances": instances}
@@ -137,8 +149,8 @@ def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
         yield f"  {name}:"
         for key, value in keys.items():
             flow = None if isinstance(value, list | dict) else False
-            text = yaml.safe_dump({key: value}, default_flow_style=flow, allow_unicode=True, width=1e9, sort_keys=False)
-            yield f"    {text.strip()}"
+            text = yaml.safe_dump({"_": value}, default_flow_style=flow, allow_unicode=True, width=1e9, sort_keys=False)
+            yield f"    {key}{text.strip().removeprefix('_')}"  # `on` is a word here, though not to every reader
 
 
 def instance(server: Server) -> tuple[str, Keys, Keys]:
@@ -147,6 +159,10 @@ def instance(server: Server) -> tuple[str, Keys, Keys]:
     keys, model, rest = _read(words)
     name = _slug(PurePosixPath(model).name) or "server"
     keys |= {"engine": server.kind, "model": name}
+    if keys.get("gpu_layers") == 0:
+        del keys["gpu_layers"]  # no card: on the CPU
+    else:
+        keys["on"] = [f"card{number}" for number, _ in enumerate(keys.get("tensor_split", [1]), start=1)]
     if server.published:
         keys |= {"listen": server.published.address or "0.0.0.0", "port": _number(server.published.host)}
     if server.contained:

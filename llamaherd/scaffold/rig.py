@@ -65,10 +65,7 @@ def _free(name: str) -> bool:
 
 def scalar(text: str) -> str:
     """A text as YAML has it: in quotes where it would be something else without."""
-    try:
-        plain = yaml.safe_load(f"[{text}]") == [text]
-    except yaml.YAMLError:
-        plain = False
+    plain = re.fullmatch(r"[A-Za-z]([A-Za-z0-9 ._/-]*[A-Za-z0-9])?", text) and yaml.safe_load(text) == text
     return text if plain else json.dumps(text, ensure_ascii=False)
 
 
@@ -84,6 +81,7 @@ def round_ram(memory: int) -> str:
 def card_names(cards: Sequence[WrittenCard]) -> list[str]:
     """A name for each: `3090-ti` where there is one of its kind, `3090-1` and `3090-2` where there are two."""
     short = [re.sub(r"[^a-z0-9]+", "-", re.sub(r"^[RG]TX ", "", c.model).lower()).strip("-")[:36] for c in cards]
+    short = [name or "card" for name in short]
     many = Counter(short)
     given: Counter[str] = Counter()
     names = []

@@ -6,9 +6,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llamaherd.fleet import Instance
 from llamaherd.recipes import LARGEST, examine, kind_of, understand
 from llamaherd.recipes.suggest import fragment
 
@@ -19,6 +21,7 @@ SHARDS = "download them all, and never join them with `cat`"
 BOOT = "declare it in the inventory, where it is set at every boot and verified"
 CMAKE = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
 ARGUMENTS = "leave it out of the command: with the server image the command is the arguments alone"
+NO_VRAM = "leave it out: WSL gives Linux the whole card, and how much VRAM that is cannot be set"
 GPU = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
 
 EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
@@ -66,10 +69,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (36, 7, "LH100", "error", "write `--log-file /app/logs/inference.log`"),
     ],
     "wsl.wslconfig": [
-        (
-            *(5, 1, "LH147", "error"),
-            "leave it out: WSL gives Linux the whole card, and how much VRAM that is cannot be set",
-        ),
+        (5, 1, "LH147", "error", NO_VRAM),
     ],
     # Six RTX 3090s.
     "qwen-3.5-122B.sh": [
@@ -86,6 +86,16 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
     ],
     # Flags alone, from an article about a laptop.
     "olares.txt": [(4, 1, "LH114", "warning", "write `--reasoning off`")],
+    # A whole article, its prose between commands.
+    "article.md": [
+        (9, 1, "LH147", "error", NO_VRAM),
+        (12, 6, "LH149", "note", "leave them out: MTP is there in every build, and switched on when the server starts"),
+        (15, 13, "LH140", "warning", "write `https://github.com/ggml-org/llama.cpp`"),
+        (16, 18, "LH130", "error", "write `-DGGML_CUDA=ON`"),
+        (23, 3, "LH101", "error", "write `--load-mode none`"),
+        (23, 13, "LH103", "error", "write `-fa on`"),
+        (32, 27, "LH101", "error", "write `--spec-draft-n-max 2`"),
+    ],
     # What else is found on the way.
     "array.sh": [
         (7, 3, "LH101", "error", "write `--load-mode none`"),
@@ -143,12 +153,13 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
 FRAGMENTS = {
     "launch_mtp_server.sh": """\
 # `qwen3-35b-a3b-instruct-q4_k_xl` is launch_mtp_server.sh:9
-# name the engine, the model and the cards (`on: [CARD]`) as your rig does
+# name the engine, the model and the cards as your rig does
 # write a key of your own into the file api-key beside the inventory
 instances:
   qwen3-35b-a3b-instruct-q4_k_xl:
     engine: llama.cpp
     model: qwen3-35b-a3b-instruct-q4_k_xl
+    on: [card1]
     gpu_layers: all
     context: 65536
     flash_attention: 'on'
@@ -160,12 +171,13 @@ instances:
 """,
     "qwen-3.5-122B.sh": """\
 # `qwen3.5-122b-a10b-ud-q6_k_xl` is qwen-3.5-122B.sh:7
-# name the engine, the model and the cards (`on: [CARD]`) as your rig does
+# name the engine, the model and the cards as your rig does
 # write a key of your own into the file api-key beside the inventory
 instances:
   qwen3.5-122b-a10b-ud-q6_k_xl:
     engine: llama.cpp
     model: qwen3.5-122b-a10b-ud-q6_k_xl
+    on: [card1, card2, card3, card4, card5, card6]
     split: layer
     tensor_split: [0.9, 1, 1, 1, 1, 1]
     gpu_layers: all
@@ -180,11 +192,12 @@ instances:
 """,
     "olares.txt": """\
 # `server` is olares.txt:1
-# name the engine, the model and the cards (`on: [CARD]`) as your rig does
+# name the engine, the model and the cards as your rig does
 instances:
   server:
     engine: llama.cpp
     model: server
+    on: [card1]
     context: 32768
     kv: q4_0
     batch: 512
@@ -197,11 +210,12 @@ instances:
 """,
     "ik.sh": """\
 # `deepseek-v3-iq4_ks` is ik.sh:6
-# name the engine, the model and the cards (`on: [CARD]`) as your rig does
+# name the engine, the model and the cards as your rig does
 instances:
   deepseek-v3-iq4_ks:
     engine: ik_llama.cpp
     model: deepseek-v3-iq4_ks
+    on: [card1]
     gpu_layers: all
     experts_on_cpu: all
     context: 32768
@@ -213,7 +227,7 @@ instances:
 """,
     "build-six.sh": "",
 }
-KINDS = {".sh": "shell", ".service": "shell", ".txt": "shell", ".wslconfig": "wslconfig"}
+KINDS = {".sh": "shell", ".service": "shell", ".txt": "shell", ".md": "shell", ".wslconfig": "wslconfig"}
 
 
 def test_every_recipe_is_expected() -> None:
@@ -230,6 +244,13 @@ def test_all_that_is_wrong_is_found_and_nothing_else(name: str) -> None:
 @pytest.mark.parametrize("name", FRAGMENTS)
 def test_a_command_is_said_as_an_instance(name: str) -> None:
     assert fragment(DATA / name, understand(DATA / name).servers) == FRAGMENTS[name]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_said_is_right_in_an_inventory(name: str) -> None:
+    written = yaml.safe_load(fragment(DATA / name, understand(DATA / name).servers)) or {"instances": {}}
+    for keys in written["instances"].values():
+        Instance.model_validate({"context": 4096} | keys, context={"folder": DATA})
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -271,7 +292,7 @@ def examined(text: str, name: str) -> None:
         fragment(file, recipe.servers)
 
 
-NAMES = st.sampled_from(["a.sh", "a.service", "docker-compose.yml", ".wslconfig", "a.txt"])
+NAMES = st.sampled_from(["a.sh", "a.md", "a.service", "docker-compose.yml", ".wslconfig", "a.txt"])
 PARTS = st.sampled_from(
     [
         *(

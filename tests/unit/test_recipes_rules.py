@@ -195,7 +195,7 @@ def suggested(folder: Path, text: str) -> dict[str, object]:
 )
 def test_flags_become_keys(flags: str, keys: dict[str, object], tmp_path: Path) -> None:
     kind = "ik_llama.cpp" if "-rtr" in flags else "llama.cpp"
-    base = {"engine": kind, "model": "a", "context": 4096, "port": 8080}
+    base = {"engine": kind, "model": "a", "on": ["card1"], "context": 4096, "port": 8080}
     assert suggested(tmp_path, f"llama-server -m A.gguf -c 4096 {flags}") == {"instances": {"a": base | keys}}
 
 
@@ -207,11 +207,17 @@ def test_a_model_of_a_hub_is_declared(tmp_path: Path) -> None:
             "qwen3-8b-gguf-q4_k_m": {
                 "engine": "llama.cpp",
                 "model": "qwen3-8b-gguf-q4_k_m",
+                "on": ["card1"],
                 "context": 4096,
                 "port": 9000,
             }
         },
     }
+
+
+def test_no_layer_on_a_card_means_the_cpu(tmp_path: Path) -> None:
+    found = suggested(tmp_path, "llama-server -m a.gguf -c 1024 -ngl 0")
+    assert found == {"instances": {"a": {"engine": "llama.cpp", "model": "a", "context": 1024, "port": 8080}}}
 
 
 def test_two_servers_of_one_model_get_two_names(tmp_path: Path) -> None:

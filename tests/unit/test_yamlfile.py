@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llamaherd import yamlfile
 from llamaherd.findings import Finding, InventoryError, Place
 from llamaherd.yamlfile import read
 
@@ -46,6 +48,33 @@ def test_what_is_not_there_stands_where_its_parent_does(file: Path) -> None:
 def test_words_stay_words_and_keys_stay_text(file: Path) -> None:
     file.write_text("on: [off, yes, No]\n1: true\n")
     assert read(file).data == {"on": ["off", "yes", "No"], "1": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0000:01:00.0", "0000:01:00.0"),
+        ("01:00.0", "01:00.0"),
+        ("8080:80", "8080:80"),
+        ("010", 10),
+        ("-3", -3),
+        ("0x1F", 31),
+        ("0.9", 0.9),
+        ("13.", 13.0),
+        (".5", 0.5),
+        ("1.5e3", 1500.0),
+        ("-.inf", float("-inf")),
+        ("12345e7", "12345e7"),
+        ("1_000", "1_000"),
+        ("0b1", "0b1"),
+        ("2026-01-01", "2026-01-01"),
+        ("1.2.3", "1.2.3"),
+    ],
+)
+def test_numbers_are_what_people_take_for_numbers(file: Path, text: str, value: object) -> None:
+    file.write_text(f"a: {text}\n")
+    read_value = read(file).data["a"]
+    assert (type(read_value), read_value) == (type(value), value)
 
 
 def test_anchors_and_merges(file: Path) -> None:
@@ -150,6 +179,35 @@ def test_aliases_do_not_multiply(file: Path) -> None:
 
 
 YAML_LIKE = st.text(alphabet=st.sampled_from("ab:-[]{},&*!?|>'\"#%@`<=~ \n\t0159.\\é\u2028"), max_size=60)
+
+
+@settings(max_examples=300)
+@given(YAML_LIKE.map(lambda text: text.replace("!", "")))  # of a tag without a name they think differently
+def test_libyaml_gives_the_nodes_that_pyyaml_gives(text: str) -> None:
+    try:
+        fast, slow = (yaml.compose(text, Loader=each) for each in (yamlfile._FastLoader, yamlfile._Loader))
+    except yaml.YAMLError:
+        return  # what libyaml refuses is read again; PyYAML refuses a little that is right, such as a comment after `|`
+    assert described(fast) == described(slow)
+
+
+def described(node: yaml.Node | None) -> object:
+    """A node with its tag and place, and those in it."""
+    if node is None:
+        return None
+    value = node.value
+    if isinstance(node, yaml.MappingNode):
+        value = [(described(key), described(inner)) for key, inner in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        value = [described(inner) for inner in node.value]
+    # What is not there is between two others: where exactly, they think differently of.
+    return node.tag, value, *((node.start_mark.line, node.start_mark.column) if node.value else ())
+
+
+@pytest.mark.parametrize("text", ["[" * 50000, "- " * 50000, "{a: " * 9000, "? " * 50000, "a:\u2028" + "- " * 50000])
+def test_no_depth_ends_the_program(file: Path, text: str) -> None:
+    file.write_text(f"rig:\n {text}")
+    assert {finding.code for finding in wrong_with(file)} == {"LH001"}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)

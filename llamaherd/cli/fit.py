@@ -1,0 +1,130 @@
+"""`herd fit`: what a model would take on given cards, before it is in any inventory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from llamaherd.cli.common import FAILED, UNUSABLE, json_option, usable
+
+if TYPE_CHECKING:
+    from llamaherd.gguf.header import Header
+    from llamaherd.lock import Lock
+    from llamaherd.memory.answer import Answer
+    from llamaherd.memory.placement import Placement
+
+NAMED = 4
+"""Changes that are named where a model does not fit."""
+
+
+@click.command()
+@click.argument("model")
+@click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each card. None: everything on the CPU.")
+@click.option("--ram", metavar="192G", help="Memory of the host. Default: as much as it takes.")
+@click.option("--context", type=click.IntRange(256), metavar="N", help="Tokens. Default: 32768, or the model's own.")
+@click.option("--kv", default="f16", show_default=True, metavar="TYPE", help="Type of the cache, such as q8_0.")
+@click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Slots.")
+@click.option("--ubatch", type=click.IntRange(1), default=512, show_default=True, metavar="N", help="As --ubatch-size.")
+@click.option(
+    "--mtp", type=click.IntRange(0, 16), default=0, metavar="N", help="Tokens to draft with the model's head."
+)
+@json_option
+@click.pass_obj
+def fit(
+    inventory: Path | None, /, model: str, vram: str, ram: str | None, as_json: bool, **wanted: int | str | None
+) -> None:
+    """What MODEL takes on these cards, and how it goes there. Fetches its header alone.
+
+    MODEL is a GGUF file, a model on the hub (OWNER/NAME:QUANT), or one of the inventory that is locked. Sizes are in
+    powers of two, as memory is sold. Exit codes: 0 it fits, 1 it does not, 2 it cannot be told.
+
+    \b
+    Examples:
+      herd fit unsloth/Qwen3.6-35B-A3B-MTP-GGUF:UD-Q3_K_XL --vram 24G --context 262144 --kv q4_0 --mtp 3
+      herd fit model-00001-of-00004.gguf --vram 24G,24G --ram 192G
+    """
+    from llamaherd.fitting import FitError, header_of, room, table
+    from llamaherd.memory.answer import answer
+    from llamaherd.memory.fit import changes
+
+    try:
+        header = header_of(model, *_known(inventory))
+        there = room(vram, ram)
+        given = answer(header, there, _wanted(header, wanted))
+        others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
+    except (FitError, ValueError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    if as_json:
+        click.echo(json.dumps(_as_json(given) | {"changes": [change.text for change in others]}))
+    else:
+        _show(header, given, table(given))
+        for change in others:
+            click.echo(f"it would with: {change.text}")
+    if not given.fit.fits:
+        sys.exit(FAILED)
+
+
+def _known(inventory: Path | None) -> tuple[dict[str, tuple[str, str, str]], Lock]:
+    """The models of the inventory, if there is one, and its lock."""
+    from llamaherd.lock import Lock
+    from llamaherd.planning import examined, inventory_path, read_lock
+
+    path = inventory_path(inventory)
+    if inventory is None and not path.exists():
+        return {}, Lock()
+    models = [each for rig in examined(path)[0].rigs.values() for each in rig.models.items()]
+    return {name: (m.hf, m.revision, m.files) for name, m in models if m.hf}, usable(lambda: read_lock(path))
+
+
+def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
+    from llamaherd.memory.answer import USUAL_CONTEXT
+    from llamaherd.memory.placement import Placement
+
+    trained = header.number("context_length") or USUAL_CONTEXT
+    placement = Placement(context=int(options["context"] or min(trained, USUAL_CONTEXT)))
+    return replace(
+        placement,
+        type_k=str(options["kv"]),
+        type_v=str(options["kv"]),
+        parallel=int(options["parallel"] or 1),
+        ubatch=int(options["ubatch"] or placement.ubatch),
+        batch=max(placement.batch, int(options["ubatch"] or 0)),
+        mtp=int(options["mtp"] or 0),
+    )
+
+
+def _show(header: Header, given: Answer, rows: list[tuple[str, ...]]) -> None:
+    placement = given.placement
+    name = header.name or header.architecture
+    click.echo(f"{name}: {given.how}, {placement.context} tokens, cache in {placement.type_k}; MiB:")
+    width = max(len(row[0]) for row in rows)
+    for first, *cells in rows:
+        click.echo(f"  {first:{width}}" + "".join(f"{cell:>10}" for cell in cells))
+    if given.fit.fits:
+        click.echo(f"It fits; so would {given.largest_context} tokens.")
+    else:
+        click.echo("It does not fit.")
+    for doubt in given.fit.memory.doubts:
+        click.echo(f"not sure: {doubt}")
+
+
+def _as_json(given: Answer) -> dict[str, object]:
+    """Bytes, as everywhere in JSON."""
+    rows = [
+        asdict(row.use) | {"where": row.name, "total": row.use.total, "of": row.room, "spare": row.spare}
+        for row in given.rows
+    ]
+    return {
+        "fits": given.fit.fits,
+        "how": given.how,
+        "context": given.placement.context,
+        "largest_context": given.largest_context,
+        "devices": rows,
+        "doubts": list(given.fit.memory.doubts),
+    }

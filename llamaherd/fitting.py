@@ -1,0 +1,91 @@
+"""`herd fit`: where the header of a model comes from that may be in no inventory, and the answer as people read it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from llamaherd.cards import usable
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.join import join
+from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.parse import GgufError
+from llamaherd.lock import Lock
+from llamaherd.memory.answer import Answer
+from llamaherd.memory.fit import Room
+from llamaherd.sizing import SYSTEM_RAM
+from llamaherd.units import parse_size, show_mib
+
+_ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
+
+
+class FitError(Exception):
+    """The question cannot be answered: one sentence, and a way out."""
+
+    def __init__(self, message: str, help_: str) -> None:
+        self.message, self.help = message, help_
+        super().__init__(f"{message}\n  help: {help_}")
+
+
+def header_of(model: str, names: dict[str, tuple[str, str, str]], lock: Lock) -> Header:
+    """The header of a file, of a model that is locked under a name, or of one on the hub, `OWNER/NAME:QUANT`.
+
+    `names` are the inventory's models: repository, revision and files. Raises FitError.
+    """
+    if model in names:
+        locked = lock.find(*names[model])
+        if locked is None or locked.header is None:
+            raise FitError(f"model `{model}` is not in the lock", "run `herd lock` first")
+        return locked.header
+    if model.endswith(".gguf") or Path(model).is_file():
+        return _from_file(Path(model))
+    on_hub = _ON_HUB.fullmatch(model)
+    if on_hub is None:
+        known = f", or one of the inventory's: {', '.join(sorted(names))}" if names else ""
+        raise FitError(f"`{model}` is no model", f"give a GGUF file, or OWNER/NAME:QUANT of a hub{known}")
+    return _from_hub(on_hub["repo"], f"*{on_hub['quant']}*.gguf" if on_hub["quant"] else "*.gguf")
+
+
+def room(vram: str, ram: str | None) -> Room:
+    """What cards such as `24G,12G` and RAM give to servers. Raises FitError for what is no size."""
+    cards = tuple(usable(_binary(size)) for size in vram.split(",") if size.strip()) if vram else ()
+    return Room(cards, max(_binary(ram) - SYSTEM_RAM, 0) if ram else None)
+
+
+def table(answer: Answer) -> list[tuple[str, ...]]:
+    """The answer's rows in MiB, below a head."""
+    rows: list[tuple[str, ...]] = [("", "weights", "kv", "state", "compute", "draft", "total", "of", "spare")]
+    for row in answer.rows:
+        use = row.use
+        figures = (use.weights, use.kv, use.state, use.compute, use.draft.total, use.total)
+        known = [show_mib(size).removesuffix(" MiB") if size is not None else "?" for size in (row.room, row.spare)]
+        rows.append((row.name, *(show_mib(figure).removesuffix(" MiB") for figure in figures), *known))
+    return rows
+
+
+def _binary(text: str) -> int:
+    """Bytes of `24G`: memory is sold in powers of two, whatever is printed on its box."""
+    written = re.sub(r"(?i)([kmgt])b?$", r"\1iB", text.strip())
+    try:
+        return parse_size(written)
+    except ValueError:
+        raise FitError(f"`{text}` is no size", "write it like 24G; several cards like 24G,24G,12G") from None
+
+
+def _from_file(path: Path) -> Header:
+    try:
+        return join(read_headers(path))
+    except GgufError as error:
+        raise FitError(f"this cannot be sized: {error}", "give a GGUF file; of a set, the first shard") from None
+
+
+def _from_hub(repo: str, files: str) -> Header:
+    from llamaherd import hub
+
+    try:
+        header = hub.with_header(hub.resolve(repo, "main", files)).header
+    except hub.HubError as error:
+        raise FitError(error.message, error.help) from None
+    if header is None:
+        raise FitError(f"{repo} has no GGUF that matches `{files}`", "name one of its quants: OWNER/NAME:QUANT")
+    return header
