@@ -27,7 +27,7 @@ from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import Placement
 from llamaherd.plan_instance import _environment, holds
-from llamaherd.planned import Estimate, InstancePlan, ModelPlan, Plan
+from llamaherd.planned import RAM, Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.sizing import capacity, placement
@@ -41,8 +41,13 @@ _LINE = 76
 _NOTED = 8 << 20
 """Bytes from which on it is said that the tool counts more than a server takes."""
 
-_LOGGED = re.compile(r"^[\d.]+ E (?:\w+: )?(.+)$", re.MULTILINE)
-_REFUSED = re.compile(r"^error.*$", re.MULTILINE)
+_WHY = (
+    re.compile(r"^[\d.]+ E (?:\w+: )?(.+)$", re.MULTILINE),
+    re.compile(r"^error(?: while handling argument)?:? *(.+)$", re.MULTILINE),
+    re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE),
+    re.compile(r"^(.*\S)\s*\Z", re.MULTILINE),
+)
+"""What tells why the tool failed, best first: what it logged, an argument, what was thrown, the last line."""
 
 Asked = Mapping[str, Estimate | str]
 """What was found out of each instance: what it takes, or a sentence on why that is not known."""
@@ -90,7 +95,7 @@ def ask(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> Asked:
             open_.append(asked)
     answers = _answers(remote, plan, open_, {}) if open_ else {}
     absent = [each for each in open_ if is_absent(each.name, answers)]
-    shards, failed = _headers(plan, {each.model for each in absent})
+    shards, failed = headers(plan, {each.model for each in absent})
     brought = [each for each in absent if each.model in shards]
     again = _answers(remote, plan, brought, shards) if brought else {}
     for each in open_:
@@ -169,7 +174,7 @@ def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
     except ValueError as error:
         return str(error)
     sizes = [capacity(rig, card) or 0 for card in asked.declared.on]
-    rooms = [*zip(asked.declared.on, sizes, memory.devices, strict=True), ("RAM", rig.host.ram, memory.host)]
+    rooms = [*zip(asked.declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
     return Estimate(
         source="engine",
         holds=tuple(holds(where, size, use) for where, size, use in rooms),
@@ -197,13 +202,11 @@ def _failure(code: str, said: str) -> str:
     if code == "124":
         return f"{TOOL} did not end within {TOOL_SECONDS} s"
     if code == "137":
-        return f"{TOOL} was killed: there was not enough RAM for it, which allocates recurrent state for a moment"
-    if logged := _LOGGED.search(said):
-        return f"{TOOL} failed: {logged[1].strip()}"
-    if refused := _REFUSED.search(said):
-        return f"{TOOL} failed: {refused[0].strip()}"
-    last = (said.strip().splitlines() or [f"it ended with {code or 'nothing'}"])[-1]
-    return f"{TOOL} failed: {last.strip().removeprefix('what():').strip()}"
+        return f"{TOOL} was killed: it seems to want more RAM than is free, as it really allocates recurrent state"
+    lines = (match[1] for pattern in _WHY if (match := pattern.search(said)))
+    # It quotes what stands in a model's header, and a terminal obeys.
+    why = "".join(c for c in next(lines, "") if c.isprintable()).strip()
+    return f"{TOOL} failed: {why or 'it ended with ' + (code or 'nothing')}"
 
 
 def _answers(remote: Remote, plan: Plan, questions: list[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> Answers:
@@ -216,7 +219,7 @@ def _answers(remote: Remote, plan: Plan, questions: list[Question], hollow: Mapp
     return answers
 
 
-def _headers(plan: Plan, wanted: set[str]) -> tuple[dict[str, tuple[Shard, ...]], dict[str, str]]:
+def headers(plan: Plan, wanted: set[str]) -> tuple[dict[str, tuple[Shard, ...]], dict[str, str]]:
     """The shards of models, by the models' names, and why those of others cannot be had."""
     shards: dict[str, tuple[Shard, ...]] = {}
     failed: dict[str, str] = {}

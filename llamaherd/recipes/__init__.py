@@ -43,8 +43,10 @@ def is_recipe(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if path.stat().st_size <= LARGEST else None
     except (OSError, UnicodeDecodeError):
+        text = None
+    if text is None:
         return path.suffix.lower() not in {".yaml", ".yml"}
     return kind_of(path, text) != "inventory"
 

@@ -150,7 +150,7 @@ def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
         for key, value in keys.items():
             flow = None if isinstance(value, list | dict) else False
             text = yaml.safe_dump({"_": value}, default_flow_style=flow, allow_unicode=True, width=1e9, sort_keys=False)
-            yield f"    {key}{text.strip().removeprefix('_')}"  # `on` is a word here, though not to every reader
+            yield f"    {key}{text.strip().removeprefix('_')}"  # `on` is a word in an inventory
 
 
 def instance(server: Server) -> tuple[str, Keys, Keys]:

@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamaherd.fleet import Instance
-from llamaherd.recipes import LARGEST, examine, kind_of, understand
+from llamaherd.recipes import LARGEST, examine, is_recipe, kind_of, understand
 from llamaherd.recipes.suggest import fragment
+from llamaherd.yamlfile import read
 
 DATA = Path(__file__).parent / "data" / "recipes"
 KEY = "add `--api-key-file` with a file of keys, or write `--host 127.0.0.1`"
@@ -247,9 +247,10 @@ def test_a_command_is_said_as_an_instance(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_what_is_said_is_right_in_an_inventory(name: str) -> None:
-    written = yaml.safe_load(fragment(DATA / name, understand(DATA / name).servers)) or {"instances": {}}
-    for keys in written["instances"].values():
+def test_what_is_said_is_right_in_an_inventory(name: str, tmp_path: Path) -> None:
+    written = tmp_path / "rig.yaml"
+    written.write_text(fragment(DATA / name, understand(DATA / name).servers) or "instances: {}", encoding="utf-8")
+    for keys in read(written).data["instances"].values():
         Instance.model_validate({"context": 4096} | keys, context={"folder": DATA})
 
 
@@ -267,6 +268,20 @@ def test_other_files_are_no_recipes() -> None:
     assert kind_of(Path("box.yml"), "rig: box\nservices:\n") == "inventory"
     assert kind_of(Path("compose.yaml"), "") == "compose"
     assert kind_of(Path("notes.txt"), "buy milk\n") is None
+
+
+def test_recipes_are_told_from_inventories(tmp_path: Path) -> None:
+    for name, content, inventory in (
+        ("rig.yaml", b"rig: box\n", True),
+        ("compose.yaml", b"services: {}\n", False),
+        ("large.yaml", b"#" * (LARGEST + 1), True),
+        ("model.gguf", b"GGUF\xff" * LARGEST, False),
+        ("start.sh", b"\xff", False),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert is_recipe(tmp_path / name) is not inventory, name
+    assert not is_recipe(tmp_path)
+    assert not is_recipe(tmp_path / "missing.sh")
 
 
 def test_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:

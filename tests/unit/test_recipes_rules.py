@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from llamaherd.recipes import examine, understand
 from llamaherd.recipes.suggest import fragment
+from llamaherd.yamlfile import read
 
 DIGEST = "@sha256:" + "0" * 64
 CUDA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"
@@ -163,11 +165,12 @@ def test_words_of_a_folded_command_stand_where_they_are_written(style: str, tmp_
     assert text.split("\n")[finding.place.line - 1][finding.place.column - 1 :].startswith("--no-mmap")
 
 
-def suggested(folder: Path, text: str) -> dict[str, object]:
-    file = folder / "recipe.sh"
+def suggested(folder: Path, text: str) -> dict[str, Any]:
+    """What is suggested for a recipe, read back as an inventory is."""
+    file, written = folder / "recipe.sh", folder / "rig.yaml"
     file.write_text(text, encoding="utf-8")
-    loaded: dict[str, object] = yaml.safe_load(fragment(file, understand(file).servers))
-    return loaded
+    written.write_text(fragment(file, understand(file).servers), encoding="utf-8")
+    return read(written).data
 
 
 @pytest.mark.parametrize(
@@ -223,7 +226,6 @@ def test_no_layer_on_a_card_means_the_cpu(tmp_path: Path) -> None:
 def test_two_servers_of_one_model_get_two_names(tmp_path: Path) -> None:
     found = suggested(tmp_path, "llama-server -m a.gguf -c 1024\nllama-server -m a.gguf -c 2048 --port 8081")
     instances = found["instances"]
-    assert isinstance(instances, dict)
     assert list(instances) == ["a", "a-2"]
     assert {instance["model"] for instance in instances.values()} == {"a"}
 
@@ -232,11 +234,8 @@ def test_secrets_and_foreign_variables_are_not_copied(tmp_path: Path) -> None:
     text = (
         "export HF_TOKEN=hf_s3cret LLAMA_API_KEY=s3cret GGML_CUDA_NO_PINNED=1 CUDA_VISIBLE_DEVICES=1 GGML_CUDA_P2P=0\n"
     )
-    file = tmp_path / "recipe.sh"
-    file.write_text(f"{text}llama-server -m a.gguf -c 1024 --host 0.0.0.0 --api-key s3cret\n", encoding="utf-8")
-    recipe = understand(file)
-    written = fragment(file, recipe.servers) + "".join(map(str, recipe.findings))
-    assert "s3cret" not in written
-    assert yaml.safe_load(fragment(file, recipe.servers))["instances"]["a"]["environment"] == {
-        "GGML_CUDA_NO_PINNED": "1"
-    }
+    text += "llama-server -m a.gguf -c 1024 --host 0.0.0.0 --api-key s3cret\n"
+    environment = suggested(tmp_path, text)["instances"]["a"]["environment"]
+    assert environment == {"GGML_CUDA_NO_PINNED": "1"}
+    written = (tmp_path / "rig.yaml").read_text(encoding="utf-8")
+    assert "s3cret" not in written + "".join(map(str, examine(tmp_path / "recipe.sh")))
