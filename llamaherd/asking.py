@@ -26,7 +26,8 @@ from llamaherd.lock import Lock
 from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import Placement
-from llamaherd.plan_instance import _environment, holds
+from llamaherd.memory.use import Memory
+from llamaherd.plan_instance import environment, holds
 from llamaherd.planned import RAM, Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
@@ -131,7 +132,7 @@ def question(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Questio
         model=planned.model,
         build=build.folder,
         path=planned.model_path,
-        environment=tuple(f"{key}={value}" for key, value in _environment(rig, outside, build).items()),
+        environment=tuple(f"{key}={value}" for key, value in environment(rig, outside, build).items()),
         arguments=arguments,
         declared=declared,
         header=header,
@@ -178,11 +179,11 @@ def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
     return Estimate(
         source="engine",
         holds=tuple(holds(where, size, use) for where, size, use in rooms),
-        doubts=_doubts(asked),
+        doubts=_doubts(asked, memory),
     )
 
 
-def _doubts(asked: Question) -> tuple[str, ...]:
+def _doubts(asked: Question, memory: Memory) -> tuple[str, ...]:
     """In what the tool is known to differ from the server that it speaks of."""
     placed, header = asked.placement, asked.header
     doubts = []
@@ -190,10 +191,14 @@ def _doubts(asked: Question) -> tuple[str, ...]:
         doubts.append(f"what the draft adds is by arithmetic: {TOOL} does not count it")
     if placed.devices > 1 and placed.split != "none" and not placed.tensor_split:
         doubts.append("no `tensor_split` is declared: layers are split by what the cards had free when asked")
-    counted = estimate(header, oracle.without_draft(placed)).everywhere.compute
-    more = counted - estimate(header, placed).everywhere.compute
+    alike = estimate(header, oracle.without_draft(placed)).everywhere
+    more = alike.compute - estimate(header, placed).everywhere.compute
     if more > _NOTED:
-        doubts.append(f"{TOOL} makes room for more logits than a server: for about {more >> 20} MiB of compute")
+        said = memory.everywhere.total - memory.everywhere.draft.total
+        doubts.append(
+            f"{TOOL} makes room for more logits than a server does, for about {more >> 20} MiB of compute; "
+            f"arithmetic that does so too is {abs(said / alike.total - 1):.1%} off"
+        )
     return tuple(doubts)
 
 

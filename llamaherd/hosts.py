@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,10 +20,13 @@ GROUPS = ("inventory", "rigs")
 """What pyinfra lets --limit name beside hosts: the variable and the file that the hosts are in."""
 
 
-def pyinfra_hosts() -> list[Host]:
-    """Every rig with its plan. Raises pyinfra's InventoryError, which it prints as one message."""
+def pyinfra_hosts(source: Path | None = None) -> list[Host]:
+    """Every rig with its plan: of `source`, or of the usual inventory.
+
+    Raises pyinfra's InventoryError, which it prints as one message.
+    """
     signal.signal(signal.SIGINT, _leave)
-    path = inventory_path(None)
+    path = source or inventory_path(None)
     try:
         planned = plans(path, deploying=True)
         names = {LOCAL if rig.connect.host == LOCAL else name: name for name, (rig, _) in planned.items()}

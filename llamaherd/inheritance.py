@@ -40,7 +40,8 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
     for layer in ([defaults] if defaults else []) + chain[:0:-1]:
         whole = _merged(whole, _without(layer, OWN_KEYS), document)
     whole = _each_instance(_merged(whole, _without(document, frozenset({EXTENDS})), document))
-    return Document(whole.file, _without_gaps(whole.data), whole.keys, whole.values)
+    raws = {place: raw for layer in (*chain, *([defaults] if defaults else [])) for place, raw in layer.raws.items()}
+    return Document(whole.file, _without_gaps(whole.data), whole.keys, whole.values, raws)
 
 
 def _each_instance(document: Document) -> Document:

@@ -67,7 +67,7 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
     except InventoryError as error:
         return Survey(Fleet(rigs={}), error.findings, {})
     folder = files[0].parent
-    beside = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES) if source.is_file() else files
+    beside = sorted({*files, *(path for path in folder.iterdir() if path.suffix in SUFFIXES)})
     documents = {file: document for file in beside if (document := _read(file, files, findings))}
     defaults = _defaults(documents.pop(folder / DEFAULTS, None), findings)
     others = {str(document.data.get("rig")): document for document in reversed(documents.values())}

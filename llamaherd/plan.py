@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from llamaherd.distributions import BUILD_PACKAGES, COMPOSE_PACKAGES, IMAGE_PACKAGES
 from llamaherd.engines import DIALECTS
 from llamaherd.fleet import Engine, Model, Rig
+from llamaherd.fleet.software import cmake_value
 from llamaherd.layout import BUILD_PATH, LIBEXEC, STATE
 from llamaherd.lock import Lock
 from llamaherd.pinned import NotLockedError, pinned
@@ -79,7 +80,7 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
     nvcc = f"/usr/local/cuda-{cuda}/bin/nvcc"
     if cuda:
         options["CMAKE_CUDA_COMPILER"] = nvcc
-    options |= {option: _cmake(value) for option, value in engine.options.items()}
+    options |= {option: cmake_value(value) for option, value in engine.options.items()}
     source = engine.source
     origin = source.commit if source.git else source.sha256
     identity = digest(RECIPE, engine.kind, origin, source.folder, source.overlay, options, dialect.targets, rig.host.os)
@@ -132,10 +133,6 @@ def _architectures(rig: Rig, engine: str) -> tuple[str, ...]:
 
 def _by_number(architecture: str) -> tuple[int, str]:
     return int(architecture.rstrip("af")), architecture
-
-
-def _cmake(value: str | int | bool) -> str:
-    return ("ON" if value else "OFF") if isinstance(value, bool) else str(value)
 
 
 def _model(name: str, model: Model, lock: Lock) -> ModelPlan:

@@ -43,7 +43,7 @@ def plan_instance(
         "image": image.tag if image else engine.image,
         "program": program,
         "arguments": arguments,
-        "environment": _environment(rig, declared, build),
+        "environment": environment(rig, declared, build),
         "devices": device_ids(rig, declared),
         "on_gpu": bool(declared.on),
         "cpus": declared.cpus,
@@ -162,21 +162,21 @@ def _serving_text(rig: Rig, declared: Instance, context: Mapping[str, Any]) -> s
     )
 
 
-def _environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:
+def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:
     """Cards by name and order; none for a server on the CPU whose engine could use one."""
-    environment: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     if declared.on:
-        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        assigned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         ids = device_ids(rig, declared)
         if ids:
-            environment["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, container=declared.backend == "compose")
+            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, container=declared.backend == "compose")
         if rig.host.wsl:
-            environment["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
+            assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
     elif build and build.cuda:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        assigned["CUDA_VISIBLE_DEVICES"] = ""
     if rig.engines[declared.engine].kind == "vllm":
-        environment["HOME"] = "/tmp"  # where it may write what it compiles
-    return environment | declared.environment
+        assigned["HOME"] = "/tmp"  # where it may write what it compiles
+    return assigned | declared.environment
 
 
 def _load_timeout(model: ModelPlan) -> int:

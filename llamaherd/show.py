@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from llamaherd.cards import usable
 from llamaherd.memory.fit import RESERVE
@@ -11,15 +12,16 @@ from llamaherd.sizing import SYSTEM_RAM
 from llamaherd.units import show_size
 
 
-def show_plan(plan: Plan) -> str:
-    """The whole plan, one part under the other."""
+def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> str:
+    """The whole plan, one part under the other; `asked` is what the engines said of the instances, by name."""
+    said = asked or {}
     parts = [
         f"rig {plan.rig} ({plan.os})",
         f"  packages   {' '.join(plan.packages)}",
         *(line for build in plan.builds for line in _build(build)),
         *(line for model in plan.models for line in _model(model)),
         *(f"  image      {image.tag}\n             on {image.base}" for image in plan.images),
-        *(line for instance in plan.instances for line in _instance(instance)),
+        *(line for instance in plan.instances for line in _instance(instance, said.get(instance.name))),
         *_whole(plan),
     ]
     return "\n".join(parts) + "\n"
@@ -49,7 +51,7 @@ def _model(model: ModelPlan) -> list[str]:
     ]
 
 
-def _instance(instance: InstancePlan) -> list[str]:
+def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
     program = instance.program or str(instance.image)
     key = f"API key in {instance.key_file}" if instance.key_file else "no API key"
     return [
@@ -58,6 +60,7 @@ def _instance(instance: InstancePlan) -> list[str]:
         f"             {shlex.join([program, *instance.arguments])}",
         f"             in {instance.file.path}",
         *(_memory(instance.memory) if instance.memory else ()),
+        *(_said(said, instance.memory) if said else ()),
     ]
 
 
@@ -65,14 +68,26 @@ _COLUMNS = ("weights", "kv", "state", "compute", "draft", "total", "of")
 
 
 def _memory(estimate: Estimate) -> list[str]:
-    """What each card and the RAM hold, in MiB."""
+    """What each card and the RAM hold, in MiB. An engine tells cache and state in one figure."""
     width = max(len(f"MiB by {estimate.source}"), *(len(each.where) for each in estimate.holds))
     rows: list[tuple[str, ...]] = [(f"MiB by {estimate.source}", *_COLUMNS)]
     for each in estimate.holds:
         figures = (each.weights, each.kv, each.state, each.compute, each.draft, each.total, each.size)
-        rows.append((each.where, *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
+        cells = [f"{figure / (1 << 20):,.0f}" for figure in figures]
+        if estimate.source == "engine":
+            cells[_COLUMNS.index("state")] = "in kv"
+        rows.append((each.where, *cells))
     lines = [f"             {first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
     return lines + [f"             not sure: {doubt}" for doubt in estimate.doubts]
+
+
+def _said(said: Estimate | str, ours: Estimate | None) -> list[str]:
+    """What the engine itself says, and by how much that is more or less than the arithmetic."""
+    if isinstance(said, str):
+        return [f"             MiB by engine: {said}"]
+    known = {each.where: each.total for each in ours.holds} if ours else {}
+    more = [f"{each.where} {each.total / total - 1:+.1%}" for each in said.holds if (total := known.get(each.where))]
+    return _memory(said) + ([f"             engine to arithmetic: {', '.join(more)}"] if more else [])
 
 
 def _whole(plan: Plan) -> list[str]:

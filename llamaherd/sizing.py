@@ -39,8 +39,10 @@ def sized(rig: Rig, headers: Mapping[str, Header]) -> dict[str, Sized]:
     """Every instance that can be sized: its model's header is known, and so is the memory of its cards."""
     found: dict[str, tuple[Instance, Header, Placement, Memory]] = {}
     for name, instance in rig.instances.items():
-        header = headers.get(instance.model)
-        if header is None or any(capacity(rig, card) is None for card in instance.on):
+        header, engine = headers.get(instance.model), rig.engines.get(instance.engine)
+        if header is None or engine is None or engine.kind == "vllm":
+            continue  # vLLM fills its cards by design
+        if any(capacity(rig, card) is None for card in instance.on):
             continue
         try:
             placed = placement(rig, instance, header)

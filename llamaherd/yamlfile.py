@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,23 @@ class Document:
     data: dict[str, Any]
     keys: dict[Path_, Place] = field(repr=False)
     values: dict[Path_, Place] = field(repr=False)
+    raws: dict[Place, str] = field(repr=False, default_factory=dict)
+    """Texts of several words as they are written, quotes and indentation included, by where they begin."""
+
+    def word(self, path: Path_, words: Sequence[str], index: int) -> Place:
+        """Where a word of a text stands that was split into `words`; where the item does, if it is a list."""
+        place = self.value((*path, index))
+        raw, start = self.raws.get(place), 0
+        if raw is None or place != self.values.get(path):
+            return place
+        for word in words[: index + 1]:
+            found = raw.find(word, start)
+            if found < 0:
+                return place
+            at, start = found, found + len(word)
+        line = raw.count("\n", 0, at)
+        column = at - raw.rfind("\n", 0, at) if line else place.column + at
+        return Place(place.file, place.line + line, column)
 
     def key(self, path: Path_) -> Place:
         """Where the key at `path` stands; where its nearest parent does, if it is not there."""
@@ -115,15 +133,34 @@ def read(file: Path) -> Document:
         )
     keys: dict[Path_, Place] = {}
     values: dict[Path_, Place] = {}
+    raws: dict[Place, str] = {}
     findings: list[Finding] = []
     try:
         _walk(file, node, (), keys, values, findings, {})
+        for each in _scalars(node):
+            raws[_place(file, each)] = text[each.start_mark.index : each.end_mark.index]
         if findings:
             raise InventoryError(findings)
         data = _Loader("").construct_document(node)
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, error)]) from None
-    return Document(file, data, keys, values)
+    return Document(file, data, keys, values, raws)
+
+
+def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    """Texts of several words below a node, each node once: an alias may stand for much, and often."""
+    waiting, seen = [node], set[int]()
+    while waiting:
+        here = waiting.pop()
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        if isinstance(here, yaml.MappingNode):
+            waiting += [value for _, value in here.value]
+        elif isinstance(here, yaml.SequenceNode):
+            waiting += here.value
+        elif isinstance(here, yaml.ScalarNode) and len(here.value.split(None, 1)) > 1:
+            yield here
 
 
 def _compose(text: str) -> yaml.Node | None:

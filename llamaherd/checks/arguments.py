@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import yaml
 
 from llamaherd.checks.subject import Subject
 from llamaherd.engines import flags_of, version_of
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
-from llamaherd.flags.codes import OPEN
+from llamaherd.flags.codes import MANAGED, OPEN
 from llamaherd.fleet import Engine
+from llamaherd.fleet.software import cmake_value
+from llamaherd.recipes.suggest import keys_of
 
 ENGINES = ("llama.cpp", "ik_llama.cpp", "vllm")
 
@@ -70,10 +76,15 @@ def arguments(subject: Subject) -> Iterator[Finding]:
         known = flags_of(engine) if engine else None
         if engine is None or known is None:
             continue
-        for problem in check(known, instance.extra_args, _others(known), KEYS):
+        problems = check(known, instance.extra_args, _others(known), KEYS)
+        wrong = {problem.index for problem in problems if problem.code != MANAGED}
+        for problem in problems:
             if problem.code == OPEN and instance.api_key:
                 continue  # the key comes by file
-            yield _finding(problem, subject.document.value(("instances", name, "extra_args", problem.index)))
+            if problem.code == MANAGED and problem.index in wrong:
+                continue  # what is wrong with it says as much
+            place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, problem.index)
+            yield _finding(_by_key(problem, instance.extra_args), place)
         names = tuple(instance.environment)
         for problem in check_environment(known, instance.environment):
             yield _finding(problem, subject.document.key(("instances", name, "environment", names[problem.index])))
@@ -82,7 +93,7 @@ def arguments(subject: Subject) -> Iterator[Finding]:
 def options(subject: Subject) -> Iterator[Finding]:
     """CMake options of every engine that is built."""
     for name, engine in subject.rig.engines.items():
-        texts = {option: str(value) for option, value in engine.options.items()}
+        texts = {option: cmake_value(value) for option, value in engine.options.items()}
         names = tuple(texts)
         for problem in check_options(engine.kind, texts) if engine.source else ():
             yield _finding(problem, subject.document.key(("engines", name, "options", names[problem.index])))
@@ -92,7 +103,7 @@ def versions(subject: Subject) -> Iterator[Finding]:
     """A name in `flags` that stands for no version that is known."""
     for name, engine in subject.rig.engines.items():
         if engine.flags and flags_of(engine) and not _is_known(engine):
-            told = ", ".join(sorted({each.version for each in catalogues(engine.kind)}))
+            told = ", ".join(each.version for each in catalogues(engine.kind))
             yield Finding(
                 "LH175",
                 subject.document.value(("engines", name, "flags")),
@@ -109,6 +120,32 @@ def _is_known(engine: Engine) -> bool:
 def _others(known: Catalogue) -> tuple[Catalogue, ...]:
     """Every other catalogue, to tell where a flag comes from."""
     return tuple(each for kind in ENGINES for each in catalogues(kind) if each.version != known.version)
+
+
+def _by_key(problem: Problem, arguments: tuple[str, ...]) -> Problem:
+    """The same, with a way out in the inventory's own words where it has them."""
+    said = arguments[problem.index : problem.index + problem.length]
+    keys = keys_of(problem.replacement or () if problem.code != MANAGED else said)
+    if not keys:
+        return problem
+    written = ", ".join(f"`{text}`" for text in yaml_lines(keys))
+    instead = "" if problem.code == MANAGED else f", or without `extra_args`: {written}"
+    return replace(
+        problem, help=f"write {written} as a key of the instance" if problem.code == MANAGED else problem.help + instead
+    )
+
+
+def yaml_lines(keys: Mapping[str, Any]) -> list[str]:
+    """Keys as one would write them: `draft: {mtp: 2}`, `flash_attention: on`."""
+    return [f"{key}: {_flow(value)}" for key, value in keys.items()]
+
+
+def _flow(value: Any) -> str:
+    """A value on one line. `on` and `off` are words in an inventory."""
+    if value in ("on", "off"):
+        return str(value)
+    flow = True if isinstance(value, list | dict) else None
+    return yaml.safe_dump(value, default_flow_style=flow, width=1e9, sort_keys=False).removesuffix("\n...\n").strip()
 
 
 def _finding(problem: Problem, place: Place) -> Finding:

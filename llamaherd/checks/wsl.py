@@ -38,7 +38,7 @@ def wsl_memory(subject: Subject) -> Iterator[Finding]:
         message = (
             f"`ram` is {show_size(host.ram)}, and the virtual machine that the host is has {show_size(host.wsl.memory)}"
         )
-        help_ = f"write `ram: {host.wsl.memory >> 20}MiB`, as `wsl.memory` says, or correct that"
+        help_ = "write the same for `ram` as for `wsl.memory`, or correct that"
         yield Finding("LH064", subject.document.value(("host", "ram")), message, help_, "warning")
     mapped = [
         name
@@ -110,7 +110,7 @@ def _said_twice(subject: Subject, wsl: Wsl, own: str, key: str, where: tuple[str
         yield Finding("LH066", subject.document.key(where), message, f"write `{own}:` under `wsl` instead", "warning")
     elif given is not False:
         message = f"`{key}` of .wslconfig follows from `{own}` of `wsl` already"
-        yield Finding("LH066", subject.document.key(where), message, f"leave out one of `{key}` and `{own}`")
+        yield Finding("LH066", subject.document.key(where), message, f"leave `{key}` out of `settings`")
 
 
 def _setting(wsl: Wsl, section: str, key: str) -> str:

@@ -13,6 +13,7 @@ import click
 from llamaherd import __version__
 from llamaherd.cli.declared import check, lock, plan
 from llamaherd.cli.fit import fit
+from llamaherd.cli.fleet import init, schema
 from llamaherd.cli.hosts import up, verify
 
 
@@ -54,5 +55,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
 
 
-for command in (check, plan, lock, fit, up, verify):
+for command in (init, schema, check, plan, lock, fit, up, verify):
     main.add_command(command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -55,9 +55,11 @@ def usable(read: Callable[[], T]) -> T:
         sys.exit(UNUSABLE)
 
 
-def show(findings: Iterable[Finding], *, err: bool = True) -> None:
+def show(findings: Sequence[Finding], *, err: bool = True) -> None:
     """Findings for people: the place, what is wrong, the way out."""
     for finding in findings:
         severity = click.style(finding.severity, fg=COLOURS[finding.severity], bold=True)
         help_ = click.style("help", bold=True)
         click.echo(f"{finding.place}: {severity} {finding.code}: {finding.message}\n  {help_}: {finding.help}", err=err)
+    if codes := sorted({finding.code for finding in findings}):
+        click.echo(f"explained in docs/findings/: {', '.join(codes)}", err=err)

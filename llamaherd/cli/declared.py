@@ -1,15 +1,22 @@
-"""`herd`'s commands that touch no host: check, plan, lock."""
+"""`herd`'s commands that touch no host, or change none: check, plan, lock."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, json_option, plans, rigs_argument, show, usable
 from llamaherd.findings import Finding
+
+if TYPE_CHECKING:
+    from llamaherd.asking import Asked
+    from llamaherd.fleet import Rig
+    from llamaherd.planned import Plan
 
 UNREAD = frozenset({"LH001", "LH005"})
 """Codes of what could not be read at all."""
@@ -65,24 +72,68 @@ def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> Non
 
 @click.command()
 @rigs_argument
+@click.option("--ask", is_flag=True, help="Also ask the engines on the rigs what they take. Changes nothing there.")
 @json_option
 @click.pass_obj
-def plan(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
-    """Show exactly what would be on each host. Touches no host.
+def plan(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool) -> None:
+    """Show exactly what would be on each host. Touches no host, but for --ask.
+
+    With --ask, every build of llama.cpp that is on its rig says what its servers take: of the model there, or of its
+    header, which is fetched and brought. For a moment that needs RAM for a recurrent model's state. Exit codes: 0 all
+    that can be said was said, 1 a host could not be asked, 2 the inventory cannot be used.
 
     \b
     Examples:
       herd plan               every rig, for reading
       herd plan box --json    one rig, for machines
+      herd plan box --ask     and what its engines say of memory
     """
     from llamaherd.show import show_plan
 
     planned = plans(inventory, rigs)
+    said, unreached = _asked(inventory, planned) if ask else ({}, False)
     if as_json:
-        click.echo(json.dumps({name: plan.model_dump(mode="json") for name, (_, plan) in planned.items()}))
-        return
-    for _, each in planned.values():
-        click.echo(show_plan(each))
+        click.echo(
+            json.dumps(
+                {
+                    name: each.model_dump(mode="json") | ({"engine_memory": _as_json(said[name])} if ask else {})
+                    for name, (_, each) in planned.items()
+                }
+            )
+        )
+    else:
+        for name, (_, each) in planned.items():
+            click.echo(show_plan(each, said.get(name)))
+    if unreached:
+        sys.exit(FAILED)
+
+
+def _asked(inventory: Path | None, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[dict[str, Asked], bool]:
+    """What the engines on the rigs say, by rig; and whether a rig could not be asked, which is said at once."""
+    from llamaherd.asking import ask
+    from llamaherd.planning import inventory_path, read_lock
+    from llamaherd.remote import Remote, RemoteError
+
+    lock = usable(lambda: read_lock(inventory_path(inventory)))
+    said: dict[str, Asked] = {}
+    unreached = False
+    for name, (rig, each) in planned.items():
+        click.echo(f"asking {name}", err=True)
+        try:
+            said[name] = ask(rig, each, lock, Remote(rig.connect))
+        except RemoteError as error:
+            click.echo(f"{name}: {error}", err=True)
+            said[name] = dict.fromkeys((instance.name for instance in each.instances), error.message)
+            unreached = True
+    return said, unreached
+
+
+def _as_json(said: Asked) -> dict[str, Any]:
+    """By instance: the estimate, or why there is none."""
+    return {
+        name: {"unknown": each} if isinstance(each, str) else each.model_dump(mode="json")
+        for name, each in said.items()
+    }
 
 
 @click.command()

@@ -78,9 +78,12 @@ def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str,
         off = set_to and value.upper() in ("OFF", "0", "FALSE", "NO")
         replacement = () if off else (f"{new}={set_to or value}",)
         works = name in DEPRECATED.get(kind, ())
-        message = f"`{name}` is `{new}` in {kind}" + (" now" if works else ", and does nothing under this name")
+        message = f"`{name}` is `{new}` in {kind}" + (" now" if works else ", and not understood under this name")
         code, severity = (codes.OPTION_DEPRECATED, WARNING) if works else (codes.OPTION_GONE, ERROR)
         yield code, message, f"write `{replacement[0]}`" if replacement else "leave it out", severity, replacement
+    elif name.startswith(OURS) and "MTP" in name:
+        way_out = "leave it out: every build can draft with a model's head, which `draft: {mtp: 2}` switches on"
+        yield codes.OPTION_UNKNOWN, f"there is no option for MTP in the build of {kind}", way_out, "error", ()
     elif reason := GONE.get(kind, {}).get(name):
         yield codes.OPTION_GONE, f"{kind} has no `{name}` any more: {reason}", "leave it out", "error", ()
     elif name.startswith(OURS) and name not in known_options(kind):

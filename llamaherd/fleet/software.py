@@ -98,7 +98,7 @@ class Engine(Declared):
     )
     """CMake options beyond those that follow from the rig, and instead of them."""
     flags: Annotated[str, StringConstraints(pattern=r"^[\w.-]+$")] | None = None
-    """Which version's flags it understands, where neither `ref` nor `source` tell: a name of `herd engines`."""
+    """Which version's flags it understands, where neither `ref` nor `source` tells: b11434, a commit, a date."""
 
     @model_validator(mode="before")
     @classmethod
@@ -124,6 +124,11 @@ class Engine(Declared):
     def digest(self) -> bool:
         """Whether the image is named by digest, which cannot move."""
         return self.image is not None and re.search(r"@sha256:[0-9a-f]{64}$", self.image) is not None
+
+
+def cmake_value(value: str | int | bool) -> str:
+    """An option's value as CMake takes it: `true` is ON."""
+    return ("ON" if value else "OFF") if isinstance(value, bool) else str(value)
 
 
 class Model(Declared):

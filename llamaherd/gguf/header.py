@@ -200,6 +200,14 @@ class Header(BaseModel):
     parameters: dict[str, Value] = {}
     tensors: tuple[TensorGroup, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: headers are keys of caches, and have hundreds of tensors."""
+        return hash((self.architecture, self.name, self.quant, self.vocabulary, self.tensors))
+
     @cached_property
     def each(self) -> tuple[Tensor, ...]:
         """Every tensor by itself."""

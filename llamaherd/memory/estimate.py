@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 from llamaherd.gguf.header import Header
 from llamaherd.memory.cache import draft_kv, kv, state
@@ -19,6 +20,7 @@ _MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS (llama-hparams.h)."""
 
 
+@lru_cache(maxsize=1024)
 def estimate(header: Header, placement: Placement) -> Memory:
     """What each card and the host will hold, in bytes.
 

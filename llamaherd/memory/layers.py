@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from llamaherd.gguf.header import Header
 
@@ -74,6 +75,7 @@ class Layer:
         return self.keys, self.values, self.window, self.state, self.heads, self.wide
 
 
+@lru_cache(maxsize=256)
 def layers(header: Header) -> tuple[Layer, ...]:
     """Every layer of a model, prediction heads included."""
     windows, recurrent, state, keeps = _windows(header), _recurrent(header), _state(header), _layers_with_kv(header)

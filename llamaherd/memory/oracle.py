@@ -43,6 +43,7 @@ def arguments(placement: Placement, model: str) -> tuple[str, ...]:
         *("-ctk", placement.type_k, "-ctv", placement.type_v),
         *("-b", str(placement.batch), "-ub", str(placement.ubatch)),
         *("-fa", "on" if placement.flash_attention else "off"),
+        "--no-repack",  # weights that a CPU build repacks are in no row of what it prints (common/fit.cpp:80-98)
         *(("-ngl", layers) if placement.devices else ()),
         *(("-sm", placement.split, "-mg", str(placement.main_device)) if placement.devices > 1 else ()),
         *(("-ts", ",".join(f"{share:g}" for share in split)) if split else ()),
@@ -85,11 +86,15 @@ def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
 
     Raises ValueError as `estimate` does, and if the tool saw other cards than the placement has.
     """
-    if len(engine.devices) != placement.devices:
-        raise ValueError(f"the tool saw {len(engine.devices)} cards where {placement.devices} are meant")
+    devices = engine.devices
+    if placement.split == "none" and len(devices) == 1:
+        # It speaks of the one card alone (src/llama.cpp:289-301).
+        devices = tuple(devices[0] if card == placement.main_device else Use() for card in range(placement.devices))
+    if len(devices) != placement.devices:
+        raise ValueError(f"the tool saw {len(devices)} cards where {placement.devices} are meant")
     ours = estimate(header, placement)
     return Memory(
-        devices=tuple(_with_draft(*pair) for pair in zip(engine.devices, ours.devices, strict=True)),
+        devices=tuple(_with_draft(*pair) for pair in zip(devices, ours.devices, strict=True)),
         host=_with_draft(engine.host, ours.host),
         doubts=ours.doubts,
     )

@@ -110,9 +110,9 @@ class Placement:
             return tuple(1.0 if device == self.main_device else 0.0 for device in range(self.devices))
         parts = self.tensor_split or ()
         if not any(parts):
-            parts = self.free or (1,) * self.devices
+            parts = self.free if any(self.free) else (1,) * self.devices
         parts = (*parts, *(0,) * self.devices)[: self.devices]
-        whole = sum(parts) or 1
+        whole = sum(parts)
         return tuple(part / whole for part in parts)
 
     @property

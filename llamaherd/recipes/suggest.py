@@ -183,6 +183,11 @@ def instance(server: Server) -> tuple[str, Keys, Keys]:
     return name, {key: keys[key] for key in _ORDER if key in keys}, _of_hub(words)
 
 
+def keys_of(words: Iterable[str]) -> Keys:
+    """The keys of an instance that say the same as these arguments, as far as there are such."""
+    return _read(list(words))[0]
+
+
 def _of_hub(words: list[str]) -> Keys:
     """The model of `-hf USER/REPOSITORY[:QUANTISATION]`, which the inventory locks and fetches itself."""
     for flag, value in pairwise(words):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from llamaherd.scaffold.cards import WrittenCard, written_cards
-from llamaherd.scaffold.folder import Outcome, example_rig, fleet_files, write
+from llamaherd.scaffold.folder import EXAMPLE, Outcome, example_rig, fleet_files, holds_rigs, write
 from llamaherd.scaffold.look import Look, LookError, SeenCard, answer, check, look, question
 from llamaherd.scaffold.rig import card_names, cuda_for, rig_name, rig_yaml, round_ram
 
 __all__ = [
+    "EXAMPLE",
     "Look",
     "LookError",
     "Outcome",
@@ -19,6 +20,7 @@ __all__ = [
     "cuda_for",
     "example_rig",
     "fleet_files",
+    "holds_rigs",
     "look",
     "question",
     "rig_name",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from llamaherd.inheritance import DEFAULTS
 from llamaherd.render import render
 from llamaherd.scaffold.look import LookError
 from llamaherd.schema import SCHEMAS, schema_text
@@ -14,6 +15,7 @@ from llamaherd.schema import SCHEMAS, schema_text
 OWN = ".herd"
 """llamaherd's own folder in a fleet: it is brought up to date, while all other files are their owner's."""
 EXAMPLE = "attic"
+SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,18 @@ def example_rig() -> str:
     return render("fleet/example.yaml.j2", rig=EXAMPLE)
 
 
+def holds_rigs(folder: Path) -> bool:
+    """Whether there is a rig already, so that the example is not wanted any more. Raises LookError."""
+    try:
+        return folder.is_dir() and any(p.suffix in SUFFIXES and p.name != DEFAULTS for p in folder.iterdir())
+    except OSError as error:
+        raise LookError(f"cannot read {folder}: {error.strerror}", "name a folder that is yours") from None
+
+
 def fleet_files(rigs: Mapping[str, str]) -> dict[str, str]:
     """The files of a fleet with these rigs, text by name of rig: text by path in the folder."""
-    first = next(iter(rigs), EXAMPLE)
     files = {
-        name: render(f"fleet/{name.removeprefix('.')}.j2", rig=first)
+        name: render(f"fleet/{name.removeprefix('.')}.j2")
         for name in ("inventory.py", "deploy.py", "defaults.yaml", "README.md", ".gitignore")
     }
     schemas = {f"{OWN}/{kind}.schema.json": schema_text(kind) for kind in SCHEMAS}

@@ -19,16 +19,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from llamaherd import verify
+from llamaherd import asking, verify
 from llamaherd.converge.engines import build_steps, image_steps
 from llamaherd.converge.host import base_steps, package_steps
 from llamaherd.converge.models import model_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Send, Step
+from llamaherd.fleet import Rig
+from llamaherd.gguf.header import Header
+from llamaherd.lock import Lock, LockedLocal
 from llamaherd.observe import Seen, SeenUnit, answer, question
 from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.render import render, unit_quote
-from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, planned
+from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned
 from tests.support.shell import expands
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -83,6 +86,17 @@ def model_script(plan: Plan, name: str, token: str | None) -> str:
     return script(model_steps(model, Seen(), token))
 
 
+def ask_memory(*names: str) -> str:
+    """The script that asks what these instances of the rig with cards take."""
+    header = Header(architecture="llama")
+    lock = Lock(
+        models=tuple(model.model_copy(update={"header": header}) for model in hub_lock().models),
+        files=(LockedLocal(sha256="a5" * 32, size=10**9, data_offset=10**6, header=header),),
+    )
+    asked = [asking.question(Rig.model_validate(gpu_rig()), GPU, instance(GPU, name), lock) for name in names]
+    return asking.script(GPU, [each for each in asked if isinstance(each, asking.Question)], {})
+
+
 def loading(plan: Plan) -> Seen:
     """As planned, but that the instances are still loading."""
     seen = answer(converged(plan, {"chat": "key"}))
@@ -116,6 +130,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "observe_gpu": lambda: question(GPU),
     "verify_cpu": lambda: verify.question(CPU),
     "verify_gpu": lambda: verify.question(GPU),
+    "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("wait-healthy.sh"),
     "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
     "step_shared_files": lambda: script(base_steps(CPU, Seen())),

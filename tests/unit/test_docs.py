@@ -24,12 +24,15 @@ from llamaherd.fleet import Fleet, Instance, Rig
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory import examine
 from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
+from llamaherd.render import render
+from llamaherd.scaffold import fleet_files
 from llamaherd.yamlfile import read
 from tests.support import gguf_files
 
 ROOT = Path(__file__).resolve().parents[2]
-README, ARCHITECTURE, INVENTORY, INDEX = (
-    ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/findings.md")
+README, ARCHITECTURE, INVENTORY, FLEET, INDEX = (
+    ROOT / name
+    for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md", "docs/findings.md")
 )
 PAGES = sorted([README, *(ROOT / "docs").rglob("*.md")])
 FINDINGS = {page.stem: page for page in sorted((ROOT / "docs/findings").glob("*.md"))}
@@ -134,7 +137,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page.stem not in FINDINGS and page.parent.name != "rigs"
+        if page != FLEET and page.stem not in FINDINGS and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -145,6 +148,19 @@ def test_examples_load(page: Path, example: str, tmp_path: Path) -> None:
     # A warning tells of a file that is not there, as it may be in an example.
     found = findings_of(example, "yaml", base, tmp_path)
     assert [str(each) for each in found if each.severity == "error"] == []
+
+
+def test_files_of_a_fleet_load(tmp_path: Path) -> None:
+    """The files that the page shows, beside what `herd init` writes for a rig."""
+    for name, text in fleet_files({"duo": render("fleet/example.yaml.j2", rig="duo")}).items():
+        if name.endswith(".yaml"):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    for block in blocks(text_of(FLEET), "yaml"):
+        if named := re.match(r"# (\w+\.yaml)\n", block):
+            (tmp_path / named[1]).write_text(block, encoding="utf-8")
+    fleet, found = examine(tmp_path)
+    assert [str(each) for each in found if each.severity == "error"] == []
+    assert set(fleet.rigs) == {"duo", "twin"}
 
 
 # --- keys ----------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_experts_go_where_they_are_sent() -> None:
 
 
 def test_vllm() -> None:
-    changes = TWO | {"draft": {"mtp": 1}, "thinking": False, "sampling": {"repeat_penalty": 1.1}, "parallel": 8}
+    changes: dict[str, Any] = TWO | {"draft": {"mtp": 1}, "thinking": False, "sampling": {"repeat_penalty": 1.1}, "parallel": 8}
     assert DIALECTS["vllm"].arguments(server("vllm", **changes)) == (
         *("--model", "/m.gguf", "--served-model-name", "m", "--max-model-len", "8192", "--max-num-seqs", "8"),
         *("--host", "127.0.0.1", "--port", "8080", "--tensor-parallel-size", "2"),

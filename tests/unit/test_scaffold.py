@@ -25,6 +25,7 @@ from llamaherd.scaffold import (
     cuda_for,
     example_rig,
     fleet_files,
+    holds_rigs,
     rig_name,
     rig_yaml,
     round_ram,
@@ -298,6 +299,14 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert kept == {"inventory.py", "deploy.py", "defaults.yaml", "README.md", ".gitignore", "attic.yaml"}
     assert all((tmp_path / name).read_text() == "mine\n" for name in kept)
     assert (tmp_path / ".herd/rig.schema.json").read_text() == files[".herd/rig.schema.json"]
+
+
+def test_the_example_is_for_a_folder_without_rigs(tmp_path: Path) -> None:
+    assert not holds_rigs(tmp_path / "new")
+    write(tmp_path, fleet_files({}))
+    assert not holds_rigs(tmp_path)
+    (tmp_path / "duo.yml").touch()
+    assert holds_rigs(tmp_path)
 
 
 def test_a_link_into_nothing_is_somebodys(tmp_path: Path) -> None:
