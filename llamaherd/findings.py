@@ -25,7 +25,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing wrong: a code, where, one sentence, and a way out. docs/findings.md lists the codes; each has a page."""
+    """One thing wrong: a code, where, one sentence, and a way out. docs/findings.md lists codes; each has a page."""
 
     code: str
     place: Place
