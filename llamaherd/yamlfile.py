@@ -55,6 +55,15 @@ _Loader.add_implicit_resolver(
 _Loader.add_constructor(_INT, _whole_number)
 
 
+class Dumper(yaml.SafeDumper):
+    """Puts quotes around whatever would be no text to our loader, or to others', which go by YAML 1.1."""
+
+
+Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *_Loader.yaml_implicit_resolvers.get(first, ())]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+}
+
 _SAFE_DEPTH = 1000
 """Levels that libyaml's composer has stack for: it calls itself for each, and 2000 of them need 1 MB."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from llamaherd.checks.subject import Subject
-from llamaherd.engines import flags_of, version_of
+from llamaherd.engines import DIALECTS, Server, flags_of, version_of
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
 from llamaherd.flags.codes import MANAGED, OPEN
@@ -69,6 +69,10 @@ KEYS = {
 """The key of an instance from which llamaherd sets a flag, by one of the flag's spellings."""
 
 
+_ABILITIES = frozenset({"draft", "thinking", "numa", "cache_reuse", "mmap", "mlock", "warmup", "sampling"})
+"""Keys that no other check holds against the engine's version."""
+
+
 def arguments(subject: Subject) -> Iterator[Finding]:
     """`extra_args` and `environment` of every instance, against the flags of the pinned version of its engine."""
     for name, instance in subject.rig.instances.items():
@@ -88,6 +92,25 @@ def arguments(subject: Subject) -> Iterator[Finding]:
         names = tuple(instance.environment)
         for problem in check_environment(known, instance.environment):
             yield _finding(problem, subject.document.key(("instances", name, "environment", names[problem.index])))
+
+
+def abilities(subject: Subject) -> Iterator[Finding]:
+    """Keys that the pinned version of an engine has no flag for, or another one that cannot do as much."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        known = flags_of(engine) if engine else None
+        if engine is None or known is None:
+            continue
+        bare = instance.model_copy(update={"extra_args": ()})
+        told = DIALECTS[engine.kind].arguments(
+            Server(bare, model_path="model", threads=1, listen="127.0.0.1", flags=known)
+        )
+        for problem in check(known, told):
+            key = KEYS.get(told[problem.index])
+            if problem.severity == "error" and key in _ABILITIES:
+                message = f"{engine.kind} {known.version} cannot do what `{key}` says: {problem.message}"
+                place = subject.document.value(("instances", name, key))
+                yield Finding("LH176", place, message, f"take a newer version, or leave `{key}` out")
 
 
 def options(subject: Subject) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llamaherd.checks.arguments import arguments, options, versions
+from llamaherd.checks.arguments import abilities, arguments, options, versions
 from llamaherd.checks.cache import cache_types
 from llamaherd.checks.cards import identities, power
 from llamaherd.checks.images import images
@@ -22,5 +22,5 @@ CHECKS: tuple[Check, ...] = (
     *(identities, power, splitting, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
-    *(arguments, models, drafting, memory),
+    *(arguments, abilities, models, drafting, memory),
 )

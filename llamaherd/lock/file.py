@@ -112,7 +112,7 @@ class _OneLine(dict[str, Any]):
     """A mapping that is written on one line."""
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yamlfile.Dumper):
     """Block style, but for arrays of numbers and tensors: one line each."""
 
 

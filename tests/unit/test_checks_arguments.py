@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.checks.arguments import arguments, options, versions
+from llamaherd.checks.arguments import abilities, arguments, options, versions
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
 from llamaherd.fleet import Rig
@@ -37,7 +37,7 @@ def found(changes: dict[str, Any], folder: Path) -> list[Finding]:
 def findings_of(file: Path) -> list[Finding]:
     document = read(file)
     subject = Subject(Rig.model_validate(document.data, context={"folder": file.parent}), document)
-    findings = [finding for check in (arguments, options, versions) for finding in check(subject)]
+    findings = [finding for check in (arguments, abilities, options, versions) for finding in check(subject)]
     return sorted(findings, key=lambda finding: finding.place)
 
 
@@ -107,3 +107,12 @@ def test_nothing_is_said_of_what_is_right(tmp_path: Path) -> None:
         "engines/main/options": {"GGML_LTO": True},
     }
     assert found(right, tmp_path) == []
+
+
+def test_a_version_that_cannot_draft_with_a_head(tmp_path: Path) -> None:
+    """b9093 has `--spec-type`, and no `draft-mtp` for it."""
+    (finding,) = found({"engines/main/flags": "b9093"}, tmp_path)
+    assert (finding.code, finding.severity) == ("LH176", "error")
+    assert "llama.cpp b9093 cannot do what `draft` says" in finding.message
+    assert "newer version" in finding.help
+    assert found({"engines/main/flags": "b9246"}, tmp_path) == []
