@@ -123,8 +123,8 @@ def test_experts_go_where_they_are_sent() -> None:
 
 
 def test_vllm() -> None:
-    changes: dict[str, Any] = {"draft": {"mtp": 1}, "thinking": False, "sampling": {"repeat_penalty": 1.1}}
-    assert DIALECTS["vllm"].arguments(server("vllm", parallel=8, **TWO, **changes)) == (
+    changes: dict[str, Any] = {"draft": {"mtp": 1}, "thinking": False, "sampling": {"repeat_penalty": 1.1}, **TWO}
+    assert DIALECTS["vllm"].arguments(server("vllm", parallel=8, **changes)) == (
         *("--model", "/m.gguf", "--served-model-name", "m", "--max-model-len", "8192", "--max-num-seqs", "8"),
         *("--host", "127.0.0.1", "--port", "8080", "--tensor-parallel-size", "2"),
         *("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}'),

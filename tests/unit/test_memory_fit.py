@@ -190,8 +190,8 @@ def test_the_tool_is_given_what_it_shares_with_the_server() -> None:
         mtp=3,
     )
     assert " ".join(arguments(placement, "m.gguf")) == (
-        "-m m.gguf -fitp on -c 65536 -np 2 -ctk q8_0 -ctv q4_0 -b 2048 -ub 512 -fa on --no-repack -ngl 30 -sm layer -mg 0 "
-        r"-ts 0.9,1 -ot blk\.1\.=CPU,blk\.2\.=CUDA1"
+        "-m m.gguf -fitp on -c 65536 -np 2 -ctk q8_0 -ctv q4_0 -b 2048 -ub 512 -fa on --no-repack "
+        r"-ngl 30 -sm layer -mg 0 -ts 0.9,1 -ot blk\.1\.=CPU,blk\.2\.=CUDA1"
     )
 
 
