@@ -6,7 +6,9 @@ Models in the shapes of real ones are written into the folder, full size and fil
 they are there. Each server gets the arguments that a plan has for it, reads a prompt and answers in every slot, with
 drafts where it has any; the most that `nvidia-smi` shows for its process counts. llama-fit-params, beside the server,
 is asked too. A row is printed as soon as it is known; docs/gpu.md has the table. With `--cpu`, cards are left alone
-and the resident memory of the process is compared with the plan's figure for the RAM.
+and the resident memory of the process is compared with the plan's figure for the RAM: a trial of this program.
+
+    .venv/bin/python -m benchmarks.gpu_memory --again tests/unit/data/gpu_memory_h200.jsonl
 """
 
 from __future__ import annotations
@@ -19,17 +21,18 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory_shapes import with_experts
+from benchmarks.gpu_memory_cases import CASES, MODELS, Case
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
@@ -37,9 +40,9 @@ from llamaherd.gguf.local import read_headers
 from llamaherd.memory import oracle
 from llamaherd.memory.placement import Placement
 from llamaherd.plan_instance import holds, plan_instance
-from llamaherd.planned import Estimate, Holds, InstancePlan, ModelFile, ModelPlan
+from llamaherd.planned import Holds, InstancePlan, ModelFile, ModelPlan
 from llamaherd.sizing import placement
-from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, qwen, write
+from tests.support.gguf_files import write
 
 MIB = 1024**2
 NEAR = (0.03, 300)
@@ -48,54 +51,8 @@ NEAR = (0.03, 300)
 ANSWER = 48
 """Tokens that are generated in every slot."""
 
-MODELS: Mapping[str, Model] = {
-    "small": with_experts(qwen(QWEN_35B, tokens=QWEN_TOKENS, merges=QWEN_MERGES), 8),
-    "35B-A3B Q3_K": qwen(QWEN_35B, experts="Q3_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
-    "35B-A3B Q4_K": qwen(QWEN_35B, experts="Q4_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
-    "122B-A10B Q3_K": qwen(QWEN_122B, experts="Q3_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """One server: a model, the keys of an instance in an inventory, and how long the prompts shall be, in tokens."""
-
-    model: str
-    keys: Mapping[str, Any]
-    prompt: int = 12_000
-
-    def __str__(self) -> str:
-        return ", ".join([self.model, *(f"{key} {_shown(value)}" for key, value in self.keys.items())])
-
-
-CASES: Mapping[str, Case] = {
-    "small": Case("small", {"context": 4096}, prompt=100),
-    "small-mtp": Case("small", {"context": 4096, "draft": {"mtp": 3}, "parallel": 2}, prompt=100),
-    "one": Case("35B-A3B Q3_K", {"context": 32_768, "kv": "q4_0", "batch": 512, "ubatch": 512, "draft": {"mtp": 3}}),
-    "one-long": Case(
-        "35B-A3B Q3_K", {"context": 262_144, "kv": "q4_0", "batch": 512, "ubatch": 512, "draft": {"mtp": 3}}
-    ),
-    "plain": Case("35B-A3B Q4_K", {"context": 32_768}, prompt=32_000),
-    "mtp-1": Case("35B-A3B Q4_K", {"context": 32_768, "draft": {"mtp": 1}}),
-    "mtp-3": Case("35B-A3B Q4_K", {"context": 32_768, "draft": {"mtp": 3}}),
-    "slots": Case("35B-A3B Q4_K", {"context": 32_768, "parallel": 4, "ubatch": 2048}),
-    "slots-mtp": Case("35B-A3B Q4_K", {"context": 32_768, "parallel": 4, "draft": {"mtp": 3}}),
-    "long": Case("35B-A3B Q4_K", {"context": 262_144, "kv": "q8_0"}),
-    "long-mtp": Case("35B-A3B Q4_K", {"context": 262_144, "kv": "q8_0", "draft": {"mtp": 3}}),
-    "long-f16": Case("35B-A3B Q4_K", {"context": 262_144, "ubatch": 2048, "draft": {"mtp": 1}}),
-    "long-slots": Case("35B-A3B Q4_K", {"context": 262_144, "kv": "q4_0", "parallel": 4, "ubatch": 2048}),
-    "half": Case("122B-A10B Q3_K", {"context": 131_072, "kv": "q8_0", "experts_on_cpu": "50%"}, prompt=1100),
-    "half-mtp": Case(
-        "122B-A10B Q3_K",
-        {"context": 131_072, "kv": "q8_0", "experts_on_cpu": "50%", "draft": {"mtp": 2}},
-        prompt=1100,
-    ),
-    "half-wide": Case(
-        "122B-A10B Q3_K",
-        {"context": 131_072, "kv": "q8_0", "experts_on_cpu": "50%", "ubatch": 2048, "draft": {"mtp": 3}},
-        prompt=4200,
-    ),
-}
+PARTS = [part for part in Holds.model_fields if part not in ("where", "size")]
+"""What a plan's figure is made of."""
 
 
 class ServerError(Exception):
@@ -104,9 +61,13 @@ class ServerError(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """What was found for one case, in MiB. `engine` is llama-fit-params' figure with the draft by arithmetic."""
+    """What was found for one case, in MiB. `engine` is llama-fit-params' figure with the draft by arithmetic.
+
+    `card` is its name, its MiB and its compute capability; nothing where the RAM was compared.
+    """
 
     case: str
+    card: list[str]
     what: str
     planned: dict[str, float]
     total: float
@@ -138,26 +99,24 @@ class Row:
 def main() -> int:
     """Measure the cases that were named, or all. Returns 1 if a plan was too far off or a server failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", type=Path, required=True, help="llama-server, with llama-fit-params beside it")
-    parser.add_argument("--folder", type=Path, required=True, help="where models and logs are kept")
+    parser.add_argument("--server", type=Path, help="llama-server, with llama-fit-params beside it")
+    parser.add_argument("--folder", type=Path, help="where models and logs are kept")
     parser.add_argument("--cpu", action="store_true", help="compare the RAM of servers that have no card")
     parser.add_argument("--results", type=Path, help="file to which every row is added as a line of JSON")
-    parser.add_argument("--write-only", action="store_true", help="write the models and stop")
+    parser.add_argument("--again", type=Path, help="such a file: print its table with what is planned now, and stop")
     parser.add_argument("case", nargs="*", help=f"of {', '.join(CASES)}; all of them by default")
     asked = parser.parse_args()
+    if asked.again:
+        return _print_again(asked.again)
+    if asked.server is None or asked.folder is None:
+        parser.error("--server and --folder are needed")
     if unknown := set(asked.case) - set(CASES):
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
     asked.folder.mkdir(parents=True, exist_ok=True)
     names = asked.case or list(CASES)
-    if asked.write_only:
-        for model in dict.fromkeys(CASES[name].model for name in names):
-            written(asked.folder, model)
-        return 0
     bench = Bench(asked.server.absolute(), asked.folder, asked.cpu)
     print(bench.about(), flush=True)
-    parts = [part for part in Holds.model_fields if part not in ("where", "size")]
-    print(f"| server | {' | '.join(parts)} | plan | engine | taken | plan - taken | |")
-    print(f"| --- |{' ---: |' * (len(parts) + 5)}", flush=True)
+    _print_head()
     fine = True
     for name in names:
         try:
@@ -171,6 +130,27 @@ def main() -> int:
         if asked.results:
             with asked.results.open("a") as stream:
                 stream.write(json.dumps(vars(row)) + "\n")
+    return 0 if fine else 1
+
+
+def _print_head() -> None:
+    print(f"| server | {' | '.join(PARTS)} | plan | engine | taken | plan - taken | |")
+    print(f"| --- |{' ---: |' * (len(PARTS) + 5)}", flush=True)
+
+
+def _print_again(results: Path) -> int:
+    """The table of what was measured before, with today's plans. Returns 1 if one is too far off."""
+    _print_head()
+    fine = True
+    with tempfile.TemporaryDirectory() as folder:
+        for line in results.read_text().splitlines():
+            measured = Row(**json.loads(line))
+            case = CASES[measured.case]
+            (path,) = write(MODELS[case.model], Path(folder, "hollow.gguf"))
+            rig = _rig(case, path, measured.card)
+            row = replace(measured, **_expected(_planned(rig, path, join(read_headers(path)))))
+            print(row.markdown())
+            fine = fine and row.near
     return 0 if fine else 1
 
 
@@ -196,10 +176,10 @@ class Bench:
         case = CASES[name]
         path = written(self.folder, case.model)
         header = join(read_headers(path))
-        rig = self._rig(case, path)
-        planned = plan_instance(rig, "case", None, None, _model(path), header)
+        card = [] if self.cpu else _smi("gpu", "name,memory.total,compute_cap")[0]
+        rig = _rig(case, path, card)
+        planned = _planned(rig, path, header)
         placed = placement(rig, rig.instances["case"], header)
-        expected = _of(planned.memory)
         engine = self._asked(path, header, placed)
         idle = 0.0 if self.cpu else _whole_card()
         log = self.folder / f"{name}.log"
@@ -211,43 +191,14 @@ class Bench:
         return Row(
             case=name,
             what=str(case),
-            planned={
-                part: getattr(expected, part) / MIB for part in Holds.model_fields if part not in ("where", "size")
-            },
-            total=expected.total / MIB,
+            card=card,
+            **_expected(planned),
             engine=engine / MIB,
             logged={part: getattr(logged, part) / MIB for part in ("weights", "kv", "state")},
             taken=taken,
             whole_card=whole - idle,
             drafted=drafted,
             memory=memory,
-        )
-
-    def _rig(self, case: Case, path: Path) -> Rig:
-        """An inventory with this machine and one server in it."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        keys = dict(case.keys)
-        gpus = None
-        if self.cpu:
-            keys.pop("experts_on_cpu", None)
-        else:
-            model, memory, capability = _smi("gpu", "name,memory.total,compute_cap")[0]
-            card = {"model": model, "memory": f"{memory}MiB", "architecture": capability.replace(".", "")}
-            gpus, keys["on"] = {"cuda": "13.0", "cards": {"card": card}}, ["card"]
-        instance = {"engine": "llama", "model": "model", "port": port, "extra_args": ["-lv", "4"], **keys}
-        ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Rig.model_validate(
-            {
-                "rig": "bench",
-                "connect": "local",
-                "host": {"os": "ubuntu-24.04", "cpu": {"cores": len(os.sched_getaffinity(0))}, "ram": ram},
-                "gpus": gpus,
-                "engines": {"llama": {"kind": "llama.cpp", "ref": "b11434"}},
-                "models": {"model": {"file": str(path), "sha256": "0" * 64}},
-                "instances": {"case": instance},
-            }
         )
 
     def _environment(self) -> dict[str, str]:
@@ -309,22 +260,44 @@ def written(folder: Path, name: str) -> Path:
     return path
 
 
-def _shown(value: object) -> str:
-    """A value of an inventory in a few letters."""
-    if isinstance(value, Mapping):
-        return " ".join(f"{key} {_shown(each)}" for key, each in value.items())
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _rig(case: Case, path: Path, card: list[str]) -> Rig:
+    """An inventory with this machine, the card if there is one, and one server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    keys, gpus = dict(case.keys), None
+    if card:
+        name, memory, capability = card
+        known = {"model": name, "memory": f"{memory}MiB", "architecture": capability.replace(".", "")}
+        gpus, keys["on"] = {"cuda": "13.0", "cards": {"card": known}}, ["card"]
+    else:
+        keys.pop("experts_on_cpu", None)
+    instance = {"engine": "llama", "model": "model", "port": port, "extra_args": ["-lv", "4"], **keys}
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Rig.model_validate(
+        {
+            "rig": "bench",
+            "connect": "local",
+            "host": {"os": "ubuntu-24.04", "cpu": {"cores": len(os.sched_getaffinity(0))}, "ram": ram},
+            "gpus": gpus,
+            "engines": {"llama": {"kind": "llama.cpp", "ref": "b11434"}},
+            "models": {"model": {"file": str(path), "sha256": "0" * 64}},
+            "instances": {"case": instance},
+        }
+    )
 
 
-def _model(path: Path) -> ModelPlan:
-    return ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
+def _planned(rig: Rig, path: Path, header: Header) -> InstancePlan:
+    model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
+    return plan_instance(rig, "case", None, None, model, header)
 
 
-def _of(estimate: Estimate | None) -> Holds:
-    """What the first card holds, or the RAM where there is none."""
-    if estimate is None:
+def _expected(planned: InstancePlan) -> dict[str, Any]:
+    """What the plan has for the first card, or for the RAM where there is none: in all, and by part, in MiB."""
+    if planned.memory is None:
         raise ValueError("the plan has no estimate")
-    return estimate.holds[0]
+    first = planned.memory.holds[0]
+    return {"planned": {part: getattr(first, part) / MIB for part in PARTS}, "total": first.total / MIB}
 
 
 def _smi(what: str, fields: str) -> list[list[str]]:

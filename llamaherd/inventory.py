@@ -16,7 +16,7 @@ from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.fleet import LOCAL, Fleet, Rig
 from llamaherd.gguf.header import Header
-from llamaherd.inheritance import DEFAULTS, OWN_KEYS, inherited
+from llamaherd.inheritance import DEFAULTS, EXTENDS, OWN_KEYS, inherited
 from llamaherd.lock import Lock
 from llamaherd.yamlfile import Document, read
 
@@ -66,12 +66,10 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
         files = _files(source)
     except InventoryError as error:
         return Survey(Fleet(rigs={}), error.findings, {})
-    folder = files[0].parent
-    beside = sorted({*files, *(path for path in folder.iterdir() if path.suffix in SUFFIXES)})
-    documents = {file: document for file in beside if (document := _read(file, files, findings))}
-    defaults = _defaults(documents.pop(folder / DEFAULTS, None), findings)
-    others = {str(document.data.get("rig")): document for document in reversed(documents.values())}
-    for document in (documents[file] for file in files if file in documents):
+    documents = [document for file in files if (document := _read(file, findings))]
+    defaults = _defaults(files[0].with_name(DEFAULTS), findings)
+    others = {str(document.data.get("rig")): document for document in reversed([*documents, *_beside(documents)])}
+    for document in documents:
         try:
             whole = inherited(document, others, defaults)
             rig = _rig(whole)
@@ -88,17 +86,34 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
     return Survey(Fleet(rigs=rigs), ordered, wholes)
 
 
-def _read(file: Path, asked: Sequence[Path], findings: list[Finding]) -> Document | None:
-    """A file that is asked about is to be right; one beside it only serves to be extended."""
+def _read(file: Path, findings: list[Finding]) -> Document | None:
     try:
         return read(file)
     except InventoryError as error:
-        if file in asked or file.name == DEFAULTS:
-            findings.extend(error.findings)
+        findings.extend(error.findings)
         return None
 
 
-def _defaults(document: Document | None, findings: list[Finding]) -> Document | None:
+def _beside(documents: Sequence[Document]) -> Iterator[Document]:
+    """Rigs in the folder of a file that extends one; what is wrong with others there is another matter."""
+    if any(EXTENDS in document.data for document in documents):
+        asked = {document.file for document in documents}
+        for file in _yaml_files(documents[0].file.parent):
+            if file not in asked and (document := _read(file, [])):
+                yield document
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    """Every file of a folder that is to hold a rig. Raises InventoryError (LH001) if it may not be read."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name != DEFAULTS)
+    except OSError as error:
+        message = f"cannot read this folder: {error.strerror}"
+        raise InventoryError([Finding("LH001", Place(folder), message, "check the path and its mode")]) from None
+
+
+def _defaults(file: Path, findings: list[Finding]) -> Document | None:
+    document = _read(file, findings) if file.exists() else None
     for key in sorted(OWN_KEYS & set(document.data)) if document else ():
         assert document is not None
         message = f"`{key}` says which machine a rig is; {DEFAULTS} is for all of them"
@@ -134,12 +149,12 @@ def choose(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
 
 
 def _files(source: Path) -> list[Path]:
-    if source.is_dir():
-        files = sorted(p for p in source.iterdir() if p.suffix in SUFFIXES and p.name != DEFAULTS)
-    else:
-        files = [source] if source.exists() else []
+    files = _yaml_files(source) if source.is_dir() else []
+    if not source.is_dir() and source.exists() and source.name != DEFAULTS:
+        files = [source]
     if not files:
-        what = "holds no YAML file" if source.is_dir() else "does not exist"
+        what = "holds no rig" if source.name == DEFAULTS else "does not exist"
+        what = "holds no YAML file" if source.is_dir() else what
         raise InventoryError(
             [
                 Finding(
