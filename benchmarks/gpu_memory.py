@@ -25,7 +25,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,6 +41,7 @@ from llamaherd.memory import oracle
 from llamaherd.memory.placement import Placement
 from llamaherd.plan_instance import holds, plan_instance
 from llamaherd.planned import Holds, InstancePlan, ModelFile, ModelPlan
+from llamaherd.scaffold.cards import plain_name
 from llamaherd.sizing import placement
 from tests.support.gguf_files import write
 
@@ -141,17 +142,26 @@ def _print_head() -> None:
 def _print_again(results: Path) -> int:
     """The table of what was measured before, with today's plans. Returns 1 if one is too far off."""
     _print_head()
-    fine = True
+    rows = again(results)
+    print("\n".join(row.markdown() for row in rows))
+    return 0 if all(row.near for row in rows) else 1
+
+
+def again(results: Path) -> list[Row]:
+    """What was measured before, beside what is planned now."""
+    rows = [Row(**json.loads(line)) for line in results.read_text().splitlines()]
+    headers: dict[str, Header] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for line in results.read_text().splitlines():
-            measured = Row(**json.loads(line))
-            case = CASES[measured.case]
-            (path,) = write(MODELS[case.model], Path(folder, "hollow.gguf"))
-            rig = _rig(case, path, measured.card)
-            row = replace(measured, **_expected(_planned(rig, path, join(read_headers(path)))))
-            print(row.markdown())
-            fine = fine and row.near
-    return 0 if fine else 1
+        path = Path(folder, "hollow.gguf")
+        for model in dict.fromkeys(CASES[row.case].model for row in rows):
+            write(MODELS[model], path)
+            headers[model] = join(read_headers(path))
+    return [replace(row, **_planned_now(CASES[row.case], headers, row.card)) for row in rows]
+
+
+def _planned_now(case: Case, headers: Mapping[str, Header], card: list[str]) -> dict[str, Any]:
+    path = Path("/model.gguf")
+    return _expected(_planned(_rig(case, path, card), path, headers[case.model]))
 
 
 @dataclass(frozen=True)
@@ -217,7 +227,7 @@ class Bench:
         )
         memory = oracle.completed(oracle.parse(said.stdout), header, placed)
         use, *_ = (*memory.devices, memory.host)
-        return holds("", 0, use).total
+        return holds("", 0, use, 0).total
 
     def _serve(
         self, process: subprocess.Popen[bytes], planned: InstancePlan, prompt: int, slots: int
@@ -268,7 +278,7 @@ def _rig(case: Case, path: Path, card: list[str]) -> Rig:
     keys, gpus = dict(case.keys), None
     if card:
         name, memory, capability = card
-        known = {"model": name, "memory": f"{memory}MiB", "architecture": capability.replace(".", "")}
+        known = {"model": plain_name(name), "memory": f"{memory}MiB", "architecture": capability.replace(".", "")}
         gpus, keys["on"] = {"cuda": "13.0", "cards": {"card": known}}, ["card"]
     else:
         keys.pop("experts_on_cpu", None)

@@ -26,12 +26,11 @@ from llamaherd.lock import Lock
 from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import Placement
-from llamaherd.memory.use import Memory
 from llamaherd.plan_instance import environment, holds
 from llamaherd.planned import RAM, Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
-from llamaherd.sizing import capacity, placement
+from llamaherd.sizing import capacity, cuda_bytes, placement
 
 TOOL = "llama-fit-params"
 TOOL_SECONDS = 120
@@ -176,14 +175,15 @@ def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
         return str(error)
     sizes = [capacity(rig, card) or 0 for card in asked.declared.on]
     rooms = [*zip(asked.declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
+    cuda = (*cuda_bytes(rig, asked.declared), 0)
     return Estimate(
         source="engine",
-        holds=tuple(holds(where, size, use) for where, size, use in rooms),
-        doubts=_doubts(asked, memory),
+        holds=tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True)),
+        doubts=_doubts(asked),
     )
 
 
-def _doubts(asked: Question, memory: Memory) -> tuple[str, ...]:
+def _doubts(asked: Question) -> tuple[str, ...]:
     """In what the tool is known to differ from the server that it speaks of."""
     placed, header = asked.placement, asked.header
     doubts = []
@@ -194,11 +194,7 @@ def _doubts(asked: Question, memory: Memory) -> tuple[str, ...]:
     alike = estimate(header, oracle.without_draft(placed)).everywhere
     more = alike.compute - estimate(header, placed).everywhere.compute
     if more > _NOTED:
-        said = memory.everywhere.total - memory.everywhere.draft.total
-        doubts.append(
-            f"{TOOL} makes room for more logits than a server does, for about {more >> 20} MiB of compute; "
-            f"arithmetic that does so too is {abs(said / alike.total - 1):.1%} off"
-        )
+        doubts.append(f"{TOOL} makes room for more logits than a server does: {more >> 20} MiB of them are left out")
     return tuple(doubts)
 
 

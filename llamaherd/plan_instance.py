@@ -16,7 +16,7 @@ from llamaherd.memory.use import Use
 from llamaherd.pinned import NotLockedError
 from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
 from llamaherd.render import render, unit_quote
-from llamaherd.sizing import capacity, moves_experts, placement
+from llamaherd.sizing import capacity, cuda_bytes, moves_experts, placement
 
 
 def plan_instance(
@@ -118,14 +118,15 @@ def estimated(rig: Rig, declared: Instance, header: Header) -> Estimate | None:
         return None
     rooms = [(card, capacity(rig, card) or 0, use) for card, use in zip(declared.on, memory.devices, strict=True)]
     rooms.append((RAM, rig.host.ram, memory.host))
+    cuda = (*cuda_bytes(rig, declared), 0)
     return Estimate(
         source="arithmetic",
-        holds=tuple(holds(where, size, use) for where, size, use in rooms),
+        holds=tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True)),
         doubts=memory.doubts,
     )
 
 
-def holds(where: str, size: int, use: Use) -> Holds:
+def holds(where: str, size: int, use: Use, cuda: int) -> Holds:
     """What one card, or the RAM, holds, with all that the draft adds in one figure."""
     return Holds(
         where=where,
@@ -135,6 +136,7 @@ def holds(where: str, size: int, use: Use) -> Holds:
         state=use.state,
         compute=use.compute,
         draft=use.draft.total,
+        cuda=cuda,
     )
 
 

@@ -94,7 +94,8 @@ RAM = "RAM"
 class Holds(Planned):
     """What one card, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
 
-    `draft` is what speculation adds: the head's weights, its cache, its buffers and the copies of the state.
+    `draft` is what speculation adds: the head's weights, its cache, its buffers and the copies of the state. `cuda` is
+    what CUDA takes of a card besides all that: its context, kernels and scratch memory.
     """
 
     where: str
@@ -104,11 +105,12 @@ class Holds(Planned):
     state: int
     compute: int
     draft: int
+    cuda: int = 0
 
     @property
     def total(self) -> int:
         """All parts."""
-        return self.weights + self.kv + self.state + self.compute + self.draft
+        return self.weights + self.kv + self.state + self.compute + self.draft + self.cuda
 
 
 class Estimate(Planned):

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Mapping
 
 from llamaherd.cards import usable
-from llamaherd.memory.fit import RESERVE
 from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, InstancePlan, ModelPlan, Plan
-from llamaherd.sizing import SYSTEM_RAM
+from llamaherd.sizing import MARGIN, SYSTEM_RAM
 from llamaherd.units import show_size
 
 
@@ -64,7 +63,7 @@ def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
     ]
 
 
-_COLUMNS = ("weights", "kv", "state", "compute", "draft", "total", "of")
+_COLUMNS = ("weights", "kv", "state", "compute", "draft", "cuda", "total", "of")
 
 
 def _memory(estimate: Estimate) -> list[str]:
@@ -72,7 +71,7 @@ def _memory(estimate: Estimate) -> list[str]:
     width = max(len(f"MiB by {estimate.source}"), *(len(each.where) for each in estimate.holds))
     rows: list[tuple[str, ...]] = [(f"MiB by {estimate.source}", *_COLUMNS)]
     for each in estimate.holds:
-        figures = (each.weights, each.kv, each.state, each.compute, each.draft, each.total, each.size)
+        figures = (each.weights, each.kv, each.state, each.compute, each.draft, each.cuda, each.total, each.size)
         cells = [f"{figure / (1 << 20):,.0f}" for figure in figures]
         if estimate.source == "engine":
             cells[_COLUMNS.index("state")] = "in kv"
@@ -101,7 +100,7 @@ def _whole(plan: Plan) -> list[str]:
     rows: list[tuple[str, ...]] = [("", "instances", "held", "kept", "left", "of")]
     for where, parts in sorted(held.items(), key=lambda item: item[0] == RAM):
         size, total = parts[0].size, sum(each.total for each in parts)
-        share = SYSTEM_RAM if where == RAM else size - usable(size) + RESERVE * len(parts)
+        share = SYSTEM_RAM if where == RAM else size - usable(size) + MARGIN
         figures = (total, share, size - total - share, size)
         rows.append((where, str(len(parts)), *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
     width = max(len(row[0]) for row in rows)

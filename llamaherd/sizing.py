@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from llamaherd.cards import usable
+from llamaherd.cards import taken_by_cuda, usable
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.experts import layers_on_cpu, pattern
-from llamaherd.memory.fit import RESERVE, Change, Fit, Room, changes, fit
+from llamaherd.memory.fit import Change, Fit, Room, changes, fit
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory
+
+MARGIN = 128 << 20
+"""Bytes that are left free on each card: no plan was further below what a server took (docs/gpu.md)."""
 
 SYSTEM_RAM = 1 << 30
 """Bytes of RAM that are left to the system and everything else on a host."""
@@ -102,6 +105,13 @@ def usable_bytes(rig: Rig, card: str) -> int:
     return max((size or 0) - (whole - usable(whole) if whole else 0), 0)
 
 
+def cuda_bytes(rig: Rig, instance: Instance) -> tuple[int, ...]:
+    """What CUDA takes for an instance on each of its cards, in bytes, besides what the engine allocates."""
+    cards = rig.gpus.cards if rig.gpus else {}
+    drafts = instance.draft is not None
+    return tuple(taken_by_cuda(cards[name].multiprocessors, drafts=drafts) for name in instance.on)
+
+
 def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:
     """Changes that make an instance fit into what the others leave, as its YAML says them, cheapest first."""
     return tuple(
@@ -150,15 +160,17 @@ def _experts(rig: Rig, each: Sized) -> str | None:
 
 
 def _room(rig: Rig, instance: Instance, others: Iterable[tuple[Instance, Header, Placement, Memory]]) -> Room:
-    """What is left for an instance when all others run. A card keeps its reserve once, whoever is on it."""
-    taken = dict.fromkeys(instance.on, 0)
+    """What is left for an instance's buffers when all others run, and CUDA has its part for each of them."""
+    left = {
+        card: usable_bytes(rig, card) - cuda for card, cuda in zip(instance.on, cuda_bytes(rig, instance), strict=True)
+    }
     ram = rig.host.ram - SYSTEM_RAM
     for other, _, _, memory in others:
         ram -= memory.host.total
-        for card, use in zip(other.on, memory.devices, strict=True):
-            if card in taken:
-                taken[card] += use.total + RESERVE
-    return Room(cards=tuple(usable_bytes(rig, card) - taken[card] for card in instance.on), ram=ram)
+        for card, use, cuda in zip(other.on, memory.devices, cuda_bytes(rig, other), strict=True):
+            if card in left:
+                left[card] -= use.total + cuda
+    return Room(cards=tuple(left.values()), ram=ram, reserve=MARGIN)
 
 
 def without_ram(each: Sized) -> Sized:

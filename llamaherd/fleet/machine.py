@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from llamaherd.cards import CARDS
+from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS
 from llamaherd.fleet.base import Declared, LocalPath, Megahertz, Name, Port, Size, Watts
 
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
@@ -118,6 +118,11 @@ class Card(Declared):
     def cuda_architecture(self) -> str:
         """The value for CMAKE_CUDA_ARCHITECTURES, such as `86`."""
         return self.architecture or CARDS[self.model].architecture
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many it has, or a card like it."""
+        return CARDS[self.model].multiprocessors if self.model in CARDS else USUAL_MULTIPROCESSORS
 
     @property
     def memory_bytes(self) -> int | None:

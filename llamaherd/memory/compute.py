@@ -49,7 +49,7 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
     masks = _masks(placement, which)
     embedding = header.number("embedding_length") * placement.tokens * _F32
     copies = _COPIES if placement.pipelined and placement.offloads_all(header.layers) else 1
-    moved, every = _moved(laid), {layer.kind: layer for layer in which}.values()
+    moved, every = _moved(laid, which), {layer.kind: layer for layer in which}.values()
     first = placement.main_device if placement.split == "none" else 0
     buffers: dict[int, int] = {HOST: (masks + _EMBEDDINGS * embedding) * copies if placement.devices else masks}
     for device in (*range(placement.devices), HOST):
@@ -58,7 +58,8 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
         if places[-1] == device:
             peaks.append(_output(header, placement, masks))
         if device == first and moved:
-            peaks += [_working(header, placement, layer) + moved for layer in every]
+            peaks += [_fetching(header, placement, layer, moved) for layer in every]
+            peaks += [moved + _converting(header, placement, layer) for layer in own if layer.keys]
         if not peaks:
             continue
         inputs = (masks + embedding) * copies if device != HOST else 0
@@ -91,10 +92,37 @@ def _peak(header: Header, placement: Placement, layer: Layer, device: int) -> in
     if not placement.flash_attention:
         scores = layer.heads * cells * placement.tokens * _F32
         return max(working, _attending(header, layer) * placement.tokens * _F32 + scores)
-    if device == HOST:
-        return working
-    converted = (layer.keys if placement.type_k != "f16" else 0) + (layer.values if placement.type_v != "f16" else 0)
-    return working + converted * cells * placement.streams * _F16
+    return working if device == HOST else working + _converted(placement, layer)
+
+
+def _converted(placement: Placement, layer: Layer) -> int:
+    """Bytes of the f16 copy that flash attention makes of a cache of another type, on a card."""
+    if not placement.flash_attention:
+        return 0
+    numbers = (layer.keys if placement.type_k != "f16" else 0) + (layer.values if placement.type_v != "f16" else 0)
+    return numbers * placement.window_cells(layer.window) * placement.streams * _F16
+
+
+def _converting(header: Header, placement: Placement, layer: Layer) -> int:
+    """Bytes alive while that copy is made: queries, and a gate or what comes out, beside the layer's own numbers."""
+    query = 2 * layer.heads * header.number("attention.key_length", _head(header))
+    numbers = 3 * header.number("embedding_length") + query
+    return numbers * placement.tokens * _F32 + _converted(placement, layer)
+
+
+def _fetching(header: Header, placement: Placement, layer: Layer, moved: int) -> int:
+    """The most bytes that are alive while a layer is computed with weights that are copied from RAM, `moved` at a time.
+
+    Of experts there are two copies at a time. What comes out of them lies where a third was, if it is not larger.
+    """
+    embedding, used = header.number("embedding_length"), header.number("expert_used_count")
+    if not used:
+        return _working(header, placement, layer) + moved
+    width = used * header.number("expert_feed_forward_length")
+    kept, out = 3 * embedding + width, used * embedding
+    if (kept + width + out) * placement.tokens * _F32 > moved:
+        kept += out
+    return 2 * moved + kept * placement.tokens * _F32
 
 
 def _working(header: Header, placement: Placement, layer: Layer) -> int:
@@ -133,9 +161,10 @@ def _head(header: Header) -> int:
     return header.number("embedding_length") // max((1, *header.per_layer("attention.head_count")))
 
 
-def _moved(laid: Laid) -> int:
-    """Bytes of the largest weight in RAM that is copied to the first card for a large batch, one at a time."""
-    placement = laid.placement
+def _moved(laid: Laid, which: tuple[Layer, ...]) -> int:
+    """Bytes of the largest weight of these layers that is in RAM and is copied to the first card for a large batch."""
+    placement, head = laid.placement, any(layer.head for layer in which)
     if not placement.devices or not placement.op_offload or placement.tokens < _OFFLOADED:
         return 0
-    return max((tensor.size for tensor in laid.tensors if tensor.moved and tensor.device == HOST), default=0)
+    each = (tensor for tensor in laid.tensors if tensor.moved and tensor.device == HOST and tensor.head == head)
+    return max((tensor.size for tensor in each), default=0)

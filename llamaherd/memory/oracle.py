@@ -82,8 +82,9 @@ def logged(text: str, devices: int) -> Memory:
 
 
 def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
-    """The engine's figures with what its tool leaves out, which the arithmetic adds: all that a draft takes.
+    """The engine's figures as a server's: with all that a draft takes, and with its few rows of logits.
 
+    The tool reserves a row for every token of a batch; what that makes of compute, the arithmetic knows.
     Raises ValueError as `estimate` does, and if the tool saw other cards than the placement has.
     """
     devices = engine.devices
@@ -92,10 +93,10 @@ def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
         devices = tuple(devices[0] if card == placement.main_device else Use() for card in range(placement.devices))
     if len(devices) != placement.devices:
         raise ValueError(f"the tool saw {len(devices)} cards where {placement.devices} are meant")
-    ours = estimate(header, placement)
+    ours, asked = estimate(header, placement), estimate(header, without_draft(placement))
     return Memory(
-        devices=tuple(_with_draft(*pair) for pair in zip(devices, ours.devices, strict=True)),
-        host=_with_draft(engine.host, ours.host),
+        devices=tuple(_as_served(*uses) for uses in zip(devices, ours.devices, asked.devices, strict=True)),
+        host=_as_served(engine.host, ours.host, asked.host),
         doubts=ours.doubts,
     )
 
@@ -105,8 +106,9 @@ def without_draft(placement: Placement) -> Placement:
     return replace(placement, mtp=0, outputs=placement.ubatch, mmap=False)
 
 
-def _with_draft(engine: Use, ours: Use) -> Use:
-    return replace(engine, draft=ours.draft)
+def _as_served(engine: Use, ours: Use, asked: Use) -> Use:
+    """The engine's figures but for what differs between what it was asked and what a server does."""
+    return replace(engine, compute=max(0, engine.compute + ours.compute - asked.compute), draft=ours.draft)
 
 
 def _buffer(target: str | int) -> str:

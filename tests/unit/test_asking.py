@@ -118,13 +118,14 @@ def test_an_instance_on_the_cpu_of_a_build_for_cards_sees_none() -> None:
 
 
 def test_what_the_engine_says_is_taken_over_to_the_mib() -> None:
-    """What the box printed for a hollow file of this shape."""
+    """What the box printed for a hollow file of this shape; of compute, the logits that a server does not keep go."""
     rig, each = on_cpu()
     estimate = estimated(rig, each, said("reasoner", "Host 19599 1422 633 "))
     (ram,) = estimate.holds
     assert estimate.source == "engine"
     assert (ram.where, ram.size) == ("RAM", 192 * 10**9)
-    assert mib(ram) == (19599, 1422, 633)
+    assert mib(ram)[:2] == (19599, 1422)
+    assert 633 - 485 <= mib(ram)[2] <= 633 - 400
 
 
 def test_what_the_tool_leaves_out_is_added() -> None:
@@ -135,19 +136,18 @@ def test_what_the_tool_leaves_out_is_added() -> None:
     (drafting,), (plain,) = estimated(rig, each, figures).holds, estimated(without_rig, without, figures).holds
     assert plain.draft == 0
     assert drafting.draft > 2 * 62 * MIB + 256 * MIB + 400 * MIB
-    assert drafting.total - drafting.draft == plain.total
+    assert abs(drafting.total - drafting.draft - plain.total) < 8 * MIB  # a row of logits for each drafted token
     assert any("draft" in doubt for doubt in estimated(rig, each, figures).doubts)
     assert not any("draft" in doubt for doubt in estimated(without_rig, without, figures).doubts)
 
 
-def test_it_is_said_how_much_more_the_tool_counts_than_a_server_takes() -> None:
+def test_it_is_said_what_is_left_out_of_what_the_tool_counts() -> None:
     """For 248,320 tokens, 512 rows of 4 bytes each where a server wants three: less what other buffers can share."""
     rig, each = on_cpu()
     *_, doubt = estimated(rig, each, said("reasoner", "Host 19599 1422 633 ")).doubts
-    found = re.search(r"about (\d+) MiB of compute; arithmetic that does so too is (\d\.\d)% off", doubt)
+    found = re.search(r"more logits than a server does: (\d+) MiB of them are left out", doubt)
     assert found, doubt
     assert 400 <= int(found[1]) <= 485
-    assert float(found[2]) < 0.3
     rig, each = on_cpu(ubatch=1, draft=None)
     assert estimated(rig, each, said("reasoner", "Host 19599 1422 148 ")).doubts == ()
 
@@ -158,7 +158,7 @@ def test_cards_are_taken_in_the_order_of_on() -> None:
     figures = "CUDA0 9000 700 500 \nCUDA1 10000 800 600 \nHost 400 0 80 "
     estimate = estimated(rig, each, said("reasoner", figures))
     assert [holds.where for holds in estimate.holds] == ["old", "new", "RAM"]
-    assert [mib(holds) for holds in estimate.holds] == [(9000, 700, 500), (10000, 800, 600), (400, 0, 80)]
+    assert [mib(holds)[:2] for holds in estimate.holds] == [(9000, 700), (10000, 800), (400, 0)]
     assert estimate.holds[0].size < estimate.holds[1].size
     assert any("tensor_split" in doubt for doubt in estimate.doubts)
 

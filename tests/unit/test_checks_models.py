@@ -65,7 +65,7 @@ CASES: dict[str, tuple[str, Mapping[str, Header], dict[str, Any], str, str]] = {
         {"35b": qwen_35b("Q4_K", "Q5_K")},
         {},
         "LH150",
-        r"wants \d+ MiB more of card `card` .*any one of these makes it fit: .*`experts_on_cpu: 3`",
+        r"wants [\d,]+ MiB more of card `card` .*any one of these makes it fit: .*`experts_on_cpu: 3`",
     ),
     "two on one card": (
         "one",

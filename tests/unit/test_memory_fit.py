@@ -17,7 +17,7 @@ from llamaherd.memory import Placement, estimate
 from llamaherd.memory.answer import answer
 from llamaherd.memory.experts import layers_on_cpu, moe_layers, override, pattern
 from llamaherd.memory.fit import RESERVE, Room, changes, fit
-from llamaherd.memory.oracle import MIB, NoFigureError, arguments, completed, logged, parse
+from llamaherd.memory.oracle import MIB, NoFigureError, arguments, completed, logged, parse, without_draft
 from llamaherd.memory.placement import HOST
 
 CAPTURED = Path(__file__).parent / "data" / "memory_engine.json"
@@ -233,9 +233,12 @@ def test_a_log_is_read_per_device() -> None:
 
 def test_the_draft_is_added_to_the_engines_figures() -> None:
     header, placement = real("35B-A3B Q4_K"), Placement(mtp=2)
-    engine = parse("CUDA0 19000 142 100\nHost 398 0 20")
+    engine = parse("CUDA0 19000 142 1000\nHost 398 0 20")
     whole = completed(engine, header, placement)
     assert whole.devices[0].draft == estimate(header, placement).devices[0].draft
-    assert whole.devices[0].total == engine.devices[0].total + whole.devices[0].draft.total
+    ours, asked = estimate(header, placement).devices[0], estimate(header, without_draft(placement)).devices[0]
+    served = whole.devices[0]
+    assert (served.weights, served.context - served.draft.state) == (19000 * MIB, 142 * MIB)
+    assert served.compute == 1000 * MIB - (asked.compute - ours.compute) < 1000 * MIB
     with pytest.raises(ValueError, match="saw 1 cards where 2"):
         completed(engine, header, replace(placement, devices=2))
