@@ -173,8 +173,10 @@ def _rig(document: Document) -> Rig:
         return Rig.model_validate(document.data, context={"folder": document.file.resolve().parent})
     except ValidationError as error:
         findings = [_finding(document, dict(problem)) for problem in error.errors()]
-        # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once.
-        raise InventoryError({(finding.code, finding.place): finding for finding in findings}.values()) from None
+        # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in
+        # one place, each is said.
+        said = {(each.code, each.place, each.message if each.code == "LH011" else ""): each for each in findings}
+        raise InventoryError(said.values()) from None
 
 
 def _finding(document: Document, problem: dict[str, Any]) -> Finding:
