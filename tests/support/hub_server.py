@@ -12,22 +12,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
+from tests.support.hub_files import Content, HubFile
 
-class Hollow(NamedTuple):
-    """A file of `size` bytes that begins with `head` and has zeros behind it, as large as a model and on no disk.
-
-    The sha256 that the hub names for it is the head's: nobody hashes gigabytes of zeros.
-    """
-
-    head: bytes
-    size: int
-
-
-Content = bytes | Path | Hollow
 _CHUNK = 64 * 1024
 _LFS_SUFFIXES = (".gguf", ".safetensors", ".bin", ".dat")
 
@@ -41,49 +30,9 @@ class Request(NamedTuple):
     had_auth: bool
 
 
-class _File:
-    """A file of a repository; hashed once, when first asked for."""
-
-    def __init__(self, path: str, content: Content) -> None:
-        self.path = path
-        self._content = content
-        self._sha256: str | None = None
-
-    @property
-    def size(self) -> int:
-        match self._content:
-            case bytes() as body:
-                return len(body)
-            case Hollow(size=size):
-                return size
-            case Path() as path:
-                return path.stat().st_size
-
-    @property
-    def sha256(self) -> str:
-        if self._sha256 is None:
-            hashed = len(self._content.head) if isinstance(self._content, Hollow) else self.size
-            digest = hashlib.sha256()
-            for start in range(0, hashed, _CHUNK):
-                digest.update(self.read(start, min(_CHUNK, hashed - start)))
-            self._sha256 = digest.hexdigest()
-        return self._sha256
-
-    def read(self, start: int, count: int) -> bytes:
-        match self._content:
-            case bytes() as body:
-                return body[start : start + count]
-            case Hollow(head, size):
-                return head[start : start + count].ljust(min(count, size - start), b"\0")
-            case Path() as path:
-                with path.open("rb") as stream:
-                    stream.seek(start)
-                    return stream.read(count)
-
-
 @dataclass
 class _Repo:
-    commits: dict[str, dict[str, _File]] = field(default_factory=dict)
+    commits: dict[str, dict[str, HubFile]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
 
 
@@ -165,9 +114,9 @@ class Hub:
         """Make `files` the whole content of a branch; earlier commits stay. Returns the new commit."""
         store = self._repos.setdefault(repo, _Repo())
         parent = store.branches.get(branch, "")
-        named = [f"{path} {_File(path, content).sha256}" for path, content in sorted(files.items())]
+        named = [f"{path} {HubFile(path, content).sha256}" for path, content in sorted(files.items())]
         commit = hashlib.sha1("\n".join([repo, parent, *named]).encode()).hexdigest()
-        store.commits[commit] = {path: _File(path, content) for path, content in files.items()}
+        store.commits[commit] = {path: HubFile(path, content) for path, content in files.items()}
         store.branches[branch] = commit
         return commit
 
@@ -179,7 +128,7 @@ class Hub:
         """The repository of this name, if there is one."""
         return self._repos.get(name)
 
-    def blob(self, sha256: str) -> _File | None:
+    def blob(self, sha256: str) -> HubFile | None:
         """Any file with this content."""
         trees = [tree for repo in self._repos.values() for tree in repo.commits.values()]
         return next((file for tree in trees for file in tree.values() if file.sha256 == sha256), None)
@@ -258,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(length))
         self.end_headers()
 
-    def file(self, file: _File, headers: Mapping[str, str]) -> None:
+    def file(self, file: HubFile, headers: Mapping[str, str]) -> None:
         """Answer with the file, or with the part that Range asks for where If-Range allows that."""
         if file.path in self.hub.status:
             self.fail(self.hub.status[file.path])
@@ -277,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self._body(file, start, end)
 
-    def _body(self, file: _File, start: int, end: int) -> None:
+    def _body(self, file: HubFile, start: int, end: int) -> None:
         stop = end if self.hub.truncate_after is None else min(end, start + self.hub.truncate_after)
         at = start
         while at < stop:
@@ -362,7 +311,7 @@ class _HubHandler(_Handler):
             raise _RefusedError(404 if sent else 401, "RepoNotFound", "Repository not found")
         return repo
 
-    def _commit(self, name: str, repo: _Repo, revision: str) -> tuple[str, Mapping[str, _File]]:
+    def _commit(self, name: str, repo: _Repo, revision: str) -> tuple[str, Mapping[str, HubFile]]:
         commit = repo.branches.get(revision, revision)
         if commit not in repo.commits:
             raise _RefusedError(404, "RevisionNotFound", f"Invalid rev id: {revision} in {name}")
@@ -373,10 +322,10 @@ class _HubHandler(_Handler):
             status = 403 if "Authorization" in self.headers else 401
             raise _RefusedError(status, "GatedRepo", f"Access to model {name} is restricted")
 
-    def _in_lfs(self, file: _File) -> bool:
+    def _in_lfs(self, file: HubFile) -> bool:
         return file.path.endswith(_LFS_SUFFIXES) and file.path not in self.hub.not_lfs
 
-    def _sibling(self, file: _File, blobs: bool) -> dict[str, object]:
+    def _sibling(self, file: HubFile, blobs: bool) -> dict[str, object]:
         entry: dict[str, object] = {"rfilename": file.path}
         if blobs:
             entry |= {"size": file.size, "blobId": _oid(file)}
@@ -384,13 +333,13 @@ class _HubHandler(_Handler):
                 entry["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": 134}
         return entry
 
-    def _entry(self, file: _File) -> dict[str, object]:
+    def _entry(self, file: HubFile) -> dict[str, object]:
         entry: dict[str, object] = {"type": "file", "path": file.path, "size": file.size, "oid": _oid(file)}
         if self._in_lfs(file):
             entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": 134}
         return entry
 
-    def _tree(self, path: str, files: list[_File], query: Mapping[str, list[str]]) -> None:
+    def _tree(self, path: str, files: list[HubFile], query: Mapping[str, list[str]]) -> None:
         start = int(query.get("cursor", ["0"])[0])
         stop = start + self.hub.page_size
         more = f'<{self.hub.url}{path}?recursive=true&expand=false&cursor={stop}>; rel="next"'
@@ -413,6 +362,6 @@ class _HubHandler(_Handler):
         self.head(302, 0, headers | linked | location)
 
 
-def _oid(file: _File) -> str:
+def _oid(file: HubFile) -> str:
     """Some stable git id; nobody checks it against the content."""
     return hashlib.sha1(file.sha256.encode()).hexdigest()

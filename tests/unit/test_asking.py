@@ -22,7 +22,8 @@ from llamaherd.plan import plan
 from llamaherd.planned import Estimate, Holds, ModelFile, ModelPlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from tests.support import gguf_files
-from tests.support.hub_server import Hollow, Hub
+from tests.support.hub_files import Hollow
+from tests.support.hub_server import Hub
 from tests.support.rigs import SHA, changed, gpu_rig, hub_lock
 
 MIB = 1 << 20

@@ -15,7 +15,8 @@ from llamaherd.inventory import load
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.locking import Outcome, lock_fleet
 from tests.support import gguf_files
-from tests.support.hub_server import Content, Hollow, Hub
+from tests.support.hub_files import Content, Hollow
+from tests.support.hub_server import Hub
 from tests.support.rigs import ROOT
 from tests.unit.test_gitrefs import git
 

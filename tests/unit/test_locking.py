@@ -22,7 +22,8 @@ from llamaherd.locking import Outcome, lock_fleet, places
 from llamaherd.yamlfile import Document, read
 from tests.support import gguf_files
 from tests.support.gguf_files import Weight
-from tests.support.hub_server import Content, Hub
+from tests.support.hub_files import Content
+from tests.support.hub_server import Hub
 from tests.support.registry_server import Registry, digest_of, index
 from tests.unit.test_gitrefs import git
 
