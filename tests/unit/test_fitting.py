@@ -1,0 +1,144 @@
+"""`herd fit` and `herd check` as one types them: answers, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from llamaherd import lock
+from llamaherd.cli import main
+from llamaherd.gguf.local import read_header
+from tests.support import gguf_files
+from tests.support.examples import EXAMPLES, locked
+from tests.support.hub_files import Hollow
+from tests.support.hub_server import Hub
+
+REPO = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF"
+
+
+def herd(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of 20 GB, of which the header is there."""
+    shape = gguf_files.qwen(tokens=20_000)
+    return gguf_files.write(shape, tmp_path_factory.mktemp("models") / "qwen.gguf")[0]
+
+
+@pytest.fixture
+def hub(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with file.open("rb") as stream:
+        head = stream.read(read_header(file).data_offset)
+    files = {f"Qwen3.6-35B-A3B-{quant}.gguf": Hollow(head, file.stat().st_size) for quant in ("UD-Q4_K_XL", "Q8_0")}
+    with Hub({REPO: files}) as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
+        yield running
+
+
+def test_a_file_that_fits(file: Path) -> None:
+    done = herd("fit", str(file), "--vram", "24G", "--context", "65536", "--kv", "q8_0")
+    assert done.exit_code == 0, done.output
+    assert "all on the cards, 65536 tokens, cache in q8_0" in done.output
+    assert "It fits; so would" in done.output
+
+
+def test_experts_go_to_the_ram_where_the_card_is_small(file: Path) -> None:
+    done = herd("fit", str(file), "--vram", "12G", "--ram", "64G", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert (told["fits"], [row["where"] for row in told["devices"]]) == (True, ["card 0", "RAM"])
+    assert "experts" in told["how"]
+    assert all(row["total"] <= row["of"] for row in told["devices"])
+
+
+def test_what_does_not_fit_ends_with_1_and_says_what_would(file: Path) -> None:
+    done = herd("fit", str(file), "--vram", "4G", "--ram", "8G", "--context", "262144")
+    assert done.exit_code == 1, done.output
+    assert "It does not fit." in done.output
+
+
+def test_a_model_on_the_hub_costs_its_header(hub: Hub) -> None:
+    done = herd("fit", f"{REPO}:UD-Q4_K_XL", "--vram", "24G")
+    assert done.exit_code == 0, done.output
+    fetched = [request for request in hub.requests if request.range]
+    assert 1 <= len(fetched) <= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing.gguf"], "cannot be read"),
+        (["nonsense"], "is no model"),
+        (["MODEL", "--vram", "lots"], "`lots` is no size"),
+        (["MODEL", "--vram", "24G", "--kv", "q9"], "q9"),
+    ],
+)
+def test_what_cannot_be_told_ends_with_2(words: list[str], said: str, file: Path) -> None:
+    done = herd("fit", *(str(file) if word == "MODEL" else word for word in words))
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_repository_that_the_hub_does_not_have(hub: Hub) -> None:
+    done = herd("fit", "nobody/nothing:Q4_K_M", "--vram", "24G")
+    assert done.exit_code == 2
+    assert f"{hub.url} shows no repository nobody/nothing" in done.output
+
+
+def test_a_model_of_the_inventory_is_known_by_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
+    assert "is not in the lock" in herd("-i", str(tmp_path), "fit", "35b", "--vram", "24G").output
+    lock.write(tmp_path / "herd.lock", locked())
+    done = herd("-i", str(tmp_path), "fit", "35b", "--vram", "24G", "--context", "262144", "--kv", "q4_0", "--mtp", "3")
+    assert done.exit_code == 0, done.output
+    assert "It fits" in done.output
+
+
+def findings(done: Result) -> list[dict[str, Any]]:
+    told = json.loads(done.stdout)
+    assert set(told) == {"ok", "findings"}
+    assert all(
+        set(each) == {"code", "severity", "file", "line", "column", "message", "help"} for each in told["findings"]
+    )
+    return list(told["findings"])
+
+
+def test_checking_examples_and_recipes_and_nothing(tmp_path: Path) -> None:
+    clean = herd("check", str(EXAMPLES), "--json")
+    assert (clean.exit_code, findings(clean)) == (0, [])
+    script = tmp_path / "start.sh"
+    script.write_text("llama-server -m m.gguf -fa --no-mmap -c 4096\n")
+    wrong = herd("check", str(EXAMPLES), str(script), "--json")
+    assert wrong.exit_code == 1
+    assert {each["code"] for each in findings(wrong)} == {"LH101", "LH103"}
+    gone = herd("check", str(tmp_path / "gone"), "--json")
+    assert (gone.exit_code, [each["code"] for each in findings(gone)]) == (2, ["LH005"])
+
+
+def test_a_warning_is_no_error(tmp_path: Path) -> None:
+    text = (EXAMPLES / "one.yaml").read_text(encoding="utf-8").replace("    thinking: false\n", "    threads: 8\n")
+    (tmp_path / "rig.yaml").write_text(
+        text.replace("engines:\n", "engines:\n  spare: {kind: llama.cpp, ref: b11434}\n")
+    )
+    done = herd("check", str(tmp_path), "--json")
+    assert (done.exit_code, [each["severity"] for each in findings(done)]) == (0, ["warning"])
+
+
+def test_a_plan_for_machines_has_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
+    lock.write(tmp_path / "herd.lock", locked())
+    done = herd("-i", str(tmp_path), "plan", "one", "--json")
+    assert done.exit_code == 0, done.output
+    (instance,) = json.loads(done.output)["one"]["instances"]
+    assert instance["memory"]["source"] == "arithmetic"
+    assert [each["where"] for each in instance["memory"]["holds"]] == ["card", "RAM"]
