@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -151,7 +152,7 @@ class _RefusedError(Exception):
         self.headers["X-Error-Message"] = message
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(ABC, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
 
@@ -184,11 +185,13 @@ class _Handler(BaseHTTPRequestHandler):
         except _RefusedError as refusal:
             self.json({"error": str(refusal)}, refusal.status, refusal.headers)
 
+    @abstractmethod
     def record(self) -> list[Request]:
-        raise NotImplementedError
+        """Where requests are noted."""
 
+    @abstractmethod
     def route(self, url: SplitResult) -> None:
-        raise NotImplementedError
+        """Answer a request. Raises _RefusedError."""
 
     def fail(self, status: int) -> None:
         headers = {"Retry-After": str(self.hub.retry_after)} if status in (429, 503) else {}
