@@ -45,9 +45,8 @@ def pyinfra_hosts(source: Path | None = None) -> list[Host]:
 
 def _leave(*_: object) -> None:
     """On Ctrl-C: pyinfra's own handler would wait for the remote step to end, a build perhaps, and report success."""
-    click.echo(
-        "\ninterrupted; what a host is in the middle of goes on there, and the next run goes on from that", err=True
-    )
+    # Past Python's own buffer, which may be in the middle of a line: it refuses to be entered twice.
+    os.write(2, b"\ninterrupted; what a host is in the middle of goes on there, and the next run goes on from that\n")
     os._exit(130)
 
 
