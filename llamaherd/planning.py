@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from llamaherd import lock
@@ -56,20 +56,29 @@ def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False)
     return choose(load(inventory, read_lock(inventory), deploying=deploying), names, inventory)
 
 
-def plans(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:
-    """Every rig that is named, or all, with its plan. Raises InventoryError, also for what is not locked (LH031)."""
+def plans(
+    inventory: Path,
+    names: Iterable[str] = (),
+    *,
+    deploying: bool = False,
+    doubtful: Callable[[Sequence[Finding]], None] = lambda _: None,
+) -> dict[str, tuple[Rig, Plan]]:
+    """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
+
+    Raises InventoryError, also for what is not locked (LH031).
+    """
     locked = read_lock(inventory)
     surveyed = survey(inventory, locked, deploying=deploying)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     fleet = choose(surveyed.fleet, names, inventory)
     command = f"herd -i {inventory} lock"
-    findings = [
+    stale = [
         finding
         for name, rig in fleet.rigs.items()
         for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
-        if finding.severity == "error"
     ]
+    findings = [finding for finding in stale if finding.severity == "error"]
     planned: dict[str, tuple[Rig, Plan]] = {}
     for name, rig in fleet.rigs.items() if not findings else ():
         try:
@@ -80,4 +89,6 @@ def plans(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False
             findings.append(Finding("LH031", place, f"rig `{name}`: {error}", f"run `{command}` and commit the lock"))
     if findings:
         raise InventoryError(findings)
+    chosen = {document.file for name, document in surveyed.documents.items() if name in fleet.rigs}
+    doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
     return planned

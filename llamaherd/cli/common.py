@@ -39,11 +39,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 
 
 def plans(inventory: Path | None, rigs: tuple[str, ...], *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:
-    """The plans of the rigs that are named, or of all; findings end the program."""
+    """The plans of the rigs that are named, or of all; errors end the program, warnings and notes are shown."""
     from llamaherd.planning import inventory_path
     from llamaherd.planning import plans as planned
 
-    return usable(lambda: planned(inventory_path(inventory), rigs, deploying=deploying))
+    return usable(lambda: planned(inventory_path(inventory), rigs, deploying=deploying, doubtful=show))
 
 
 def usable(read: Callable[[], T]) -> T:

@@ -142,3 +142,19 @@ def test_a_plan_for_machines_has_the_memory(tmp_path: Path) -> None:
     (instance,) = json.loads(done.output)["one"]["instances"]
     assert instance["memory"]["source"] == "arithmetic"
     assert [each["where"] for each in instance["memory"]["holds"]] == ["card", "RAM"]
+
+
+def test_a_plan_says_what_is_doubtful_and_goes_on(tmp_path: Path) -> None:
+    text = (EXAMPLES / "one.yaml").read_text(encoding="utf-8")
+    (tmp_path / "one.yaml").write_text(
+        text.replace("context: 262144", "context: 262144\n    threads: 1\n    warmup: false")
+    )
+    (tmp_path / "spare.yaml").write_text(
+        text.replace("rig: one", "rig: spare").replace(
+            "  main:\n", "  other: {kind: llama.cpp, ref: b11434}\n  main:\n"
+        )
+    )
+    lock.write(tmp_path / "herd.lock", locked())
+    assert "LH075" not in herd("-i", str(tmp_path), "plan", "one").stderr
+    done = herd("-i", str(tmp_path), "plan", "spare")
+    assert (done.exit_code, "LH075" in done.stderr, "rig spare" in done.stdout) == (0, True, True)
