@@ -63,11 +63,15 @@ def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> Non
         show(findings)
         for text in suggested:
             click.echo(f"\nIn an inventory, that is:\n\n{text}")
-        counted = [f"{rigs} rigs"] if rigs or not recipes else []
-        counted += [f"{recipes} recipes"] if recipes else []
-        click.echo(f"{', '.join(counted)}, {len(findings)} findings")
+        counted = [_counted(rigs, "rig")] if rigs or not recipes else []
+        counted += [_counted(recipes, "recipe")] if recipes else []
+        click.echo(", ".join([*counted, _counted(len(findings), "finding")]))
     if not ok:
         sys.exit(UNUSABLE if any(finding.code in UNREAD for finding in findings) else FAILED)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
 
 
 @click.command()

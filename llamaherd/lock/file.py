@@ -21,7 +21,7 @@ HEADER = """\
 # Written by `herd lock`; commit it, and review it like code.
 # Same inventory and same lock: same rig. To move one thing to what is newest now: `herd lock --upgrade NAME`.
 """
-_WAY_OUT = "run `herd lock` to write it anew, or take the last good one back from version control"
+_WAY_OUT = "take the last good one back from version control, or delete it and run `herd lock`"
 
 
 class LockError(Exception):
