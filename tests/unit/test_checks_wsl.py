@@ -30,7 +30,7 @@ CASES = {
         "LH064",
         "128GB",
         "`ram` is 128 GB, and the virtual machine that the host is has 68.7 GB",
-        "`ram: 65536MiB`",
+        "the same for `ram` as for `wsl.memory`",
         "warning",
         wsl=True,
     ),
@@ -90,11 +90,11 @@ CASES = {
         "LH066",
         "networkingMode",
         "follows from `networking` of `wsl`",
-        "leave out one of `networkingMode` and `networking`",
+        "leave `networkingMode` out of `settings`",
         wsl=True,
     ),
     "a time beside keep_alive": Case(
-        own("wsl2", vmIdleTimeout=60000), "LH066", "vmIdleTimeout", "from `keep_alive`", "leave out one", wsl=True
+        own("wsl2", vmIdleTimeout=60000), "LH066", "vmIdleTimeout", "from `keep_alive`", "out of `settings`", wsl=True
     ),
     "a time instead of keep_alive": Case(own("wsl2", vmIdleTimeout=60000) | {"host/wsl/keep_alive": False}, wsl=True),
     "a folder of Windows": Case({"host/wsl/windows_profile": "/mnt/c/Users/tom"}, wsl=True),
