@@ -109,7 +109,7 @@ def judged(text: str) -> str:
         return "plan"
 
 
-LONG = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LONG = settings(max_examples=max(150, settings().max_examples), suppress_health_check=[HealthCheck.too_slow])
 
 
 @LONG
