@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -105,12 +107,27 @@ def abilities(subject: Subject) -> Iterator[Finding]:
         told = DIALECTS[engine.kind].arguments(
             Server(bare, model_path="model", threads=1, listen="127.0.0.1", flags=known)
         )
-        for problem in check(known, told):
-            key = KEYS.get(told[problem.index])
-            if problem.severity == "error" and key in _ABILITIES:
-                message = f"{engine.kind} {known.version} cannot do what `{key}` says: {problem.message}"
+        for key, words in _parts(known, told):
+            if refused := _refused(known.kind, known.version, words):
+                message = f"{engine.kind} {known.version} cannot do what `{key}` says: {refused}"
                 place = subject.document.value(("instances", name, key))
                 yield Finding("LH176", place, message, f"take a newer version, or leave `{key}` out")
+
+
+def _parts(known: Catalogue, told: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Flags with their values, of those keys that no other check holds against the version."""
+    starts = [index for index, word in enumerate(told) if known.find(word) or word in KEYS]
+    for start, end in pairwise([*starts, len(told)]):
+        if (key := KEYS.get(told[start])) in _ABILITIES:
+            yield str(key), told[start:end]
+
+
+@lru_cache(maxsize=1024)
+def _refused(kind: str, version: str, words: tuple[str, ...]) -> str | None:
+    """Why a version refuses a flag with its value. Fleets say the same things again and again."""
+    known = catalogue(kind, version)
+    problems = check(known, words) if known else ()
+    return next((problem.message for problem in problems if problem.severity == "error"), None)
 
 
 def options(subject: Subject) -> Iterator[Finding]:
