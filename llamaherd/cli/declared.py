@@ -193,7 +193,8 @@ def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> Non
     else:
         show(findings)
         new = outcome.lock
-        held = f"{len(new.engines)} engines, {len(new.images)} images, {len(new.models)} models"
+        parts = {"engine": new.engines, "image": new.images, "model": new.models, "file": new.files}
+        held = ", ".join(_counted(len(part), what) for what, part in parts.items() if part) or "nothing that moves"
         click.echo(f"{target}: {'written' if changed else 'unchanged'}, {held}" if ok else f"{target}: not written")
     if not ok:
         sys.exit(FAILED)
