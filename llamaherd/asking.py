@@ -26,11 +26,11 @@ from llamaherd.lock import Lock
 from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import Placement
-from llamaherd.plan_instance import environment, holds
-from llamaherd.planned import RAM, Estimate, InstancePlan, ModelPlan, Plan
+from llamaherd.plan_instance import environment, held
+from llamaherd.planned import Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
-from llamaherd.sizing import capacity, cuda_bytes, placement
+from llamaherd.sizing import capacity, placement
 
 TOOL = "llama-fit-params"
 TOOL_SECONDS = 120
@@ -173,14 +173,7 @@ def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
         memory = oracle.completed(oracle.parse(answers.get(("figures", asked.name), "")), asked.header, placed)
     except ValueError as error:
         return str(error)
-    sizes = [capacity(rig, card) or 0 for card in asked.declared.on]
-    rooms = [*zip(asked.declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
-    cuda = (*cuda_bytes(rig, asked.declared), 0)
-    return Estimate(
-        source="engine",
-        holds=tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True)),
-        doubts=_doubts(asked),
-    )
+    return Estimate(source="engine", holds=held(rig, asked.declared, memory), doubts=_doubts(asked))
 
 
 def _doubts(asked: Question) -> tuple[str, ...]:

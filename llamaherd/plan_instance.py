@@ -11,12 +11,11 @@ from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import CONTAINER_UID, KEYS, PROJECTS, UNITS
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.experts import layers_on_cpu, override
-from llamaherd.memory.use import Use
+from llamaherd.memory.use import Memory, Use
 from llamaherd.pinned import NotLockedError
 from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
 from llamaherd.render import render, unit_quote
-from llamaherd.sizing import capacity, cuda_bytes, moves_experts, placement
+from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts, placement
 
 
 def plan_instance(
@@ -91,17 +90,15 @@ def plan_instance(
 
 def _server(rig: Rig, name: str, model: ModelPlan, header: Header | None) -> Server:
     declared = rig.instances[name]
-    overrides: tuple[str, ...] = ()
-    if moves_experts(declared):
-        if header is None:
-            raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
-        overrides = (override(header, layers_on_cpu(header, str(declared.experts_on_cpu))),)
+    if header is None and moves_experts(declared):
+        raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
+    moved = experts_on_cpu(declared, header) if header else None
     return Server(
         declared=declared,
         model_path=model.path,
         threads=declared.threads or rig.host.cpu.performance or rig.host.cpu.cores,
         listen="0.0.0.0" if declared.backend == "compose" else declared.listen,
-        overrides=overrides,
+        overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
         flags=flags_of(rig.engines[declared.engine]),
     )
@@ -116,14 +113,15 @@ def estimated(rig: Rig, declared: Instance, header: Header) -> Estimate | None:
         memory = estimate(header, placement(rig, declared, header))
     except ValueError:
         return None
-    rooms = [(card, capacity(rig, card) or 0, use) for card, use in zip(declared.on, memory.devices, strict=True)]
-    rooms.append((RAM, rig.host.ram, memory.host))
+    return Estimate(source="arithmetic", holds=held(rig, declared, memory), doubts=memory.doubts)
+
+
+def held(rig: Rig, declared: Instance, memory: Memory) -> tuple[Holds, ...]:
+    """What each of an instance's cards and the RAM hold, CUDA's own part included."""
+    sizes = [capacity(rig, card) or 0 for card in declared.on]
+    rooms = [*zip(declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
     cuda = (*cuda_bytes(rig, declared), 0)
-    return Estimate(
-        source="arithmetic",
-        holds=tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True)),
-        doubts=memory.doubts,
-    )
+    return tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True))
 
 
 def holds(where: str, size: int, use: Use, cuda: int) -> Holds:

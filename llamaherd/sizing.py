@@ -60,9 +60,7 @@ def sized(rig: Rig, headers: Mapping[str, Header]) -> dict[str, Sized]:
 
 def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
     """How an instance is laid out. Raises ValueError, with a sentence, where its experts cannot be told apart."""
-    overrides: tuple[tuple[str, str | int], ...] = ()
-    if moves_experts(instance):
-        overrides = ((pattern(header, layers_on_cpu(header, str(instance.experts_on_cpu))), "CPU"),)
+    moved = experts_on_cpu(instance, header)
     layers = instance.gpu_layers
     free = tuple(usable_bytes(rig, card) for card in instance.on)
     return Placement(
@@ -79,7 +77,7 @@ def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
         free=free,
         tensor_split=instance.tensor_split or None,
         split=instance.split or "layer",
-        overrides=overrides,
+        overrides=((moved, "CPU"),) if moved else (),
         mtp=instance.draft.mtp if instance.draft else 0,
         mmap=instance.mmap is not False,
     )
@@ -87,7 +85,16 @@ def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
 
 def moves_experts(instance: Instance) -> bool:
     """Whether some of its experts are to be computed by the CPU."""
-    return instance.experts_on_cpu not in (None, 0, "0%")
+    return instance.experts_on_cpu is not None and float(str(instance.experts_on_cpu).rstrip("%")) > 0
+
+
+def experts_on_cpu(instance: Instance, header: Header) -> str | None:
+    """What matches the names of the experts that the CPU computes; None for none, as 1 % of 40 layers are.
+
+    Raises ValueError, with a sentence.
+    """
+    layers = layers_on_cpu(header, str(instance.experts_on_cpu)) if moves_experts(instance) else ()
+    return pattern(header, layers) if layers else None
 
 
 def capacity(rig: Rig, card: str) -> int | None:
@@ -99,10 +106,9 @@ def capacity(rig: Rig, card: str) -> int | None:
 
 
 def usable_bytes(rig: Rig, card: str) -> int:
-    """What servers can get of a card, in bytes."""
-    size = capacity(rig, card)
-    whole = rig.gpus.cards[card].memory_bytes if size is not None and rig.gpus else None
-    return max((size or 0) - (whole - usable(whole) if whole else 0), 0)
+    """What servers can get of a card, in bytes; 0 where that is not known."""
+    known = rig.gpus.cards.get(card) if rig.gpus else None
+    return max(usable(known.memory_bytes) - (known.reserved or 0), 0) if known and known.memory_bytes else 0
 
 
 def cuda_bytes(rig: Rig, instance: Instance) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Routed experts on the CPU: which layers' experts, and the `-ot` override that moves exactly them."""
+"""Routed experts on the CPU: which layers' experts, and the pattern for `-ot` that matches exactly them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,13 @@ def layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
     return known[: int(wanted + 0.5)]
 
 
-def override(header: Header, layers: Iterable[int]) -> str:
-    r"""An argument of `-ot` that moves the experts of these layers to the CPU, and nothing else.
+def pattern(header: Header, layers: Iterable[int]) -> str:
+    r"""What matches the names of these layers' experts, and of nothing else.
 
-    Like `blk\.(?:[0-9]|1[0-7])\.ffn_(?:down|gate|up)_exps\.weight=CPU`. The engine searches each tensor's name with
-    it (ECMAScript, llama-model-loader.cpp:1237) and cuts its arguments at `,`, so that there is none.
+    Like `blk\.(?:[0-9]|1[0-7])\.ffn_(?:down|gate|up)_exps\.weight`. The engine searches each tensor's name with it
+    (ECMAScript, llama-model-loader.cpp:1237) and cuts its arguments at `,`, so that there is none.
     Raises ValueError if a layer has no experts, or if a tensor is missed or hit by mistake.
     """
-    return f"{pattern(header, layers)}=CPU"
-
-
-def pattern(header: Header, layers: Iterable[int]) -> str:
-    """The regular expression of `override`. Raises ValueError."""
     wanted = sorted(set(layers))
     experts = {tensor.name: tensor.layer for tensor in header.each if tensor.is_expert}
     bare = [layer for layer in wanted if layer not in experts.values()]

@@ -12,7 +12,9 @@ from benchmarks.gpu_memory import again
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.fit import fit
+from llamaherd.plan import plan
 from llamaherd.sizing import Sized, capacity, cuda_bytes, placement, sized, usable_bytes, ways_out, without_ram
+from tests.support.examples import fleet, locked
 from tests.support.headers import qwen_35b, qwen_122b
 from tests.support.rigs import ROOT, Declared, changed
 
@@ -133,3 +135,11 @@ def test_a_plan_is_near_what_servers_took_of_a_real_card() -> None:
     rows = again(ROOT / "tests" / "unit" / "data" / "gpu_memory_h200.jsonl")
     assert len(rows) == 16
     assert [row.case for row in rows if not row.near] == []
+
+
+@pytest.mark.parametrize("share", ["0%", "0.0%", "1%", 0])
+def test_a_share_that_is_no_whole_layer_moves_nothing(share: str | int) -> None:
+    one = fleet().rigs["one"]
+    chat = one.instances["chat"].model_copy(update={"experts_on_cpu": share})
+    (instance,) = plan(one.model_copy(update={"instances": {"chat": chat}}), locked()).instances
+    assert "--override-tensor" not in instance.arguments
