@@ -57,6 +57,17 @@ class InventoryError(Exception):
         super().__init__("\n".join(str(finding) for finding in self.findings))
 
 
+@dataclass(eq=False)
+class SaidError(Exception):
+    """What went wrong outside of an inventory: one sentence, and a way out. Neither may hold a secret."""
+
+    message: str
+    help: str
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  help: {self.help}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A help sentence with the nearest right name, or all right names when none is near."""
     names = sorted(known)

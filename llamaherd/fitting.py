@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from llamaherd.cards import usable
+from llamaherd.findings import SaidError
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
@@ -19,12 +20,8 @@ from llamaherd.units import parse_size, show_mib
 _ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
-class FitError(Exception):
+class FitError(SaidError):
     """The question cannot be answered: one sentence, and a way out."""
-
-    def __init__(self, message: str, help_: str) -> None:
-        self.message, self.help = message, help_
-        super().__init__(f"{message}\n  help: {help_}")
 
 
 def header_of(model: str, names: dict[str, tuple[str, str, str]], lock: Lock) -> Header:

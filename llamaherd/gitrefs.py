@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from llamaherd.findings import SaidError
+
 TIMEOUT = 60.0  # seconds for one question; the list of llama.cpp's refs takes two
 _PROTOCOLS = "https:http:ssh:git:file"  # not `ext`, by which a URL would run commands here
 _LINE = re.compile(r"(?P<commit>[0-9a-f]{40})\trefs/(?P<kind>heads|tags)/(?P<name>.+)")
@@ -17,15 +19,8 @@ _SHORTEST = 7  # digits that git shortens a commit to
 _AGAIN = "check the network and any proxy, and try again"
 
 
-@dataclass(eq=False)
-class GitError(Exception):
+class GitError(SaidError):
     """A ref that cannot be resolved: one sentence, and a way out. Neither holds a password of the URL."""
-
-    message: str
-    help: str
-
-    def __str__(self) -> str:
-        return f"{self.message}\n  help: {self.help}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
+from llamaherd.findings import SaidError
 from llamaherd.lock import Endpoint, LockedFile, LockedModel, contradiction
 
 if TYPE_CHECKING:
@@ -32,15 +32,8 @@ _MAX_SMALL, _MAX_ALL_SMALL = 32 << 20, 64 << 20
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 
 
-@dataclass(eq=False)
-class HubError(Exception):
+class HubError(SaidError):
     """The hub cannot give what is declared: one sentence, and a way out. Neither holds a token."""
-
-    message: str
-    help: str
-
-    def __str__(self) -> str:
-        return f"{self.message}\n  help: {self.help}"
 
 
 def endpoint() -> str:

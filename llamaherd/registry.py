@@ -19,6 +19,8 @@ from urllib.parse import SplitResult, urlsplit
 if TYPE_CHECKING:
     from httpx2 import Client
 
+from llamaherd.findings import SaidError
+
 TIMEOUT = 30.0  # seconds without an answer
 _DOCKER_HUB = "docker.io"
 _DOCKER_HUB_API = "registry-1.docker.io"
@@ -41,15 +43,8 @@ _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _LOGIN = "check the spelling; if it is private, `docker login {host}` first"
 
 
-@dataclass(eq=False)
-class RegistryError(Exception):
+class RegistryError(SaidError):
     """A tag that cannot be resolved: one sentence, and a way out. Neither holds a password."""
-
-    message: str
-    help: str
-
-    def __str__(self) -> str:
-        return f"{self.message}\n  help: {self.help}"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 
+from llamaherd.findings import SaidError
 from llamaherd.fleet import LOCAL, Connect
 
 _AS_ROOT = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
@@ -24,12 +25,8 @@ class Result:
     err: str
 
 
-class RemoteError(Exception):
+class RemoteError(SaidError):
     """A script could not be run on a rig: a sentence that says why, and a way out."""
-
-    def __init__(self, message: str, help_: str) -> None:
-        self.message, self.help = message, help_
-        super().__init__(f"{message}\n  help: {help_}")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
+from llamaherd.findings import SaidError
 from llamaherd.fleet import LOCAL, Connect
 from llamaherd.fleet.machine import OperatingSystem
 from llamaherd.remote import Remote
@@ -15,12 +16,8 @@ LOOK_SECONDS = 60.0
 """More than `nvidia-smi` gets to answer in the script."""
 
 
-class LookError(Exception):
+class LookError(SaidError):
     """A look that cannot become a rig: a sentence that says why, and a way out."""
-
-    def __init__(self, message: str, help_: str) -> None:
-        self.message, self.help = message, help_
-        super().__init__(f"{message}\n  help: {help_}")
 
 
 @dataclass(frozen=True)
