@@ -6,14 +6,19 @@ gives it, so next to nothing is required; and any key of a mapping may be `null`
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BeforeValidator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from llamaherd import fleet
 from llamaherd.fleet import Rig
 from llamaherd.fleet.base import Megahertz, Size, Watts
 from llamaherd.fleet.serving import Rate, Share
@@ -119,6 +124,10 @@ class _Generator(GenerateJsonSchema):
 def _declared() -> Schema:
     """A rig's schema with the `$defs` of its parts, cleaned, and with the key for the defaults of instances."""
     raw = Rig.model_json_schema(schema_generator=_Generator)
+    for (model, key), text in _meanings().items():
+        part = raw if model == Rig.__name__ else raw["$defs"].get(model, {})
+        if key in part.get("properties", {}):
+            part["properties"][key]["description"] = text
     parts = {name: _part(name, part) for name, part in raw["$defs"].items()}
     # Which machine it is, no rig takes over: what it needs to be reached stands there.
     parts["Connect"]["required"] = ["host"]
@@ -143,6 +152,19 @@ def _declared() -> Schema:
         "description": "Keys that every instance of the rig has where it does not say otherwise.",
     }
     return {"properties": properties, "$defs": dict(sorted(parts.items()))}
+
+
+def _meanings() -> dict[tuple[str, str], str]:
+    """The text below each key of the models, by model and key. pydantic can read them itself, but at every start."""
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in Path(fleet.__path__[0]).glob("*.py"))
+    models = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    found = {}
+    for model in models:
+        for declared, below in pairwise(model.body):
+            match declared, below:
+                case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(text))):
+                    found[model.name, key] = inspect.cleandoc(text)
+    return found
 
 
 def _finished(kind: str, title: str, schema: Schema, properties: Schema, required: list[str]) -> Schema:

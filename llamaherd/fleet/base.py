@@ -12,9 +12,12 @@ from llamaherd.units import parse_megahertz, parse_size, parse_watts
 
 
 class Declared(BaseModel):
-    """Base of all that is declared: frozen, and an unknown key is an error."""
+    """Base of all that is declared: frozen, and an unknown key is an error.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    What a key means stands in a text below it; `schema.py` reads these, as only editors want them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def beside_inventory(value: Any, info: ValidationInfo) -> Any:
