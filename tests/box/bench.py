@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -116,6 +117,13 @@ class Bench:
     def herd(self, *arguments: str, **environment: str) -> Ended:
         """Any other `herd` command."""
         return run([HERD, *arguments], self.environment(environment))
+
+    def plan(self) -> Declared:
+        """The plan as machines read it: what is warned of goes to the other stream, and depends on this machine."""
+        command = [HERD, "plan", "box", "--json"]
+        said = subprocess.run(command, cwd=ROOT, env=self.environment({}), stdout=subprocess.PIPE, check=True).stdout
+        plan: Declared = json.loads(said)["box"]
+        return plan
 
     def killed(
         self, by: signal.Signals, when: Callable[[str], bool], argv: Sequence[str] = PYINFRA, **environment: str

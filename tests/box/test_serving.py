@@ -170,7 +170,7 @@ def test_a_new_key_counts_at_once_and_shows_nowhere_meanwhile(bench: Bench) -> N
     bench.sh(f"umask 077; printf '{old}\\n{new}' >/run/canary; rm -f /run/leaks /run/enough")
     look = (
         "until [ -e /run/enough ]; do"
-        " grep -lF -f /run/canary /proc/[0-9]*/cmdline /proc/[0-9]*/environ >>/run/leaks 2>/dev/null; done"
+        " grep -lF -f /run/canary /proc/[0-9]*/cmdline /proc/[0-9]*/environ >>/run/leaks 2>/dev/null; done; true"
     )
     watcher = threading.Thread(target=bench.sh, args=(look,))
     watcher.start()
