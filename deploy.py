@@ -9,6 +9,8 @@ plan = Plan.model_validate(host.data.plan)
 
 preflight.apply(plan=plan, _sudo=True)
 base.apply(plan=plan, _sudo=True)
+# The line works while the compiler does: a rebuild takes as long as the longer of the two.
+models.begin(plan=plan, _sudo=True)
 engines.apply(plan=plan, _sudo=True)
 models.apply(plan=plan, _sudo=True)
 serve.apply(plan=plan, _sudo=True)

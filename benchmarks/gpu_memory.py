@@ -299,7 +299,7 @@ def _rig(case: Case, path: Path, card: list[str]) -> Rig:
 
 def _planned(rig: Rig, path: Path, header: Header) -> InstancePlan:
     model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
-    return plan_instance(rig, "case", None, None, model, header)
+    return plan_instance(rig, "case", None, None, {"model": model}, {"model": header})
 
 
 def _expected(planned: InstancePlan) -> dict[str, Any]:

@@ -26,10 +26,12 @@ from llamaherd.lock import Lock
 from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import Placement
+from llamaherd.memory.use import Memory
 from llamaherd.plan_instance import environment, held
 from llamaherd.planned import Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
+from llamaherd.sidecars import beside, together
 from llamaherd.sizing import capacity, placement
 
 TOOL = "llama-fit-params"
@@ -81,6 +83,7 @@ class Question:
     declared: Instance
     header: Header
     placement: Placement
+    beside: Memory
 
 
 def ask(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> Asked:
@@ -121,6 +124,9 @@ def question(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Questio
         return f"the memory of card `{unknown[0]}` is not known"
     # The tool runs on the host, where a container's cards have the host's numbers.
     outside = declared.model_copy(update={"backend": "systemd"})
+    models = [each for each in plan.models if each.name in rig.models]
+    headers = {each.name: known for each in models if (known := lock.header(rig.models[each.name]))}
+    projectors = {each.name: size for each in models if (size := lock.projector_size(rig.models[each.name]))}
     try:
         placed = placement(rig, declared, header)
         arguments = oracle.arguments(placed, planned.model_path)
@@ -136,6 +142,7 @@ def question(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Questio
         declared=declared,
         header=header,
         placement=placed,
+        beside=beside(declared, placed, headers, projectors),
     )
 
 
@@ -173,14 +180,17 @@ def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
         memory = oracle.completed(oracle.parse(answers.get(("figures", asked.name), "")), asked.header, placed)
     except ValueError as error:
         return str(error)
-    return Estimate(source="engine", holds=held(rig, asked.declared, memory), doubts=_doubts(asked))
+    whole = together(memory, asked.beside)
+    return Estimate(
+        source="engine", holds=held(rig, asked.declared, whole), doubts=(*_doubts(asked), *asked.beside.doubts)
+    )
 
 
 def _doubts(asked: Question) -> tuple[str, ...]:
     """In what the tool is known to differ from the server that it speaks of."""
     placed, header = asked.placement, asked.header
     doubts = []
-    if placed.mtp:
+    if placed.mtp or asked.declared.draft:
         doubts.append(f"what the draft adds is by arithmetic: {TOOL} does not count it")
     if placed.devices > 1 and placed.split != "none" and not placed.tensor_split:
         doubts.append("no `tensor_split` is declared: layers are split by what the cards had free when asked")
@@ -242,6 +252,8 @@ def _of_hub(model: ModelPlan) -> tuple[Shard, ...]:
     """The headers of a model's files, some MB of each. Raises HubError."""
     shards = []
     for file in model.files:
+        if file.name == model.mmproj:
+            continue
         url, size = f"{model.url}/{quote(file.name)}", file.size or 0
         _, header = fetch_header(url, token_for(url), size)
         shards.append(Shard(file.name, size, header))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from llamaherd.cards import usable
@@ -11,7 +12,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.gguf.parse import GgufError
-from llamaherd.lock import Lock
+from llamaherd.lock import Lock, ModelKey
 from llamaherd.memory.answer import Answer
 from llamaherd.memory.fit import Room
 from llamaherd.sizing import SYSTEM_RAM
@@ -24,10 +25,10 @@ class FitError(SaidError):
     """The question cannot be answered: one sentence, and a way out."""
 
 
-def header_of(model: str, names: dict[str, tuple[str, str, str]], lock: Lock) -> Header:
+def header_of(model: str, names: Mapping[str, ModelKey], lock: Lock) -> Header:
     """The header of a file, of a model that is locked under a name, or of one on the hub, `OWNER/NAME:QUANT`.
 
-    `names` are the inventory's models: repository, revision and files. Raises FitError.
+    `names` are the inventory's models: what they are declared with. Raises FitError.
     """
     if model in names:
         locked = lock.find(*names[model])

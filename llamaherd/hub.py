@@ -49,20 +49,18 @@ def endpoint() -> str:
         ) from None
 
 
-def resolve(repo: str, revision: str, files: str, *, whole: bool = False) -> LockedModel:
+def resolve(repo: str, revision: str, files: str, *, mmproj: str | None = None, whole: bool = False) -> LockedModel:
     """Ask the hub for the commit and the shards that `files` (a glob) names at `revision`.
 
-    `whole` takes every file that matches, as vLLM needs them, rather than those of one GGUF model. One request, one
-    more where the repository is gated, and with `whole` one for each small file. Raises HubError.
+    `mmproj` (a glob too) names the vision projector, which is no shard. `whole` takes every file that matches, as vLLM
+    needs them, rather than those of one GGUF model. One request, one more where the repository is gated, and with
+    `whole` one for each small file. Raises HubError.
     """
     url = endpoint()
-    api = _api(url)
-    with _sentences(api, repo, revision):
-        info = api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
-        if info.gated:
-            # A gated repository shows its file list to everyone, and refuses only the download.
-            api.auth_check(repo)
-    chosen = _matching(info, repo, files) if whole else _choose(info, repo, files)
+    info = _asked(url, repo, revision)
+    projector = _projector(info, repo, mmproj) if mmproj else None
+    others = [file for file in info.siblings or [] if file is not projector]
+    chosen = _matching(others, repo, files) if whole else _choose(others, repo, files)
     small = [file for file in chosen if file.lfs is None] if whole else []
     fetched = _fetched(url, repo, info.sha or "", small)
     try:
@@ -70,9 +68,11 @@ def resolve(repo: str, revision: str, files: str, *, whole: bool = False) -> Loc
             repo=repo,
             revision=revision,
             files=files,
+            mmproj=mmproj,
             commit=info.sha or "",
             endpoint=url,
             shards=(*fetched, *(_locked(repo, file) for file in chosen if file not in small)),
+            projector=_locked(repo, projector) if projector else None,
         )
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
@@ -80,6 +80,17 @@ def resolve(repo: str, revision: str, files: str, *, whole: bool = False) -> Loc
             f"{url} describes {repo} in a way that cannot be locked: {problem}",
             "check `hf`, `revision` and `files` of this model, and that HF_ENDPOINT is a model hub",
         ) from None
+
+
+def with_projector(model: LockedModel, mmproj: str | None) -> LockedModel:
+    """The model at the same commit with another vision projector, or with none. Raises HubError."""
+    if mmproj is None:
+        return model.model_copy(update={"mmproj": None, "projector": None})
+    info = _asked(model.endpoint, model.repo, model.commit)
+    projector = _locked(model.repo, _projector(info, model.repo, mmproj))
+    if projector.path in {shard.path for shard in model.shards}:
+        raise HubError(f"`mmproj: {mmproj}` is {projector.path}, which `files` names already", "name the projector")
+    return model.model_copy(update={"mmproj": mmproj, "projector": projector})
 
 
 def with_header(model: LockedModel, patience: Patience | None = None) -> LockedModel:
@@ -111,6 +122,17 @@ def with_header(model: LockedModel, patience: Patience | None = None) -> LockedM
 _OTHER_FILES = "lock an earlier revision, or another quant"
 
 
+def _asked(url: str, repo: str, revision: str) -> ModelInfo:
+    """What the hub says of a repository that may be downloaded from. Raises HubError."""
+    api = _api(url)
+    with _sentences(api, repo, revision):
+        info = api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
+        if info.gated:
+            # A gated repository shows its file list to everyone, and refuses only the download.
+            api.auth_check(repo)
+    return info
+
+
 def _api(url: str) -> HfApi:
     # Otherwise the client asks the hub about agent programs first, once a day. It reads this at import.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -135,10 +157,7 @@ def _sentences(api: HfApi, repo: str, revision: str) -> Iterator[None]:
     except errors.HFValidationError:
         raise HubError(f"`{repo}` is no name of a repository", "write it as `owner/name`") from None
     except errors.GatedRepoError:
-        raise HubError(
-            f"{repo} is gated: its owner wants you to accept terms first",
-            f"open {url}/{repo}, accept, and give a token of that account as HF_TOKEN or by `hf auth login`",
-        ) from None
+        raise HubError(f"{repo} is gated: its owner wants you to accept terms first", _gated(url, repo)) from None
     except errors.RepositoryNotFoundError:
         raise HubError(f"{url} shows no repository {repo}", _no_repository()) from None
     except errors.RevisionNotFoundError:
@@ -174,6 +193,14 @@ def _sentences(api: HfApi, repo: str, revision: str) -> Iterator[None]:
 _TOKEN_HELP = "check HF_TOKEN, or log in anew by `hf auth login`; unset it for public models"
 
 
+def _gated(url: str, repo: str) -> str:
+    from huggingface_hub import get_token
+
+    if get_token():
+        return f"open {url}/{repo} and accept with the account of the token in use, which has no access yet"
+    return f"open {url}/{repo}, accept, and give a token of that account as HF_TOKEN or by `hf auth login`"
+
+
 def _no_repository() -> str:
     from huggingface_hub import get_token
 
@@ -196,7 +223,8 @@ def _branches(api: HfApi, repo: str) -> str:
 def _answered(url: str, repo: str, error: HfHubHTTPError) -> HubError:
     status = error.response.status_code
     if status in (401, 403):
-        return HubError(f"{url} does not accept the token in use for {repo} ({status})", _TOKEN_HELP)
+        help_ = f"{_TOKEN_HELP}; open {url}/{repo} to see who may have it"
+        return HubError(f"{url} does not accept the token in use for {repo} ({status})", help_)
     if status == 429:
         seconds = error.response.headers.get("Retry-After", "")
         when = f"in {seconds} seconds" if seconds.isdigit() else "in some minutes"
@@ -206,9 +234,24 @@ def _answered(url: str, repo: str, error: HfHubHTTPError) -> HubError:
     return HubError(f"{url} answered {status} for {repo}", "check HF_ENDPOINT, and `hf` and `revision` of this model")
 
 
-def _matching(info: ModelInfo, repo: str, files: str) -> list[RepoSibling]:
-    """The files that match, whatever they are. Raises HubError."""
+def _projector(info: ModelInfo, repo: str, mmproj: str) -> RepoSibling:
+    """The one file that is the vision projector. Raises HubError."""
     present = info.siblings or []
+    matching = [file for file in present if fnmatchcase(file.rfilename, mmproj)]
+    if not matching:
+        known = sorted(file.rfilename for file in present if "mmproj" in file.rfilename.lower())
+        there = (
+            f"there is {_listed(known)}" if known else "it has no file with `mmproj` in its name: leave `mmproj` out"
+        )
+        raise HubError(f"no file of {repo} matches `mmproj: {mmproj}`", there)
+    if len(matching) > 1:
+        names = _listed(sorted(file.rfilename for file in matching))
+        raise HubError(f"`mmproj: {mmproj}` matches {len(matching)} files of {repo}: {names}", "name one of them")
+    return matching[0]
+
+
+def _matching(present: Sequence[RepoSibling], repo: str, files: str) -> list[RepoSibling]:
+    """The files that match, whatever they are. Raises HubError."""
     matching = [file for file in present if fnmatchcase(file.rfilename, files)]
     if not matching:
         raise HubError(f"no file of {repo} matches `{files}`", "for a whole repository write `files: '*'`")
@@ -249,9 +292,9 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
     return locked
 
 
-def _choose(info: ModelInfo, repo: str, files: str) -> list[RepoSibling]:
+def _choose(there: Sequence[RepoSibling], repo: str, files: str) -> list[RepoSibling]:
     """The files that match, if they are all the shards of one model. Raises HubError."""
-    present = {file.rfilename: file for file in info.siblings or []}
+    present = {file.rfilename: file for file in there}
     matching = sorted(path for path in present if fnmatchcase(path, files))
     if not matching:
         raise HubError(f"no file of {repo} matches `{files}`", _nearest(files, list(present)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -36,11 +37,15 @@ def load(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> 
 
 @dataclass(frozen=True)
 class Survey:
-    """What can be read of a fleet, everything wrong or doubtful about it, and each rig's document by its name."""
+    """What can be read of a fleet, everything wrong or doubtful about it, and each rig's document by its name.
+
+    `around` are its rigs and, where models may come from others, those beside the file that was asked for.
+    """
 
     fleet: Fleet
     findings: tuple[Finding, ...]
     documents: Mapping[str, Document]
+    around: Mapping[str, Rig] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -68,7 +73,9 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
         return Survey(Fleet(rigs={}), error.findings, {})
     documents = [document for file in files if (document := _read(file, findings))]
     defaults = _defaults(files[0].with_name(DEFAULTS), findings)
-    others = {str(document.data.get("rig")): document for document in reversed([*documents, *_beside(documents)])}
+    beside = tuple(_beside([*documents, *([defaults] if defaults else [])]))
+    others = {str(document.data.get("rig")): document for document in reversed([*documents, *beside])}
+    read_well: list[tuple[Rig, Document]] = []
     for document in documents:
         try:
             whole = inherited(document, others, defaults)
@@ -79,11 +86,14 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
         findings.extend(_among_rigs(rig, document, rigs))
         rigs[rig.rig] = rig
         wholes[rig.rig] = whole
-        subject = Subject(rig, whole, _headers(rig, lock))
+        read_well.append((rig, whole))
+    around = dict(_readable(beside, others, defaults)) | rigs
+    for rig, whole in read_well:
+        subject = Subject(rig, whole, _headers(rig, lock), _projectors(rig, lock), around, frozenset(others))
         findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(missing_files(rig, whole, "error" if deploying else "warning"))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
-    return Survey(Fleet(rigs=rigs), ordered, wholes)
+    return Survey(Fleet(rigs=rigs), ordered, wholes, around)
 
 
 def _read(file: Path, findings: list[Finding]) -> Document | None:
@@ -95,12 +105,22 @@ def _read(file: Path, findings: list[Finding]) -> Document | None:
 
 
 def _beside(documents: Sequence[Document]) -> Iterator[Document]:
-    """Rigs in the folder of a file that extends one; what is wrong with others there is another matter."""
-    if any(EXTENDS in document.data for document in documents):
+    """Rigs in the folder of a file that names others; what is wrong with them is another matter."""
+    if any(document.data.keys() & {EXTENDS, "store"} for document in documents):
         asked = {document.file for document in documents}
         for file in _yaml_files(documents[0].file.parent):
             if file not in asked and (document := _read(file, [])):
                 yield document
+
+
+def _readable(
+    documents: Iterable[Document], others: Mapping[str, Document], defaults: Document | None
+) -> Iterator[tuple[str, Rig]]:
+    """Those of the documents that are rigs, by name."""
+    for document in documents:
+        with suppress(InventoryError):
+            rig = _rig(inherited(document, others, defaults))
+            yield rig.rig, rig
 
 
 def _yaml_files(folder: Path) -> list[Path]:
@@ -125,6 +145,12 @@ def _headers(rig: Rig, lock: Lock | None) -> dict[str, Header]:
     if lock is None:
         return {}
     return {name: header for name, model in rig.models.items() if (header := lock.header(model))}
+
+
+def _projectors(rig: Rig, lock: Lock | None) -> dict[str, int]:
+    if lock is None:
+        return {}
+    return {name: size for name, model in rig.models.items() if (size := lock.projector_size(model))}
 
 
 def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterator[Finding]:
@@ -197,6 +223,13 @@ def _finding(document: Document, problem: dict[str, Any]) -> Finding:
             )
         case "missing":
             return Finding("LH011", document.value(path[:-1]), f"`{shown}` is missing", f"add `{path[-1]}:`")
+        case "model_type" if path == ("models", "from"):
+            return Finding(
+                "LH186",
+                document.key(path),
+                "`from` below `models` would be a model of that name; where models come from is said of the store",
+                "write `store: {from: [hub]}` beside `models`",
+            )
         case "string_pattern_mismatch":
             pattern = problem["ctx"]["pattern"]
             return Finding(
@@ -214,6 +247,7 @@ _PATTERN_HELP = {
     r"^[0-9a-f]{64}$": "a sha256 has 64 hexadecimal digits, lower case",
     r"^\S+@sha256:[0-9a-f]{64}$": "name the image by digest, as in NAME@sha256:…: a tag moves",
     r"^[0-9a-f]{40}$": "give all 40 hexadecimal digits of the commit: a branch or tag moves",
+    r"^/[A-Za-z0-9._+/-]*$": "write an absolute path of the host, in letters, digits, and `.`, `_`, `+`, `-`",
     r"^[a-z0-9][a-z0-9._-]{0,39}$": "names have up to 40 lower-case letters, digits, dots and dashes",
 }
 
@@ -224,12 +258,12 @@ def _keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> set[str]:
     for part in path:
         current = _strip(current)
         if isinstance(current, type) and issubclass(current, BaseModel):
-            current = current.model_fields[str(part)].annotation
+            current = next(f.annotation for key, f in current.model_fields.items() if (f.alias or key) == part)
         else:
             current = get_args(current)[-1]
     current = _strip(current)
     if isinstance(current, type) and issubclass(current, BaseModel):
-        return set(current.model_fields)
+        return {field.alias or key for key, field in current.model_fields.items()}
     return set()
 
 

@@ -11,6 +11,7 @@ CACHE = PurePosixPath("/var/cache/llamaherd")
 KEYS = PurePosixPath("/etc/llamaherd/keys")
 PROJECTS = PurePosixPath("/etc/llamaherd/compose")
 UNITS = PurePosixPath("/etc/systemd/system")
+DEFAULT_STORE = STATE / "models"
 
 BUILD_PATH = STATE / "build"
 """Where every build sees itself: paths get into objects, and the same ones are compiled only once."""
@@ -19,7 +20,19 @@ BUILDERS_FOLDERS = (STATE / "work", CACHE / "sources", CACHE / "ccache")
 FOLDERS = (BUILDS, LIBEXEC, STATE / "models", BUILD_PATH, PROJECTS, *BUILDERS_FOLDERS)
 INCOMING = STATE / "incoming"
 
+FETCHER = LIBEXEC / "fetcher"
+"""The program that fetches models, and the folder that Python finds its modules in."""
+FETCH_RUN = PurePosixPath("/run/llamaherd/fetch")
+"""What a fetch says, and its tokens; what it is told lies beside, in `fetch.json`. Gone with the next boot."""
+FETCH_UNIT = "llamaherd-fetch.service"
+FETCH_LOCK = PurePosixPath("/run/lock/llamaherd-fetch")
+"""Held while a fetch is begun."""
+SHARE_RUN = PurePosixPath("/run/llamaherd/share")
+"""The same of a rig that lends its models to a neighbour."""
+
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
+FETCH_USER = "llama-fetch"
+ACCOUNTS = (SERVER_USER, BUILD_USER, FETCH_USER)
 CONTAINER_UID = "65532"
 """Who a server is inside its container; no user of the host has this id."""

@@ -16,7 +16,7 @@ from llamaherd.fleet import Fleet, Rig
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parse import GgufError
-from llamaherd.lock import Lock, LockedImage, LockedLocal, LockedModel, LockedRef
+from llamaherd.lock import Lock, LockedImage, LockedLocal, LockedModel, LockedRef, ModelKey
 from llamaherd.yamlfile import Document
 
 ALL = "all"
@@ -24,7 +24,6 @@ ALL = "all"
 
 PlaceIn = Callable[[str, tuple[str | int, ...]], Place]
 """Where the value at a path of the rig of this name stands."""
-ModelKey = tuple[str, str, str]  # repository, revision, files
 T = TypeVar("T")
 
 
@@ -130,7 +129,8 @@ def wanted_by(fleet: Fleet, place: PlaceIn) -> Wants:
         for model_name, model in rig.models.items():
             if model.hf is not None:
                 where = place(name, ("models", model_name, "hf"))
-                wanted = wants.models.setdefault((model.hf, model.revision, model.files), Wanted(where))
+                key = (model.hf, model.revision, model.files, model.mmproj)
+                wanted = wants.models.setdefault(key, Wanted(where))
                 wanted.whole |= model_name in whole
             elif model.file is not None:
                 where = place(name, ("models", model_name, "file"))
@@ -153,7 +153,7 @@ def _merged(old: Lock, new: Lock) -> Lock:
     return Lock(
         engines=_with(new.engines, old.engines, lambda each: (each.git, each.ref)),
         images=_with(new.images, old.images, lambda each: each.image),
-        models=_with(new.models, old.models, lambda each: (each.repo, each.revision, each.files)),
+        models=_with(new.models, old.models, lambda each: each.key),
         files=_with(new.files, old.files, lambda each: each.sha256),
     )
 
@@ -206,21 +206,30 @@ class _Run:
     def models(self, wants: Mapping[ModelKey, Wanted]) -> Iterator[LockedModel]:
         """Models of a hub, with their headers."""
         for key, wanted in wants.items():
-            known = self.old.find(*key)
-            model = self._kept(known, wanted)
+            model = self._kept(self.old.find(*key), wanted)
             try:
                 if model is None:
-                    self.say(f"asking {hub.endpoint()} for {key[0]} at {key[1]}, {key[2]}")
-                    model = hub.resolve(*key, whole=wanted.whole)
-                    # A commit that changed a README leaves the weights, and so their headers, as they were.
-                    if known and known.header and _bytes(known) == _bytes(model):
-                        model = model.model_copy(update={"shards": known.shards, "header": known.header})
+                    self.say(f"asking {hub.endpoint()} for {key[0]} at {key[1]}, {' and '.join(filter(None, key[2:]))}")
+                    model = self._resolved(key, wanted)
                 if model.header is None and model.is_gguf:
                     self.say(f"reading the headers of {len(model.shards)} files of {model.repo}")
                     model = hub.with_header(model)
                 yield model
             except hub.HubError as error:
                 self._failed(wanted, error)
+
+    def _resolved(self, key: ModelKey, wanted: Wanted) -> LockedModel:
+        """What a model stands for. Where only its projector is another one, the weights stay as they are locked."""
+        repo, revision, files, mmproj = key
+        known = next((model for model in self.old.models if model.key[:3] == key[:3]), None)
+        kept = self._kept(known, wanted)
+        if kept and kept.endpoint == hub.endpoint():
+            return hub.with_projector(kept, mmproj)
+        model = hub.resolve(repo, revision, files, mmproj=mmproj, whole=wanted.whole)
+        # A commit that changed a README leaves the weights, and so their headers, as they were.
+        if known and known.header and _bytes(known) == _bytes(model):
+            return model.model_copy(update={"shards": known.shards, "header": known.header})
+        return model
 
     def files(self, wants: Mapping[tuple[str, Path], Wanted]) -> Iterator[LockedLocal]:
         """Files of this machine. Without one a rig can be planned all the same: what is wrong here is a warning."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from llamaherd.layout import BUILD_USER, FOLDERS, INCOMING, KEYS, SERVER_USER
+from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS
 from llamaherd.planned import Plan
 from llamaherd.render import render
 
@@ -47,6 +47,17 @@ class SeenContainer:
     port: int | None = None
 
 
+@dataclass(frozen=True)
+class SeenStore:
+    """The filesystem that models go to: the folder of it that exists, bytes free, device, kind."""
+
+    folder: str
+    free: int
+    device: str
+    kind: str
+    writable: bool
+
+
 @dataclass
 class Seen:
     """All of it; what was not there is not in it."""
@@ -54,14 +65,17 @@ class Seen:
     os: str = ""
     arch: str = ""
     systemd: bool = False
-    free: tuple[str, int] | None = None
-    """Where builds and models go, or its nearest parent, and the bytes free there."""
+    free: tuple[str, int, str] | None = None
+    """Where builds go, or its nearest parent, the bytes free there, and the device."""
+    store: SeenStore | None = None
     folders: bool = False
     """Whether our own folders are there."""
     listening: set[int] = field(default_factory=set)
     packages: set[str] = field(default_factory=set)
     users: set[str] = field(default_factory=set)
     files: dict[str, SeenFile] = field(default_factory=dict)
+    fetcher: str = ""
+    """The fingerprint of our programs there."""
     builds: dict[str, str] = field(default_factory=dict)
     """By build id: `done`, `built` but not let in yet, `building`."""
     sources: set[str] = field(default_factory=set)
@@ -69,6 +83,12 @@ class Seen:
     """By model folder and file: size, time and sha256 when it was last verified."""
     stored: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
     """By model folder and file: size and time now."""
+    incoming: dict[str, int] = field(default_factory=dict)
+    """What has arrived or is arriving, by the name in the store's `.incoming`: bytes of the disk."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """Every revision in the store, by its folder: bytes that removing it would free."""
+    fetch: str | None = None
+    """The id of the fetch that runs."""
     units: dict[str, SeenUnit] = field(default_factory=dict)
     projects: set[str] = field(default_factory=set)
     containers: dict[str, SeenContainer] = field(default_factory=dict)
@@ -80,7 +100,7 @@ def question(plan: Plan) -> str:
     return render(
         "observe.sh.j2",
         packages=plan.packages,
-        users=(SERVER_USER, BUILD_USER),
+        users=ACCOUNTS,
         files=[
             *(file.path for file in plan.files),
             *(instance.file.path for instance in plan.instances),
@@ -90,6 +110,9 @@ def question(plan: Plan) -> str:
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),
+        store=plan.store.path,
+        fetch_run=FETCH_RUN,
+        fetcher=FETCHER,
         stores=[model.folder for model in plan.models],
         images=[image.tag for image in plan.images],
     )
@@ -98,6 +121,7 @@ def question(plan: Plan) -> str:
 def answer(lines: Iterable[str]) -> Seen:
     """What the script printed. Raises ValueError on a line that it cannot have printed."""
     seen = Seen()
+    stats: dict[str, list[str]] = {}
     for line in lines:
         kind, *fields = line.split("\t")
         match kind, fields:
@@ -107,8 +131,10 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.arch = value
             case "systemd", [_]:
                 seen.systemd = True
-            case "free", [folder, size]:
-                seen.free = (folder, int(size))
+            case "free", [folder, size, device]:
+                seen.free = (folder, int(size), device)
+            case "store", [folder, size, device, kind, ("rw" | "ro") as access]:
+                seen.store = SeenStore(folder, int(size), device, kind, access == "rw")
             case "folders", [_]:
                 seen.folders = True
             case "listens", [port]:
@@ -118,9 +144,13 @@ def answer(lines: Iterable[str]) -> Seen:
                     seen.packages.add(name)
             case "user", [name]:
                 seen.users.add(name)
-            case "file", [path, stat, sha256]:
-                mode, uid, user, written = stat.split()
+            case "file", [path, stat]:
+                stats[path] = stat.split()
+            case "sum", [sha256, path]:
+                mode, uid, user, written = stats.get(path, [])
                 seen.files[path] = SeenFile(mode, (uid, user), float(written), sha256)
+            case "fetcher", [fingerprint]:
+                seen.fetcher = fingerprint
             case "build", [build, state]:
                 seen.builds[build] = state
             case "source", [sha256]:
@@ -129,6 +159,12 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.verified.setdefault(folder, {})[name] = (int(size), float(written), sha256)
             case "stored", [folder, size, written, name]:
                 seen.stored.setdefault(folder, {})[name] = (int(size), float(written))
+            case "incoming", [name, size, blocks]:
+                seen.incoming[name] = min(int(size), int(blocks) * 512)
+            case "kept", [folder, size]:
+                seen.kept[folder] = int(size)
+            case "fetch", [job]:
+                seen.fetch = job
             case "unit", [name, active, enabled, needs_reload, started, spec, port]:
                 seen.units[name] = SeenUnit(
                     active, enabled, needs_reload == "yes", float(started or 0), spec, int(port) if port else None

@@ -13,9 +13,9 @@ from pyinfra.api.command import PyinfraCommand
 from typing_extensions import override
 
 from llamaherd.converge.host import obstacles, sends
-from llamaherd.converge.steps import Send, Step
+from llamaherd.converge.steps import Later, Send, Step
 from llamaherd.facts import Observed
-from llamaherd.hub import HubError
+from llamaherd.findings import SaidError
 from llamaherd.keys import UnreadableKeyError, unreadable
 from llamaherd.observe import Seen, question
 from llamaherd.planned import Plan
@@ -43,6 +43,27 @@ class Script(StringCommand):
             logger.info(f"{host.print_prefix}{self.says}")
         connector_arguments.update(self.connector_arguments)
         return host.run_shell_command(self, print_output=True, print_input=state.print_input, **connector_arguments)
+
+
+class LaterScript(PyinfraCommand):
+    """A script that is put together when its turn comes: other hosts are asked for it."""
+
+    def __init__(self, step: Later) -> None:
+        super().__init__()
+        self.step = step
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
+        def say(line: str) -> None:
+            logger.info(f"{host.print_prefix}{line}")
+
+        say(self.step.says)
+        try:
+            step = self.step.make(say)
+        except SaidError as error:
+            logger.error(f"{host.print_prefix}{error}")
+            return False
+        return Script(step).execute(state, host, connector_arguments)
 
 
 class Refusal(PyinfraCommand):
@@ -77,7 +98,7 @@ def preflight(plan: Plan) -> Commands:
 
 
 @operation()
-def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step]]) -> Commands:
+def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step | Later]]) -> Commands:
     """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned."""
     seen = observe(plan)
     if seen is None:
@@ -85,12 +106,14 @@ def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step]]) -> Comm
         return
     try:
         todo = steps(seen)
-    except (UnreadableKeyError, HubError) as error:
+    except UnreadableKeyError as error:
         yield Refusal([str(error)])
         return
     for step in todo:
         if isinstance(step, Step):
             yield Script(step)
+        elif isinstance(step, Later):
+            yield LaterScript(step)
         elif wrong := _wrong_file(step):
             yield Refusal([wrong])
         else:

@@ -6,18 +6,33 @@ Pure: no network, no clock, no environment, no pyinfra. The same rig and lock gi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from llamaherd.distributions import BUILD_PACKAGES, COMPOSE_PACKAGES, IMAGE_PACKAGES
 from llamaherd.engines import DIALECTS
-from llamaherd.fleet import Engine, Model, Rig
+from llamaherd.fleet import HUB, Engine, Model, Rig, Store
 from llamaherd.fleet.software import cmake_value
 from llamaherd.layout import BUILD_PATH, LIBEXEC, STATE
 from llamaherd.lock import Lock
 from llamaherd.pinned import NotLockedError, pinned
 from llamaherd.plan_instance import plan_instance
-from llamaherd.planned import BuildPlan, ImagePlan, ModelFile, ModelPlan, Plan, TextFile, digest
+from llamaherd.planned import (
+    BandwidthRule,
+    BuildPlan,
+    FromFolder,
+    FromHub,
+    FromNeighbour,
+    ImagePlan,
+    ModelFile,
+    ModelPlan,
+    Origin,
+    Plan,
+    StorePlan,
+    TextFile,
+    digest,
+)
 from llamaherd.render import render
 
 RECIPE = 1
@@ -28,13 +43,18 @@ _BUILD_BYTES = 2 * 10**9
 _CUDA_BUILD_BYTES = 8 * 10**9
 
 
-def plan(declared: Rig, lock: Lock) -> Plan:
-    """What must be true on the host of the rig that is declared. Raises NotLockedError."""
+def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({})) -> Plan:
+    """What must be true on the host of the rig that is declared. Raises NotLockedError.
+
+    `rigs` are those of the fleet by name: models may come from one of them. One that is not there is left out.
+    """
     rig = pinned(declared, lock)
     used_engines = {instance.engine for instance in rig.instances.values()}
-    used_models = {instance.model for instance in rig.instances.values()}
     builds = {name: _build(rig, name, rig.engines[name]) for name in sorted(used_engines)}
-    models = {name: _model(name, rig.models[name], lock) for name in sorted(used_models)}
+    models = {
+        name: _model(name, rig.models[name], PurePosixPath(rig.store.path), lock) for name in sorted(rig.used_models)
+    }
+    headers = {name: header for name in models if (header := lock.header(rig.models[name]))}
     images: dict[str, ImagePlan] = {}
     instances = []
     for name, instance in sorted(rig.instances.items()):
@@ -42,8 +62,7 @@ def plan(declared: Rig, lock: Lock) -> Plan:
         image = _image(rig, build) if instance.backend == "compose" and build else None
         if image:
             images[image.tag] = image
-        header = lock.header(rig.models[instance.model])
-        instances.append(plan_instance(rig, name, build, image, models[instance.model], header))
+        instances.append(plan_instance(rig, name, build, image, models, headers))
     made = tuple(build for build in builds.values() if build)
     return Plan(
         rig=rig.rig,
@@ -51,6 +70,7 @@ def plan(declared: Rig, lock: Lock) -> Plan:
         packages=_packages(rig, made, bool(images)),
         files=(TextFile(path=str(LIBEXEC / "wait-healthy"), text=render("wait-healthy.sh"), mode="0755"),),
         builds=made,
+        store=_store(rig, rigs),
         models=tuple(models.values()),
         images=tuple(images.values()),
         instances=tuple(instances),
@@ -58,7 +78,7 @@ def plan(declared: Rig, lock: Lock) -> Plan:
 
 
 def _packages(rig: Rig, builds: Iterable[BuildPlan], images: bool) -> tuple[str, ...]:
-    wanted = {"ca-certificates", "curl"}
+    wanted = {"ca-certificates", "curl", "python3"}
     if any(builds):
         wanted |= set(BUILD_PACKAGES)
     if any(instance.backend == "compose" for instance in rig.instances.values()):
@@ -135,19 +155,50 @@ def _by_number(architecture: str) -> tuple[int, str]:
     return int(architecture.rstrip("af")), architecture
 
 
-def _model(name: str, model: Model, lock: Lock) -> ModelPlan:
+def _store(rig: Rig, rigs: Mapping[str, Rig]) -> StorePlan:
+    store = rig.store
+    return StorePlan(
+        path=store.path,
+        sources=tuple(_sources(store, {name: each for name, each in rigs.items() if name != rig.rig})),
+        bandwidth=tuple(BandwidthRule(*each.span, each.limit) for each in store.bandwidth),
+        connections=store.connections,
+    )
+
+
+def _sources(store: Store, rigs: Mapping[str, Rig]) -> Iterator[Origin]:
+    for origin in store.from_:
+        if origin == HUB:
+            yield FromHub()
+        elif origin.startswith("/"):
+            yield FromFolder(path=origin)
+        elif neighbour := rigs.get(origin):
+            share = neighbour.store.share
+            yield FromNeighbour(
+                name=origin,
+                connect=neighbour.connect,
+                address=share.address or neighbour.connect.host,
+                port=share.port,
+                store=neighbour.store.path,
+            )
+
+
+def _model(name: str, model: Model, store: PurePosixPath, lock: Lock) -> ModelPlan:
     if model.file is not None:
         file = ModelFile(name=model.file.name, sha256=str(model.sha256))
-        folder = STATE / "models" / "local" / file.sha256[:16]
+        folder = store / "local" / file.sha256[:16]
         return ModelPlan(name=name, folder=str(folder), files=(file,), local=model.file)
-    locked = lock.find(str(model.hf), model.revision, model.files)
+    locked = lock.model(model)
     if locked is None:
         raise NotLockedError(f"model `{name}` ({model.hf} at {model.revision}, {model.files})")
+    files = (*locked.shards, *([locked.projector] if locked.projector else []))
     return ModelPlan(
         name=name,
-        folder=str(STATE / "models" / locked.repo / locked.commit),
-        files=tuple(ModelFile(name=shard.path, sha256=shard.sha256, size=shard.size) for shard in locked.shards),
+        folder=str(store / locked.repo / locked.commit),
+        files=tuple(ModelFile(name=file.path, sha256=file.sha256, size=file.size) for file in files),
+        mmproj=locked.projector.path if locked.projector else None,
         url=f"{locked.endpoint}/{locked.repo}/resolve/{locked.commit}",
+        repo=model.hf,
+        revision=model.revision,
     )
 
 

@@ -15,30 +15,38 @@ from llamaherd.memory.use import Memory, Use
 from llamaherd.pinned import NotLockedError
 from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
 from llamaherd.render import render, unit_quote
+from llamaherd.sidecars import beside, together
 from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts, placement
 
 
 def plan_instance(
-    rig: Rig, name: str, build: BuildPlan | None, image: ImagePlan | None, model: ModelPlan, header: Header | None
+    rig: Rig,
+    name: str,
+    build: BuildPlan | None,
+    image: ImagePlan | None,
+    models: Mapping[str, ModelPlan],
+    headers: Mapping[str, Header],
 ) -> InstancePlan:
-    """One server as it must run. `header` tells its memory, and is needed for experts on the CPU.
+    """One server as it must run. Headers, by name of model, tell its memory, and where its experts are.
 
     Raises NotLockedError.
     """
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
-    server = _server(rig, name, model, header)
+    model, header = models[declared.model], headers.get(declared.model)
+    drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
+    server = _server(rig, name, model, drafting, header)
     arguments = DIALECTS[engine.kind].arguments(server)
     program = _program(build, image)
     service = f"llama-{name}"
-    load_timeout = declared.load_timeout or _load_timeout(model)
+    load_timeout = declared.load_timeout or _load_timeout(model, *([drafting] if drafting else []))
     context: dict[str, Any] = {
         "name": name,
         "service": service,
         "engine": declared.engine,
         "kind": engine.kind,
         "model": declared.model,
-        "model_folder": model.folder,
+        "model_folders": tuple(dict.fromkeys(each.folder for each in (model, drafting) if each)),
         "image": image.tag if image else engine.image,
         "program": program,
         "arguments": arguments,
@@ -70,7 +78,8 @@ def plan_instance(
         model_folder=model.folder,
         model_path=model.path,
         context=declared.context,
-        mtp=declared.draft.mtp if declared.draft else 0,
+        mtp=declared.draft.mtp or 0 if declared.draft else 0,
+        draft_folder=drafting.folder if drafting else None,
         threads=server.threads,
         listen=declared.listen,
         port=declared.port,
@@ -79,7 +88,7 @@ def plan_instance(
         program=program,
         arguments=arguments,
         expect=declared.expect,
-        memory=estimated(rig, declared, header) if header else None,
+        memory=estimated(rig, declared, headers, _projectors(models)),
         spec=spec,
         file=TextFile(
             path=str(PROJECTS / name / "compose.yaml" if compose else UNITS / f"{service}.service"),
@@ -88,7 +97,12 @@ def plan_instance(
     )
 
 
-def _server(rig: Rig, name: str, model: ModelPlan, header: Header | None) -> Server:
+def _projectors(models: Mapping[str, ModelPlan]) -> dict[str, int]:
+    """Bytes of vision projectors by name of model."""
+    return {name: file.size or 0 for name, model in models.items() for file in model.files if file.name == model.mmproj}
+
+
+def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, header: Header | None) -> Server:
     declared = rig.instances[name]
     if header is None and moves_experts(declared):
         raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
@@ -101,16 +115,22 @@ def _server(rig: Rig, name: str, model: ModelPlan, header: Header | None) -> Ser
         overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
         flags=flags_of(rig.engines[declared.engine]),
+        draft_path=drafting.path if drafting else None,
+        mmproj_path=model.mmproj_path,
     )
 
 
-def estimated(rig: Rig, declared: Instance, header: Header) -> Estimate | None:
+def estimated(
+    rig: Rig, declared: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
+) -> Estimate | None:
     """What the instance takes by arithmetic; None where a card's memory is not known, or the model's shape."""
+    header = headers.get(declared.model)
     known = [card for card in declared.on if capacity(rig, card) is not None]
-    if rig.engines[declared.engine].kind == "vllm" or len(known) < len(declared.on):
+    if header is None or rig.engines[declared.engine].kind == "vllm" or len(known) < len(declared.on):
         return None
     try:
-        memory = estimate(header, placement(rig, declared, header))
+        placed = placement(rig, declared, header)
+        memory = together(estimate(header, placed), beside(declared, placed, headers, projectors))
     except ValueError:
         return None
     return Estimate(source="arithmetic", holds=held(rig, declared, memory), doubts=memory.doubts)
@@ -179,9 +199,10 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
     return assigned | declared.environment
 
 
-def _load_timeout(model: ModelPlan) -> int:
-    """Seconds for a cold load: a minute, and the model at 100 MB/s, which a hard disk manages.
+def _load_timeout(*models: ModelPlan) -> int:
+    """Seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
 
     How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
     """
-    return 60 + sum(24 * 10**9 if file.size is None else file.size for file in model.files) // 100_000_000
+    files = [file for model in models for file in model.files]
+    return 60 + sum(24 * 10**9 if file.size is None else file.size for file in files) // 100_000_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from llamaherd.fleet import Backend, Expect, Secret, Source
-from llamaherd.layout import BUILDS, KEYS
+from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
+from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
 
 
 def digest(*parts: object) -> str:
@@ -53,6 +53,50 @@ class BuildPlan(Planned):
         return str(BUILDS / self.id)
 
 
+class FromHub(Planned):
+    """The hub that a model was locked at."""
+
+    kind: Literal["hub"] = "hub"
+
+
+class FromFolder(Planned):
+    """A folder of the host that holds files already."""
+
+    kind: Literal["folder"] = "folder"
+    path: str
+
+
+class FromNeighbour(Planned):
+    """Another rig: how the controller reaches it, where the host does, and where its store lies."""
+
+    kind: Literal["neighbour"] = "neighbour"
+    name: str
+    connect: Connect
+    address: str
+    port: int
+    store: str
+
+
+Origin = Annotated[FromHub | FromFolder | FromNeighbour, Field(discriminator="kind")]
+
+
+class BandwidthRule(NamedTuple):
+    """Most bytes per second between two times of day, `HH:MM`; always where they are the same."""
+
+    begin: str
+    end: str
+    bytes_per_second: int
+
+
+class StorePlan(Planned):
+    """Where models are kept, and where they come from: the first of `sources` that has a file first."""
+
+    path: str = str(DEFAULT_STORE)
+    sources: tuple[Origin, ...] = (FromHub(),)
+    bandwidth: tuple[BandwidthRule, ...] = ()
+    connections: int = 8
+
+
 class ModelFile(Planned):
     """One file of a model. `size` (bytes) is known from the lock, and for a local file only on the controller."""
 
@@ -62,19 +106,31 @@ class ModelFile(Planned):
 
 
 class ModelPlan(Planned):
-    """A model in the store: a folder per revision. `url` is where its files are fetched from, else `local`."""
+    """A model in the store: a folder per revision. `url` is where its files are fetched from, else `local`.
+
+    `repo` and `revision` are as declared, so that people can be told which page to open. `mmproj` is that of `files`
+    which is the vision projector.
+    """
 
     name: str
     folder: str
     files: tuple[ModelFile, ...]
     url: str | None = None
     local: Path | None = None
+    repo: str | None = None
+    revision: str | None = None
+    mmproj: str | None = None
 
     @property
     def path(self) -> str:
         """What a server is given: the first shard of a GGUF, which finds the others; else the folder."""
         first = self.files[0].name
         return str(PurePosixPath(self.folder, first)) if first.endswith(".gguf") else self.folder
+
+    @property
+    def mmproj_path(self) -> str | None:
+        """Where the vision projector lies, if there is one."""
+        return str(PurePosixPath(self.folder, self.mmproj)) if self.mmproj else None
 
 
 class ImagePlan(Planned):
@@ -122,7 +178,10 @@ class Estimate(Planned):
 
 
 class InstancePlan(Planned):
-    """One server as it must run. `spec` hashes all that a restart is needed for."""
+    """One server as it must run. `spec` hashes all that a restart is needed for.
+
+    `draft_folder` is that of the model which drafts for it, where that is one of its own.
+    """
 
     name: str
     service: str
@@ -136,6 +195,7 @@ class InstancePlan(Planned):
     model_path: str
     context: int
     mtp: int
+    draft_folder: str | None = None
     threads: int
     listen: str
     port: int
@@ -159,6 +219,17 @@ class InstancePlan(Planned):
         return f"{self.model_folder}/.manifest"
 
     @property
+    def manifests(self) -> tuple[str, ...]:
+        """The same of every model that it reads."""
+        folders = dict.fromkeys(folder for folder in (self.model_folder, self.draft_folder) if folder)
+        return tuple(f"{folder}/.manifest" for folder in folders)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether anything drafts for it."""
+        return bool(self.mtp or self.draft_folder)
+
+    @property
     def key_file(self) -> str | None:
         """Where the API key lies on the host, if there is one."""
         return str(KEYS / self.name) if self.api_key else None
@@ -172,6 +243,7 @@ class Plan(Planned):
     packages: tuple[str, ...]
     files: tuple[TextFile, ...]
     builds: tuple[BuildPlan, ...]
+    store: StorePlan = StorePlan()
     models: tuple[ModelPlan, ...]
     images: tuple[ImagePlan, ...]
     instances: tuple[InstancePlan, ...]

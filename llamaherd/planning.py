@@ -82,7 +82,7 @@ def plans(
     planned: dict[str, tuple[Rig, Plan]] = {}
     for name, rig in fleet.rigs.items() if not findings else ():
         try:
-            planned[name] = (rig, plan(rig, locked))
+            planned[name] = (rig, plan(rig, locked, surveyed.around))
         except NotLockedError as error:
             # A file of this machine may do without an entry; experts that are told apart by its header may not.
             place = Place(lock_path(inventory))

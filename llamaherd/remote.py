@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import selectors
 import subprocess
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from llamaherd.findings import SaidError
@@ -14,6 +18,9 @@ _AS_ROOT = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec s
 
 _SSH_ENDED = 255
 """What the ssh client ends with when it, and not what it ran, has failed."""
+
+_ENDING_SECONDS = 5
+"""How long a script that nobody listens to any more is waited for."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,7 @@ class Remote:
     def run(self, script: str, timeout: float) -> Result:
         """Run a POSIX shell script as root. Raises RemoteError where it could not be started or never ended."""
         connect = self.connect
-        if connect.key and not connect.key.is_file():
-            raise RemoteError(f"there is no SSH key at {connect.key}", "correct `connect: key:` of this rig")
+        _require_key(connect)
         try:
             ended = subprocess.run(
                 argv(connect),
@@ -49,13 +55,10 @@ class Remote:
                 check=False,
                 encoding="utf-8",
                 errors="replace",
-                # The client's sentences are read below: in English.
-                env=os.environ | {"LC_ALL": "C"},
+                env=_environment(),
             )
         except FileNotFoundError as error:
-            raise RemoteError(
-                f"there is no `{error.filename}` on this machine", "install the package openssh-client"
-            ) from None
+            raise _not_installed(error) from None
         except subprocess.TimeoutExpired:
             raise RemoteError(
                 f"{_place(connect)} did not finish within {timeout:.0f} s",
@@ -64,6 +67,68 @@ class Remote:
         if problem := explain(connect, ended.returncode, ended.stderr):
             raise problem
         return Result(ended.returncode, ended.stdout, ended.stderr)
+
+    def lines(self, script: str, silence: float) -> Generator[str, None, None]:
+        """Run a script that holds no secret as root; its lines as they come.
+
+        Raises RemoteError where it could not be run, or printed nothing for `silence` seconds. Whoever stops listening
+        ends it.
+        """
+        connect = self.connect
+        _require_key(connect)
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
+            stdin.write(script.encode())
+            stdin.seek(0)
+            try:
+                process = subprocess.Popen(
+                    argv(connect), stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=_environment()
+                )
+            except FileNotFoundError as error:
+                raise _not_installed(error) from None
+            assert process.stdout
+            try:
+                yield from _lines(process.stdout.fileno(), connect, silence)
+                process.wait()
+            finally:
+                process.stdout.close()  # a script of another user cannot be sent a signal, but finds nobody listening
+                with suppress(PermissionError):
+                    process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_ENDING_SECONDS)
+            stderr.seek(0)
+            if problem := explain(connect, process.returncode, stderr.read().decode(errors="replace")):
+                raise problem
+
+
+def _lines(stream: int, connect: Connect, silence: float) -> Iterator[str]:
+    """Whole lines of a pipe, until its other end is closed."""
+    begun = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            if not selector.select(silence):
+                raise RemoteError(
+                    f"{_place(connect)} has said nothing for {silence:.0f} s",
+                    "look at the host's load and at the connection, then try again",
+                )
+            if not (piece := os.read(stream, 1 << 16)):
+                return
+            *whole, begun = (begun + piece).split(b"\n")
+            yield from (line.decode(errors="replace") for line in whole)
+
+
+def _require_key(connect: Connect) -> None:
+    if connect.key and not connect.key.is_file():
+        raise RemoteError(f"there is no SSH key at {connect.key}", "correct `connect: key:` of this rig")
+
+
+def _environment() -> dict[str, str]:
+    """The client's sentences are read: in English."""
+    return os.environ | {"LC_ALL": "C"}
+
+
+def _not_installed(error: FileNotFoundError) -> RemoteError:
+    return RemoteError(f"there is no `{error.filename}` on this machine", "install the package openssh-client")
 
 
 def argv(connect: Connect) -> list[str]:

@@ -22,6 +22,7 @@ from llamaherd import fleet
 from llamaherd.fleet import Rig
 from llamaherd.fleet.base import Megahertz, Size, Watts
 from llamaherd.fleet.serving import Rate, Share
+from llamaherd.fleet.store import DataRate, Hours, Origin
 from llamaherd.inheritance import EXTENDS, INSTANCE_DEFAULTS, OWN_KEYS
 
 Schema = dict[str, Any]
@@ -77,6 +78,22 @@ _SPELLINGS: Mapping[Any, Schema] = {
         "minimum": 1,
         "examples": ["1800MHz"],
     },
+    _parser(DataRate): {
+        "type": ["string", "integer"],
+        "pattern": r"^\s*\d{1,9}(\.\d{1,9})?\s*([kKmMgG]i?)?(B/s|B|/s|bit/s|bit|bps)?\s*$",
+        "minimum": 1,
+        "examples": ["8MB/s", "64Mbit/s"],
+    },
+    _parser(Hours): {
+        "type": "string",
+        "pattern": r"^\s*([01]?\d|2[0-3]):[0-5]\d\s*-\s*(([01]?\d|2[0-3]):[0-5]\d|24:00)\s*$",
+        "examples": ["07:00-23:00"],
+    },
+    _parser(Origin): {
+        "type": "string",
+        "pattern": r"^(/[^\u0000-\u001f\u007f]*|[a-z0-9][a-z0-9._-]{0,39})$",
+        "examples": ["hub", "/mnt/usb/models"],
+    },
     _parser(Rate): {
         "type": ["string", "number"],
         "pattern": r"^\s*\d+(\.\d+)?\s*(t/s|tok/s|tokens/s)?\s*$",
@@ -108,6 +125,7 @@ _EXAMPLES: Mapping[str, list[Any]] = {
     "Instance.extra_args": [["--slot-save-path", "/var/lib/slots"]],
     "Instance.tensor_split": [[0.9, 1, 1]],
     "Model.files": ["UD-Q6_K_XL/*.gguf"],
+    "Sharing.address": ["192.168.1.20"],
     "Model.hf": ["unsloth/Qwen3.6-35B-A3B-MTP-GGUF"],
     "Model.quant": ["UD-Q4_K_XL"],
 }
@@ -163,7 +181,8 @@ def _meanings() -> dict[tuple[str, str], str]:
         for declared, below in pairwise(model.body):
             match declared, below:
                 case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(text))):
-                    found[model.name, key] = inspect.cleandoc(text)
+                    # `from` is a word of Python: its field is `from_`.
+                    found[model.name, key.removesuffix("_")] = inspect.cleandoc(text)
     return found
 
 

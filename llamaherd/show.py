@@ -6,7 +6,21 @@ import shlex
 from collections.abc import Mapping
 
 from llamaherd.cards import usable
-from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, InstancePlan, ModelPlan, Plan
+from llamaherd.planned import (
+    RAM,
+    BandwidthRule,
+    BuildPlan,
+    Estimate,
+    FromFolder,
+    FromHub,
+    FromNeighbour,
+    Holds,
+    InstancePlan,
+    ModelPlan,
+    Origin,
+    Plan,
+    StorePlan,
+)
 from llamaherd.sizing import MARGIN, SYSTEM_RAM
 from llamaherd.units import show_size
 
@@ -18,6 +32,7 @@ def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
         f"rig {plan.rig} ({plan.os})",
         f"  packages   {' '.join(plan.packages)}",
         *(line for build in plan.builds for line in _build(build)),
+        *(_store(plan.store) if plan.models else ()),
         *(line for model in plan.models for line in _model(model)),
         *(f"  image      {image.tag}\n             on {image.base}" for image in plan.images),
         *(line for instance in plan.instances for line in _instance(instance, said.get(instance.name))),
@@ -36,6 +51,30 @@ def _build(build: BuildPlan) -> list[str]:
         *(f"             -D{name}={value}" for name, value in build.options.items()),
         f"             builds {' '.join(build.targets)} into {build.folder}",
     ]
+
+
+def _store(store: StorePlan) -> list[str]:
+    limits = [f"{show_size(rule.bytes_per_second)}/s {_hours(rule)}" for rule in store.bandwidth]
+    limited = f", at most {', '.join(limits)}" if limits else ""
+    return [
+        f"  store      {store.path}",
+        f"             from {', '.join(map(_origin, store.sources)) or 'nowhere'}",
+        f"             by {store.connections} connections{limited}",
+    ]
+
+
+def _origin(origin: Origin) -> str:
+    match origin:
+        case FromNeighbour():
+            return f"rig {origin.name} ({origin.address}:{origin.port})"
+        case FromFolder():
+            return origin.path
+        case FromHub():
+            return "hub"
+
+
+def _hours(rule: BandwidthRule) -> str:
+    return "always" if rule.begin == rule.end else f"from {rule.begin} to {rule.end}"
 
 
 def _model(model: ModelPlan) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from llamaherd.cards import taken_by_cuda, usable
 from llamaherd.fleet import Instance, Rig
@@ -13,6 +14,7 @@ from llamaherd.memory.experts import layers_on_cpu, pattern
 from llamaherd.memory.fit import Change, Fit, Room, changes, fit
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory
+from llamaherd.sidecars import beside, together
 
 MARGIN = 128 << 20
 """Bytes that are left free on each card: no plan was further below what a server took (docs/gpu.md)."""
@@ -38,9 +40,15 @@ class Sized:
         return fit(self.header, self.placement, self.room)
 
 
-def sized(rig: Rig, headers: Mapping[str, Header]) -> dict[str, Sized]:
-    """Every instance that can be sized: its model's header is known, and so is the memory of its cards."""
+def sized(
+    rig: Rig, headers: Mapping[str, Header], projectors: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Sized]:
+    """Every instance that can be sized: its model's header is known, and so is the memory of its cards.
+
+    `projectors` are bytes of vision projectors by name of model.
+    """
     found: dict[str, tuple[Instance, Header, Placement, Memory]] = {}
+    extra: dict[str, Memory] = {}
     for name, instance in rig.instances.items():
         header, engine = headers.get(instance.model), rig.engines.get(instance.engine)
         if header is None or engine is None or engine.kind == "vllm":
@@ -49,11 +57,15 @@ def sized(rig: Rig, headers: Mapping[str, Header]) -> dict[str, Sized]:
             continue
         try:
             placed = placement(rig, instance, header)
-            found[name] = (instance, header, placed, estimate(header, placed))
+            memory = estimate(header, placed)
+            extra[name] = beside(instance, placed, headers, projectors)
+            found[name] = (instance, header, placed, together(memory, extra[name]))
         except ValueError:
             continue  # what is wrong with it, a check says
     return {
-        name: Sized(name, *each, room=_room(rig, each[0], (other for key, other in found.items() if key != name)))
+        name: Sized(
+            name, *each, room=_room(rig, each[0], extra[name], (other for key, other in found.items() if key != name))
+        )
         for name, each in found.items()
     }
 
@@ -78,7 +90,7 @@ def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
         tensor_split=instance.tensor_split or None,
         split=instance.split or "layer",
         overrides=((moved, "CPU"),) if moved else (),
-        mtp=instance.draft.mtp if instance.draft else 0,
+        mtp=instance.draft.mtp or 0 if instance.draft and not instance.draft.model else 0,
         mmap=instance.mmap is not False,
     )
 
@@ -165,12 +177,18 @@ def _experts(rig: Rig, each: Sized) -> str | None:
     return None
 
 
-def _room(rig: Rig, instance: Instance, others: Iterable[tuple[Instance, Header, Placement, Memory]]) -> Room:
-    """What is left for an instance's buffers when all others run, and CUDA has its part for each of them."""
+def _room(
+    rig: Rig, instance: Instance, extra: Memory, others: Iterable[tuple[Instance, Header, Placement, Memory]]
+) -> Room:
+    """What is left for an instance's model when all others run and CUDA has its part for each of them.
+
+    `extra` is what stands beside its model.
+    """
     left = {
-        card: usable_bytes(rig, card) - cuda for card, cuda in zip(instance.on, cuda_bytes(rig, instance), strict=True)
+        card: usable_bytes(rig, card) - cuda - use.total
+        for card, cuda, use in zip(instance.on, cuda_bytes(rig, instance), extra.devices, strict=True)
     }
-    ram = rig.host.ram - SYSTEM_RAM
+    ram = rig.host.ram - SYSTEM_RAM - extra.host.total
     for other, _, _, memory in others:
         ram -= memory.host.total
         for card, use, cuda in zip(other.on, memory.devices, cuda_bytes(rig, other), strict=True):

@@ -26,6 +26,25 @@ def parse_size(text: object) -> int:
     return round(float(match[1]) * _FACTOR[(match[2] or "").lower()])
 
 
+def parse_data_rate(text: object) -> int:
+    """Bytes per second of `8MB/s`, `500k`, `64Mbit/s`, `64Mbps`. Raises ValueError."""
+    written = str(text) if isinstance(text, str | int) and not isinstance(text, bool) else ""
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmMgG]i?)?(B/s|B|/s|bit/s|bit|bps)?\s*", written, re.ASCII)
+    if not match:
+        raise ValueError(f"`{text}` is no speed; write it like 8MB/s, or 64Mbit/s where bits are meant")
+    bits = (match[3] or "").startswith("b")
+    return round(float(match[1]) * _FACTOR[(match[2] or "").lower()] / (8 if bits else 1))
+
+
+def parse_hours(text: object) -> str:
+    """A part of the day, `7:00-23:00`, as `07:00-23:00`; it may go past midnight. Raises ValueError."""
+    match = re.fullmatch(r"\s*(\d{1,2}):([0-5]\d)\s*-\s*(\d{1,2}):([0-5]\d)\s*", str(text), re.ASCII)
+    begin, end = (int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4])) if match else (1440, 0)
+    if begin >= 1440 or end > 1440 or begin == end:
+        raise ValueError(f"`{text}` is no part of a day; write it like 07:00-23:00")
+    return "-".join(f"{minutes // 60 % 24:02}:{minutes % 60:02}" for minutes in (begin, end))
+
+
 def show_size(size: int) -> str:
     """Bytes for people, in powers of ten: `253 MB`."""
     for unit, factor in (("TB", 1000**4), ("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):

@@ -152,7 +152,7 @@ def _instance(
         *([_locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
         *_serves(declared, planned, reply(answers.get(("models", name), "")), props),
         _streams(streamed, said),
-        *([_drafts(streamed, said)] if planned.mtp and planned.engine_kind != "vllm" else []),
+        *([_drafts(streamed, said)] if planned.drafts and planned.engine_kind != "vllm" else []),
         *([_fast(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
     ]
     return InstanceReport(

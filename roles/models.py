@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
-from pyinfra import host
 from pyinfra.api import deploy
 
-from llamaherd.converge.models import missing_files, model_steps
-from llamaherd.converge.steps import Send, Step
-from llamaherd.hub import token_for
-from llamaherd.observe import Seen
+from llamaherd.converge.models import begin_steps, model_steps
 from llamaherd.operations import converge
-from llamaherd.planned import ModelPlan, Plan
+from llamaherd.origins import places
+from llamaherd.planned import Plan
+
+
+@deploy("models")
+def begin(plan: Plan) -> None:
+    """Begin to fetch, in a unit of its own that goes on beside what follows."""
+    if any(model.url for model in plan.models):
+        converge(name="begin to fetch", plan=plan, steps=partial(begin_steps, plan, places=places))
 
 
 @deploy("models")
 def apply(plan: Plan) -> None:
-    """One model after the other: the line is what they share."""
-    for model in host.loop(plan.models):
-        converge(name=model.name, plan=plan, steps=partial(_bring, model))
-
-
-def _bring(model: ModelPlan, seen: Seen) -> Sequence[Send | Step]:
-    needs_token = model.url and missing_files(model, seen)
-    return model_steps(model, seen, token=token_for(str(model.url)) if needs_token else None)
+    """Wait for what is fetched, and let all that has arrived into the store."""
+    if plan.models:
+        converge(name="in the store", plan=plan, steps=partial(model_steps, plan, places=places))

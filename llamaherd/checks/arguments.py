@@ -57,6 +57,10 @@ KEYS = {
     "-mtp": "draft",
     "--draft-max": "draft",
     "--draft-p-min": "draft",
+    "--spec-draft-model": "draft",
+    "--spec-draft-ngl": "draft",
+    "--model-draft": "draft",
+    "--n-gpu-layers-draft": "draft",
     "--temp": "sampling",
     "--top-p": "sampling",
     "--top-k": "sampling",
@@ -105,7 +109,14 @@ def abilities(subject: Subject) -> Iterator[Finding]:
             continue
         bare = instance.model_copy(update={"extra_args": ()})
         told = DIALECTS[engine.kind].arguments(
-            Server(bare, model_path="model", threads=1, listen="127.0.0.1", flags=known)
+            Server(
+                bare,
+                model_path="model",
+                threads=1,
+                listen="127.0.0.1",
+                flags=known,
+                draft_path="draft" if bare.draft and bare.draft.model else None,
+            )
         )
         for key, words in _parts(known, told):
             if refused := _refused(known.kind, known.version, words):

@@ -7,20 +7,21 @@ from llamaherd.checks.cache import cache_types
 from llamaherd.checks.cards import identities, power
 from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory
-from llamaherd.checks.models import drafting, models
+from llamaherd.checks.models import beside_models, drafting, models
 from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.references import references
 from llamaherd.checks.splitting import splitting
+from llamaherd.checks.store import store
 from llamaherd.checks.subject import Check
 from llamaherd.checks.toolchain import driver, toolkit
 from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
-    *(references, unused, images),
+    *(references, unused, images, store),
     *(toolkit, driver, options, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
-    *(arguments, abilities, models, drafting, memory),
+    *(arguments, abilities, models, beside_models, drafting, memory),
 )

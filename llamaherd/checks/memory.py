@@ -17,7 +17,7 @@ MOST_WAYS = 4
 def memory(subject: Subject) -> Iterator[Finding]:
     """Cards that are too full (LH150), and RAM that is (LH151)."""
     rig, document = subject.rig, subject.document
-    instances = sized(rig, subject.headers)
+    instances = sized(rig, subject.headers, subject.projectors)
     for name, each in instances.items():
         short = [(card, lacking) for card, lacking in without_ram(each).fit.short if card != HOST]
         if short:

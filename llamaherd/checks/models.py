@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.engines import version_of
+from llamaherd.engines import flags_of, version_of
 from llamaherd.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.memory.experts import moe_layers
@@ -27,7 +27,8 @@ def models(subject: Subject) -> Iterator[Finding]:
         engine = rig.engines.get(instance.engine)
         if header is None or engine is None:
             continue
-        if instance.draft and not header.heads and engine.kind != "vllm":
+        own = instance.draft and instance.draft.model is None
+        if own and not header.heads and engine.kind != "vllm":
             yield Finding(
                 "LH170",
                 document.value((*where, "draft")),
@@ -70,6 +71,35 @@ def models(subject: Subject) -> Iterator[Finding]:
                 f"this version of ik_llama.cpp cannot load `{instance.model}`: the file has a prediction head",
                 "take a newer commit, or a file without the head",
             )
+
+
+def beside_models(subject: Subject) -> Iterator[Finding]:
+    """Vision projectors and models that draft, which not every engine takes."""
+    for name, instance in subject.rig.instances.items():
+        engine, model = subject.rig.engines.get(instance.engine), subject.rig.models.get(instance.model)
+        if engine is None or model is None:
+            continue
+        where, draft = ("instances", name), instance.draft
+        newer = "take a newer commit of ik_llama.cpp, or llama.cpp"
+        if engine.kind == "vllm" and model.mmproj:
+            message = f"vLLM takes no vision projector, and model `{instance.model}` has `mmproj`"
+            help_ = "leave `mmproj` out: vLLM finds a model's vision in its own files"
+            yield Finding("LH176", subject.document.value((*where, "model")), message, help_)
+        if engine.kind == "vllm" and draft and draft.model:
+            place = subject.document.value((*where, "draft", "model"))
+            message = "vLLM is told of no model that drafts here"
+            yield Finding("LH176", place, message, "use `draft: {mtp: N}`, or `--speculative-config` in `extra_args`")
+        if engine.kind != "ik_llama.cpp" or draft is None:
+            continue
+        if draft.mtp and draft.model and (known := flags_of(engine)) and known.knows("-mtp"):
+            place = subject.document.value((*where, "draft", "model"))
+            message = "this version of ik_llama.cpp takes no prediction head in files of its own"
+            yield Finding("LH176", place, message, newer)
+        if model.mmproj and (version_of(engine) or "").startswith(IK_WITHOUT_QWEN_HEADS):
+            # examples/server/server-context.cpp:103-110 of that commit
+            place = subject.document.value((*where, "draft"))
+            message = "this version of ik_llama.cpp does not draft with a vision projector beside the model"
+            yield Finding("LH176", place, message, f"{newer}, or leave `draft` or `mmproj` out")
 
 
 def drafting(subject: Subject) -> Iterator[Finding]:

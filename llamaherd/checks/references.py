@@ -26,6 +26,13 @@ def references(subject: Subject) -> Iterator[Finding]:
                     f"instance `{name}` wants {field} `{value}`, which this rig does not declare",
                     nearest(value, known),
                 )
+        if instance.draft and instance.draft.model and instance.draft.model not in rig.models:
+            yield Finding(
+                "LH020",
+                document.value((*where, "draft", "model")),
+                f"instance `{name}` wants model `{instance.draft.model}` to draft, which this rig does not declare",
+                nearest(instance.draft.model, rig.models),
+            )
         cards = rig.gpus.cards if rig.gpus else {}
         for index, card in enumerate(instance.on):
             if card not in cards:
@@ -86,7 +93,7 @@ def references(subject: Subject) -> Iterator[Finding]:
                 f"instance `{name}` runs an image, which systemd does not start",
                 "add `backend: compose`",
             )
-        if instance.draft and engine and engine.kind == "ik_llama.cpp" and instance.parallel > 1:
+        if instance.draft and instance.draft.mtp and engine and engine.kind == "ik_llama.cpp" and instance.parallel > 1:
             yield Finding(
                 "LH023",
                 document.value((*where, "parallel")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,11 +14,18 @@ from llamaherd.yamlfile import Document
 
 @dataclass(frozen=True)
 class Subject:
-    """A rig, where it stands in its file, and the headers of those of its models that are locked, by name."""
+    """A rig, where it stands in its file, and the headers of those of its models that are locked, by name.
+
+    `projectors` are the bytes of vision projectors by name of model. `rigs` are those around it that can be read,
+    itself included, by name; `names` also has those that cannot.
+    """
 
     rig: Rig
     document: Document
     headers: Mapping[str, Header] = field(default_factory=dict)
+    projectors: Mapping[str, int] = field(default_factory=dict)
+    rigs: Mapping[str, Rig] = field(default_factory=dict)
+    names: Collection[str] = ()
 
     def cards(self, instance: Instance) -> tuple[Card, ...]:
         """The cards that an instance runs on, as far as they are declared."""

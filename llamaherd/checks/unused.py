@@ -15,7 +15,7 @@ def unused(subject: Subject) -> Iterator[Finding]:
     cards = rig.gpus.cards if rig.gpus else {}
     instances = rig.instances.values()
     yield from _unused(subject, "engine", ("engines",), rig.engines, {each.engine for each in instances})
-    yield from _unused(subject, "model", ("models",), rig.models, {each.model for each in instances})
+    yield from _unused(subject, "model", ("models",), rig.models, rig.used_models)
     yield from _unused(subject, "card", ("gpus", "cards"), cards, {name for each in instances for name in each.on})
 
 

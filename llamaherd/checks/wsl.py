@@ -10,6 +10,7 @@ from llamaherd.checks.processor import computes_on_cpu
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
 from llamaherd.fleet import LOCAL, Wsl
+from llamaherd.layout import DEFAULT_STORE
 from llamaherd.recipes.wslconfig import KEYS, check_setting
 from llamaherd.units import show_size
 
@@ -57,6 +58,11 @@ def windows_paths(subject: Subject) -> Iterator[Finding]:
     if subject.rig.host.wsl is None:
         return
     slow = "lies on a disk of Windows, from which WSL reads so slowly that loading takes minutes"
+    path = subject.rig.store.path
+    if _WINDOWS_DISK.match(path):
+        place = subject.document.value(("store", "path"))
+        help_ = f"take a folder of the distribution's own disk, such as {DEFAULT_STORE}"
+        yield Finding("LH065", place, f"`{path}` {slow}", help_, "warning")
     for name, model in subject.rig.models.items():
         if model.file and subject.rig.connect.host == LOCAL and _WINDOWS_DISK.match(str(model.file)):
             place = subject.document.value(("models", name, "file"))

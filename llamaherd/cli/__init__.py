@@ -1,4 +1,4 @@
-"""`herd`: check, plan, lock, up, verify.
+"""`herd`: check, plan, lock, up, verify, models.
 
 Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
 cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
@@ -11,13 +11,28 @@ from pathlib import Path
 import click
 
 from llamaherd import __version__
+from llamaherd.cli.common import INTERRUPTED
 from llamaherd.cli.declared import check, lock, plan
 from llamaherd.cli.fit import fit
 from llamaherd.cli.fleet import init, schema
 from llamaherd.cli.hosts import up, verify
+from llamaherd.cli.models import models
+
+
+class Herd(click.Group):
+    """The commands, any of which may be interrupted."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; Ctrl-C ends it with the shell's own code for that, also where it was asked something."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
 
 @click.group(
+    cls=Herd,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n"
     "  herd check                      is the inventory right?\n"
@@ -55,5 +70,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
 
 
-for command in (init, schema, check, plan, lock, fit, up, verify):
+for command in (init, schema, check, plan, lock, fit, up, verify, models):
     main.add_command(command)

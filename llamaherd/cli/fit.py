@@ -14,7 +14,7 @@ from llamaherd.cli.common import FAILED, UNUSABLE, json_option, usable
 
 if TYPE_CHECKING:
     from llamaherd.gguf.header import Header
-    from llamaherd.lock import Lock
+    from llamaherd.lock import Lock, ModelKey
     from llamaherd.memory.answer import Answer
     from llamaherd.memory.placement import Placement
 
@@ -70,7 +70,7 @@ def fit(
         sys.exit(FAILED)
 
 
-def _known(inventory: Path | None) -> tuple[dict[str, tuple[str, str, str]], Lock]:
+def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
     """The models of the inventory, if there is one, and its lock."""
     from llamaherd.lock import Lock
     from llamaherd.planning import examined, inventory_path, read_lock
@@ -79,7 +79,7 @@ def _known(inventory: Path | None) -> tuple[dict[str, tuple[str, str, str]], Loc
     if inventory is None and not path.exists():
         return {}, Lock()
     models = [each for rig in examined(path)[0].rigs.values() for each in rig.models.items()]
-    return {name: (m.hf, m.revision, m.files) for name, m in models if m.hf}, usable(lambda: read_lock(path))
+    return {name: (m.hf, m.revision, m.files, m.mmproj) for name, m in models if m.hf}, usable(lambda: read_lock(path))
 
 
 def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from llamaherd.converge.disks import Problem, disk_problems
 from llamaherd.converge.engines import build_steps
-from llamaherd.converge.models import missing_files, model_steps
+from llamaherd.converge.models import model_sends
+from llamaherd.converge.programs import fingerprint, programs
 from llamaherd.converge.steps import Send, Step, differs, put_files
-from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FOLDERS, INCOMING, KEYS, SERVER_USER
+from llamaherd.layout import ACCOUNTS, BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
 from llamaherd.observe import Seen
 from llamaherd.planned import Plan
 from llamaherd.render import render
-from llamaherd.units import show_size
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why nothing may be done to this host: a sentence, and a way out."""
-
-    message: str
-    help: str
-
-    def __str__(self) -> str:
-        return f"{self.message}\n  help: {self.help}"
 
 
 def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
@@ -40,14 +29,13 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
                 "boot with systemd; under WSL set `systemd=true` in /etc/wsl.conf",
             )
         )
-    return [*problems, *_ports_taken(plan, seen), *_disks_too_small(plan, seen, local_sizes)]
+    return [*problems, *_ports_taken(plan, seen), *disk_problems(plan, seen, local_sizes)]
 
 
 def sends(plan: Plan, seen: Seen) -> list[Send]:
     """The files of the controller that this run would send."""
     steps = [step for build in plan.builds for step in build_steps(build, seen)]
-    steps += [step for model in plan.models for step in model_steps(model, seen, token=None)]
-    return [step for step in steps if isinstance(step, Send)]
+    return [*(step for step in steps if isinstance(step, Send)), *model_sends(plan, seen)]
 
 
 def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
@@ -64,25 +52,6 @@ def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
     ]
 
 
-def _disks_too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
-    """Models and builds in the making are the bulk; what a finished build keeps is small."""
-    need = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
-    for model in plan.models:
-        parts = seen.stored.get(model.folder, {})
-        for file in missing_files(model, seen):
-            size = file.size if file.size is not None else local_sizes.get(file.sha256, 0)
-            need += max(0, size - parts.get(f"{file.name}.part", (0, 0.0))[0])
-    if seen.free is None or need <= seen.free[1]:
-        return []
-    folder, free = seen.free
-    return [
-        Problem(
-            f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
-            f"free {show_size(need - free)} there, or mount a larger disk",
-        )
-    ]
-
-
 def package_steps(plan: Plan, seen: Seen) -> list[Step]:
     """Install what is missing from the distribution."""
     missing = [package for package in plan.packages if package not in seen.packages]
@@ -95,11 +64,10 @@ def package_steps(plan: Plan, seen: Seen) -> list[Step]:
 def base_steps(plan: Plan, seen: Seen) -> list[Step]:
     """Accounts, folders, and the small files that all roles share."""
     steps = []
-    users = (SERVER_USER, BUILD_USER)
-    if not set(users) <= seen.users or not seen.folders:
+    if not set(ACCOUNTS) <= seen.users or not seen.folders:
         script = render(
             "steps/accounts.sh.j2",
-            users=users,
+            users=ACCOUNTS,
             build_user=BUILD_USER,
             folders=FOLDERS,
             builders=BUILDERS_FOLDERS,
@@ -109,4 +77,7 @@ def base_steps(plan: Plan, seen: Seen) -> list[Step]:
         steps.append(Step(script))
     if changed := [file for file in plan.files if differs(file, seen)]:
         steps.append(Step(put_files(changed)))
+    if seen.fetcher != fingerprint():
+        # All anew: a module that is left over from another version could be imported.
+        steps.append(Step(f"rm -rf {FETCHER}\n{put_files(programs())}"))
     return steps

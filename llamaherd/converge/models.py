@@ -1,13 +1,34 @@
-"""Models: what is in the store is whole, proved by its hash, and not fetched again."""
+"""Models: what is in the store is whole, proved by its hash, and never fetched again."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from llamaherd.converge.steps import Send, Step
+from llamaherd.converge.programs import LAUNCHER
+from llamaherd.converge.steps import Later, Say, Send, Step, encoded
+from llamaherd.layout import FETCH_LOCK, FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
 from llamaherd.observe import Seen
-from llamaherd.planned import ModelFile, ModelPlan
+from llamaherd.planned import FromFolder, ModelFile, ModelPlan, Plan, digest
 from llamaherd.render import render
+from llamaherd.units import show_size
+
+_NO_SECRET = "_"
+"""What a job calls the token of a place that wants none; no place has this name."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Somewhere that files come from: where each is, by its sha256, and the bearer token that is wanted there."""
+
+    name: str
+    urls: Mapping[str, str]
+    token: str | None = field(default=None, repr=False)
+
+
+Places = Callable[[Plan, Sequence[str], Say], Sequence[Place]]
+"""Finds out, when it is needed, where the files with these sha256s are to be had."""
 
 
 def missing_files(model: ModelPlan, seen: Seen) -> list[ModelFile]:
@@ -22,21 +43,112 @@ def missing_files(model: ModelPlan, seen: Seen) -> list[ModelFile]:
     return [file for file in model.files if not whole(file)]
 
 
-def model_steps(model: ModelPlan, seen: Seen, token: str | None) -> list[Send | Step]:
-    """Bring what is missing of a model. `token` is the hub's, where it asks for one."""
-    missing = missing_files(model, seen)
-    if not missing:
+def to_fetch(plan: Plan, seen: Seen) -> list[tuple[ModelPlan, ModelFile]]:
+    """What is missing and has not arrived yet: each content once, whichever models it is part of."""
+    wanted: dict[str, tuple[ModelPlan, ModelFile]] = {}
+    for model in plan.models:
+        for file in missing_files(model, seen) if model.url else ():
+            if file.sha256 not in seen.incoming:
+                wanted.setdefault(file.sha256, (model, file))
+    return list(wanted.values())
+
+
+def model_sends(plan: Plan, seen: Seen) -> list[Send]:
+    """The controller's own files that the store lacks."""
+    sends = {
+        file.sha256: Send(model.local, file.sha256)
+        for model in plan.models
+        if model.local
+        for file in missing_files(model, seen)
+    }
+    return list(sends.values())
+
+
+def begin_steps(plan: Plan, seen: Seen, places: Places) -> list[Later]:
+    """Begin to fetch, and go on to other things meanwhile."""
+    wanted = to_fetch(plan, seen)
+    if not wanted or seen.fetch == _job_id(plan, wanted):
         return []
-    script = render(
-        "steps/fetch-model.sh.j2",
-        name=model.name,
-        folder=model.folder,
-        url=model.url,
-        files=[
-            {"name": f.name, "sha256": f.sha256, "size": f.size, "url": f"{model.url}/{quote(f.name)}"}
-            for f in model.files
-        ],
-        curl_config=f'header = "Authorization: Bearer {token}"' if token else "# no token",
+    return [Later(lambda say: Step(_fetch(plan, wanted, places, say, wait=False)), "asking where models are")]
+
+
+def model_steps(plan: Plan, seen: Seen, places: Places) -> list[Send | Step | Later]:
+    """Bring what is missing: sent from here, or fetched; then all of it is let in."""
+    incomplete = [model for model in plan.models if missing_files(model, seen)]
+    if not incomplete:
+        return []
+    wanted = to_fetch(plan, seen)
+    waits = [
+        Later(lambda say: Step(_fetch(plan, wanted, places, say, wait=True)), f"bringing {_what(wanted)}")
+        for _ in wanted[:1]
+    ]
+    admit = render(
+        "steps/admit-models.sh.j2",
+        store=plan.store.path,
+        incoming=_incoming(plan),
+        sent=INCOMING,
+        user=FETCH_USER,
+        models=incomplete,
     )
-    sends: list[Send | Step] = [Send(model.local, file.sha256) for file in missing if model.local]
-    return [*sends, Step(script, f"bringing model {model.name}")]
+    return [*model_sends(plan, seen), *waits, Step(admit)]
+
+
+def _fetch(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Places, say: Say, *, wait: bool) -> str:
+    found = places(plan, [file.sha256 for _, file in wanted], say)
+    job = fetch_job(plan, wanted, found)
+    return render(
+        "steps/fetch.sh.j2",
+        job=job,
+        content=encoded(json.dumps(job, indent=1)),
+        files=[file for _, file in wanted],
+        secrets=[(place.name, encoded(place.token)) for place in found if place.token],
+        run=FETCH_RUN,
+        unit=FETCH_UNIT,
+        lock=FETCH_LOCK,
+        user=FETCH_USER,
+        program=LAUNCHER,
+        says=f"fetching {_what(wanted)} meanwhile",
+        wait=wait,
+    )
+
+
+def fetch_job(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Iterable[Place]) -> dict[str, object]:
+    """What the fetcher is told. No secret is in it: `secret` names the file that holds one."""
+    sources = [(place, place.name if place.token else _NO_SECRET) for place in places]
+    return {
+        "id": _job_id(plan, wanted),
+        "incoming": _incoming(plan),
+        "store": plan.store.path,
+        "files": [
+            {
+                "name": f"{model.name}: {file.name}",
+                "sha256": file.sha256,
+                "size": file.size,
+                "sources": [
+                    {"name": place.name, "url": place.urls[file.sha256], "secret": secret}
+                    for place, secret in sources
+                    if file.sha256 in place.urls
+                ],
+            }
+            for model, file in wanted
+        ],
+        "folders": [source.path for source in plan.store.sources if isinstance(source, FromFolder)],
+        "connections": plan.store.connections,
+        "bandwidth": [rule._asdict() for rule in plan.store.bandwidth],
+    }
+
+
+def _job_id(plan: Plan, wanted: Iterable[tuple[ModelPlan, ModelFile]]) -> str:
+    """The same for the same files by the same road: which neighbours are awake does not matter."""
+    return digest([file.sha256 for _, file in wanted], plan.store.model_dump(mode="json"))
+
+
+def _incoming(plan: Plan) -> str:
+    return f"{plan.store.path}/.incoming"
+
+
+def _what(wanted: Sequence[tuple[ModelPlan, ModelFile]]) -> str:
+    names = list(dict.fromkeys(model.name for model, _ in wanted))
+    size = sum(file.size or 0 for _, file in wanted)
+    files = "1 file" if len(wanted) == 1 else f"{len(wanted)} files"
+    return f"{files} of {', '.join(names)} ({show_size(size)})"

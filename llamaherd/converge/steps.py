@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -32,6 +32,18 @@ class Step:
     """One round trip: a shell script, which travels on stdin and may hold secrets. `says` is shown meanwhile."""
 
     script: str = field(repr=False)
+    says: str = ""
+
+
+Say = Callable[[str], None]
+"""Shows a line to whoever looks on."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """A step whose script depends on what other hosts say, which are asked when it is carried out. `says` as above."""
+
+    make: Callable[[Say], Step]
     says: str = ""
 
 
@@ -76,7 +88,7 @@ def instance_files(instance: InstancePlan, key: str | None, owner: str) -> list[
 
 def newest_input(instance: InstancePlan, files: Iterable[TextFile], seen: Seen) -> float:
     """When the newest of what an instance reads was written: a process that is older runs something else."""
-    paths = (instance.model_manifest, *(file.path for file in files))
+    paths = (*instance.manifests, *(file.path for file in files))
     return max((seen.files[path].written for path in paths if path in seen.files), default=0.0)
 
 

@@ -15,7 +15,8 @@ class Server:
     """What one server shall do: the instance as declared, and what the rest of the rig makes of it.
 
     `flags` are those of the pinned version of the engine, or of the newest that is known where that cannot be told.
-    `overrides` are tensors to keep elsewhere, as `-ot` has them.
+    `overrides` are tensors to keep elsewhere, as `-ot` has them. `draft_path` is where the model lies that drafts, if
+    it is not the served one; `mmproj_path`, where the vision projector does.
     """
 
     declared: Instance
@@ -25,6 +26,8 @@ class Server:
     overrides: tuple[str, ...] = ()
     api_key_file: str | None = None
     flags: Catalogue | None = None
+    draft_path: str | None = None
+    mmproj_path: str | None = None
 
     @property
     def kv(self) -> CacheTypes:
@@ -44,6 +47,11 @@ class Server:
     def knows(self, flag: str) -> bool:
         """Whether the engine has this flag, as far as that is known."""
         return self.flags is None or self.flags.knows(flag)
+
+    def takes(self, flag: str, value: str) -> bool:
+        """Whether the engine has this flag and its value may be this one, as far as that is known."""
+        known = self.flags.find(flag) if self.flags else None
+        return self.flags is None or bool(known and known.values and known.values[-1].wrong(value) is None)
 
     def option(self, flag: str, value: object) -> tuple[str, ...]:
         """The flag with its value, or nothing where there is none."""

@@ -59,6 +59,7 @@ class IkLlamaCpp:
             *(("--no-mmap",) if declared.mmap is False else ()),
             *(("--mlock",) if declared.mlock else ()),
             *(("--no-warmup",) if declared.warmup is False else ()),
+            *server.option("--mmproj", server.mmproj_path),
             *self._drafting(server),
             *sampling(server),
             *thinking(server),
@@ -78,7 +79,12 @@ class IkLlamaCpp:
         draft = server.declared.draft
         if draft is None:
             return ()
+        model = server.option("--model-draft", server.draft_path)
+        layers = ("--n-gpu-layers-draft", "999") if server.draft_path and server.cards else ()
         if server.knows("-mtp"):
-            return ("-mtp", "--draft-max", str(draft.mtp), *server.option("--draft-p-min", draft.p_min))
-        least = "" if draft.p_min is None else f",p_min={draft.p_min:g}"
-        return ("--spec-type", f"mtp:n_max={draft.mtp}{least}")
+            head = ("-mtp",) if draft.mtp else ()
+            least = server.option("--draft-p-min", draft.p_min)
+            return (*head, "--draft-max", str(draft.tokens), *least, *model, *layers)
+        kind = "mtp" if draft.mtp else "draft"
+        sure = "" if draft.p_min is None else f",p_min={draft.p_min:g}"
+        return ("--spec-type", f"{kind}:n_max={draft.tokens}{sure}", *model, *layers)

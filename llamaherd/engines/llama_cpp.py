@@ -58,6 +58,7 @@ class LlamaCpp:
             *server.option("--numa", declared.numa),
             *self._loading(server),
             *(("--no-warmup",) if declared.warmup is False else ()),
+            *server.option("--mmproj", server.mmproj_path),
             *self._drafting(server),
             *sampling(server),
             *thinking(server),
@@ -82,9 +83,18 @@ class LlamaCpp:
         return (*(("--no-mmap",) if mapped is False else ()), *(("--mlock",) if locked else ()))
 
     def _drafting(self, server: Server) -> tuple[str, ...]:
+        """A model of its own drafts once it is named, in b9093; since b9246 it drafts nothing without its type."""
         draft = server.declared.draft
         if draft is None:
             return ()
+        kind = "draft-mtp" if draft.mtp else "draft-simple"
+        typed = draft.mtp or server.takes("--spec-type", kind)
         most = "--spec-draft-n-max" if server.knows("--spec-draft-n-max") else "--draft-max"
         least = "--spec-draft-p-min" if server.knows("--spec-draft-p-min") else "--draft-p-min"
-        return ("--spec-type", "draft-mtp", most, str(draft.mtp), *server.option(least, draft.p_min))
+        return (
+            *(("--spec-type", kind) if typed else ()),
+            *(most, str(draft.tokens)),
+            *server.option(least, draft.p_min),
+            *server.option("--spec-draft-model", server.draft_path),
+            *(("--spec-draft-ngl", "all") if server.draft_path and server.cards else ()),
+        )

@@ -43,7 +43,7 @@ class Vllm:
 
     def _drafting(self, server: Server) -> tuple[str, ...]:
         draft = server.declared.draft
-        if draft is None:
+        if draft is None or draft.mtp is None:
             return ()
         return ("--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": draft.mtp}))
 

@@ -8,11 +8,14 @@ from llamaherd.fleet.machine import Card, Clocks, Connect, Cpu, Driver, Gpus, Ho
 from llamaherd.fleet.rig import LOCAL, Fleet, Rig
 from llamaherd.fleet.serving import Backend, CacheTypes, Draft, Expect, Instance, Sampling
 from llamaherd.fleet.software import UPSTREAM, Engine, Model, Source, Version
+from llamaherd.fleet.store import HUB, Bandwidth, Sharing, Store
 
 __all__ = [
+    "HUB",
     "LOCAL",
     "UPSTREAM",
     "Backend",
+    "Bandwidth",
     "CacheTypes",
     "Card",
     "Clocks",
@@ -31,7 +34,9 @@ __all__ = [
     "Rig",
     "Sampling",
     "Secret",
+    "Sharing",
     "Source",
+    "Store",
     "Version",
     "Wsl",
 ]

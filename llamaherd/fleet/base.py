@@ -17,7 +17,7 @@ class Declared(BaseModel):
     What a key means stands in a text below it; `schema.py` reads these, as only editors want them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
 
 def beside_inventory(value: Any, info: ValidationInfo) -> Any:
@@ -26,7 +26,7 @@ def beside_inventory(value: Any, info: ValidationInfo) -> Any:
         return value
     folder = (info.context or {}).get("folder", Path())
     try:
-        return Path(os.path.normpath(Path(folder, Path(value).expanduser())))
+        return os.path.normpath(Path(folder, Path(value).expanduser()))
     except RuntimeError:
         raise ValueError(f"there is no such home as in `{value}`") from None
 

@@ -10,6 +10,7 @@ from llamaherd.fleet.base import Declared, Name
 from llamaherd.fleet.machine import Connect, Gpus, Host
 from llamaherd.fleet.serving import Instance
 from llamaherd.fleet.software import Engine, Model
+from llamaherd.fleet.store import Store
 
 LOCAL = "@local"
 """The host of `connect: local`, and pyinfra's name for the machine that it runs on."""
@@ -28,10 +29,18 @@ class Rig(Declared):
     """Its cards. Leave it out where there are none."""
     engines: dict[Name, Engine]
     """Engines to build or run as images."""
+    store: Store = Store()
+    """Where models are kept on the host, and where they come from."""
     models: dict[Name, Model]
     """Models to keep."""
     instances: dict[Name, Instance]
     """Servers to run."""
+
+    @property
+    def used_models(self) -> set[str]:
+        """Names of the models that instances read: those that they serve, and those that draft."""
+        drafts = {each.draft.model for each in self.instances.values() if each.draft and each.draft.model}
+        return {each.model for each in self.instances.values()} | drafts
 
     @field_validator("connect", mode="before", json_schema_input_type=Connect | str)
     @classmethod

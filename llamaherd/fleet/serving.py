@@ -31,12 +31,29 @@ class CacheTypes(Declared):
 
 
 class Draft(Declared):
-    """Speculative decoding: `mtp: 2` drafts two tokens with the model's own prediction head."""
+    """Speculative decoding: by a prediction head (`mtp: 2`), or by a smaller model (`model: NAME`)."""
 
-    mtp: Annotated[int, Field(ge=1, le=16)]
-    """Tokens to draft at a time with the model's own multi-token prediction head."""
+    mtp: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Tokens to draft at a time with a multi-token prediction head: the model's own, or that in `model`."""
+    model: Name | None = None
+    """A model of this rig that drafts; with `mtp`, one that is a prediction head in files of its own."""
+    max: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Tokens to draft at a time with a smaller model. Default: 16."""
     p_min: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Stop drafting where the head is less sure than this."""
+    """Stop drafting where what drafts is less sure than this."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Draft:
+        if self.mtp is None and self.model is None:
+            raise ValueError("give `mtp`, where a prediction head drafts, or `model`, where a smaller model does")
+        if self.mtp is not None and self.max is not None:
+            raise ValueError("`max` is for a smaller model that drafts; `mtp` says how many tokens a head does")
+        return self
+
+    @property
+    def tokens(self) -> int:
+        """How many are drafted at a time."""
+        return self.mtp or self.max or 16
 
 
 class Sampling(Declared):

@@ -52,7 +52,7 @@ class Source(Declared):
     @classmethod
     def _archive_is_url_or_local(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, str) and not re.match(r"https?://", value):
-            return str(beside_inventory(value, info))
+            return beside_inventory(value, info)
         return value
 
     @model_validator(mode="after")
@@ -142,6 +142,8 @@ class Model(Declared):
     """Short for `files`: the GGUF files that have this quant in their name, such as `UD-Q4_K_XL`."""
     files: str = "*.gguf"
     """Which of its files: exactly one, or all shards of one model."""
+    mmproj: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """Its vision projector: a file of the same repository, such as `mmproj-F16.gguf`."""
     file: LocalPath | None = None
     """Or a GGUF file of this machine, which is sent."""
     sha256: Sha256 | None = None
@@ -160,4 +162,6 @@ class Model(Declared):
             raise ValueError("give either `hf` with `quant` or `files`, or `file` with `sha256`")
         if self.file is not None and self.sha256 is None:
             raise ValueError("`file` needs its `sha256`")
+        if self.file is not None and self.mmproj is not None:
+            raise ValueError("`mmproj` is a file of the repository in `hf`; beside `file` there is none")
         return self

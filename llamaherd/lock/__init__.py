@@ -9,6 +9,7 @@ from llamaherd.lock.entries import (
     LockedLocal,
     LockedModel,
     LockedRef,
+    ModelKey,
 )
 from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, read, write
 from llamaherd.lock.sizes import contradiction
@@ -26,6 +27,7 @@ __all__ = [
     "LockedLocal",
     "LockedModel",
     "LockedRef",
+    "ModelKey",
     "PlaceOf",
     "contradiction",
     "dumps",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from llamaherd.fleet import Model
 from llamaherd.gguf.header import Header
@@ -61,6 +61,10 @@ GitUrl = Annotated[
 Image = Annotated[str, _shaped(r"[^\x00-\x20\x7f-\x9f@]+", "must be an image by its tag, such as `ghcr.io/a/b:v1`")]
 
 
+ModelKey = tuple[str, str, str, str | None]
+"""What a model of a hub is declared with: repository, revision, files, projector."""
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -90,14 +94,19 @@ class LockedFile(_Frozen):
 
 
 class LockedModel(_Frozen):
-    """A model as declared (repo, revision, files), what that stands for (commit, endpoint, shards), its header."""
+    """A model as declared (repo, revision, files, mmproj), what that stands for (commit, endpoint, files), its header.
+
+    `projector` is the file that `mmproj` names.
+    """
 
     repo: Repo
     revision: Text
     files: Text
+    mmproj: Text | None = None
     commit: Commit
     endpoint: Endpoint
     shards: Annotated[tuple[LockedFile, ...], Field(min_length=1)]
+    projector: LockedFile | None = None
     header: Header | None = None
 
     @field_validator("shards")
@@ -106,10 +115,23 @@ class LockedModel(_Frozen):
         _refuse_twice(shard.path for shard in shards)
         return tuple(sorted(shards, key=lambda shard: shard.path))
 
+    @model_validator(mode="after")
+    def _with_its_projector(self) -> LockedModel:
+        if (self.mmproj is None) != (self.projector is None):
+            raise ValueError("`mmproj` and `projector` go together")
+        if self.projector and self.projector.path in {shard.path for shard in self.shards}:
+            raise ValueError(f"`{self.projector.path}` is both a shard and the projector")
+        return self
+
     @property
     def size(self) -> int:
         """All shards together, in bytes."""
         return sum(shard.size for shard in self.shards)
+
+    @property
+    def key(self) -> ModelKey:
+        """What it is declared with."""
+        return self.repo, self.revision, self.files, self.mmproj
 
     @property
     def is_gguf(self) -> bool:
@@ -154,8 +176,8 @@ class Lock(_Frozen):
     @field_validator("models")
     @classmethod
     def _models_ordered(cls, models: tuple[LockedModel, ...]) -> tuple[LockedModel, ...]:
-        _refuse_twice(f"{model.repo} {model.revision} {model.files}" for model in models)
-        return tuple(sorted(models, key=lambda model: (model.repo, model.revision, model.files)))
+        _refuse_twice(" ".join(filter(None, model.key)) for model in models)
+        return tuple(sorted(models, key=lambda model: tuple(part or "" for part in model.key)))
 
     @field_validator("files")
     @classmethod
@@ -163,10 +185,13 @@ class Lock(_Frozen):
         _refuse_twice(file.sha256 for file in files)
         return tuple(sorted(files, key=lambda file: file.sha256))
 
-    def find(self, repo: str, revision: str, files: str) -> LockedModel | None:
-        """The model declared with exactly these three, if it is locked."""
-        wanted = (repo, revision, files)
-        return next((model for model in self.models if (model.repo, model.revision, model.files) == wanted), None)
+    def find(self, repo: str, revision: str, files: str, mmproj: str | None = None) -> LockedModel | None:
+        """The model declared with exactly these, if it is locked."""
+        return next((model for model in self.models if model.key == (repo, revision, files, mmproj)), None)
+
+    def model(self, declared: Model) -> LockedModel | None:
+        """A model of a hub as declared, if it is locked."""
+        return self.find(declared.hf, declared.revision, declared.files, declared.mmproj) if declared.hf else None
 
     def commit(self, git: str, ref: str) -> str | None:
         """The commit that a ref of a git repository is locked at."""
@@ -185,8 +210,13 @@ class Lock(_Frozen):
         if model.hf is None:
             local = self.local(str(model.sha256))
             return local.header if local else None
-        locked = self.find(model.hf, model.revision, model.files)
+        locked = self.model(model)
         return locked.header if locked else None
+
+    def projector_size(self, model: Model) -> int | None:
+        """Bytes of a model's vision projector, if it has one and that is locked."""
+        locked = self.model(model)
+        return locked.projector.size if locked and locked.projector else None
 
 
 def _refuse_twice(names: Iterable[str]) -> None:

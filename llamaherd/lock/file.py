@@ -134,7 +134,7 @@ def _refuse_contradictions(lock: Lock, document: Document) -> None:
     # The file's own order may be another than the lock's.
     models: list[dict[str, str]] = document.data.get("models") or []
     for index, each in enumerate(models):
-        model = lock.find(each["repo"], each["revision"], each["files"])
+        model = lock.find(each["repo"], each["revision"], each["files"], each.get("mmproj"))
         if model and model.header and (problem := contradiction(model.shards, model.header)):
             raise _contradicted(document.value(("models", index, "shards")), f"{model.repo}, {model.files}", problem)
     files: list[dict[str, str]] = document.data.get("files") or []

@@ -30,10 +30,11 @@ def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock") -> I
 
 
 def _stale_model(rig: Rig, name: str, model: Model, lock: Lock, place: PlaceOf, help_: str) -> Iterator[Finding]:
-    locked = lock.find(str(model.hf), model.revision, model.files)
+    locked = lock.model(model)
     where = place(("models", name, "hf"))
     if locked is None:
-        message = f"model `{name}` ({model.hf} at {model.revision}, {model.files}) is not in the lock"
+        files = f"{model.files} with {model.mmproj}" if model.mmproj else model.files
+        message = f"model `{name}` ({model.hf} at {model.revision}, {files}) is not in the lock"
         yield Finding("LH031", where, f"rig `{rig.rig}`: {message}", help_)
     elif locked.header is None and locked.is_gguf:
         message = f"rig `{rig.rig}`: model `{name}` is locked without its header, so its memory cannot be worked out"

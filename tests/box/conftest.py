@@ -12,6 +12,8 @@ from llamaherd.box import downloads, tiny_moe
 from llamaherd.box.cli import BOX, CACHE, TINY_MOE
 from llamaherd.box.host import BoxHost
 from tests.box.bench import Bench, Ended
+from tests.box.supply import STORE, TOKEN, Supply
+from tests.support.hub_server import Hub
 
 
 @pytest.fixture(scope="session")
@@ -101,3 +103,24 @@ def asked(converged: Bench) -> Host:
     return get_host(
         f"ssh://owner@127.0.0.1:{host.port}", ssh_identity_file=str(host.key), ssh_extra_args=options, sudo=True
     )
+
+
+@pytest.fixture(scope="module")
+def supplied(converged: Bench) -> Iterator[Supply]:
+    """A private hub where the host can reach it. Afterwards the rig is as declared again."""
+    address = converged.sh("ip route show default | cut -d ' ' -f 3")
+    with Hub({}, token=TOKEN, host=address) as hub:
+        yield Supply(converged, hub)
+    converged.sh("systemctl stop llamaherd-fetch", check=False)
+    converged.sh(f"rm -rf {STORE}/llamaherd {STORE}/.incoming/*", check=False)
+    (converged.folder / "herd.lock").unlink()
+    converged.declare(converged.rig())
+    ended = converged.deploy()
+    assert ended.code == 0, ended.output
+
+
+@pytest.fixture
+def supply(supplied: Supply) -> Supply:
+    """That hub, with a model for the drafter that no host has had yet."""
+    supplied.push()
+    return supplied

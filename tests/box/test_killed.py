@@ -3,28 +3,15 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from llamaherd.box.cli import TINY_MOE
 from tests.box.bench import HERD, Bench
-from tests.support.hub_server import Hub
 
 pytestmark = pytest.mark.box
 
 UNIT = "/etc/systemd/system/llama-chat.service"
-TOKEN = "hf_canary0123456789"
-REPO = "llamaherd/tiny-moe"
-SIGNALS = [signal.SIGKILL, signal.SIGINT]
-
-
-def finishes(bench: Bench, **environment: str) -> None:
-    """The next run succeeds, and the one after it changes nothing."""
-    ended = bench.deploy(**environment)
-    assert ended.code == 0, ended.output
-    again = bench.deploy(**environment)
-    assert (again.code, again.changes) == (0, 0), again.output
 
 
 def soon_after(text: str) -> Callable[[str], bool]:
@@ -71,7 +58,7 @@ def test_in_a_build(bench: Bench) -> None:
     declare_other_build(bench, "N")
     began = bench.sh("date +%s")
     bench.killed(signal.SIGINT, once_it_builds(bench))
-    finishes(bench)
+    bench.finishes()
     bench.unchanged(before, "chat", "drafter")
     started = bench.sh(f"journalctl -q --no-pager -o cat --since=@{began} | grep -c '^Started llamaherd-build-'")
     assert started == "1"
@@ -88,79 +75,8 @@ def test_in_a_build_together_with_the_compiler(bench: Bench) -> None:
     bench.killed(signal.SIGKILL, soon_after("building llama.cpp"))
     bench.unchanged(before)
     bench.sh(f"systemctl kill -s KILL {unit}")
-    finishes(bench)
+    bench.finishes()
     bench.unchanged(before, "chat", "drafter")
-
-
-def private(hub: Hub) -> dict[str, str]:
-    """The environment that lets one in; the token is sent to the hub in HF_ENDPOINT and to no other."""
-    return {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}
-
-
-@pytest.fixture
-def hub(bench: Bench) -> Iterator[Hub]:
-    """A private hub that is slow, where the host can reach it; the drafter's model comes from there."""
-    address = bench.sh("ip route show default | cut -d ' ' -f 3")
-    with Hub({REPO: {"tiny-moe.gguf": TINY_MOE}}, token=TOKEN, host=address) as hub:
-        rig = bench.rig()
-        rig["models"]["tiny-moe"] = {"hf": REPO, "files": "tiny-moe.gguf"}
-        bench.declare(rig)
-        locked = bench.herd("lock", **private(hub))
-        assert locked.code == 0, locked.output
-        assert TOKEN not in (bench.folder / "herd.lock").read_text()
-        hub.requests.clear()
-        hub.bytes_per_second = 700_000
-        yield hub
-    (bench.folder / "herd.lock").unlink()
-    bench.sh(f"rm -rf /var/lib/llamaherd/models/{REPO}")
-
-
-def bodies(hub: Hub) -> list[str | None]:
-    """From which byte on each request wanted the model's file."""
-    return [each.range for each in hub.requests if each.method == "GET" and "/resolve/" in each.path]
-
-
-@pytest.mark.parametrize("by", SIGNALS)
-def test_in_a_download(bench: Bench, hub: Hub, by: signal.Signals) -> None:
-    """curl on the host is left to itself: the next run waits for it, or goes on where it ended."""
-    before = bench.running()
-    bench.killed(by, lambda line: "fetching tiny-moe.gguf" in line, **private(hub))
-    bench.unchanged(before)
-    hub.bytes_per_second = None
-    finishes(bench, **private(hub))
-    bench.unchanged(before, "drafter")
-    assert bodies(hub).count(None) == 1, bodies(hub)
-    assert bench.answers("drafter").startswith("abcdefgh")
-
-
-def test_in_a_download_together_with_curl(bench: Bench, hub: Hub) -> None:
-    """As by a reboot: what had arrived is kept, and only the rest is fetched."""
-    before = bench.running()
-    bench.sh(f"umask 077; printf %s {TOKEN} >/run/canary")
-    run = bench.killed(signal.SIGKILL, lambda line: "fetching tiny-moe.gguf" in line, **private(hub))
-    shown = bench.sh("grep -lF -f /run/canary /proc/[0-9]*/cmdline 2>/dev/null; rm /run/canary", check=False)
-    bench.sh("kill -9 $(pidof curl)")
-    arrived = int(bench.sh(f"stat -c %s /var/lib/llamaherd/models/{REPO}/*/tiny-moe.gguf.part"))
-    hub.bytes_per_second = None
-    finishes(bench, **private(hub))
-    bench.unchanged(before, "drafter")
-    assert bodies(hub) == [None, f"bytes={arrived}-"]
-    assert arrived > 0
-    assert shown == ""
-    assert TOKEN not in run.output
-
-
-def test_the_token_is_for_the_hub_alone(bench: Bench, hub: Hub) -> None:
-    hub.bytes_per_second = None
-    ended = bench.deploy("-vvv", "--diff", **private(hub))
-    assert ended.code == 0, ended.output
-    assert TOKEN not in ended.output
-    assert TOKEN not in bench.herd("plan", "--json", **private(hub)).output
-    # The pattern is written so that it does not find itself in the journal of this command.
-    found = (
-        "grep -rl 'hf_[c]anary' /etc /opt /var/lib/llamaherd /var/log /tmp /home /root; journalctl -q | grep hf_[c]an"
-    )
-    assert bench.sh(f"{{ {found}; }} 2>/dev/null", check=False) == ""
 
 
 def test_between_the_unit_file_and_the_restart(bench: Bench) -> None:
@@ -172,7 +88,7 @@ def test_between_the_unit_file_and_the_restart(bench: Bench) -> None:
     (chat,) = [instance for instance in bench.plan()["instances"] if instance["name"] == "chat"]
     bench.host.exec("sh", "-c", f'printf %s "$0" >{UNIT}', chat["file"]["text"])
     bench.unchanged(before)
-    finishes(bench)
+    bench.finishes()
     bench.unchanged(before, "chat")
     assert '"n_ctx":4096' in bench.ask("chat", "/props", key=bench.key())[1]
 
@@ -184,7 +100,7 @@ def test_between_the_project_file_and_the_new_container(bench: Bench) -> None:
     bench.declare(rig)
     (drafter,) = [instance for instance in bench.plan()["instances"] if instance["name"] == "drafter"]
     bench.host.exec("sh", "-c", 'printf %s "$0" >/etc/llamaherd/compose/drafter/compose.yaml', drafter["file"]["text"])
-    finishes(bench)
+    bench.finishes()
     bench.unchanged(before, "drafter")
     assert '"n_ctx":1024' in bench.ask("drafter", "/props")[1]
 
@@ -196,7 +112,7 @@ def test_while_an_instance_starts(bench: Bench, by: signal.Signals, instance: st
     rig["instances"][instance]["context"] = 3072
     bench.declare(rig)
     bench.killed(by, lambda line: "starting llama-" in line)
-    finishes(bench)
+    bench.finishes()
     bench.unchanged(before, instance)
     assert '"n_ctx":3072' in bench.ask(instance, "/props", key=bench.key())[1]
 
@@ -216,7 +132,7 @@ def test_while_packages_are_installed(bench: Bench) -> None:
     killer.join()
     bench.sh("rm /run/killed")
     assert bench.sh("dpkg -l cmake mmdebstrap | grep -c ^ii", check=False) != "2"
-    finishes(bench)
+    bench.finishes()
     bench.unchanged(before)
     assert bench.sh("dpkg --audit") == ""
     assert "install ok installed" in bench.sh("dpkg -s cmake")
@@ -230,4 +146,4 @@ def test_herd_up_says_that_it_was_interrupted(bench: Bench) -> None:
     assert ended.code == 130, ended.output
     assert "interrupted" in ended.output
     assert "Traceback" not in ended.output, ended.output
-    finishes(bench)
+    bench.finishes()

@@ -59,7 +59,7 @@ def test_nothing_is_wrong_with_it(rig: str) -> None:
     declared = fleet().rigs[rig]
     headers = {name: header for name, model in declared.models.items() if (header := locked().header(model))}
     assert set(headers) == set(declared.models)
-    subject = Subject(declared, document, headers)
+    subject = Subject(declared, document, headers, rigs=fleet().rigs, names=RIGS)
     assert [finding for each in CHECKS for finding in each(subject)] == []
 
 

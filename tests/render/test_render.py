@@ -22,15 +22,19 @@ from jinja2 import UndefinedError
 from llamaherd import asking, verify
 from llamaherd.converge.engines import build_steps, image_steps
 from llamaherd.converge.host import base_steps, package_steps
-from llamaherd.converge.models import model_steps
+from llamaherd.converge.lending import share
+from llamaherd.converge.models import Place, begin_steps, model_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Send, Step
-from llamaherd.fleet import Rig
+from llamaherd.converge.steps import Later, Say, Send, Step, put_files
+from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.observe import Seen, SeenUnit, answer, question
-from llamaherd.planned import BuildPlan, InstancePlan, Plan
+from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan
 from llamaherd.render import render, unit_quote
+from llamaherd.store import hashes
+from llamaherd.store.ask import look_script, prune_script
+from llamaherd.store.holdings import Removal
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned
 from tests.support.shell import expands
 
@@ -63,7 +67,21 @@ VLLM = planned(
 BOUND = planned(
     cpu_rig(), {"instances/chat/cpus": "0-1", "instances/chat/mlock": True, "instances/chat/environment": {"A": "b %c"}}
 )
+NEIGHBOUR = FromNeighbour(
+    name="six",
+    connect=Connect(host="six.lan"),
+    address="six.lan",
+    port=8970,
+    store="/var/lib/llamaherd/models",
+)
 NO_UUIDS = planned(gpu_rig(), {"gpus/cards": {"new": {"model": "RTX 5090"}, "old": {"model": "RTX 3090"}}})
+
+
+REMOVALS = (
+    Removal(f"unsloth/old/{'ab' * 20}"),
+    Removal(f"unsloth/new/{'cd' * 20}", files=("a Q8_0.gguf",), keep=("a Q4_K_M.gguf",)),
+    Removal(f".incoming/{'1' * 64}"),
+)
 
 
 def instance(plan: Plan, name: str) -> InstancePlan:
@@ -74,16 +92,23 @@ def build(plan: Plan, engine: str) -> BuildPlan:
     return next(build for build in plan.builds if build.engine == engine)
 
 
-def script(steps: Sequence[Send | Step], of: int = -1) -> str:
+def script(steps: Sequence[Send | Step | Later], of: int = -1) -> str:
     """The text of one step."""
     step = steps[of]
     assert isinstance(step, Step)
     return step.script
 
 
-def model_script(plan: Plan, name: str, token: str | None) -> str:
-    model = next(model for model in plan.models if model.name == name)
-    return script(model_steps(model, Seen(), token))
+def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[Place]:
+    """A hub that wants a token."""
+    return [Place("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_token")]
+
+
+def made(steps: Sequence[Send | Step | Later]) -> str:
+    """The text of a first step that is put together when its turn comes."""
+    step = steps[0]
+    assert isinstance(step, Later)
+    return step.make(print).script
 
 
 def ask_memory(*names: str) -> str:
@@ -133,14 +158,18 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("wait-healthy.sh"),
     "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
-    "step_shared_files": lambda: script(base_steps(CPU, Seen())),
+    "step_shared_files": lambda: put_files(CPU.files),
     "step_packages": lambda: script(package_steps(CPU, Seen())),
     "step_admit_source": lambda: script(build_steps(build(CPU, "main"), Seen()), 1),
     "step_build": lambda: script(build_steps(build(CPU, "main"), Seen())),
     "step_image": lambda: script(image_steps(CPU.images[0], Seen())),
-    "step_model_from_file": lambda: model_script(CPU, "gemma", None),
-    "step_model_from_hub": lambda: model_script(GPU, "35b", None),
-    "step_model_from_hub_with_token": lambda: model_script(GPU, "35b", "hf_token"),
+    "step_fetch_begun": lambda: made(begin_steps(GPU, Seen(), hub)),
+    "step_fetch_awaited": lambda: made(model_steps(GPU, Seen(), hub)[1:]),
+    "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
+    "store_look": lambda: look_script("/var/lib/llamaherd/models"),
+    "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
+    "store_hash": lambda: hashes.script(GPU),
+    "step_models_admitted": lambda: script(model_steps(GPU, Seen(), hub)),
     "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), Seen(), "key")),
     "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
     "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
@@ -211,15 +240,19 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     plan = planned(declared)
     model = next(model for model in plan.models if model.url)
     files = tuple(file.model_copy(update={"name": f"{HOSTILE}{n}.gguf"}) for n, file in enumerate(model.files))
-    made = {
+    hostile = model.model_copy(update={"files": files, "name": HOSTILE})
+    named = plan.model_copy(update={"models": (*(m for m in plan.models if not m.url), hostile)})
+    texts = {
         "build": build(plan, "ik").script,
         "observe": question(plan),
         "verify": verify.question(plan),
-        "model from a file": model_script(plan, "gemma", None),
-        "model from a hub": script(model_steps(model.model_copy(update={"files": files}), Seen(), None)),
+        "fetch": made(begin_steps(named, Seen(), hub)),
+        "wait": made(model_steps(named, Seen(), hub)[1:]),
+        "admit": script(model_steps(named, Seen(), hub)),
+        "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
         "unit": script(unit_steps(instance(plan, "worker"), Seen(), None)),
     }
-    ran = [name for name, text in made.items() if expands(text, "$(id)")]
+    ran = [name for name, text in texts.items() if expands(text, "$(id)")]
     assert ran == []
 
 

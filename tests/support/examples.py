@@ -77,4 +77,4 @@ def _model(model: Model) -> LockedModel:
 
 def planned(rig: str) -> Plan:
     """The plan of one of them."""
-    return plan(fleet().rigs[rig], locked())
+    return plan(fleet().rigs[rig], locked(), fleet().rigs)

@@ -17,7 +17,7 @@ from pyinfra.connectors.fake import FakeConnector
 from llamaherd.planned import Plan
 from roles import base, engines, models, preflight, serve
 
-ROLES = (preflight, base, engines, models, serve)
+ROLES = (preflight.apply, base.apply, models.begin, engines.apply, models.apply, serve.apply)
 
 
 class Host(FakeConnector):
@@ -60,7 +60,7 @@ def run(plan: Plan, world: Iterable[str], responses: dict[str, Any] | None = Non
     host.connector = connector
     state.set_stage(StateStage.Prepare)
     for role in ROLES:
-        add_deploy(state, role.apply, plan=plan, _sudo=True)
+        add_deploy(state, role, plan=plan, _sudo=True)
     order = state.get_op_order()
     ran = Ran([next(iter(state.op_meta[each].names)) for each in order])
     state.set_stage(StateStage.Execute)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,12 @@ class HubFile:
         self.path = path
         self._content = content
         self._sha256: str | None = None
+        self._hashing = threading.Lock()
+
+    @property
+    def file(self) -> Path | None:
+        """The file of this machine that it is."""
+        return self._content if isinstance(self._content, Path) else None
 
     @property
     def size(self) -> int:
@@ -41,13 +48,14 @@ class HubFile:
 
     @property
     def sha256(self) -> str:
-        if self._sha256 is None:
-            hashed = len(self._content.head) if isinstance(self._content, Hollow) else self.size
-            digest = hashlib.sha256()
-            for start in range(0, hashed, _CHUNK):
-                digest.update(self.read(start, min(_CHUNK, hashed - start)))
-            self._sha256 = digest.hexdigest()
-        return self._sha256
+        with self._hashing:
+            if self._sha256 is None:
+                hashed = len(self._content.head) if isinstance(self._content, Hollow) else self.size
+                digest = hashlib.sha256()
+                for start in range(0, hashed, _CHUNK):
+                    digest.update(self.read(start, min(_CHUNK, hashed - start)))
+                self._sha256 = digest.hexdigest()
+            return self._sha256
 
     def read(self, start: int, count: int) -> bytes:
         match self._content:

@@ -6,19 +6,22 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
 from tests.support.hub_files import Content, HubFile
 
 _CHUNK = 64 * 1024
+_SENT_AT_ONCE = 512 * 1024
 _LFS_SUFFIXES = (".gguf", ".safetensors", ".bin", ".dat")
 
 
@@ -40,9 +43,19 @@ class _Repo:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, hub: Hub, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        host: str,
+        port: int,
+        handler: type[BaseHTTPRequestHandler],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.hub = hub
+        self.scheme = "https" if tls else "http"
         super().__init__((host, port), handler)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # Clients that are killed in the middle of a body are what several tests are about.
@@ -65,6 +78,7 @@ class Hub:
         cdn: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.token = token
         self.requests: list[Request] = []
@@ -80,14 +94,36 @@ class Hub:
         self.truncate_after: int | None = None
         self.corrupt: set[str] = set()
         self.status: dict[str, int] = {}
-        self.retry_after = 1
+        self.retry_after: int | str = 1
         self.bytes_per_second: int | None = None
+        # What all bodies together may have of the line, in bytes per second.
+        self.line: int | None = None
+        self._line_free_at = 0.0
+        # More faults of bodies: each stops after so many bytes and stays silent; the head calls the body encoded, or
+        # longer by so many bytes, or another range; the whole file is sent whatever is asked; the file has this ETag.
+        self.stall_after: int | None = None
+        self.encoding: str | None = None
+        self.length_off = 0
+        self.content_range: str | None = None
+        self.ignore_ranges = False
+        self.etags: dict[str, str] = {}
+        # Faults of every request: the connection is closed without an answer; the answer comes after so many seconds;
+        # these URL paths redirect; bodies come from the CDN only with this `signature` in the query.
+        self.close_at_once = False
+        self.latency = 0.0
+        self.redirects: dict[str, str] = {}
+        self.signature: str | None = None
+        # Called with each request before it is answered: to change the above half-way.
+        self.on_request: Callable[[Request], None] = lambda _: None
+        # Bytes of bodies that were sent, by both ports.
+        self.sent = 0
+        self._counting = threading.Lock()
         # Entries in one answer to a tree request; the rest follows by `Link`.
         self.page_size = 1000
         self._repos: dict[str, _Repo] = {}
         for repo, files in repos.items():
             self.push(repo, files)
-        self._main = _Server(self, host, port, _HubHandler)
+        self._main = _Server(self, host, port, _HubHandler, tls)
         self._cdn = _Server(self, host, 0, _CdnHandler) if cdn else None
 
     def __enter__(self) -> Hub:
@@ -115,11 +151,31 @@ class Hub:
         """Make `files` the whole content of a branch; earlier commits stay. Returns the new commit."""
         store = self._repos.setdefault(repo, _Repo())
         parent = store.branches.get(branch, "")
-        named = [f"{path} {HubFile(path, content).sha256}" for path, content in sorted(files.items())]
+        tree = {path: HubFile(path, content) for path, content in files.items()}
+        named = [f"{path} {file.sha256}" for path, file in sorted(tree.items())]
         commit = hashlib.sha1("\n".join([repo, parent, *named]).encode()).hexdigest()
-        store.commits[commit] = {path: HubFile(path, content) for path, content in files.items()}
+        store.commits[commit] = tree
         store.branches[branch] = commit
         return commit
+
+    def replace(self, repo: str, path: str, content: Content) -> None:
+        """Put other content into the newest commit, as no sound hub does."""
+        store = self._repos[repo]
+        store.commits[store.branches["main"]][path] = HubFile(path, content)
+
+    def forget(self, repo: str) -> None:
+        """Lose every commit, as when history is written anew."""
+        self._repos[repo].commits.clear()
+
+    def count(self, sent: int) -> None:
+        """Note that so many bytes of a body were sent; returns when the line is free for more."""
+        with self._counting:
+            self.sent += sent
+            if self.line is None:
+                return
+            self._line_free_at = max(self._line_free_at, time.monotonic() - 0.05) + sent / self.line
+            wait = self._line_free_at - time.monotonic()
+        time.sleep(max(0.0, wait))
 
     def commit(self, repo: str, branch: str = "main") -> str:
         """The commit that a branch stands at."""
@@ -139,7 +195,7 @@ class Hub:
 
 
 def _address(server: _Server) -> str:
-    return f"http://{server.server_address[0]!s}:{server.server_address[1]}"
+    return f"{server.scheme}://{server.server_address[0]!s}:{server.server_address[1]}"
 
 
 class _RefusedError(Exception):
@@ -174,11 +230,18 @@ class _Handler(ABC, BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.record().append(
-            Request(self.command, self.path, self.headers.get("Range"), "Authorization" in self.headers)
-        )
+        request = Request(self.command, self.path, self.headers.get("Range"), "Authorization" in self.headers)
+        self.record().append(request)
+        self.hub.on_request(request)
+        if self.hub.close_at_once:
+            self.close_connection = True
+            return
+        time.sleep(self.hub.latency)
         url = urlsplit(self.path)
         try:
+            if url.path in self.hub.redirects:
+                self.head(302, 0, {"Location": self.hub.redirects[url.path]})
+                return
             if url.path in self.hub.status:
                 self.fail(self.hub.status[url.path])
             self.route(url)
@@ -214,34 +277,66 @@ class _Handler(ABC, BaseHTTPRequestHandler):
         """Answer with the file, or with the part that Range asks for where If-Range allows that."""
         if file.path in self.hub.status:
             self.fail(self.hub.status[file.path])
-        etag = f'"{file.sha256}"'
+        etag = self.hub.etags.get(file.path, f'"{file.sha256}"')
         start, end, status = 0, file.size, 200
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
-        if wanted and any(wanted.groups()) and self.headers.get("If-Range", etag) == etag:
+        conditional = self.headers.get("If-Range", etag) == etag and not self.hub.ignore_ranges
+        if wanted and any(wanted.groups()) and conditional:
             first, last = wanted.groups()
             start = int(first) if first else max(0, file.size - int(last))
             end = min(file.size, int(last) + 1) if first and last else file.size
             if start >= end:
                 raise _RefusedError(416, "", "no such range", {"Content-Range": f"bytes */{file.size}"})
             status = 206
-        extra = {"Content-Range": f"bytes {start}-{end - 1}/{file.size}"} if status == 206 else {}
-        self.head(status, end - start, {"ETag": etag, "Accept-Ranges": "bytes", **headers, **extra})
+        extra = {}
+        if status == 206:
+            extra["Content-Range"] = self.hub.content_range or f"bytes {start}-{end - 1}/{file.size}"
+        if self.hub.encoding:
+            extra["Content-Encoding"] = self.hub.encoding
+        length = end - start + self.hub.length_off
+        self.head(status, length, {"ETag": etag, "Accept-Ranges": "bytes", **headers, **extra})
         if self.command != "HEAD":
             self._body(file, start, end)
 
     def _body(self, file: HubFile, start: int, end: int) -> None:
-        stop = end if self.hub.truncate_after is None else min(end, start + self.hub.truncate_after)
+        limits = [start + limit for limit in (self.hub.truncate_after, self.hub.stall_after) if limit is not None]
+        stop = min(end, *limits) if limits else end
         at = start
+        if file.file and self.hub.bytes_per_second is None and file.path not in self.hub.corrupt:
+            at = self._send_file(file.file, start, stop)
         while at < stop:
             pace = self.hub.bytes_per_second
-            part = file.read(at, min(_CHUNK if pace is None else max(1, min(_CHUNK, pace // 20)), stop - at))
+            if pace is not None and self._is_deserted():
+                # A first write to a client that was killed would pass, and be counted as sent.
+                raise ConnectionResetError
+            part = file.read(at, min(_CHUNK if pace is None else max(1, min(_CHUNK, pace // 50)), stop - at))
             at += len(part)
             self.wfile.write(_inverted(part) if file.path in self.hub.corrupt else part)
+            self.hub.count(len(part))
             if pace is not None:
                 time.sleep(len(part) / pace)
+        if stop < end and self.hub.stall_after is not None:
+            # Until the client has had enough.
+            self.rfile.read(1)
         if stop < end:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _send_file(self, path: Path, start: int, stop: int) -> int:
+        """Send bytes of a file of this machine without looking at them; returns where that ended."""
+        self.wfile.flush()
+        with path.open("rb") as stream:
+            while start < stop and (sent := self.connection.sendfile(stream, start, min(_SENT_AT_ONCE, stop - start))):
+                self.hub.count(sent)
+                start += sent
+        return start
+
+    def _is_deserted(self) -> bool:
+        """Whether the client has closed its end."""
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
 
 
 def _inverted(part: bytes) -> bytes:
@@ -253,6 +348,8 @@ class _CdnHandler(_Handler):
         return self.hub.cdn_requests
 
     def route(self, url: SplitResult) -> None:
+        if self.hub.signature and url.query != f"signature={self.hub.signature}":
+            raise _RefusedError(403, "", "the signature has expired")
         file = self.hub.blob(url.path.removeprefix("/blobs/"))
         if file is None:
             raise _RefusedError(404, "", "no such blob")
@@ -361,7 +458,8 @@ class _HubHandler(_Handler):
             self.file(file, headers)
             return
         linked = {"X-Linked-ETag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
-        location = {"Location": f"{self.hub.cdn_url}/blobs/{quote(file.sha256)}"}
+        signed = f"?signature={self.hub.signature}" if self.hub.signature else ""
+        location = {"Location": f"{self.hub.cdn_url}/blobs/{quote(file.sha256)}{signed}"}
         self.head(302, 0, headers | linked | location)
 
 

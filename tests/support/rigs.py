@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from llamaherd.converge.programs import fingerprint
 from llamaherd.fleet import Rig
-from llamaherd.layout import BUILD_USER, CONTAINER_UID, SERVER_USER
+from llamaherd.layout import ACCOUNTS, CONTAINER_UID, SERVER_USER
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import plan
 from llamaherd.planned import InstancePlan, Plan
@@ -188,34 +189,38 @@ def box() -> Plan:
 
 def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     """The lines that a host prints which is as planned; `keys` by instance. Shaped as a real host's answer is."""
-    lines = [("os", plan.os), ("arch", "x86_64"), ("systemd", "yes"), ("free", "/var/lib/llamaherd", str(10**12))]
+    lines: list[tuple[str, ...]] = [("os", plan.os), ("arch", "x86_64"), ("systemd", "yes")]
+    lines += [("free", "/var/lib/llamaherd", str(10**12), "overlay")]
+    lines += [("store", plan.store.path, str(10**12), "overlay", "overlay", "rw")]
     lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
-    lines += [("user", SERVER_USER), ("user", BUILD_USER), ("folders", "yes")]
-    lines += [_file(file.path, file.text, file.mode, "0 root") for file in plan.files]
+    lines += [*(("user", user) for user in ACCOUNTS), ("folders", "yes")]
+    lines.append(("fetcher", fingerprint()))
+    for text in plan.files:
+        lines += _file(text.path, text.text, text.mode, "0 root")
     for instance in plan.instances:
-        lines.append(_file(instance.file.path, instance.file.text, "0644", "0 root"))
+        lines += _file(instance.file.path, instance.file.text, "0644", "0 root")
         if instance.key_file:
             owner = f"995 {SERVER_USER}" if instance.backend == "systemd" else f"{CONTAINER_UID} UNKNOWN"
-            lines.append(_file(instance.key_file, f"{keys[instance.name]}\n", "0400", owner))
+            lines += _file(instance.key_file, f"{keys[instance.name]}\n", "0400", owner)
     lines += [("build", build.id, "done") for build in plan.builds]
     lines += [("source", build.source.sha256) for build in plan.builds if build.source.sha256]
     for model in plan.models:
-        lines.append(_file(f"{model.folder}/.manifest", "", "0644", "0 root"))
-        lines.append(("stored", model.folder, "0", f"{WRITTEN + 1:.10f}", ".lock"))
+        lines += _file(f"{model.folder}/.manifest", "", "0644", "0 root")
         for file in model.files:
             size = str(file.size or 253113024)
             lines.append(("verified", model.folder, size, f"{WRITTEN:.9f}", file.sha256, file.name))
             lines.append(("stored", model.folder, size, f"{WRITTEN:.10f}", file.name))
+        lines.append(("kept", model.folder, str(sum(file.size or 253113024 for file in model.files))))
     lines += [_runs(instance) for instance in plan.instances]
     lines += [("project", instance.name) for instance in plan.of("compose")]
     lines += [("image", image.tag) for image in plan.images]
     return ["\t".join(line) for line in lines]
 
 
-def _file(path: str, text: str, mode: str, owner: str) -> tuple[str, ...]:
+def _file(path: str, text: str, mode: str, owner: str) -> list[tuple[str, ...]]:
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    return ("file", path, f"{mode.removeprefix('0')} {owner} {WRITTEN:.9f}", sha256)
+    return [("file", path, f"{mode.removeprefix('0')} {owner} {WRITTEN:.9f}"), ("sum", sha256, path)]
 
 
 def _runs(instance: InstancePlan) -> tuple[str, ...]:

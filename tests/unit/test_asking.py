@@ -142,6 +142,16 @@ def test_what_the_tool_leaves_out_is_added() -> None:
     assert not any("draft" in doubt for doubt in estimated(without_rig, without, figures).doubts)
 
 
+def test_what_a_model_that_drafts_takes_is_added() -> None:
+    """The tool is asked about the served model alone."""
+    rig, each = on_cpu(draft={"model": "gemma"})
+    without_rig, without = on_cpu(draft=None)
+    figures = said("reasoner", "Host 19599 1422 633 ")
+    (drafting,), (plain,) = estimated(rig, each, figures).holds, estimated(without_rig, without, figures).holds
+    assert drafting.draft == each.beside.host.total > sum(tensor.bytes for tensor in GEMMA.each)
+    assert drafting.total - drafting.draft == plain.total
+
+
 def test_it_is_said_what_is_left_out_of_what_the_tool_counts() -> None:
     """For 248,320 tokens, 512 rows of 4 bytes each where a server wants three: less what other buffers can share."""
     rig, each = on_cpu()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from llamaherd.checks.memory import memory
-from llamaherd.checks.models import drafting, models
+from llamaherd.checks.models import beside_models, drafting, models
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
 from llamaherd.fleet import Rig
@@ -29,7 +29,7 @@ def found(rig: str, headers: Mapping[str, Header], changes: Mapping[str, Any], f
     file.write_text(yaml.safe_dump(changed(read(EXAMPLES / f"{rig}.yaml").data, changes)), encoding="utf-8")
     document = read(file)
     subject = Subject(Rig.model_validate(document.data, context={"folder": folder}), document, headers)
-    return [finding for check in (models, drafting, memory) for finding in check(subject)]
+    return [finding for check in (models, beside_models, drafting, memory) for finding in check(subject)]
 
 
 ONE = {"35b": qwen_35b("Q3_K")}
@@ -90,6 +90,60 @@ def test_what_is_said(case: str, tmp_path: Path) -> None:
     said = {finding.code: f"{finding.message}; {finding.help}" for finding in found(rig, headers, changes, tmp_path)}
     assert code in said
     assert re.search(words, said[code])
+
+
+SIDECARS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a projector for vLLM": (
+        {"engines/main/kind": "vllm", "instances/chat/draft": None, "models/35b/mmproj": "mmproj*"},
+        "vLLM takes no vision projector.*`mmproj`.*leave `mmproj` out",
+        "35b",
+    ),
+    "a model that drafts for vLLM": (
+        {"engines/main/kind": "vllm", "instances/chat/draft": {"model": "s"}},
+        "vLLM is told of no model that drafts.*--speculative-config",
+        "s",
+    ),
+    "a head of its own for ik of April": (
+        {"instances/chat/draft": {"mtp": 2, "model": "s"}, "engines/main/flags": "67268c8fd"},
+        "takes no prediction head in files of its own.*newer commit",
+        "s",
+    ),
+    "a projector for ik of April": (
+        {
+            "instances/chat/draft": {"model": "s"},
+            "engines/main/flags": "67268c8fd",
+            "models/35b/mmproj": "mmproj*",
+        },
+        "does not draft with a vision projector.*leave `draft` or `mmproj` out",
+        "{",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SIDECARS)
+def test_what_an_engine_does_not_take_beside_a_model(case: str, tmp_path: Path) -> None:
+    changes, words, at = SIDECARS[case]
+    kind = {"engines/main/kind": "ik_llama.cpp"} | changes
+    (finding,) = found("one", HEADLESS, {"models/s": {"hf": "a/s"}, **kind}, tmp_path)
+    assert (finding.code, finding.severity) == ("LH176", "error")
+    assert re.search(words, f"{finding.message}; {finding.help}")
+    line = finding.place.file.read_text(encoding="utf-8").splitlines()[finding.place.line - 1]
+    assert at == "{" or line[finding.place.column - 1 :].startswith(at)
+
+
+@pytest.mark.parametrize("draft", [{"model": "s"}, {"mtp": 2, "model": "s"}])
+@pytest.mark.parametrize("kind", ["llama.cpp", "ik_llama.cpp"])
+def test_what_the_newest_engines_take_beside_a_model(draft: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    """Nor is the served model's own head asked for, where another file drafts."""
+    flags = {"llama.cpp": "b11434", "ik_llama.cpp": "8337e4cd3"}[kind]
+    changes = {
+        "engines/main/kind": kind,
+        "engines/main/flags": flags,
+        "instances/chat/draft": draft,
+        "models/35b/mmproj": "mmproj*",
+        "models/s": {"hf": "a/s"},
+    }
+    assert found("one", {**HEADLESS, "s": gemma3()}, changes, tmp_path) == []
 
 
 @pytest.mark.parametrize(

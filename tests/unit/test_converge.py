@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from llamaherd.converge.engines import build_steps, image_steps
 from llamaherd.converge.host import base_steps, obstacles, package_steps, sends
-from llamaherd.converge.models import model_steps
+from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Send, Step
+from llamaherd.converge.steps import Say, Send, Step
 from llamaherd.observe import Seen, SeenContainer, SeenUnit, answer
 from llamaherd.planned import InstancePlan, Plan
 from tests.support.rigs import KEY, SHA, STARTED, WRITTEN, converged, cpu_rig, gpu_rig, planned
@@ -24,6 +25,11 @@ GPU = planned(gpu_rig())
 KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
 CHAT, DRAFTER = CPU.instances
 Drift = Callable[[Seen], object]
+
+
+def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[Place]:
+    """No hub and no neighbour."""
+    return []
 
 
 def seen_of(plan: Plan, drift: Drift | None = None) -> Seen:
@@ -62,7 +68,7 @@ def steps_of(plan: Plan, seen: Seen) -> dict[str, int]:
         "removals": len(removal_steps(plan, seen)),
     }
     steps |= {build.engine: len(build_steps(build, seen)) for build in plan.builds}
-    steps |= {model.name: len(model_steps(model, seen, token=None)) for model in plan.models}
+    steps |= {"begin": len(begin_steps(plan, seen, nowhere)), "models": len(model_steps(plan, seen, nowhere))}
     steps |= {f"image {n}": len(image_steps(image, seen)) for n, image in enumerate(plan.images)}
     steps |= {instance.name: len(switch(instance, seen)) for instance in plan.instances}
     return {role: count for role, count in steps.items() if count}
@@ -85,10 +91,10 @@ def test_nothing_is_done_to_a_host_that_is_as_planned(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("plan", "steps"),
     [
-        (CPU, {"packages": 1, "base": 2, "main": 3, "gemma": 2, "moe": 2, "image 0": 1, "chat": 1, "drafter": 1}),
+        (CPU, {"packages": 1, "base": 3, "main": 3, "models": 3, "image 0": 1, "chat": 1, "drafter": 1}),
         (
             GPU,
-            {"packages": 1, "base": 2, "main": 1, "ik": 1, "gemma": 2, "35b": 1, "image 0": 1}
+            {"packages": 1, "base": 3, "main": 1, "ik": 1, "begin": 1, "models": 3, "image 0": 1}
             | {"boxed": 1, "reasoner": 1, "small": 1, "worker": 1},
         ),
     ],
@@ -105,22 +111,23 @@ DRIFTS: dict[str, tuple[Drift, dict[str, int]]] = {
     "the folders are gone": (host(folders=False), {"base": 1}),
     "a shared file was edited": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", sha256="0"), {"base": 1}),
     "a shared file lost its mode": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", mode="644"), {"base": 1}),
+    "a program was edited": (host(fetcher="0"), {"base": 1}),
     "a build is gone, its source is there": (lambda s: s.builds.clear(), {"main": 1}),
     "a build and its source are gone": (together(lambda s: s.builds.clear(), lambda s: s.sources.clear()), {"main": 3}),
     "a build runs": (lambda s: s.builds.update({CPU.builds[0].id: "building"}), {"main": 1}),
     "a build has ended, not let in yet": (lambda s: s.builds.update({CPU.builds[0].id: "built"}), {"main": 1}),
     "a source that a build no longer needs": (lambda s: s.sources.clear(), {}),
-    "a model was cut": (lambda s: s.stored[CPU.models[0].folder].update({"gemma.gguf": (7, WRITTEN)}), {"gemma": 2}),
-    "a model is gone": (lambda s: s.stored[CPU.models[0].folder].clear(), {"gemma": 2}),
+    "a model was cut": (lambda s: s.stored[CPU.models[0].folder].update({"gemma.gguf": (7, WRITTEN)}), {"models": 2}),
+    "a model is gone": (lambda s: s.stored[CPU.models[0].folder].clear(), {"models": 2}),
     "a model was written to": (
         lambda s: s.stored[CPU.models[1].folder].update({"moe.gguf": (253113024, WRITTEN + 1)}),
-        {"moe": 2},
+        {"models": 2},
     ),
     "a model was verified as another": (
         lambda s: s.verified[CPU.models[1].folder].update({"moe.gguf": (253113024, WRITTEN, SHA)}),
-        {"moe": 2},
+        {"models": 2},
     ),
-    "a model was never verified": (lambda s: s.verified.clear(), {"gemma": 2, "moe": 2}),
+    "a model was never verified": (lambda s: s.verified.clear(), {"models": 3}),
     "an image is gone": (lambda s: s.images.clear(), {"image 0": 1}),
     "somebody else's image": (lambda s: s.images.add("llamaherd/engine:other"), {}),
     "a unit that was removed from the inventory": (
@@ -283,24 +290,83 @@ def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
     assert [send.sha256 for send in sends(GPU, Seen())] == ["a5" * 32]
 
 
-def test_no_more_than_the_missing_shard_is_counted_or_sent() -> None:
+def test_no_more_than_the_missing_shard_is_counted() -> None:
     model = next(model for model in GPU.models if model.name == "35b")
     second = model.files[1]
 
-    def half(seen: Seen) -> None:
-        seen.builds |= {build.id: "done" for build in GPU.builds}
-        del seen.stored[model.folder][second.name]
-        seen.stored[model.folder][f"{second.name}.part"] = (15 * 10**9, WRITTEN)
-        seen.free = ("/var/lib/llamaherd", 5 * 10**9)
+    def half(free: int) -> Drift:
+        def drift(seen: Seen) -> None:
+            seen.builds |= {build.id: "done" for build in GPU.builds}
+            del seen.stored[model.folder][second.name]
+            seen.incoming[f"{second.sha256}.part"] = 15 * 10**9
+            seen.kept["/var/lib/llamaherd/models/old/one"] = 7 * 10**9
+            free_on_disk(free)(seen)
 
-    assert obstacles(GPU, seen_of(GPU, half), {}) == []
+        return drift
 
-    def fuller(seen: Seen) -> None:
-        half(seen)
-        seen.free = ("/var/lib/llamaherd", 5 * 10**9 - 1000)
+    assert obstacles(GPU, seen_of(GPU, half(5 * 10**9)), {}) == []
+    (problem,) = obstacles(GPU, seen_of(GPU, half(5 * 10**9 - 1000)), {})
+    assert problem.message == "/var/lib/llamaherd/models has 5.0 GB free, and up to 5.0 GB are needed"
+    assert problem.help.startswith("`herd models prune duo` would free up to 7.0 GB; or free 1.0 kB there")
 
-    (problem,) = obstacles(GPU, seen_of(GPU, fuller), {})
-    assert problem.message == "/var/lib/llamaherd has 5.0 GB free, and up to 5.0 GB are needed"
+
+def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
+    model = next(model for model in GPU.models if model.name == "35b")
+
+    def arrived(seen: Seen) -> None:
+        seen.verified[model.folder].clear()
+        seen.incoming |= {file.sha256: int(file.size or 0) for file in model.files}
+
+    seen = seen_of(GPU, arrived)
+    assert begin_steps(GPU, seen, nowhere) == []
+    (admit,) = model_steps(GPU, seen, nowhere)
+    assert isinstance(admit, Step)
+    assert all(f"admit {file.name} {file.sha256}" in admit.script for file in model.files)
+
+
+def test_a_fetch_that_runs_is_not_begun_again() -> None:
+    seen = Seen()
+    job = fetch_job(GPU, to_fetch(GPU, seen), [])
+    seen.fetch = str(job["id"])
+    assert begin_steps(GPU, seen, nowhere) == []
+    seen.fetch = "another"
+    assert len(begin_steps(GPU, seen, nowhere)) == 1
+
+
+def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
+    first, second = (file.sha256 for _, file in to_fetch(GPU, Seen()))
+    places = [
+        Place("six", {first: f"http://six.lan:8970/{first}"}, "canary"),
+        Place("hub", {first: "https://hub.lan/1", second: "https://hub.lan/2"}),
+    ]
+    job = fetch_job(GPU, to_fetch(GPU, Seen()), places)
+    files = cast("list[dict[str, Any]]", job["files"])
+    assert [[source["name"] for source in file["sources"]] for file in files] == [["six", "hub"], ["hub"]]
+    assert [source["secret"] for source in files[0]["sources"]] == ["six", "_"]
+    assert "canary" not in json.dumps(job) + repr(places)
+
+
+def free_on_disk(size: int, models: int | None = None) -> Drift:
+    """What is free; `models` where they have a disk of their own."""
+
+    def drift(seen: Seen) -> None:
+        assert seen.free
+        assert seen.store
+        seen.free = ("/var/lib/llamaherd", size, seen.free[2])
+        device = seen.store.device if models is None else "/dev/sdb1"
+        seen.store = replace(seen.store, free=size if models is None else models, device=device)
+
+    return drift
+
+
+def store(**values: Any) -> Drift:
+    """The store is otherwise."""
+
+    def drift(seen: Seen) -> None:
+        assert seen.store
+        seen.store = replace(seen.store, **values)
+
+    return drift
 
 
 OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
@@ -312,19 +378,36 @@ OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
     "port taken, container exited": (container(status="exited"), ["port 8081"]),
     "port ours, still loading": (unit(active="activating"), []),
     "port free, unit gone": (together(lambda s: s.units.clear(), lambda s: s.listening.discard(8080)), []),
-    "disk full, nothing to do": (host(free=("/var/lib", 0)), []),
+    "disk full, nothing to do": (free_on_disk(0), []),
     "disk full, a build to do": (
-        together(host(free=("/var/lib", 10**9)), lambda s: s.builds.clear()),
-        ["/var/lib has 1.0 GB free, and up to 2.0 GB are needed"],
+        together(free_on_disk(10**9), lambda s: s.builds.clear()),
+        ["/var/lib/llamaherd/models has 1.0 GB free, and up to 2.0 GB are needed"],
     ),
     "disk full, a build under way": (
-        together(host(free=("/var/lib", 0)), lambda s: s.builds.update({CPU.builds[0].id: "building"})),
+        together(free_on_disk(0), lambda s: s.builds.update({CPU.builds[0].id: "building"})),
         [],
     ),
     "disk full, a model to send": (
-        together(host(free=("/var/lib", 10**8)), lambda s: s.stored.clear()),
-        ["/var/lib has 100 MB free, and up to 253 MB are needed"],
+        together(free_on_disk(10**8), lambda s: s.stored.clear()),
+        ["/var/lib/llamaherd/models has 100 MB free, and up to 253 MB are needed"],
     ),
+    "models have a disk of their own, full": (
+        together(free_on_disk(10**12, models=10**8), lambda s: s.stored.clear()),
+        ["/var/lib/llamaherd/models has 100 MB free, and up to 253 MB are needed"],
+    ),
+    "models have a disk of their own, the other is full": (
+        together(free_on_disk(0, models=10**12), lambda s: s.stored.clear()),
+        [],
+    ),
+    "a store on another machine": (
+        together(store(kind="nfs4"), lambda s: s.stored.clear()),
+        ["/var/lib/llamaherd/models is on another machine (nfs4)"],
+    ),
+    "a store that is read-only": (
+        together(store(writable=False), lambda s: s.stored.clear()),
+        ["/var/lib/llamaherd/models is on a filesystem that is mounted read-only"],
+    ),
+    "a store that is read-only and has all": (store(writable=False), []),
 }
 
 
@@ -363,15 +446,17 @@ def test_a_key_belongs_to_who_reads_it() -> None:
     assert "chown 65532 /etc/llamaherd/keys/drafter.llamaherd-new" in drafter.script
 
 
-def test_the_hubs_token_is_on_stdin_alone() -> None:
-    model = next(model for model in GPU.models if model.name == "35b")
-    (step,) = model_steps(model, Seen(), token="hf_canary")
-    assert isinstance(step, Step)
-    assert step.script.count("hf_canary") == 2  # once for each shard, in what curl reads on its stdin
-    assert "hf_canary" not in step.says + repr(step)
-    (anonymous,) = model_steps(model, Seen(), token=None)
-    assert isinstance(anonymous, Step)
-    assert "Authorization" not in anonymous.script
+def test_a_token_is_on_stdin_alone() -> None:
+    def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[Place]:
+        return [Place("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
+
+    carried = base64.b64encode(b"hf_canary").decode()
+    (begin,) = begin_steps(GPU, Seen(), hub)
+    step = begin.make(print)
+    assert step.script.count(carried) == 1
+    assert "hf_canary" not in step.script.replace(carried, "")
+    for spelling in ("hf_canary", carried):
+        assert spelling not in step.says + repr(step) + begin.says + repr(begin)
 
 
 @pytest.mark.parametrize(("name", "steps"), [("chat", unit_steps), ("drafter", project_steps)])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from llamaherd.engines import DIALECTS, Server, flags_of
+from llamaherd.flags import catalogues, check
 from llamaherd.fleet import Engine, Instance, Version
 
 INSTANCE: dict[str, Any] = {"engine": "e", "model": "m", "context": 8192, "port": 8080}
@@ -17,7 +18,8 @@ def server(engine: str = "llama.cpp", flags: str = "", **changes: Any) -> Server
     """What a server of a version of an engine is told, with these keys declared."""
     said = Engine.model_validate({"kind": engine, "image": "i", **({"flags": flags} if flags else {})})
     declared = Instance.model_validate(INSTANCE | changes)
-    return Server(declared=declared, model_path="/m.gguf", threads=6, listen="127.0.0.1", flags=flags_of(said))
+    drafting = "/s.gguf" if declared.draft and declared.draft.model else None
+    return Server(declared, "/m.gguf", 6, "127.0.0.1", flags=flags_of(said), draft_path=drafting)
 
 
 COMMON = "--model /m.gguf --alias m --ctx-size 8192 --cache-type-k {k} --cache-type-v {v} --flash-attn {fa}"
@@ -89,6 +91,35 @@ def test_plain_arguments(engine: str, flags: str, changes: dict[str, Any], argv:
         ("ik_llama.cpp", K, {"draft": {"mtp": 2}}, "-mtp --draft-max 2"),
         ("ik_llama.cpp", K2, {"draft": {"mtp": 2}}, "--spec-type mtp:n_max=2"),
         ("ik_llama.cpp", "", {"draft": {"mtp": 2, "p_min": 0.1}}, "--spec-type mtp:n_max=2,p_min=0.1"),
+        (
+            *("llama.cpp", "", {"draft": {"model": "s"}}),
+            "--spec-type draft-simple --spec-draft-n-max 16 --spec-draft-model /s.gguf",
+        ),
+        (
+            *("llama.cpp", "b9246", CARD | {"draft": {"model": "s", "max": 8, "p_min": 0.5}}),
+            "--gpu-layers all --spec-type draft-simple --spec-draft-n-max 8 --spec-draft-p-min 0.5"
+            " --spec-draft-model /s.gguf --spec-draft-ngl all",
+        ),
+        (
+            *("llama.cpp", "b9093", {"draft": {"model": "s", "max": 4}}),
+            "--spec-draft-n-max 4 --spec-draft-model /s.gguf",
+        ),
+        (
+            *("llama.cpp", "", {"draft": {"mtp": 2, "model": "s"}}),
+            "--spec-type draft-mtp --spec-draft-n-max 2 --spec-draft-model /s.gguf",
+        ),
+        (
+            *("ik_llama.cpp", K, CARD | {"draft": {"model": "s", "max": 4, "p_min": 0.5}}),
+            "--n-gpu-layers 999 --draft-max 4 --draft-p-min 0.5 --model-draft /s.gguf --n-gpu-layers-draft 999",
+        ),
+        (
+            *("ik_llama.cpp", K2, {"draft": {"model": "s", "max": 4, "p_min": 0.5}}),
+            "--spec-type draft:n_max=4,p_min=0.5 --model-draft /s.gguf",
+        ),
+        (
+            *("ik_llama.cpp", K2, CARD | {"draft": {"mtp": 2, "model": "s"}}),
+            "--n-gpu-layers 999 --spec-type mtp:n_max=2 --model-draft /s.gguf --n-gpu-layers-draft 999",
+        ),
         ("llama.cpp", "", {"thinking": False}, "--reasoning off"),
         ("llama.cpp", "", {"thinking": True}, "--reasoning on"),
         ("ik_llama.cpp", K, {"thinking": False}, '--chat-template-kwargs {"enable_thinking": false}'),
@@ -109,6 +140,15 @@ def test_what_a_key_says(engine: str, flags: str, changes: dict[str, Any], said:
 
 
 FLASH: tuple[dict[str, Any], ...] = ({}, {"kv": "q8_0"}, {"flash_attention": "off"})
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ik_llama.cpp"])
+def test_every_version_is_told_of_a_projector_and_of_a_model_that_drafts_in_words_that_it_knows(engine: str) -> None:
+    for known in catalogues(engine):
+        told = replace(server(engine, known.version, **CARD, draft={"model": "s"}), mmproj_path="/p.gguf")
+        arguments = DIALECTS[engine].arguments(told)
+        assert arguments[arguments.index("/p.gguf") - 1] == "--mmproj"
+        assert [problem.message for problem in check(known, arguments) if problem.severity == "error"] == []
 
 
 def test_a_quantised_cache_switches_flash_attention_on_unless_it_is_switched_off() -> None:

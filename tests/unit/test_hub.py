@@ -119,8 +119,70 @@ def test_a_gated_repository_names_the_page_to_open(server: Hub) -> None:
     error = refusal()
     assert "gated" in error.message
     assert f"{server.url}/{REPO}" in error.help
+    assert "give a token of that account" in error.help
     server.granted.add(REPO)
     assert hub.resolve(REPO, "main", "*Q8_0*").shards
+
+
+def test_a_token_without_access_to_a_gated_repository_is_told_apart(
+    server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.gated.add(REPO)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert refusal().help == (
+        f"open {server.url}/{REPO} and accept with the account of the token in use, which has no access yet"
+    )
+
+
+EYES = {"mmproj-F16.gguf": b"GGUF" + b"p" * 5000, "mmproj-BF16.gguf": b"GGUF" + b"q" * 5000}
+
+
+def test_a_projector_is_locked_beside_the_shards(server: Hub) -> None:
+    server.push(REPO, FILES | EYES)
+    model = hub.resolve(REPO, "main", "UD-Q4/*", mmproj="mmproj-F16.gguf")
+    assert model.projector
+    assert (model.projector.path, model.projector.size) == ("mmproj-F16.gguf", 5004)
+    assert model.projector.sha256 == hashlib.sha256(EYES["mmproj-F16.gguf"]).hexdigest()
+    assert [shard.path for shard in model.shards] == sorted(SHARDS)
+    assert len(server.requests) == 1
+
+
+def test_a_projector_that_a_pattern_of_the_model_matches_too_is_no_shard(server: Hub) -> None:
+    server.push(REPO, {"tiny-F16.gguf": b"GGUF" + b"t" * 9000, **EYES})
+    model = hub.resolve(REPO, "main", "*-F16.gguf", mmproj="mmproj-F16.gguf")
+    assert [shard.path for shard in model.shards] == ["tiny-F16.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("mmproj", "message", "help_"),
+    [
+        (
+            "mmproj-Q8_0.gguf",
+            "no file of .* matches `mmproj: mmproj-Q8_0.gguf`",
+            "there is mmproj-BF16.gguf, mmproj-F16",
+        ),
+        ("mmproj*", "matches 2 files", "name one of them"),
+    ],
+)
+def test_a_projector_that_is_none_or_several(server: Hub, mmproj: str, message: str, help_: str) -> None:
+    server.push(REPO, FILES | EYES)
+    with pytest.raises(HubError, match=message) as caught:
+        hub.resolve(REPO, "main", "UD-Q4/*", mmproj=mmproj)
+    assert help_ in caught.value.help
+
+
+@pytest.mark.usefixtures("server")
+def test_a_repository_without_projectors_says_so() -> None:
+    with pytest.raises(HubError, match="no file of") as caught:
+        hub.resolve(REPO, "main", "UD-Q4/*", mmproj="mmproj*")
+    assert "leave `mmproj` out" in caught.value.help
+
+
+@pytest.mark.usefixtures("server")
+def test_a_file_of_the_model_is_no_projector() -> None:
+    model = hub.resolve(REPO, "main", "*Q8_0*")
+    with pytest.raises(HubError, match="which `files` names already"):
+        hub.with_projector(model, "tiny-Q8_0.gguf")
 
 
 def test_an_unknown_repository(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

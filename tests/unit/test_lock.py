@@ -301,6 +301,31 @@ def test_find_wants_all_three_names_exactly() -> None:
     assert value.find("unsloth/gemma-3-270m-it-GGUF", "main", "*") is None
 
 
+def test_a_projector_is_found_with_the_model_that_declares_it(tmp_path: Path) -> None:
+    projector = LockedFile(path="mmproj-F16.gguf", size=5, sha256=SHA)
+    seeing = gemma().model_copy(update={"mmproj": "mmproj*", "projector": projector})
+    value = Lock(models=(seeing, gemma()))
+    lock.write(tmp_path / "herd.lock", value)
+    assert lock.read(tmp_path / "herd.lock") == value
+    declared = Model(hf=gemma().repo, files="*Q8_0*", mmproj="mmproj*")
+    assert (value.model(declared), value.projector_size(declared)) == (seeing, 5)
+    plain = declared.model_copy(update={"mmproj": None})
+    assert (value.model(plain), value.projector_size(plain)) == (gemma(), None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mmproj": "mmproj*"}, "`mmproj` and `projector` go together"),
+        ({"projector": LockedFile(path="p.gguf", size=5, sha256=SHA)}, "`mmproj` and `projector` go together"),
+        ({"mmproj": "*", "projector": gemma().shards[0]}, "is both a shard and the projector"),
+    ],
+)
+def test_half_a_projector_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        LockedModel.model_validate(gemma().model_dump() | changes)
+
+
 def test_shards_stand_in_order_and_add_up() -> None:
     shards = tuple(LockedFile(path=f"m-0000{n}-of-00003.gguf", size=10 * n, sha256=SHA) for n in (3, 1, 2))
     model = LockedModel.model_validate({**gemma().model_dump(), "shards": shards})

@@ -95,6 +95,13 @@ def test_what_was_declared_otherwise_is_not_locked(tmp_path: Path, change: dict[
     assert (code, severity, where) == ("LH031", "error", line)
 
 
+def test_a_model_locked_with_a_projector_is_another_one(tmp_path: Path) -> None:
+    projector = LockedFile(path="mmproj-F16.gguf", size=5, sha256=SHA)
+    seeing = MODEL.model_copy(update={"mmproj": "mmproj*", "projector": projector})
+    ((code, *_, message),) = said(FULL.model_copy(update={"models": (seeing,)}), tmp_path)
+    assert (code, "*Q8_0*.gguf) is not in the lock" in message) == ("LH031", True)
+
+
 def test_a_model_without_its_header_is_a_warning(tmp_path: Path) -> None:
     ((code, severity, line, message),) = said(
         FULL.model_copy(update={"models": (MODEL.model_copy(update={"header": None}),)}), tmp_path

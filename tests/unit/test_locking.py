@@ -209,6 +209,31 @@ def test_an_upgrade_that_leaves_the_weights_alone_reads_no_header_again(
     assert new.models == (old.models[0].model_copy(update={"commit": world.hub.commit(REPO)}),)
 
 
+def test_a_projector_that_is_added_later_moves_no_weights(world: World, files: dict[str, Content]) -> None:
+    old = world.lock(world.rig()).lock
+    world.hub.push(REPO, files | {"mmproj-F16.gguf": b"GGUF" + b"p" * 99})
+    commit = world.hub.commit(REPO)
+    document = world.rig(models={"tiny": {"hf": REPO, "quant": "Q4_0", "mmproj": "mmproj-F16.gguf"}})
+    lacking = world.lock(document, old=old)
+    (finding,) = lacking.findings
+    assert (finding.code, lacking.ok) == ("LH034", False)
+    assert "matches `mmproj: mmproj-F16.gguf`" in finding.message
+
+    upgraded = world.lock(document, old=old, upgrade=("tiny",)).lock
+    (model,) = upgraded.models
+    assert (model.commit, model.shards, model.header) == (commit, old.models[0].shards, old.models[0].header)
+    assert model.projector
+    assert model.projector.size == 103
+
+    before = len(world.hub.requests)
+    assert world.lock(document, old=upgraded).lock == upgraded
+    without = world.lock(world.rig(), old=upgraded).lock
+    assert without.models == (model.model_copy(update={"mmproj": None, "projector": None}),)
+    assert len(world.hub.requests) == before
+    assert world.lock(document, old=without).lock == upgraded
+    assert len(world.hub.requests) == before + 1
+
+
 def test_an_upgrade_of_what_is_not_there_asks_nobody(world: World) -> None:
     with pytest.raises(InventoryError) as caught:
         world.lock(world.rig(), upgrade=("main", "mian", "vllm"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.observe import Seen, SeenContainer, SeenFile, SeenUnit, answer, question
+from llamaherd.observe import Seen, SeenContainer, SeenFile, SeenStore, SeenUnit, answer, question
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
 CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encoding="utf-8").splitlines()
@@ -18,15 +18,16 @@ CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encod
 def test_a_real_answer_is_read_whole() -> None:
     seen = answer(CAPTURED)
     assert (seen.os, seen.arch, seen.systemd, seen.folders) == ("debian-13", "x86_64", True, True)
-    assert seen.free == ("/var/lib/llamaherd", 77422989312)
-    assert seen.listening == {22, 8080, 8081, 36097}
-    assert seen.users == {"llama", "llama-build"}
+    assert seen.free == ("/var/lib/llamaherd", 66136154112, "overlay")
+    assert seen.store == SeenStore("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
+    assert seen.listening == {22, 8080, 8081, 37115}
+    assert seen.users == {"llama", "llama-build", "llama-fetch"}
     assert seen.packages >= {"cmake", "docker.io", "g++"}
     assert seen.files["/etc/llamaherd/keys/chat"] == SeenFile(
         "400",
         ("995", "llama"),
-        1795249315.428601466,
-        "4bc68be741bef7249d457bcd4a4926a54fe25e0eaa84830e61cf77cef21d9bca",
+        1795309341.783528417,
+        "27d2bcb37fdc772efa2e1f0e34f0d5f95b8cc5fef11cda03e03627e82fb80826",
     )
     assert seen.builds == {"llama.cpp-66ca571ae125": "done"}
     assert seen.sources == {"b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"}
@@ -34,15 +35,15 @@ def test_a_real_answer_is_read_whole() -> None:
     assert seen.verified[folder] == {
         "tiny-moe.gguf": (
             6512288,
-            1795249308.804002079,
+            1795306246.915421754,
             "041d6924ab124e1fe5230ffc9bfec6c179fc320fc320da87d1e5a6e71b8e674f",
         )
     }
-    assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795249308.804002079)
-    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, 1795251508.7784, "366dd298a930", 8080)}
+    assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795306246.915421754)
+    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, 1795309342.38449, "a3cb0e1ae986", 8080)}
     assert seen.projects == {"drafter"}
     assert seen.containers == {
-        "llama-drafter": SeenContainer("running", "healthy", 1795251517.306101, "5e8d3247222a", 8081)
+        "llama-drafter": SeenContainer("running", "healthy", 1795308857.152751, "46fafba1957b", 8081)
     }
     assert seen.images == {"llamaherd/engine:llama.cpp-66ca571ae125-a371b6"}
 
@@ -53,7 +54,7 @@ def shape(line: str) -> str:
     line = re.sub(r"\b[0-9a-f]{16}\b", "<sha>", line)
     line = re.sub(r"\b[0-9a-f]{12}\b", "<hash>", line)
     line = re.sub(r"-[0-9a-f]{6}$", "-<hash>", line)
-    line = re.sub(r"T[\d:]+\.\d{9}Z", "<time>", line)
+    line = re.sub(r"[\d-]+T[\d:]+\.\d{9}Z", "<time>", line)
     return re.sub(r"\d+\.\d+|\b\d{3,}\b", "<n>", line)
 
 
@@ -79,13 +80,26 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
             "container\t/llama-a\trunning\tstarting\t2026-11-21T08:24:44Z\tabc\t",
             Seen(containers={"llama-a": SeenContainer("running", "starting", 1795249484.0, "abc")}),
         ),
+        ("incoming\tff.part\t1000000\t24", Seen(incoming={"ff.part": 12288})),
+        ("kept\t/models/a/b\t7", Seen(kept={"/models/a/b": 7})),
+        ("fetch\t0123456789ab", Seen(fetch="0123456789ab")),
         ("build\tllama.cpp-0\tbuilding", Seen(builds={"llama.cpp-0": "building"})),
-        ("file\t/a b\t644 0 root 1.5\tff", Seen(files={"/a b": SeenFile("644", ("0", "root"), 1.5, "ff")})),
+        ("file\t/a b\t644 0 root 1.5\nsum\tff\t/a b", Seen(files={"/a b": SeenFile("644", ("0", "root"), 1.5, "ff")})),
     ],
-    ids=["removed package", "unit that never ran", "container that never ran", "no fraction", "building", "space"],
+    ids=[
+        "removed package",
+        "unit that never ran",
+        "container that never ran",
+        "no fraction",
+        "part",
+        "kept",
+        "fetch",
+        "building",
+        "space",
+    ],
 )
 def test_one_line(line: str, seen: Seen) -> None:
-    assert answer([line]) == seen
+    assert answer(line.split("\n")) == seen
 
 
 @pytest.mark.parametrize(
@@ -97,8 +111,12 @@ def test_one_line(line: str, seen: Seen) -> None:
         "Last login: yesterday",
         "free\t/var/lib\tplenty",
         "listens\tport",
-        "file\t/a\t644 0 root\tff",
-        "file\t/a\t644 0 root soon\tff",
+        "file\t/a\t644 0 root\nsum\tff\t/a",
+        "file\t/a\t644 0 root soon\nsum\tff\t/a",
+        "sum\tff\t/a",
+        "incoming\tname\tmany\t1",
+        "kept\t/models\tmany",
+        "store\t/models\t1\tdevice\text4\trelatime",
         "stored\t/models\tmany\t1.0\tname",
         "verified\t/models\t1\t1.0\tname",
         "unit\tllama-a\tactive\tenabled\tno\tyesterday\tabc\t8080",
@@ -107,7 +125,7 @@ def test_one_line(line: str, seen: Seen) -> None:
 )
 def test_a_line_that_was_not_asked_for(line: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        answer(["os\tdebian-13", line])
+        answer(["os\tdebian-13", *line.split("\n")])
 
 
 @given(st.lists(st.text()))

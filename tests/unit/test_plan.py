@@ -6,15 +6,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import yaml
 
 from llamaherd.fleet import Rig
-from llamaherd.lock import Lock
+from llamaherd.lock import Lock, LockedFile
 from llamaherd.pinned import NotLockedError
 from llamaherd.plan import plan
-from llamaherd.planned import BuildPlan, InstancePlan, Plan
+from llamaherd.planned import (
+    BandwidthRule,
+    BuildPlan,
+    FromFolder,
+    FromHub,
+    FromNeighbour,
+    InstancePlan,
+    Plan,
+    StorePlan,
+)
 from tests.support.rigs import (
     COMMIT,
     DIGEST,
@@ -23,6 +34,7 @@ from tests.support.rigs import (
     OTHER_SHA,
     ROOT,
     Declared,
+    changed,
     cpu_rig,
     gpu_rig,
     hub_lock,
@@ -260,6 +272,109 @@ def test_two_instances_of_one_build_share_an_image() -> None:
     plan = planned(cpu_rig(), {"instances/chat/backend": "compose"})
     assert len(plan.images) == 1
     assert {instance.image for instance in plan.instances} == {plan.images[0].tag}
+
+
+STORE = {
+    "path": "/srv/models/",
+    "from": ["six", "/mnt/usb disk", "gone", "hub", "near"],
+    "bandwidth": [{"limit": "8MB/s", "hours": "7:00-23:00"}, {"limit": "64Mbit/s"}],
+    "connections": 3,
+}
+
+
+def neighbour(name: str, changes: Mapping[str, Any]) -> Rig:
+    return Rig.model_validate(changed(cpu_rig(), {"rig": name, "connect/host": f"{name}.lan", **changes}))
+
+
+def test_where_models_come_from() -> None:
+    six = neighbour("six", {"store": {"path": "/tank", "share": {"address": "10.0.0.6", "port": 9000}}})
+    near = neighbour("near", {"connect/key": "/home/tom/.ssh/id"})
+    declared = changed(gpu_rig(), {"store": STORE})
+    plan_ = plan(Rig.model_validate(declared), hub_lock(), {"six": six, "near": near})
+    assert plan_.store == StorePlan(
+        path="/srv/models",
+        sources=(
+            FromNeighbour(name="six", connect=six.connect, address="10.0.0.6", port=9000, store="/tank"),
+            FromFolder(path="/mnt/usb disk"),
+            FromHub(),
+            FromNeighbour(
+                name="near",
+                connect=near.connect,
+                address="near.lan",
+                port=8970,
+                store="/var/lib/llamaherd/models",
+            ),
+        ),
+        bandwidth=(BandwidthRule("07:00", "23:00", 8_000_000), BandwidthRule("00:00", "00:00", 8_000_000)),
+        connections=3,
+    )
+    assert Plan.model_validate(plan_.model_dump(mode="json")) == plan_
+    assert Plan.model_validate_json(plan_.model_dump_json()) == plan_
+
+
+def test_models_lie_in_the_store_and_servers_read_them_there() -> None:
+    plan = planned(gpu_rig(), {"store/path": "/srv/models"})
+    assert {model.folder.rpartition("/models/")[0] for model in plan.models} == {"/srv"}
+    for instance in plan.instances:
+        assert instance.model_folder.startswith("/srv/models/")
+        assert f"/srv/models/{instance.model_folder.removeprefix('/srv/models/')}" in instance.file.text
+        assert "/var/lib/llamaherd/models" not in instance.file.text
+
+
+def test_by_default_models_come_from_the_hub_without_a_limit() -> None:
+    assert planned(gpu_rig()).store == StorePlan()
+
+
+def test_a_page_of_a_model_can_be_named() -> None:
+    models = {model.name: model for model in planned(gpu_rig()).models}
+    assert (models["35b"].repo, models["35b"].revision) == ("unsloth/Qwen3.6-35B-A3B-MTP-GGUF", "main")
+    assert (models["gemma"].repo, models["gemma"].revision) == (None, None)
+
+
+def with_projector() -> Lock:
+    projector = LockedFile(path="mmproj-F16.gguf", size=10**9, sha256="f" * 64)
+    (model,) = hub_lock().models
+    return Lock(models=(model.model_copy(update={"mmproj": "mmproj*", "projector": projector}),))
+
+
+def test_a_projector_belongs_to_its_model() -> None:
+    rig = Rig.model_validate(changed(gpu_rig(), {"models/35b/mmproj": "mmproj*"}))
+    with pytest.raises(NotLockedError):
+        plan(rig, hub_lock())
+    whole = plan(rig, with_projector())
+    model = next(model for model in whole.models if model.name == "35b")
+    assert [file.name for file in model.files][-1] == "mmproj-F16.gguf"
+    assert model.path.endswith("35b-00001-of-00002.gguf")
+    reasoner, plain = instance_of(whole, "reasoner"), instance_of(planned(gpu_rig()), "reasoner")
+    assert reasoner.arguments[reasoner.arguments.index("--mmproj") + 1] == f"{model.folder}/mmproj-F16.gguf"
+    assert reasoner.load_timeout == plain.load_timeout + 10
+    assert reasoner.spec != plain.spec
+    assert instance_of(whole, "small").spec == instance_of(planned(gpu_rig()), "small").spec
+
+
+def test_a_model_that_drafts_is_read_like_the_one_that_is_served() -> None:
+    plan = planned(gpu_rig(), {"instances/boxed/model": "35b", "instances/boxed/draft": {"model": "gemma", "max": 4}})
+    served, drafting = plan.models
+    assert (served.name, drafting.name) == ("35b", "gemma")
+    boxed = instance_of(plan, "boxed")
+    assert boxed.manifests == (f"{served.folder}/.manifest", f"{drafting.folder}/.manifest")
+    assert (boxed.mtp, boxed.drafts) == (0, True)
+    assert boxed.arguments[boxed.arguments.index("--spec-draft-model") + 1] == drafting.path
+    volumes = yaml.safe_load(boxed.file.text)["services"]["server"]["volumes"]
+    assert [volume["source"] for volume in volumes] == [served.folder, drafting.folder]
+
+
+def test_a_model_that_only_drafts_is_planned() -> None:
+    changes = {
+        "instances/reasoner/draft": {"model": "gemma"},
+        **{f"instances/{n}/model": "35b" for n in ("small", "boxed")},
+    }
+    assert [model.name for model in planned(gpu_rig(), changes).models] == ["35b", "gemma"]
+
+
+def test_a_server_that_reads_one_model_waits_for_its_manifest_alone() -> None:
+    for instance in planned(gpu_rig()).instances:
+        assert instance.manifests == (instance.model_manifest,)
 
 
 def test_time_to_load_grows_with_the_model() -> None:

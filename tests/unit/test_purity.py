@@ -39,6 +39,7 @@ PURE = [
     "inheritance",
     "flags",
     "recipes",
+    *(f"store.{name}" for name in ("seen", "holdings", "judge")),
     *(f"gguf.{name}" for name in ("header", "codes", "parse", "join")),
     *(f"converge.{file.stem}" for file in sorted((ROOT / "llamaherd" / "converge").glob("[a-z]*.py"))),
 ]
@@ -61,7 +62,7 @@ for module in {PURE}:
     "module",
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
-        *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join"),
+        *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:

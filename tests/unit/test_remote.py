@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,41 @@ def test_this_machine_runs_a_script_too() -> None:
     assert (ended.code, ended.out, ended.err) == (3, "0\n", "oops\n")
     with pytest.raises(RemoteError, match="did not finish within 0 s"):
         here.run("exec sleep 10", timeout=0.1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_lines_come_while_the_script_runs() -> None:
+    here = Remote(Connect(host="@local"))
+    began = time.monotonic()
+    lines = here.lines("echo one; printf 'tw\\303'; sleep 1; printf '\\266o\\nrest'; exit 3", silence=10)
+    assert next(lines) == "one"
+    assert time.monotonic() - began < 0.9
+    assert list(lines) == ["twöo"]  # what ends in no line break was cut off
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
+    lines = Remote(Connect(host="@local")).lines(f"trap 'echo gone >{tmp_path}/said; exit' TERM; echo; sleep 2", 0.2)
+    assert next(lines) == ""
+    with pytest.raises(RemoteError, match="has said nothing for 0 s"):
+        next(lines)
+    assert (tmp_path / "said").read_text() == "gone\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
+    lines = Remote(Connect(host="@local")).lines(f"trap 'echo gone >{tmp_path}/said; exit' TERM; echo; sleep 1", 10)
+    next(lines)
+    lines.close()
+    assert (tmp_path / "said").read_text() == "gone\n"
+
+
+def test_lines_of_a_host_that_cannot_be_reached() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        there = Remote(Connect(host="127.0.0.1", port=held.getsockname()[1]))
+        with pytest.raises(RemoteError, match="nothing listens for SSH"):
+            list(there.lines("echo", silence=20))
 
 
 def test_nothing_listens_there() -> None:

@@ -70,7 +70,7 @@ def test_every_key_is_described() -> None:
     for model in MODELS:
         if model.__name__ in parts:
             properties = parts[model.__name__]["properties"]
-            assert list(properties) == list(model.model_fields)
+            assert list(properties) == [field.alias or key for key, field in model.model_fields.items()]
             assert [key for key, value in properties.items() if not value.get("description")] == []
     assert {*Rig.model_fields, "extends", "instance_defaults"} == set(rig_schema()["properties"])
     assert [key for key, value in rig_schema()["properties"].items() if not value.get("description")] == []
@@ -91,7 +91,17 @@ WRITTEN: dict[str, list[object]] = {
     "gpus/cards/new/clocks": [{"max": "1800MHz"}, {"min": 300, "max": 1800}],
     "engines/main": [{"kind": "llama.cpp", "ref": "b11434"}],
     "engines/main/options": [{"GGML_LTO": True, "N": 3, "S": "text"}],
-    "models/35b": [{"hf": "a/b", "quant": "UD-Q4_K_XL"}, {"hf": "a/b"}, {"file": "a.gguf", "sha256": "ab" * 32}],
+    "store": [{"path": "/srv/models"}, {"from": "hub"}, {"from": ["six", "/mnt/my disk", "hub"]}, {"connections": 32}],
+    "store/bandwidth": [
+        *("8MB/s", "64 Mbit/s", "64Mbps", "500k", 8000000, []),
+        *({"limit": "8MB/s"}, [{"limit": "1.5GB/s", "hours": "7:00-24:00"}, {"limit": 9, "hours": "22:00 - 06:00"}]),
+    ],
+    "store/share": [{"address": "192.168.1.20"}, {"address": "six.lan", "port": 9000}, {"address": "fd00::6"}],
+    "models/35b": [
+        {"hf": "a/b", "quant": "UD-Q4_K_XL", "mmproj": "mmproj-F16.gguf"},
+        {"hf": "a/b"},
+        {"file": "a.gguf", "sha256": "ab" * 32},
+    ],
     "instances/reasoner/kv": ["q8_0", {"k": "q8_0"}, {"k": "f16", "v": "q4_0"}],
     "instances/reasoner/tensor_split": [[0.9, 1], [1, 1.5]],
     "instances/reasoner/gpu_layers": ["all", 12],
@@ -101,6 +111,7 @@ WRITTEN: dict[str, list[object]] = {
     "instances/reasoner/extra_args": [["--temp", "0.6"], "--temp 0.6", []],
     "instances/reasoner/environment": [{"A": "b", "C": 1, "D": 0.5}],
     "instances/reasoner/sampling": [{"temperature": 0.6, "top_k": 20, "seed": -1}],
+    "instances/reasoner/draft": [{"mtp": 2}, {"model": "small", "max": 8, "p_min": 0.5}, {"mtp": 1, "model": "head"}],
     "instances/reasoner/expect": [{"decode": "35 t/s", "prefill": 650, "power": "700W"}, {"decode": "35.5 tok/s"}],
     "instances/reasoner/listen": ["localhost", "127.0.0.1", "::1"],
     "instances/reasoner/api_key": [{"env": "KEY"}, {"file": "keys/k"}],
@@ -129,6 +140,10 @@ REFUSED: dict[str, list[object]] = {
     "gpus/cards/New": [{"model": "RTX 3090"}],
     "engines/main/kind": ["vlm"],
     "engines/main/options": [{"lower": 1}],
+    "store": [{"path": "models"}, {"path": "~/models"}, {"path": "/srv/my models"}, {"from": ["~/models"]}, "hub"],
+    "store/bandwidth": ["8Mb/s", "fast", -1, True, {"limit": 1, "hours": "7-23"}],
+    "store/connections": [0, 33],
+    "store/share": [{"address": "http://six.lan"}, {"port": 0}],
     "models/35b/sha256": ["short"],
     "instances/reasoner/port": [0, 65536, "http"],
     "instances/reasoner/context": [17],

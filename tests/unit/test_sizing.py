@@ -11,11 +11,14 @@ import yaml
 from benchmarks.gpu_memory import again
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
+from llamaherd.memory.estimate import estimate
 from llamaherd.memory.fit import fit
+from llamaherd.memory.placement import Placement
 from llamaherd.plan import plan
+from llamaherd.sidecars import draft_placement
 from llamaherd.sizing import Sized, capacity, cuda_bytes, placement, sized, usable_bytes, ways_out, without_ram
 from tests.support.examples import fleet, locked
-from tests.support.headers import qwen_35b, qwen_122b
+from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.rigs import ROOT, Declared, changed
 
 MIB = 1 << 20
@@ -97,6 +100,67 @@ def test_every_way_out_that_is_named_makes_it_fit() -> None:
         change: dict[str, Any] = {"draft": None} if way == "no draft" else yaml.safe_load(way)
         changes = {f"instances/chat/{key}": value for key, value in change.items()}
         assert fits(alone(declared, "chat", qwen_35b("Q4_K", "Q5_K"), changes)), way
+
+
+DRAFTED = {"instances/chat/draft": {"model": "s", "max": 4}, "models/s": {"hf": "a/s"}}
+
+
+def test_a_model_that_drafts_is_held_beside_the_one_that_is_served() -> None:
+    headers = {"35b": qwen_35b("Q3_K", mtp=False), "s": gemma3()}
+    plain = sized(rig(example("one"), {"instances/chat/draft": None}), headers)["chat"]
+    made = rig(example("one"), DRAFTED)
+    each = sized(made, headers)["chat"]
+    alone_ = Placement(context=262144, parallel=1, batch=512, ubatch=512, free=each.placement.free)
+    small = estimate(gemma3(), alone_)
+    (card,), (before,) = each.memory.devices, plain.memory.devices
+    assert card.total - before.total == small.devices[0].total
+    assert card.draft.total == small.devices[0].total > sum(tensor.bytes for tensor in gemma3().each) // 2
+    assert each.memory.host.total - plain.memory.host.total == small.host.total
+    (cuda,) = cuda_bytes(made, each.instance)
+    assert each.room.cards == (usable_bytes(made, "card") - cuda - small.devices[0].total,)
+
+
+def test_ik_gives_a_model_that_drafts_one_slot_and_the_same_types() -> None:
+    changes = {
+        **DRAFTED,
+        "engines/main/kind": "ik_llama.cpp",
+        "instances/chat/parallel": 4,
+        "instances/chat/kv": "q8_0",
+    }
+    each = sized(rig(example("one"), changes), {"35b": qwen_35b("Q3_K"), "s": gemma3()})["chat"]
+    laid = draft_placement(each.placement)
+    assert (laid.context, laid.parallel, laid.type_k, laid.overrides, laid.mtp) == (65536, 1, "q8_0", (), 0)
+
+
+def test_a_projector_lies_on_the_first_card_or_in_ram() -> None:
+    headers = {"35b": qwen_35b("Q3_K"), "122b": qwen_122b(mtp=False)}
+    plain, seeing = (sized(rig(example("six")), headers, sizes)["coder"] for sizes in ({}, {"122b": 900 * MIB}))
+    more = [one.total - two.total for one, two in zip(seeing.memory.devices, plain.memory.devices, strict=True)]
+    assert more == [900 * MIB, 0, 0, 0, 0, 0]
+    assert any("vision projector" in doubt for doubt in seeing.memory.doubts)
+    on_cpu = {"instances/chat": {"engine": "main", "model": "35b", "context": 4096, "port": 8080}}
+    plain, seeing = (sized(rig(example("one"), on_cpu), headers, sizes)["chat"] for sizes in ({}, {"35b": 900 * MIB}))
+    assert seeing.memory.host.total - plain.memory.host.total == 900 * MIB
+    assert plain.room.ram is not None
+    assert seeing.room.ram == plain.room.ram - 900 * MIB
+
+
+def test_a_card_can_be_too_full_for_the_model_that_drafts() -> None:
+    """Q3_K with a head of 1.1 GB fits; with itself as the model that drafts, nothing does."""
+    each = sized(rig(example("one"), {"instances/chat/draft": {"model": "35b"}}), {"35b": qwen_35b("Q3_K")})["chat"]
+    assert not fits(each)
+
+
+def test_what_is_not_known_of_a_model_that_drafts_is_a_doubt() -> None:
+    made = rig(example("one"), DRAFTED)
+    each = sized(made, {"35b": qwen_35b("Q3_K")})["chat"]
+    assert "what `s` takes to draft is not known: it is not in the lock" in each.memory.doubts
+    head = rig(example("one"), {**DRAFTED, "instances/chat/draft": {"mtp": 2, "model": "s"}})
+    weights = sum(tensor.bytes for tensor in gemma3().each)
+    found = sized(head, {"35b": qwen_35b("Q3_K", mtp=False), "s": gemma3()})["chat"].memory
+    assert found.devices[0].draft.weights == weights
+    assert any("cache and buffers are not counted" in doubt for doubt in found.doubts)
+    assert not any("no prediction heads of its own" in doubt for doubt in found.doubts)
 
 
 def test_two_on_one_card_have_less_room_each() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llamaherd.units import parse_size, show_seconds, show_size
+from llamaherd.units import parse_data_rate, parse_hours, parse_size, show_seconds, show_size
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,53 @@ def test_sizes(text: str | int, size: int) -> None:
 def test_no_sizes(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no size; write it like 16GB or 512MiB"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        (8_000_000, 8_000_000),
+        ("8MB/s", 8_000_000),
+        ("8 MB", 8_000_000),
+        ("1.5M", 1_500_000),
+        ("500k/s", 500_000),
+        ("2MiB/s", 2 << 20),
+        ("64Mbit/s", 8_000_000),
+        ("64 Mbps", 8_000_000),
+        ("1Gbit", 125_000_000),
+    ],
+)
+def test_data_rates(text: str | int, rate: int) -> None:
+    assert parse_data_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "8Mb/s", "8mb/s", "fast", "-1", "8TB/s", True, 1.5, None, "9" * 10])
+def test_no_data_rates(text: object) -> None:
+    """`Mb` is bits to some and bytes to others: nobody is left with an eighth of what was meant."""
+    with pytest.raises(ValueError, match="is no speed; write it like 8MB/s, or 64Mbit/s where bits are meant"):
+        parse_data_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("07:00-23:00", "07:00-23:00"),
+        ("7:05 - 8:00", "07:05-08:00"),
+        ("22:00-06:00", "22:00-06:00"),
+        ("07:00-24:00", "07:00-00:00"),
+        ("00:00-24:00", "00:00-00:00"),
+    ],
+)
+def test_hours(text: str, hours: str) -> None:
+    assert parse_hours(text) == hours
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7-23", "07:00", "25:00-26:00", "24:00-06:00", "08:60-09:00", "08:00-08:00", 7, None]
+)
+def test_no_hours(text: object) -> None:
+    with pytest.raises(ValueError, match="is no part of a day; write it like 07:00-23:00"):
+        parse_hours(text)
 
 
 @given(st.text())

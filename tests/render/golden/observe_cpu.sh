@@ -14,20 +14,30 @@ say os "$ID-$VERSION_ID"
 say arch "$(uname -m)"
 [ -d /run/systemd/system ] && say systemd yes
 for folder in /var/lib/llamaherd /var/lib; do
-    [ -d "$folder" ] && say free "$folder" "$(df -B1 --output=avail "$folder" | tail -n 1 | tr -d ' ')" && break
+    [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
 done
+store=/var/lib/llamaherd/models
+folder=$store
+until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
+say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | cut -d , -f 1)
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
 
-dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build 2>/dev/null
-for user in llama llama-build; do
+dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
+for user in llama llama-build llama-fetch; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
 
 [ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 
-for file in /opt/llamaherd/libexec/wait-healthy /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /var/lib/llamaherd/models/local/0404040404040404/.manifest; do
-    [ -f "$file" ] && say file "$file" "$(stat -c '%a %u %U %.Y' "$file")" "$(sha256sum <"$file" | cut -d ' ' -f 1)"
-done
+# All in two calls: a process each would be most of what a look costs.
+set -- /opt/llamaherd/libexec/wait-healthy /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /var/lib/llamaherd/models/local/0404040404040404/.manifest
+stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
+sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
+
+[ -d /opt/llamaherd/libexec/fetcher ] && say fetcher "$(cd /opt/llamaherd/libexec/fetcher && {
+    find . -type f -printf '%m %u %p\n' | sort
+    find . -type f -exec sha256sum {} + | sort
+} | sha256sum | cut -d ' ' -f 1)"
 
 if [ -f /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json ] && [ -x /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server ] && [ -x /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-fit-params ]; then
     say build llama.cpp-254c2e111fca done
@@ -45,6 +55,16 @@ for folder in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 /var/lib/llamaher
     [ -f "$folder/.manifest" ] && sed "s|^|verified\t$folder\t|" "$folder/.manifest"
     find "$folder" -type f ! -name .manifest -printf "stored\t$folder\t%s\t%T@\t%P\n"
 done
+
+# What arrives, and what arrived: a part is full of holes, so that its blocks count (of 512 bytes), not its length.
+[ -d "$store/.incoming" ] && find "$store/.incoming" -maxdepth 1 -type f -printf 'incoming\t%f\t%s\t%b\n'
+# All revisions that are kept, and the bytes that removing one would free: not those that somebody else has linked too.
+[ -d "$store" ] && find "$store" -name .manifest -printf '%h\n' | while read -r folder; do
+    say kept "$folder" "$(find "$folder" -type f -links 1 -printf '%s\n' | awk '{ n += $1 } END { printf "%.0f", n }')"
+done
+case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
+active | activating | deactivating | reloading) say fetch "$(cat /run/llamaherd/fetch.id 2>/dev/null)" ;;
+esac
 
 # Units by their files, and by what runs: somebody may have deleted a file under a running server.
 units=$({

@@ -1,6 +1,6 @@
 # Servers and compilers run as users of their own, who own nothing else and cannot log in.
 set -eu
-for user in llama llama-build; do
+for user in llama llama-build llama-fetch; do
     id -u "$user" >/dev/null 2>&1 ||
         useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
 done

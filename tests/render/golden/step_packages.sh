@@ -10,9 +10,9 @@ done
 {
     printf '%s\n' "$said"
     apt-get -q -o DPkg::Lock::Timeout=600 update &&
-        apt-get -q -y -o DPkg::Lock::Timeout=600 install --no-install-recommends ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build
+        apt-get -q -y -o DPkg::Lock::Timeout=600 install --no-install-recommends ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build python3
 } >>"$log" 2>&1 || {
     tail -n 12 "$log"
-    echo "apt could not install: ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build. The whole log is $log on the host." >&2
+    echo "apt could not install: ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build python3. The whole log is $log on the host." >&2
     exit 1
 }

@@ -1,0 +1,87 @@
+"""Whether what is planned has room, and whether models can lie where they are to: found before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llamaherd.converge.models import missing_files
+from llamaherd.observe import Seen
+from llamaherd.planned import Plan
+from llamaherd.units import show_size
+
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
+"""Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why nothing may be done to this host: a sentence, and a way out."""
+
+    message: str
+    help: str
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  help: {self.help}"
+
+
+def disk_problems(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
+    """What the disks lack. `local_sizes`: bytes of the controller's files, by sha256."""
+    return [*_store_unfit(plan, seen), *_too_small(plan, seen, local_sizes)]
+
+
+def _store_unfit(plan: Plan, seen: Seen) -> list[Problem]:
+    """A store that holds all that is planned may well be read-only."""
+    if seen.store is None or not any(missing_files(model, seen) for model in plan.models):
+        return []
+    if seen.store.kind in _NETWORK:
+        return [
+            Problem(
+                f"{plan.store.path} is on another machine ({seen.store.kind}): servers map models into memory",
+                "keep them on a disk of this host (`store: path:`), and name that folder in `store: from:`",
+            )
+        ]
+    if not seen.store.writable:
+        return [
+            Problem(
+                f"{plan.store.path} is on a filesystem that is mounted read-only",
+                f"see why with `findmnt -T {seen.store.folder}` and `dmesg`; `mount -o remount,rw` if it was meant so",
+            )
+        ]
+    return []
+
+
+def _too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
+    """Models and builds in the making are the bulk; what a finished build keeps is small."""
+    if seen.free is None or seen.store is None:
+        return []
+    builds = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
+    models = _models_need(plan, seen, local_sizes)
+    folder, free, device = seen.free
+    # Neighbours by name may be one disk: what both need is then asked of it together.
+    if device == seen.store.device:
+        return _lacks(plan, seen, seen.store.folder, free, builds + models)
+    return [*_lacks(plan, seen, folder, free, builds), *_lacks(plan, seen, seen.store.folder, seen.store.free, models)]
+
+
+def _models_need(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> int:
+    missing = {file.sha256: file for model in plan.models for file in missing_files(model, seen)}
+    need = 0
+    for sha256, file in missing.items():
+        size = file.size if file.size is not None else local_sizes.get(sha256, 0)
+        here = seen.incoming.get(sha256, seen.incoming.get(f"{sha256}.part", 0))
+        need += max(0, size - here)
+    return need
+
+
+def _lacks(plan: Plan, seen: Seen, folder: str, free: int, need: int) -> list[Problem]:
+    if need <= free:
+        return []
+    unused = sum(size for kept, size in seen.kept.items() if kept not in {model.folder for model in plan.models})
+    prune = f"`herd models prune {plan.rig}` would free up to {show_size(unused)}; or " if unused else ""
+    return [
+        Problem(
+            f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
+            f"{prune}free {show_size(need - free)} there, or mount a larger disk",
+        )
+    ]

@@ -1,0 +1,131 @@
+"""What is to be fetched: `job.json`, read into values that are known to be sound."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from llamaherd.fetcher.said import SaidError
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names that become names of files
+
+
+@dataclass(frozen=True)
+class Source:
+    """One place that has a file. `secret` names a file in RUN/secrets, which need not be there."""
+
+    name: str
+    url: str
+    secret: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A file by its content; `name` is for people. Without sources it can only be adopted."""
+
+    name: str
+    sha256: str
+    size: int
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How fast to fetch from `begin` to `end`, by the host's clock; it may span midnight. Equal times mean always."""
+
+    begin: time
+    end: time
+    bytes_per_second: int
+
+    def covers(self, now: time) -> bool:
+        """Whether the rule holds at this time of day."""
+        if self.begin < self.end:
+            return self.begin <= now < self.end
+        return self.begin == self.end or now >= self.begin or now < self.end
+
+
+@dataclass(frozen=True)
+class Job:
+    """Files that are to be in `incoming` when the job is done, and where they may come from."""
+
+    id: str
+    incoming: Path
+    store: Path
+    files: tuple[File, ...]
+    folders: tuple[Path, ...] = ()
+    connections: int = 8
+    bandwidth: tuple[Rule, ...] = ()
+
+
+def load(path: Path) -> Job:
+    """The job in a file. Raises SaidError."""
+    try:
+        return _job(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise SaidError(f"the job {path} cannot be read: {error.strerror}", "run `herd up` again") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        # Only `herd` writes jobs: this is a mistake of its own, and no person can mend the file.
+        raise SaidError(
+            f"the job {path} is not one that this version reads: {type(error).__name__}: {error}",
+            "run `herd up` again with one version of llamaherd; if this stays, report it",
+        ) from None
+
+
+def _job(data: dict[str, Any]) -> Job:
+    return Job(
+        id=_matching(_PLAIN, data["id"]),
+        incoming=_absolute(data["incoming"]),
+        store=_absolute(data["store"]),
+        files=tuple(_file(each) for each in data["files"]),
+        folders=tuple(_absolute(each) for each in data["folders"]),
+        connections=_positive(data["connections"]),
+        bandwidth=tuple(_rule(each) for each in data["bandwidth"]),
+    )
+
+
+def _rule(data: dict[str, Any]) -> Rule:
+    begin, end = time.fromisoformat(data["begin"]), time.fromisoformat(data["end"])
+    return Rule(begin, end, _positive(data["bytes_per_second"]))
+
+
+def _file(data: dict[str, Any]) -> File:
+    sources = tuple(
+        Source(str(each["name"]), _url(each["url"]), _matching(_PLAIN, each["secret"])) for each in data["sources"]
+    )
+    size = int(data["size"])
+    if size < 0:
+        raise ValueError("a size is negative")
+    return File(str(data["name"]), _matching(_SHA256, data["sha256"]), size, sources)
+
+
+def _matching(pattern: re.Pattern[str], value: str) -> str:
+    if not pattern.fullmatch(value):
+        raise ValueError(f"`{value}` is none of {pattern.pattern}")
+    return value
+
+
+def _absolute(value: str) -> Path:
+    path = Path(value)
+    if not path.is_absolute():
+        raise ValueError(f"`{value}` is no absolute path")
+    return path
+
+
+def _positive(value: int) -> int:
+    if int(value) < 1:
+        raise ValueError(f"{value} is less than 1")
+    return int(value)
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    # The URL itself is not repeated: its query may be a signature.
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(f"a URL at {parts.hostname} is not plain http or https")
+    return value

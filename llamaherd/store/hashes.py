@@ -1,0 +1,155 @@
+"""The files of a plan's models, hashed on the host, beside the hashes that the plan has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from llamaherd.planned import ModelFile, Plan
+from llamaherd.remote import Remote, RemoteError
+from llamaherd.render import render
+from llamaherd.store.ask import places
+
+Status = Literal["ok", "damaged", "missing"]
+
+SILENCE_SECONDS = 120
+"""It tells how far it is every two seconds, unless the disk hangs."""
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """One file: what is wrong with it, if anything is. `dropped`: its manifest no longer vouches for it."""
+
+    name: str
+    status: Status
+    detail: str = ""
+    dropped: bool = False
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """One model's files."""
+
+    name: str
+    folder: str
+    files: tuple[FileCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every file is what it should be."""
+        return all(file.status == "ok" for file in self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        """The model as plain JSON values."""
+        return asdict(self) | {"ok": self.ok}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far hashing is: bytes of all files that are there, and the file that is being read."""
+
+    done: int
+    total: int
+    name: str
+
+
+Key = tuple[str, str]
+"""A file of the store: its model's folder and its name."""
+
+
+def check(plan: Plan, remote: Remote, tell: Callable[[Progress], None]) -> tuple[ModelCheck, ...]:
+    """Hash every file of the plan's models on the rig's host. Raises RemoteError where that cannot be done."""
+    wanted = files(plan)
+    hearing = Hearing(wanted)
+    with closing(remote.lines(script(plan), SILENCE_SECONDS)) as lines:
+        for line in lines:
+            hearing.hear(line)
+            if progress := hearing.progress:
+                tell(progress)
+    if not hearing.ended:
+        raise RemoteError("the host stopped answering halfway", "try again; is it out of memory?")
+    found = dict(zip(wanted, hearing.checks(), strict=True))
+    return tuple(
+        ModelCheck(model.name, model.folder, tuple(found[model.folder, file.name] for file in model.files))
+        for model in plan.models
+    )
+
+
+def files(plan: Plan) -> dict[Key, ModelFile]:
+    """Every file of the plan's models, each once: two models may have one."""
+    return {(model.folder, file.name): file for model in plan.models for file in model.files}
+
+
+def script(plan: Plan) -> str:
+    """The script that hashes them; it knows them by their number."""
+    listed = [
+        {"folder": folder, "name": name, "path": f"{folder}/{name}", "sha256": file.sha256, "size": file.size}
+        for (folder, name), file in files(plan).items()
+    ]
+    return render("store-hash.sh.j2", files=listed, **places(plan.store.path))
+
+
+class Hearing:
+    """What the script has said so far, a line at a time."""
+
+    def __init__(self, wanted: Mapping[Key, ModelFile]) -> None:
+        self.ended = False
+        self._wanted = [(name, file) for (_, name), file in wanted.items()]
+        self._sizes: dict[int, int] = {}
+        self._found: dict[int, tuple[Status, str]] = {}
+        self._dropped: set[int] = set()
+        self._reading: tuple[int, int] | None = None
+
+    def hear(self, line: str) -> None:
+        """Take in one line."""
+        what, _, rest = line.partition("\t")
+        number, _, said = rest.partition("\t")
+        if what == "end":
+            self.ended = True
+        elif _integer(number, -1) not in range(len(self._wanted)):
+            return
+        elif what == "there":
+            self._sizes[int(number)] = _integer(said, 0)
+        elif what == "at":
+            self._reading = int(number), _integer(said, 0)
+        elif what == "dropped":
+            self._dropped.add(int(number))
+        else:
+            self._reading = None
+            self._found[int(number)] = _judged(self._wanted[int(number)][1], what, said)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is; None while no file is being read."""
+        if not self._reading:
+            return None
+        number, read = self._reading
+        done = sum(size for each, size in self._sizes.items() if each in self._found)
+        return Progress(done + read, sum(self._sizes.values()), self._wanted[number][0])
+
+    def checks(self) -> list[FileCheck]:
+        """What was found of every file, in the order in which they were asked for."""
+        nothing: tuple[Status, str] = ("missing", "the host said nothing of it")
+        return [
+            FileCheck(name, *self._found.get(number, nothing), dropped=number in self._dropped)
+            for number, (name, _) in enumerate(self._wanted)
+        ]
+
+
+def _integer(text: str, otherwise: int) -> int:
+    return int(text) if text.isdecimal() else otherwise
+
+
+def _judged(file: ModelFile, what: str, said: str) -> tuple[Status, str]:
+    """What a line says of its file, and how that differs from what was declared."""
+    if what == "is" and said == file.sha256:
+        return "ok", ""
+    if what == "is":
+        return "damaged", f"its sha256 is {said}, declared is {file.sha256}"
+    if what == "sized":
+        return "damaged", f"it has {said} bytes, the lock says {file.size}"
+    if what == "unreadable":
+        return "damaged", f"it cannot be read: {said}; is the disk failing?"
+    return "missing", "it is not there"

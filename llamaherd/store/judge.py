@@ -1,0 +1,191 @@
+"""What lies in a host's store, beside what its plan wants: who uses what, and what can go. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from llamaherd.planned import Plan
+from llamaherd.store.holdings import LEFT, Holdings, Part, Removal, Revision, State, User
+from llamaherd.store.seen import SeenStore, StoredFile
+
+_CONTROL = frozenset({".manifest", ".manifest.part", ".lock"})
+_ARRIVING = re.compile(r"\.incoming/([0-9a-f]{64})(\..*)?")
+# How we name the folders of revisions, and nobody else does: by a commit, or by a hash of the file.
+_REVISION = re.compile(r"([^/]+/[^/]+/[0-9a-f]{40}|local/[0-9a-f]{16})(?=/|$)")
+_NAME_GOES_ON = re.compile(r"[A-Za-z0-9._-]")
+
+Wanted = Mapping[str, frozenset[str]]
+"""The names of the files that the plan wants in each folder of the store."""
+Held = Mapping[str, tuple[StoredFile, ...]]
+"""The files that lie in each folder of the store."""
+
+
+def judge(plan: Plan, seen: SeenStore) -> Holdings:
+    """What the plan, and what the host said of its store, come to."""
+    store, wanted = plan.store.path, _wanted(plan)
+    held = _by_folder(seen, wanted)
+    revisions = tuple(
+        _revision(plan, seen, folder, held.get(folder, ()), wanted) for folder in sorted({*held, *wanted})
+    )
+    arriving = _arriving(seen)
+    parts = tuple(_part(plan, sha256, files) for sha256, files in sorted(arriving.items()))
+    return Holdings(
+        rig=plan.rig,
+        store=store,
+        free=seen.free,
+        fetch=seen.fetch,
+        revisions=revisions,
+        parts=parts,
+        removals=tuple(_with_frees(_removals(store, seen, held, revisions, wanted, arriving, parts))),
+        notes=(
+            *(f"{link} is a symbolic link: what it leads to is not looked at" for link in seen.links),
+            *(
+                f"{folder or 'the store'} has a name with a control character in it: not looked at"
+                for folder in seen.odd
+            ),
+        ),
+    )
+
+
+def _wanted(plan: Plan) -> Wanted:
+    found: dict[str, frozenset[str]] = {}
+    for model in plan.models:
+        folder = model.folder.removeprefix(f"{plan.store.path}/")
+        found[folder] = found.get(folder, frozenset()) | {file.name for file in model.files}
+    return found
+
+
+def _by_folder(seen: SeenStore, wanted: Wanted) -> Held:
+    """The files of each revision; those on their way in or out are in none."""
+    locked = {str(PurePosixPath(file.path).parent) for file in seen.files if file.name == ".lock"}
+    known = {*seen.manifests, *wanted, *locked} - {"."}
+    found: dict[str, list[StoredFile]] = defaultdict(list)
+    for file in seen.files:
+        if not file.path.startswith((".incoming/", ".trash-")) and file.path != ".lock":
+            found[_revision_of(file.path, known)].append(file)
+    for path in seen.empty:
+        if _REVISION.fullmatch(path):
+            found[path] = []
+    return {folder: tuple(files) for folder, files in found.items()}
+
+
+def _revision_of(path: str, known: set[str]) -> str:
+    """The folder that a file belongs to: the nearest one that is known for one, else its own."""
+    above = [str(parent) for parent in PurePosixPath(path).parents]
+    named = _REVISION.match(path)
+    return next((folder for folder in above if folder in known), named[1] if named else above[0])
+
+
+def _revision(plan: Plan, seen: SeenStore, folder: str, files: tuple[StoredFile, ...], wanted: Wanted) -> Revision:
+    models = [file for file in files if file.name not in _CONTROL]
+    return Revision(
+        folder=folder,
+        state=_state(seen, folder, files, wanted.get(folder, frozenset())),
+        files=len(models),
+        size=sum(file.size for file in models),
+        linked=sum(file.size for file in models if file.links > 1),
+        users=tuple(_users(plan, seen, folder)),
+    )
+
+
+def _state(seen: SeenStore, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> State:
+    there = {file.path: file.size for file in files}
+    if wanted and not any(file.name not in _CONTROL for file in files):
+        return "missing"
+    if folder in seen.manifests:
+        vouched = {path: size for path, size in seen.vouched.items() if path.startswith(f"{folder}/")}
+        right = all(there.get(path) == size for path, size in vouched.items())
+        # What is there and not vouched for is damaged, or not yet let in.
+        return "whole" if right and all(f"{folder}/{name}" in vouched for name in wanted) else "unfinished"
+    begun = any(file.name == ".lock" or file.name.endswith(".part") for file in files)
+    return "unfinished" if wanted or begun or _REVISION.fullmatch(folder) else "foreign"
+
+
+def _users(plan: Plan, seen: SeenStore, folder: str) -> Iterator[User]:
+    """Declared ones first."""
+    path = f"{plan.store.path}/{folder}"
+    for instance in plan.instances:
+        if f"{path}/.manifest" in instance.manifests:
+            yield User("instance", instance.name)
+    yield from dict.fromkeys(User(use.kind, use.name) for use in seen.uses if _within(use.path, path))
+
+
+def _within(text: str, path: str) -> bool:
+    """Whether a text begins with this path or one in it; it may go on, but not with more of the path's last name."""
+    return text.startswith(path) and not _NAME_GOES_ON.match(text, len(path))
+
+
+def _arriving(seen: SeenStore) -> Mapping[str, list[StoredFile]]:
+    found: dict[str, list[StoredFile]] = defaultdict(list)
+    for file in seen.files:
+        if named := _ARRIVING.fullmatch(file.path):
+            found[named[1]].append(file)
+    return found
+
+
+def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Part:
+    """How much is there by what it takes of the disk: a file that arrives in pieces has holes."""
+    by_name = {file.name: file for file in files}
+    wanted = next((file for model in plan.models for file in model.files if file.sha256 == sha256), None)
+    name = wanted.name if wanted else None
+    if whole := by_name.get(sha256):
+        return Part(sha256, whole.size, whole.size, name)
+    part = by_name.get(f"{sha256}.part")
+    size = wanted.size if wanted and wanted.size is not None else part.size if part else None
+    return Part(sha256, min(part.allocated, part.size) if part else 0, size, name)
+
+
+def _removals(
+    store: str,
+    seen: SeenStore,
+    held: Held,
+    revisions: Iterable[Revision],
+    wanted: Wanted,
+    arriving: Mapping[str, list[StoredFile]],
+    parts: Iterable[Part],
+) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+    """What can go, each with its files; what that frees is not yet in it."""
+    left = [file for file in seen.files if file.path.startswith(".trash-")]
+    if left:
+        yield Removal(LEFT), left
+    for revision in revisions:
+        folder = revision.folder
+        if folder in wanted:
+            if stale := _stale(store, seen, folder, held.get(folder, ()), wanted[folder]):
+                names = tuple(file.path.removeprefix(f"{folder}/") for file in stale)
+                yield Removal(folder, names, tuple(sorted(wanted[folder]))), stale
+        elif not revision.users and revision.state != "foreign" and not _is_odd(seen, folder):
+            yield Removal(folder), held[folder]
+    for part in parts:
+        if not part.wanted:
+            yield Removal(f".incoming/{part.sha256}"), arriving[part.sha256]
+
+
+def _is_odd(seen: SeenStore, folder: str) -> bool:
+    return any(odd == folder or odd.startswith(f"{folder}/") for odd in seen.odd)
+
+
+def _stale(
+    store: str, seen: SeenStore, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
+) -> list[StoredFile]:
+    """Files of a declared revision that no model of the plan has, such as another quantisation, if nobody uses them."""
+    path, names = f"{store}/{folder}", {f"{folder}/{name}" for name in wanted}
+    for use in seen.uses:
+        if _within(use.path, path) and not any(_within(use.path, f"{store}/{name}") for name in names):
+            return []
+    return [file for file in files if file.path in seen.vouched and file.path not in names]
+
+
+def _with_frees(removals: Iterable[tuple[Removal, Iterable[StoredFile]]]) -> Iterator[Removal]:
+    """What has several names comes free with the last of them."""
+    gone: Counter[str] = Counter()
+    for removal, files in removals:
+        freed = 0
+        for file in files:
+            gone[file.inode] += 1
+            freed += file.allocated if gone[file.inode] == file.links else 0
+        yield replace(removal, frees=freed)

@@ -1,0 +1,113 @@
+"""Stores, removals and hashes as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from llamaherd.store.hashes import ModelCheck
+from llamaherd.store.holdings import LEFT, Holdings, Removal, Revision
+from llamaherd.units import show_size
+
+_IN_A_FILE = 160
+"""Columns where nobody's window is narrow."""
+
+
+def console() -> Console:
+    """Where tables go: a path that is cut short cannot be copied."""
+    found = Console(soft_wrap=True, highlight=False)
+    return found if found.is_terminal else Console(soft_wrap=True, highlight=False, width=_IN_A_FILE)
+
+
+def print_holdings(holdings: Holdings, to: Console) -> None:
+    """What lies in a rig's store: revisions, files on their way in, and what can go."""
+    free = f", {show_size(holdings.free)} free" if holdings.free is not None else ", which is not there yet"
+    to.print(f"[bold]{holdings.rig}[/]: {holdings.store}{free}")
+    if holdings.fetch is not None:
+        to.print(f"  models are being fetched: {escape(_plain(holdings.fetch)) or 'it has not said how far it is'}")
+    if holdings.revisions:
+        table = _table("revision", "size", "files", "state", "used by")
+        for revision in holdings.revisions:
+            linked = " (linked)" if revision.linked else ""
+            size = show_size(revision.size) + linked if revision.state != "missing" else "-"
+            users = ", ".join(_users(revision)) or "unused"
+            table.add_row(
+                *(escape(_plain(text)) for text in (revision.folder, size, str(revision.files), revision.state, users))
+            )
+        to.print(table)
+    if holdings.parts:
+        table = _table("on its way in", "has", "of", "becomes")
+        for part in holdings.parts:
+            size = show_size(part.size) if part.size is not None else "?"
+            table.add_row(part.sha256[:12], show_size(part.have), size, escape(part.wanted or "nothing: unwanted"))
+        to.print(table)
+    for note in holdings.notes:
+        to.print(f"  note: {escape(_plain(note))}")
+    if holdings.removals:
+        to.print(f"  `herd models prune {holdings.rig}` would free {show_size(holdings.frees)}")
+
+
+def print_removals(holdings: Holdings, to: Console) -> None:
+    """What can go from a rig's store, and what that frees."""
+    to.print(f"[bold]{holdings.rig}[/]: {show_size(holdings.frees)} would come free in {holdings.store}")
+    for removal in holdings.removals:
+        to.print(f"  {show_size(removal.frees):>8}  {escape(_plain(described(removal)))}")
+
+
+def described(removal: Removal) -> str:
+    """What goes, in words."""
+    if removal.what == LEFT:
+        return "what an earlier removal has left"
+    return f"{removal.what}: {', '.join(removal.files)}" if removal.files else removal.what
+
+
+def print_checks(rig: str, checks: Iterable[ModelCheck], to: Console) -> None:
+    """Each model of a rig, and each file that is not what it should be with what to do."""
+    good, bad = ("✓", "✗") if to.encoding.lower().startswith("utf") else ("ok", "FAILED")
+    for model in checks:
+        count = f"{len(model.files)} file{'s' if len(model.files) != 1 else ''}"
+        if model.ok:
+            to.print(f"  [green]{good}[/] {model.name}: {count} as declared, by sha256")
+            continue
+        to.print(f"  [bold red]{bad}[/] {model.name} in {escape(model.folder)}:")
+        for file in model.files:
+            if file.status != "ok":
+                to.print(f"      {escape(_plain(f'{file.name} is {file.status}: {file.detail}'))}")
+                to.print(f"      help: {_way_out(rig, file.status, dropped=file.dropped)}")
+
+
+def _way_out(rig: str, status: str, *, dropped: bool) -> str:
+    if status == "missing":
+        return f"`herd up {rig}` brings it"
+    if dropped:
+        return f"it is no longer vouched for: `herd up {rig}` brings it again"
+    return f"it was being changed meanwhile: run `herd verify --deep {rig}` again"
+
+
+def _users(revision: Revision) -> list[str]:
+    """Who uses it; a unit or container of an instance that is named already is not named again."""
+    instances = [user.name for user in revision.users if user.kind == "instance"]
+    ours = {f"llama-{name}" for name in instances}
+    others = [
+        f"process {user.name}" if user.kind == "process" else user.name
+        for user in revision.users
+        if user.kind != "instance" and user.name.removesuffix(".service") not in ours
+    ]
+    return instances + others
+
+
+def _table(*headings: str) -> Table:
+    """A table that stays legible in a log file."""
+    table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
+
+
+def _plain(text: str) -> str:
+    """One line without control characters: a name may be anything, and a terminal obeys."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())

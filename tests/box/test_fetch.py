@@ -1,0 +1,158 @@
+"""Models that are fetched: whatever happens on the way, the next run goes on, and nothing comes twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from tests.box.bench import Ended
+from tests.box.supply import FILE, REPO, STORE, TOKEN, Supply, fetching
+
+pytestmark = pytest.mark.box
+
+LITTLE = 1_000_000
+"""Bytes on their way when a line is cut: what two sockets hold."""
+
+
+def arrived(supply: Supply) -> int:
+    """Bytes of the model that are on the host, but not whole yet."""
+    return int(supply.bench.sh(f"du -cB1 {STORE}/.incoming/*.part | tail -n 1 | cut -f 1"))
+
+
+def test_a_run_that_is_interrupted_leaves_the_fetch_alone(supply: Supply) -> None:
+    bench = supply.bench
+    before = bench.running()
+    bench.killed(signal.SIGINT, fetching, **supply.private)
+    bench.unchanged(before)
+    assert bench.sh("systemctl is-active llamaherd-fetch") == "active"
+    supply.hurry()
+    supply.deploys()
+    bench.unchanged(before, "drafter")
+    assert len(supply.bodies) == 1
+    assert bench.answers("drafter").startswith("abcdefgh")
+
+
+def test_a_fetch_that_is_killed_goes_on_from_the_last_byte(supply: Supply) -> None:
+    """And while it runs no process list shows the token."""
+    bench = supply.bench
+    bench.sh(f"umask 077; printf %s {TOKEN} >/run/canary")
+    run = bench.killed(signal.SIGKILL, fetching, **supply.private)
+    shown = bench.sh("grep -lF -f /run/canary /proc/[0-9]*/cmdline 2>/dev/null; rm /run/canary", check=False)
+    owner = bench.sh("ps -o user= -p $(systemctl show -P MainPID llamaherd-fetch)")
+    bench.sh("systemctl kill -s KILL llamaherd-fetch")
+    assert 0 < arrived(supply) < len(supply.content)
+    supply.hurry()
+    supply.deploys()
+    assert supply.twice <= LITTLE
+    assert len(supply.bodies) == 2
+    assert owner == "llama-fetch"
+    assert shown == ""
+    assert TOKEN not in run.output
+
+
+def test_a_cable_that_is_pulled(supply: Supply) -> None:
+    """The way to the hub is gone for a while: the run, which looks on, sees no more than a pause."""
+    address, port = supply.hub.url.removeprefix("http://").split(":")
+    rule = f"to {address} ipproto tcp dport {port} blackhole"
+
+    def pull() -> None:
+        time.sleep(4)
+        supply.bench.sh(f"ip rule add {rule}")
+        time.sleep(5)
+        supply.bench.sh(f"ip rule del {rule}")
+        supply.hurry()
+
+    hand = threading.Thread(target=pull)
+    hand.start()
+    supply.deploys()
+    hand.join()
+    assert supply.twice <= LITTLE
+
+
+def test_a_host_that_is_switched_off(supply: Supply) -> None:
+    """In the middle, as by the power; and on again."""
+    bench = supply.bench
+    bench.killed(signal.SIGKILL, fetching, **supply.private)
+    assert 0 < arrived(supply) < len(supply.content)
+    subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
+    bench.host.up()
+    supply.hurry()
+    supply.deploys()
+    assert supply.twice <= LITTLE
+    assert bench.answers("drafter").startswith("abcdefgh")
+
+
+def test_what_was_meant_before_gives_way(supply: Supply) -> None:
+    """A wrong model, Ctrl-C, the right one: nobody waits for the wrong one."""
+    supply.push("llamaherd/wrong")
+    supply.hub.bytes_per_second = 300_000
+    supply.bench.killed(signal.SIGINT, fetching, **supply.private)
+    sent = supply.hub.sent
+    supply.push()
+    supply.hurry()
+    assert "it ends here, and what it has is kept" in supply.deploys()
+    assert sent < len(supply.content)
+
+
+def test_two_runs_at_once_fetch_once(supply: Supply) -> None:
+    supply.hub.bytes_per_second = 1_500_000
+    ends: list[Ended] = []
+    runs = [threading.Thread(target=lambda: ends.append(supply.bench.deploy(**supply.private))) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert [ended.code for ended in ends] == [0, 0], "".join(ended.output for ended in ends)
+    assert len(supply.bodies) == 1
+    assert supply.bench.deploy(**supply.private).changes == 0
+
+
+def test_a_sound_fetch(supply: Supply) -> None:
+    """Begun before the first engine and awaited after the last one; then nobody is asked, and nothing is hashed.
+
+    The token goes to the hub alone, and is nowhere afterwards.
+    """
+    bench = supply.bench
+    supply.hurry()
+    ended = bench.deploy("-vvv", "--diff", **supply.private)
+    assert ended.code == 0, ended.output
+    marks = ["fetching 1 file of tiny-moe", "engines | ik", "engines | main", "models | in the store"]
+    found = [ended.output.index(mark) for mark in marks]
+    assert found == sorted(found)
+    assert TOKEN not in ended.output
+    assert TOKEN not in bench.herd("plan", "--json", **supply.private).output
+    # The pattern is written so that it does not find itself in the journal of this command.
+    places = "/etc /opt /var/lib/llamaherd /var/log /run/llamaherd /tmp /home /root"
+    leaks = f"{{ grep -rl 'hf_[c]anary' {places}; journalctl -q | grep hf_[c]an; }} 2>/dev/null"
+    assert bench.sh(leaks, check=False) == ""
+    supply.hub.requests.clear()
+    # A file that is read has another time of its last reading.
+    bench.sh(f"touch -a -d 2001-01-01 {STORE}/{REPO}/*/{FILE}")
+    assert bench.deploy(**supply.private).changes == 0
+    assert supply.hub.requests == []
+    read = bench.sh(f"stat -c %x {STORE}/{REPO}/*/{FILE}").splitlines()
+    assert all(time.startswith("2001-01-01") for time in read)
+
+
+def test_what_a_hub_refuses(supply: Supply) -> None:
+    """Each is a sentence with a way out; once it is mended, the same command goes on."""
+    supply.hurry()
+    supply.refused("wants a token", "HF_TOKEN", HF_ENDPOINT=supply.hub.url, HF_TOKEN="")
+    supply.refused("does not accept the token", HF_ENDPOINT=supply.hub.url, HF_TOKEN="hf_wrong")
+    supply.hub.gated.add(REPO)
+    supply.refused(f"open {supply.hub.url}/{REPO} in a browser and ask for access")
+    supply.hub.gated.clear()
+    supply.hub.corrupt.add(FILE)
+    supply.refused(FILE, "sha256", supply.sha256)
+    assert supply.sha256 not in supply.bench.sh(f"cat {STORE}/{REPO}/*/.manifest", check=False)
+    supply.hub.corrupt.clear()
+    supply.deploys()
+
+
+def test_a_revision_that_is_gone(supply: Supply) -> None:
+    supply.hub.forget(REPO)
+    supply.refused("no longer has this revision", "herd lock --upgrade")

@@ -1,0 +1,396 @@
+"""Hubs that break off, stall, refuse or lie: what is fetched is right, or it is said in a sentence why not."""
+
+from __future__ import annotations
+
+import random
+import re
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from tests.support.fetching import BLOCK, REPO, Host, sha256, source, wanted
+from tests.support.hub_server import Hub, Request
+
+FILE = "model.gguf"
+WHOLE = random.Random(1).randbytes(2 * BLOCK + 12345)
+SMALL = WHOLE[:300_000]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub({REPO: {FILE: WHOLE}}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def cdn() -> Iterator[Hub]:
+    with Hub({REPO: {FILE: WHOLE}}, cdn=True) as hub:
+        yield hub
+
+
+def refused(host: Host, hub: Hub, content: bytes = WHOLE) -> str:
+    """What is said when the only source is no good."""
+    (said,) = host.fetch(wanted(FILE, content, [source(hub, FILE)]))
+    assert not host.arrived(content)
+    assert (host.run / "failed").read_text() == f"{said}\n"
+    return said
+
+
+def fetched(host: Host, hub: Hub, content: bytes = WHOLE) -> bool:
+    return not host.fetch(wanted(FILE, content, [source(hub, FILE)])) and host.arrived(content)
+
+
+# --- hubs that break off -------------------------------------------------------------------------------------
+
+
+def test_bodies_that_end_early_are_gone_on_with(host: Host, hub: Hub) -> None:
+    hub.truncate_after = BLOCK // 16
+    assert fetched(host, hub)
+    assert hub.sent == len(WHOLE)
+
+
+def test_bodies_that_stall_are_gone_on_with(host: Host, hub: Hub) -> None:
+    hub.stall_after = BLOCK // 3
+    assert fetched(host, hub)
+    assert hub.sent == len(WHOLE)
+
+
+def test_a_hub_that_closes_at_once_is_given_up_after_some_time(host: Host, hub: Hub) -> None:
+    hub.close_at_once = True
+    began = time.monotonic()
+    said = refused(host, hub)
+    assert 1 <= time.monotonic() - began < 4
+    assert said.startswith(
+        "tiny: model.gguf cannot be fetched: hub gave nothing for 1 s: the connection was closed without an answer\n"
+    )
+
+
+def test_a_hub_that_comes_back_is_gone_on_with(host: Host, hub: Hub) -> None:
+    hub.close_at_once = True
+
+    def mend(_: Request) -> None:
+        hub.close_at_once = len(hub.requests) < 6
+
+    hub.on_request = mend
+    assert fetched(host, hub)
+
+
+def test_a_hub_that_is_not_there(host: Host) -> None:
+    with Hub({REPO: {FILE: WHOLE}}) as gone:
+        pass
+    assert "hub gave nothing for 1 s: connection refused" in refused(host, gone)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_errors_of_the_server_are_asked_again(host: Host, hub: Hub, status: int) -> None:
+    hub.status[FILE] = status
+    hub.retry_after = 0
+
+    def mend(_: Request) -> None:
+        if len(hub.requests) > 3:
+            hub.status.clear()
+
+    hub.on_request = mend
+    assert fetched(host, hub)
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_a_hub_that_wants_to_be_left_alone_is(host: Host, hub: Hub, form: str) -> None:
+    times: list[float] = []
+    # With one request at a time it is known which of them is answered how.
+    host.connections = 1
+
+    def once(_: Request) -> None:
+        times.append(time.time())
+        hub.retry_after = 2 if form == "seconds" else formatdate(time.time() + 3, usegmt=True)
+        hub.status = {FILE: 429} if len(times) == 1 else {}
+
+    hub.on_request = once
+    assert fetched(host, hub)
+    assert times[1] - times[0] >= 1.9
+
+
+# --- hubs that lie about what they send ----------------------------------------------------------------------
+
+
+def test_wrong_bytes_of_the_right_size_are_not_kept(host: Host, hub: Hub) -> None:
+    hub.corrupt.add(FILE)
+    wrong = sha256(bytes(byte ^ 0xFF for byte in WHOLE))
+    assert refused(host, hub).startswith(
+        f"tiny: model.gguf cannot be fetched: it arrived from hub with sha256 {wrong}, but {sha256(WHOLE)} was"
+        " expected; nothing of it was kept\n  help: lock the model anew"
+    )
+    assert hub.sent == len(WHOLE)
+
+
+def test_a_hub_that_ignores_ranges_is_read_from_the_beginning(host: Host, hub: Hub) -> None:
+    hub.ignore_ranges = True
+    # Each body goes a little further than the one before, which has to be read again.
+    hub.on_request = lambda _: setattr(hub, "truncate_after", len(hub.requests) * BLOCK // 16)
+    assert fetched(host, hub)
+
+
+def test_a_hub_that_ignores_ranges_only_later(host: Host, hub: Hub) -> None:
+    hub.truncate_after = BLOCK // 5
+    hub.on_request = lambda _: setattr(hub, "close_at_once", len(hub.requests) > 8)
+    refused(host, hub)
+    hub.on_request = lambda _: None
+    hub.close_at_once, hub.truncate_after, hub.ignore_ranges = False, None, True
+    assert fetched(host, hub)
+
+
+def test_a_file_that_changes_half_way_is_begun_anew(host: Host, hub: Hub) -> None:
+    hub.replace(REPO, FILE, WHOLE[::-1])
+
+    def change(_: Request) -> None:
+        if len(hub.requests) == host.connections + 1:
+            hub.replace(REPO, FILE, WHOLE)
+
+    hub.on_request, hub.truncate_after = change, BLOCK // 16
+    assert fetched(host, hub)
+
+
+def test_a_file_that_changes_all_the_time_is_refused(host: Host, hub: Hub) -> None:
+    hub.truncate_after = BLOCK // 16
+    hub.on_request = lambda _: hub.etags.update({FILE: f'"{len(hub.requests)}"'})
+    assert "hub changes the file while it is fetched" in refused(host, hub)
+
+
+def test_another_range_than_asked_for(host: Host, hub: Hub) -> None:
+    hub.content_range = f"bytes 5-{len(WHOLE) - 1}/{len(WHOLE)}"
+    assert "hub sends bytes 5 to " in refused(host, hub)
+
+
+@pytest.mark.parametrize("said", ["", "bytes", "bytes 0-1/", f"bytes 9-1/{len(WHOLE)}"])
+def test_a_range_that_is_none(host: Host, hub: Hub, said: str) -> None:
+    hub.content_range = said or " "
+    assert "hub sends " in refused(host, hub)
+
+
+def test_another_size_in_the_range(host: Host, hub: Hub) -> None:
+    hub.replace(REPO, FILE, WHOLE + b"more")
+    assert f"hub has {len(WHOLE) + 4} bytes where {len(WHOLE)} are expected" in refused(host, hub)
+
+
+def test_a_file_that_is_shorter_than_the_range(host: Host, hub: Hub) -> None:
+    hub.replace(REPO, FILE, WHOLE[: BLOCK + 5])
+    assert f"hub has {BLOCK + 5} bytes where {len(WHOLE)} are expected" in refused(host, hub)
+
+
+@pytest.mark.parametrize("off", [-7, 7])
+def test_another_length_than_that_of_the_range(host: Host, hub: Hub, off: int) -> None:
+    hub.length_off = off
+    found = re.search(r"hub sends (\d+) bytes for a range of (\d+)", refused(host, hub))
+    assert found
+    assert int(found[1]) == int(found[2]) + off
+
+
+def test_a_page_in_place_of_the_file(host: Host, hub: Hub) -> None:
+    hub.replace(REPO, FILE, b"<html>Please log in</html>")
+    hub.ignore_ranges = True
+    said = refused(host, hub)
+    assert f"hub has 26 bytes where {len(WHOLE)} are expected" in said
+    assert "a login page or a proxy may be in between" in said
+
+
+def test_encoded_bodies_are_refused(host: Host, hub: Hub) -> None:
+    hub.encoding = "gzip"
+    assert "hub sends files encoded as gzip" in refused(host, hub)
+
+
+# --- redirects and tokens ------------------------------------------------------------------------------------
+
+
+def test_the_token_stays_with_its_host(host: Host, cdn: Hub) -> None:
+    cdn.token = "hf_secret"
+    host.secret("hub", "hf_secret")
+    assert fetched(host, cdn)
+    assert {request.had_auth for request in cdn.requests} == {True}
+    assert {request.had_auth for request in cdn.cdn_requests} == {False}
+    assert all(request.range for request in cdn.cdn_requests)
+    # Where the hub leads to is asked directly from then on.
+    assert len(cdn.requests) <= host.connections
+
+
+def test_an_address_that_expires_is_asked_for_anew(host: Host, cdn: Hub) -> None:
+    cdn.signature = "first"
+    host.connections = 1
+
+    def expire(_: Request) -> None:
+        if len(cdn.cdn_requests) == 2:
+            cdn.signature = "second"
+
+    cdn.on_request = expire
+    assert fetched(host, cdn)
+    assert len(cdn.requests) == 2
+
+
+def test_redirects_may_be_relative(host: Host, hub: Hub) -> None:
+    path = f"/{REPO}/resolve/{hub.commit(REPO)}"
+    hub.redirects = {f"{path}/old": "./older%20one", f"{path}/older%20one": FILE}
+    assert not host.fetch(wanted(FILE, WHOLE, [source(hub, "old")]))
+    assert host.arrived(WHOLE)
+
+
+def test_redirects_without_end(host: Host, hub: Hub) -> None:
+    hub.redirects = {f"/{REPO}/resolve/{hub.commit(REPO)}/{FILE}": FILE}
+    assert "hub redirects more than 10 times" in refused(host, hub)
+
+
+@pytest.mark.parametrize("location", ["ftp://example.org/x", "http://[::1/", "file:///etc/passwd", "http://h:99999/"])
+def test_redirects_to_nowhere(host: Host, hub: Hub, location: str) -> None:
+    hub.redirects = {f"/{REPO}/resolve/{hub.commit(REPO)}/{FILE}": location}
+    assert "hub redirects to what is no http or https address" in refused(host, hub)
+
+
+def certificate(folder: Path) -> ssl.SSLContext:
+    """A certificate for 127.0.0.1, which nobody trusts, as cert.pem and key.pem."""
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    )
+    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*command.split(), *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def test_tls(host: Host, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that nobody vouches for is refused; one that is trusted gives files, and may not lead to plain http."""
+    from llamaherd.fetcher import lines
+
+    context = certificate(host.root)
+    with Hub({REPO: {FILE: SMALL}}, tls=context) as secure:
+        lines._trust.cache_clear()
+        assert "hub has no certificate for 127.0.0.1 that can be trusted (self-signed" in refused(host, secure, SMALL)
+        monkeypatch.setenv("SSL_CERT_FILE", str(host.root / "cert.pem"))
+        lines._trust.cache_clear()
+        path = f"/{REPO}/resolve/{secure.commit(REPO)}/{FILE}"
+        secure.redirects = {path: f"{hub.url}{path}"}
+        assert "hub redirects from https to http" in refused(host, secure, SMALL)
+        secure.redirects = {}
+        assert fetched(host, secure, SMALL)
+        lines._trust.cache_clear()
+    assert hub.requests == []
+
+
+def test_a_token_that_is_missing(host: Host, hub: Hub) -> None:
+    hub.token = "hf_secret"
+    said = refused(host, hub)
+    assert f"hub wants a token for {REPO} (401)\n  help: give one as HF_TOKEN" in said
+
+
+def test_a_token_that_is_refused(host: Host, hub: Hub) -> None:
+    hub.token = "hf_secret"
+    host.secret("hub", "hf_wrong")
+    said = refused(host, hub)
+    assert f"hub does not accept the token for {REPO} (401)\n  help: check HF_TOKEN" in said
+    assert "hf_wrong" not in said
+
+
+def test_a_token_that_cannot_be_sent(host: Host, hub: Hub) -> None:
+    host.secret("hub", "hf_\nSet-Cookie: x")
+    assert refused(host, hub).startswith("the token `hub` holds odd characters")
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("token", [None, "hf_secret"])
+def test_a_gated_repository(host: Host, hub: Hub, token: str | None) -> None:
+    hub.gated.add(REPO)
+    if token:
+        host.secret("hub", token)
+    said = refused(host, hub)
+    assert f"hub gives {REPO} only to accounts that its owner has granted access (40{3 if token else 1})" in said
+    assert f"open {hub.url}/{REPO} in a browser and ask for access" in said
+
+
+def test_a_revision_that_is_gone(host: Host, hub: Hub) -> None:
+    (said,) = host.fetch(wanted(FILE, WHOLE, [source(hub, FILE, commit="0" * 40)]))
+    assert f"hub no longer has this revision of {REPO} (404)" in said
+    assert "herd lock --upgrade" in said
+
+
+def test_a_file_that_is_gone(host: Host, hub: Hub) -> None:
+    (said,) = host.fetch(wanted(FILE, WHOLE, [source(hub, "other.gguf")]))
+    assert f"hub has no such file in this revision of {REPO} (404)" in said
+
+
+# --- several sources -----------------------------------------------------------------------------------------
+
+
+def test_the_second_source_has_what_the_first_one_lacks(host: Host, hub: Hub) -> None:
+    with Hub({REPO: {"other": b""}}) as first:
+        sources = [source(first, FILE, "six"), source(hub, FILE)]
+        assert host.fetch(wanted(FILE, WHOLE, sources)) == []
+    assert host.arrived(WHOLE)
+    assert hub.sent == len(WHOLE)
+
+
+def test_a_source_that_is_down_does_not_hold_up_the_next(host: Host, hub: Hub) -> None:
+    with Hub({REPO: {FILE: WHOLE}}) as first:
+        pass
+    began = time.monotonic()
+    assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
+    assert host.arrived(WHOLE)
+    assert time.monotonic() - began < 5
+
+
+def test_a_source_that_dies_half_way_is_replaced(host: Host, hub: Hub) -> None:
+    with Hub({REPO: {FILE: WHOLE}}) as first:
+        first.truncate_after = BLOCK // 16
+        first.on_request = lambda _: setattr(first, "close_at_once", len(first.requests) > 6)
+        assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
+        assert host.arrived(WHOLE)
+        assert first.sent > 0
+        assert first.sent + hub.sent == len(WHOLE)
+
+
+def test_a_source_that_lies_is_replaced(host: Host, hub: Hub) -> None:
+    with Hub({REPO: {FILE: WHOLE}}) as first:
+        first.corrupt.add(FILE)
+        assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
+    assert host.arrived(WHOLE)
+    assert hub.sent == len(WHOLE)
+
+
+def test_one_of_two_lies_and_it_is_not_known_which(host: Host, hub: Hub) -> None:
+    with Hub({REPO: {FILE: WHOLE}}) as first:
+        first.corrupt.add(FILE)
+        first.truncate_after = BLOCK // 16
+        first.on_request = lambda _: setattr(first, "close_at_once", 6 < len(first.requests) < 30)
+        assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
+    assert host.arrived(WHOLE)
+
+
+def test_every_reason_is_named_and_other_files_still_come(host: Host, hub: Hub) -> None:
+    hub.push(REPO, {FILE: WHOLE, "gated.gguf": SMALL})
+    with Hub({REPO: {"other": b""}}) as first:
+        hub.status["gated.gguf"] = 403
+        lost = wanted("gated.gguf", SMALL, [source(first, FILE, "six"), source(hub, "gated.gguf")])
+        (said,) = host.fetch(lost, wanted(FILE, WHOLE, [source(hub, FILE)]))
+    assert said.startswith(
+        f"tiny: gated.gguf cannot be fetched: six has no such file in this revision of {REPO} (404);"
+        f" hub wants a token for {REPO} (403)\n"
+    )
+    assert host.arrived(WHOLE)
+
+
+def test_what_was_kept_and_is_damaged_is_fetched_anew(host: Host, hub: Hub) -> None:
+    hub.truncate_after = BLOCK // 16
+    hub.on_request = lambda _: setattr(hub, "close_at_once", len(hub.requests) > 10)
+    refused(host, hub)
+    (part,) = host.incoming.glob("*.part")
+    with part.open("r+b") as stream:
+        stream.write(b"damage")
+    hub.on_request, hub.close_at_once = (lambda _: None), False
+    assert fetched(host, hub)

@@ -1,0 +1,171 @@
+# Hashes the files of models, with what the host can spare, and tells how far it is every two seconds.
+# `store/hashes.py` reads it. A file that is not what it should be is no longer vouched for: it is fetched again.
+{
+LC_ALL=C
+export LC_ALL
+# Who uses the store. `uses` prints a line "kind TAB name TAB path" for every path in it that is named, open or mapped.
+# No process of this script has such a path among its arguments while it looks: it would find itself.
+store=/var/lib/llamaherd/models
+real=$(readlink -f "$store")
+export store real
+
+# $1 kind, $2 name: put before each line
+label() { kind=$1 name=$2 awk '{print ENVIRON["kind"] "\t" ENVIRON["name"] "\t" $0}'; }
+
+# Lines of label become a line for every path of the store in their text. What follows the path stays: it may have blanks.
+paths() {
+    awk -F '\t' '{
+        text = $0
+        sub(/^[^\t]*\t[^\t]*\t/, "", text)
+        split(ENVIRON["store"] "\n" ENVIRON["real"], roots, "\n")
+        for (r = 1; r <= 2; r++) {
+            rest = text
+            while (at = index(rest, roots[r] "/")) {
+                rest = substr(rest, at + length(roots[r]))
+                print $1 "\t" $2 "\t" ENVIRON["store"] rest
+            }
+        }
+    }'
+}
+
+# $1 pid: whose it is, as "kind TAB name"
+owner() {
+    unit=$(grep -os 'llama[A-Za-z0-9@._-]*\.service' "/proc/$1/cgroup" | tail -n 1)
+    id=$(grep -osE '[0-9a-f]{64}' "/proc/$1/cgroup" | tail -n 1)
+    if [ "$unit" ]; then
+        printf 'unit\t%s\n' "$unit"
+    elif [ "$id" ] && container=$(docker inspect --type container --format '{{slice .Name 1}}' "$id" 2>/dev/null); then
+        printf 'container\t%s\n' "$container"
+    else
+        printf 'process\t%s %s\n' "$1" "$(tr -d '\n\t' <"/proc/$1/comm" 2>/dev/null)"
+    fi
+}
+
+defined() {
+    for file in /etc/systemd/system/llama-*.service; do
+        [ -f "$file" ] && label unit "${file##*/}" <"$file"
+    done
+    for folder in /etc/llamaherd/compose/*; do
+        [ -f "$folder/compose.yaml" ] && label container "llama-${folder##*/}" <"$folder/compose.yaml"
+    done
+    docker ps -aq --no-trunc 2>/dev/null | xargs -r docker inspect --type container --format \
+        '{{$name := slice .Name 1}}{{range .Mounts}}container	{{$name}}	{{.Source}}{{println}}{{end}}' 2>/dev/null
+}
+named() {
+    for cmdline in $(printf '%s\n' "$store/" "$real/" | grep -lsaFf - /proc/[0-9]*/cmdline); do
+        pid=${cmdline#/proc/}
+        pid=${pid%/cmdline}
+        whose=$(owner "$pid")
+        tr '\0' '\n' <"$cmdline" 2>/dev/null | label "${whose%%	*}" "${whose#*	}"
+    done
+}
+# By number and name: in a container the same file may have another path.
+held() {
+    {
+        find "$real/" -type f -printf 'file\t%i\t%f\t%P\n' 2>/dev/null
+        find /proc/[0-9]*/fd -maxdepth 1 -type l -printf 'open\t%h\t%l\n' 2>/dev/null
+        grep -Hs ' /' /proc/[0-9]*/maps
+    } | awk -F '\t' '
+        $1 == "file" { lies[$2 "\t" $3] = $4; next }
+        $1 == "open" {
+            split($2, part, "/")
+            if (index($3, ENVIRON["real"] "/") == 1)
+                print part[3] "\t" substr($3, length(ENVIRON["real"]) + 2)
+            next
+        }
+        {
+            path = substr($0, index($0, " /") + 1)
+            sub(/ \(deleted\)$/, "", path)
+            split($0, word, / +/)
+            split(word[1], part, "/")
+            name = path
+            sub(/.*\//, "", name)
+            if ((word[5] "\t" name) in lies)
+                print part[3] "\t" lies[word[5] "\t" name]
+        }' | sort -u | while IFS='	' read -r pid path; do
+        printf '%s\t%s\n' "$(owner "$pid")" "$store/$path"
+    done
+}
+uses() {
+    {
+        { defined; named; } | paths
+        held
+    } | sort -u
+}
+
+# Whether models are being fetched: what the store lacks or has too much of is about to change.
+fetching() {
+    case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
+    active | activating | deactivating | reloading) return 0 ;;
+    esac
+    return 1
+}
+# In a model's folder, names on stdin: what is vouched for, without these. What is read meanwhile is the old list or the new.
+unvouch() {
+    awk -F '\t' 'NR == FNR {gone[$0]; next} !($4 in gone)' - .manifest >.manifest.part &&
+        chmod 0644 .manifest.part && sync .manifest.part
+}
+
+say() {
+    printf '%s' "$1"
+    shift
+    printf '\t%s' "$@"
+    printf '\n'
+}
+hasher=''
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+# Also where nobody listens any more.
+trap '[ -z "$hasher" ] || kill "$hasher" 2>/dev/null; exit 1' HUP INT TERM PIPE
+slow='nice -n 19'
+ionice -c 3 true 2>/dev/null && slow="$slow ionice -c 3"
+
+state() { stat -Lc '%s %.9Y %i' "$1" 2>/dev/null; }
+bytes_read() { sed -n 's/^pos:[[:space:]]*//p' "/proc/$hasher/fdinfo/0" 2>/dev/null; }
+
+# $1 number, $2 folder, $3 name, $4 how the file was when it was read
+damaged() {
+    (
+        flock -w 30 8 || exit 1
+        [ "$(state "$2/$3")" = "$4" ] && cd "$2" || exit 1
+        [ ! -f .manifest ] || { printf '%s\n' "$3" | unvouch && mv -f .manifest.part .manifest; }
+    ) 8>>"$real/.lock" && say dropped "$1"
+}
+# $1 number, $2 folder, $3 name, $4 sha256, $5 size, if it is known
+check() {
+    [ -f "$2/$3" ] || { say missing "$1"; return; }
+    before=$(state "$2/$3")
+    size=${before%% *}
+    if [ "${5:-$size}" != "$size" ]; then
+        say sized "$1" "$size"
+        damaged "$1" "$2" "$3" "$before"
+        return
+    fi
+    say at "$1" 0
+    $slow sha256sum 2>"$scratch/why" >"$scratch/sum" <"$2/$3" &
+    hasher=$!
+    ticks=0
+    while sleep 0.1 && kill -0 $hasher 2>/dev/null; do
+        ticks=$((ticks + 1))
+        [ $((ticks % 20)) != 0 ] || say at "$1" "$(bytes_read)"
+    done
+    if wait $hasher; then
+        sum=$(cut -d ' ' -f 1 "$scratch/sum")
+        say is "$1" "$sum"
+    else
+        sum=none
+        say unreadable "$1" "$(head -n 1 "$scratch/why" | sed 's/.*: //')"
+    fi
+    hasher=''
+    [ "$sum" = "$4" ] || damaged "$1" "$2" "$3" "$before"
+}
+
+say there 0 "$(stat -Lc %s /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf 2>/dev/null)"
+say there 1 "$(stat -Lc %s /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00002-of-00002.gguf 2>/dev/null)"
+say there 2 "$(stat -Lc %s /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf 2>/dev/null)"
+check 0 /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111 10000000000
+check 1 /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00002-of-00002.gguf 2222222222222222222222222222222222222222222222222222222222222222 20000000000
+check 2 /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 gemma.gguf a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5 
+echo end
+exit 0
+} </dev/null

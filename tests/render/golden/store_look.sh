@@ -1,0 +1,123 @@
+# Prints what lies in the store of a host and who uses it, one fact a line, fields parted by tabs. Changes nothing.
+# `store/seen.py` reads it. One round trip asks for everything.
+{
+LC_ALL=C
+export LC_ALL
+# Who uses the store. `uses` prints a line "kind TAB name TAB path" for every path in it that is named, open or mapped.
+# No process of this script has such a path among its arguments while it looks: it would find itself.
+store=/var/lib/llamaherd/models
+real=$(readlink -f "$store")
+export store real
+
+# $1 kind, $2 name: put before each line
+label() { kind=$1 name=$2 awk '{print ENVIRON["kind"] "\t" ENVIRON["name"] "\t" $0}'; }
+
+# Lines of label become a line for every path of the store in their text. What follows the path stays: it may have blanks.
+paths() {
+    awk -F '\t' '{
+        text = $0
+        sub(/^[^\t]*\t[^\t]*\t/, "", text)
+        split(ENVIRON["store"] "\n" ENVIRON["real"], roots, "\n")
+        for (r = 1; r <= 2; r++) {
+            rest = text
+            while (at = index(rest, roots[r] "/")) {
+                rest = substr(rest, at + length(roots[r]))
+                print $1 "\t" $2 "\t" ENVIRON["store"] rest
+            }
+        }
+    }'
+}
+
+# $1 pid: whose it is, as "kind TAB name"
+owner() {
+    unit=$(grep -os 'llama[A-Za-z0-9@._-]*\.service' "/proc/$1/cgroup" | tail -n 1)
+    id=$(grep -osE '[0-9a-f]{64}' "/proc/$1/cgroup" | tail -n 1)
+    if [ "$unit" ]; then
+        printf 'unit\t%s\n' "$unit"
+    elif [ "$id" ] && container=$(docker inspect --type container --format '{{slice .Name 1}}' "$id" 2>/dev/null); then
+        printf 'container\t%s\n' "$container"
+    else
+        printf 'process\t%s %s\n' "$1" "$(tr -d '\n\t' <"/proc/$1/comm" 2>/dev/null)"
+    fi
+}
+
+defined() {
+    for file in /etc/systemd/system/llama-*.service; do
+        [ -f "$file" ] && label unit "${file##*/}" <"$file"
+    done
+    for folder in /etc/llamaherd/compose/*; do
+        [ -f "$folder/compose.yaml" ] && label container "llama-${folder##*/}" <"$folder/compose.yaml"
+    done
+    docker ps -aq --no-trunc 2>/dev/null | xargs -r docker inspect --type container --format \
+        '{{$name := slice .Name 1}}{{range .Mounts}}container	{{$name}}	{{.Source}}{{println}}{{end}}' 2>/dev/null
+}
+named() {
+    for cmdline in $(printf '%s\n' "$store/" "$real/" | grep -lsaFf - /proc/[0-9]*/cmdline); do
+        pid=${cmdline#/proc/}
+        pid=${pid%/cmdline}
+        whose=$(owner "$pid")
+        tr '\0' '\n' <"$cmdline" 2>/dev/null | label "${whose%%	*}" "${whose#*	}"
+    done
+}
+# By number and name: in a container the same file may have another path.
+held() {
+    {
+        find "$real/" -type f -printf 'file\t%i\t%f\t%P\n' 2>/dev/null
+        find /proc/[0-9]*/fd -maxdepth 1 -type l -printf 'open\t%h\t%l\n' 2>/dev/null
+        grep -Hs ' /' /proc/[0-9]*/maps
+    } | awk -F '\t' '
+        $1 == "file" { lies[$2 "\t" $3] = $4; next }
+        $1 == "open" {
+            split($2, part, "/")
+            if (index($3, ENVIRON["real"] "/") == 1)
+                print part[3] "\t" substr($3, length(ENVIRON["real"]) + 2)
+            next
+        }
+        {
+            path = substr($0, index($0, " /") + 1)
+            sub(/ \(deleted\)$/, "", path)
+            split($0, word, / +/)
+            split(word[1], part, "/")
+            name = path
+            sub(/.*\//, "", name)
+            if ((word[5] "\t" name) in lies)
+                print part[3] "\t" lies[word[5] "\t" name]
+        }' | sort -u | while IFS='	' read -r pid path; do
+        printf '%s\t%s\n' "$(owner "$pid")" "$store/$path"
+    done
+}
+uses() {
+    {
+        { defined; named; } | paths
+        held
+    } | sort -u
+}
+
+# Whether models are being fetched: what the store lacks or has too much of is about to change.
+fetching() {
+    case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
+    active | activating | deactivating | reloading) return 0 ;;
+    esac
+    return 1
+}
+# In a model's folder, names on stdin: what is vouched for, without these. What is read meanwhile is the old list or the new.
+unvouch() {
+    awk -F '\t' 'NR == FNR {gone[$0]; next} !($4 in gone)' - .manifest >.manifest.part &&
+        chmod 0644 .manifest.part && sync .manifest.part
+}
+
+if cd "$real" 2>/dev/null; then
+    printf 'free\t%s\n' "$(df -B1 --output=avail . | tail -n 1 | tr -d ' ')"
+    # A name with a line break in it would be read as two: such names are told of, and nothing below them.
+    find . -name '*[[:cntrl:]]*' -prune -printf 'odd\t%h\n' -o -type l -printf 'link\t%P\n' \
+        -o -type d -empty -printf 'empty\t%P\n' -o -type f -printf 'file\t%D:%i\t%n\t%s\t%b\t%P\n'
+    find . -name '*[[:cntrl:]]*' -prune -o -type f -name .manifest -printf '%h\n' | while IFS= read -r folder; do
+        printf 'manifest\t%s\n' "$folder"
+        folder=$folder awk -F '\t' 'NF == 4 {print "vouched\t" $1 "\t" ENVIRON["folder"] "/" $4}' "$folder/.manifest"
+    done
+    uses | sed 's/^/use\t/'
+fi
+fetching && printf 'fetch\t%s\n' "$(head -n 1 /run/llamaherd/fetch/progress 2>/dev/null)"
+echo end
+exit 0
+} </dev/null

@@ -1,0 +1,181 @@
+# Removes from the store what is unused, if it still is. What is left by a kill in the middle has neither its name nor a
+# manifest, and the next run removes it.
+{
+LC_ALL=C
+export LC_ALL
+# Who uses the store. `uses` prints a line "kind TAB name TAB path" for every path in it that is named, open or mapped.
+# No process of this script has such a path among its arguments while it looks: it would find itself.
+store=/var/lib/llamaherd/models
+real=$(readlink -f "$store")
+export store real
+
+# $1 kind, $2 name: put before each line
+label() { kind=$1 name=$2 awk '{print ENVIRON["kind"] "\t" ENVIRON["name"] "\t" $0}'; }
+
+# Lines of label become a line for every path of the store in their text. What follows the path stays: it may have blanks.
+paths() {
+    awk -F '\t' '{
+        text = $0
+        sub(/^[^\t]*\t[^\t]*\t/, "", text)
+        split(ENVIRON["store"] "\n" ENVIRON["real"], roots, "\n")
+        for (r = 1; r <= 2; r++) {
+            rest = text
+            while (at = index(rest, roots[r] "/")) {
+                rest = substr(rest, at + length(roots[r]))
+                print $1 "\t" $2 "\t" ENVIRON["store"] rest
+            }
+        }
+    }'
+}
+
+# $1 pid: whose it is, as "kind TAB name"
+owner() {
+    unit=$(grep -os 'llama[A-Za-z0-9@._-]*\.service' "/proc/$1/cgroup" | tail -n 1)
+    id=$(grep -osE '[0-9a-f]{64}' "/proc/$1/cgroup" | tail -n 1)
+    if [ "$unit" ]; then
+        printf 'unit\t%s\n' "$unit"
+    elif [ "$id" ] && container=$(docker inspect --type container --format '{{slice .Name 1}}' "$id" 2>/dev/null); then
+        printf 'container\t%s\n' "$container"
+    else
+        printf 'process\t%s %s\n' "$1" "$(tr -d '\n\t' <"/proc/$1/comm" 2>/dev/null)"
+    fi
+}
+
+defined() {
+    for file in /etc/systemd/system/llama-*.service; do
+        [ -f "$file" ] && label unit "${file##*/}" <"$file"
+    done
+    for folder in /etc/llamaherd/compose/*; do
+        [ -f "$folder/compose.yaml" ] && label container "llama-${folder##*/}" <"$folder/compose.yaml"
+    done
+    docker ps -aq --no-trunc 2>/dev/null | xargs -r docker inspect --type container --format \
+        '{{$name := slice .Name 1}}{{range .Mounts}}container	{{$name}}	{{.Source}}{{println}}{{end}}' 2>/dev/null
+}
+named() {
+    for cmdline in $(printf '%s\n' "$store/" "$real/" | grep -lsaFf - /proc/[0-9]*/cmdline); do
+        pid=${cmdline#/proc/}
+        pid=${pid%/cmdline}
+        whose=$(owner "$pid")
+        tr '\0' '\n' <"$cmdline" 2>/dev/null | label "${whose%%	*}" "${whose#*	}"
+    done
+}
+# By number and name: in a container the same file may have another path.
+held() {
+    {
+        find "$real/" -type f -printf 'file\t%i\t%f\t%P\n' 2>/dev/null
+        find /proc/[0-9]*/fd -maxdepth 1 -type l -printf 'open\t%h\t%l\n' 2>/dev/null
+        grep -Hs ' /' /proc/[0-9]*/maps
+    } | awk -F '\t' '
+        $1 == "file" { lies[$2 "\t" $3] = $4; next }
+        $1 == "open" {
+            split($2, part, "/")
+            if (index($3, ENVIRON["real"] "/") == 1)
+                print part[3] "\t" substr($3, length(ENVIRON["real"]) + 2)
+            next
+        }
+        {
+            path = substr($0, index($0, " /") + 1)
+            sub(/ \(deleted\)$/, "", path)
+            split($0, word, / +/)
+            split(word[1], part, "/")
+            name = path
+            sub(/.*\//, "", name)
+            if ((word[5] "\t" name) in lies)
+                print part[3] "\t" lies[word[5] "\t" name]
+        }' | sort -u | while IFS='	' read -r pid path; do
+        printf '%s\t%s\n' "$(owner "$pid")" "$store/$path"
+    done
+}
+uses() {
+    {
+        { defined; named; } | paths
+        held
+    } | sort -u
+}
+
+# Whether models are being fetched: what the store lacks or has too much of is about to change.
+fetching() {
+    case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
+    active | activating | deactivating | reloading) return 0 ;;
+    esac
+    return 1
+}
+# In a model's folder, names on stdin: what is vouched for, without these. What is read meanwhile is the old list or the new.
+unvouch() {
+    awk -F '\t' 'NR == FNR {gone[$0]; next} !($4 in gone)' - .manifest >.manifest.part &&
+        chmod 0644 .manifest.part && sync .manifest.part
+}
+
+say() {
+    printf '%s' "$1"
+    shift
+    printf '\t%s' "$@"
+    printf '\n'
+}
+
+cd "$real" || exit 1
+# The first is held while a fetch is begun, the second while what has arrived is let in.
+exec 9>/run/lock/llamaherd-fetch 8>.lock || exit 1
+if ! flock -n 9 || fetching || ! flock -w 30 8; then
+    say fetching "$(head -n 1 /run/llamaherd/fetch/progress 2>/dev/null)"
+    exit 0
+fi
+
+# $1 folder; `keep`: names in it, one a line. Who uses anything else in the folder.
+user() {
+    uses | folder=$store/$1 awk -F '\t' '
+        function within(path, folder) {
+            return index(path, folder) == 1 && substr(path, length(folder) + 1, 1) !~ /[A-Za-z0-9._-]/
+        }
+        {
+            path = $0
+            sub(/^[^\t]*\t[^\t]*\t/, "", path)
+            wanted = within(path, ENVIRON["folder"])
+            count = split(ENVIRON["keep"], kept, "\n")
+            for (i = 1; i <= count; i++)
+                if (kept[i] != "" && within(path, ENVIRON["folder"] "/" kept[i]))
+                    wanted = 0
+            if (wanted && !found++)
+                print $2
+        }'
+}
+# $1 folder; `keep` as above. Whether it may be touched; if not, it says why.
+free() {
+    if [ ! -d "./$1" ] || [ "$(readlink -f "./$1")" != "$real/$1" ]; then
+        say kept "$1" "it is no longer there"
+        return 1
+    fi
+    by=$(user "$1")
+    [ -z "$by" ] || say kept "$1" "$by uses it"
+    [ -z "$by" ]
+}
+# $1 a folder or file: moved out of the way by one rename, so that it never lies half in its place
+discard() {
+    bin=$(mktemp -d .trash-XXXXXX) && mv -T "./$1" "$bin/it" && rm -f "$bin/it/.manifest" && rm -rf "$bin"
+}
+# Folders above that have nothing in them now.
+tidy() { rmdir -p -- "$(dirname "$1")" 2>/dev/null; }
+
+rm -rf .trash-*
+keep=''
+export keep
+if free unsloth/old/abababababababababababababababababababab; then
+    { discard unsloth/old/abababababababababababababababababababab && say removed unsloth/old/abababababababababababababababababababab; } ||
+        say kept unsloth/old/abababababababababababababababababababab "it cannot be removed"
+    tidy unsloth/old/abababababababababababababababababababab
+fi
+keep='a Q4_K_M.gguf'
+export keep
+if free unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd; then
+    # First out of the list, so that none is missed; its time stays: nothing else has changed for those who use the rest.
+    (
+        cd ./unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd && printf '%s\n' 'a Q8_0.gguf' | unvouch &&
+            touch -r .manifest .manifest.part && mv -f .manifest.part .manifest
+    ) && discard 'unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/a Q8_0.gguf' && say removed unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd ||
+        say kept unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd "it cannot be removed"
+    tidy 'unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/a Q8_0.gguf'
+fi
+rm -f .incoming/1111111111111111111111111111111111111111111111111111111111111111 .incoming/1111111111111111111111111111111111111111111111111111111111111111.* && say removed .incoming/1111111111111111111111111111111111111111111111111111111111111111
+echo end
+exit 0
+} </dev/null

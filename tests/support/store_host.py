@@ -1,0 +1,125 @@
+"""A host that has a store, on this machine: what the scripts look at lies in a folder of the test's own."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamaherd.layout import FETCH_LOCK, FETCH_RUN, PROJECTS, UNITS
+from llamaherd.planned import ModelFile, ModelPlan, Plan, StorePlan
+from llamaherd.remote import Result
+from llamaherd.store.ask import Outcome, look_script, outcome, prune_script
+from llamaherd.store.hashes import FileCheck, Hearing, files, script
+from llamaherd.store.holdings import Holdings, Removal
+from llamaherd.store.judge import judge
+from llamaherd.store.seen import SeenStore, parse
+from tests.support.stores import manifest_line
+
+OLD, NEW = "ab" * 20, "cd" * 20
+"""Commits."""
+
+
+@dataclass(frozen=True)
+class StoreHost:
+    """A folder with what the scripts look at of a host: a store, units, projects and a fetch's progress."""
+
+    root: Path
+
+    @classmethod
+    def made(cls, root: Path) -> StoreHost:
+        """A host whose store is empty."""
+        host = cls(root)
+        host.store.mkdir()
+        (root / FETCH_RUN.relative_to("/")).mkdir(parents=True)
+        return host
+
+    @property
+    def store(self) -> Path:
+        """Where models lie."""
+        return self.root / "store"
+
+    def put(self, path: str, content: bytes = b"weights", *, vouched: bool = True) -> Path:
+        """A file of a revision, whose folder is all of its path but the last part, and its line in the manifest."""
+        file = self.store / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        if vouched:
+            with (file.parent / ".manifest").open("a") as manifest:
+                manifest.write(manifest_line(file, hashlib.sha256(content).hexdigest()))
+        return file
+
+    def moved(self, text: str) -> str:
+        """A script that looks here instead of in the places of a host."""
+        for place in (UNITS, PROJECTS, FETCH_RUN):
+            text = text.replace(str(place), f"{self.root}{place}")
+        return text.replace(str(FETCH_LOCK), str(self.root / "fetch.lock"))
+
+    def run(self, text: str) -> Result:
+        """Run a script to its end."""
+        ended = subprocess.run(
+            ["sh", "-s"], input=self.moved(text), capture_output=True, text=True, check=False, errors="replace"
+        )
+        return Result(ended.returncode, ended.stdout, ended.stderr)
+
+    def look(self) -> SeenStore:
+        """What lies there."""
+        result = self.run(look_script(str(self.store)))
+        assert result.err == ""
+        seen = parse(result.out)
+        assert seen
+        return seen
+
+    def holdings(self, *models: ModelPlan) -> Holdings:
+        """What lies there, judged by a plan that wants these models and has no instance."""
+        return judge(self.plan(*models), self.look())
+
+    def plan(self, *models: ModelPlan) -> Plan:
+        """A plan with this store."""
+        return Plan(
+            rig="duo",
+            os="debian-13",
+            packages=(),
+            files=(),
+            builds=(),
+            store=StorePlan(path=str(self.store)),
+            models=models,
+            images=(),
+            instances=(),
+        )
+
+    def model(self, folder: str, *named: str, content: bytes = b"weights") -> ModelPlan:
+        """A model of a plan: files that all have this content."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        wanted = tuple(ModelFile(name=name, sha256=sha256, size=len(content)) for name in named)
+        return ModelPlan(name="model", folder=f"{self.store}/{folder}", files=wanted)
+
+    def prune(self, *removals: Removal) -> Outcome:
+        """Remove."""
+        return outcome(self.run(prune_script(str(self.store), removals)))
+
+    def left(self) -> list[str]:
+        """All files and folders, but for the lock."""
+        return sorted(str(path.relative_to(self.store)) for path in self.store.rglob("*") if path.name != ".lock")
+
+    def hash(self, *models: ModelPlan) -> list[FileCheck]:
+        """What hashing says of these models' files."""
+        plan = self.plan(*models)
+        hearing = Hearing(files(plan))
+        result = self.run(script(plan))
+        assert result.err == ""
+        for line in result.out.split("\n"):
+            hearing.hear(line)
+        assert hearing.ended
+        return hearing.checks()
+
+
+def folders(holdings: Holdings) -> dict[str, str]:
+    """The revisions, and what they are like."""
+    return {revision.folder: revision.state for revision in holdings.revisions}
+
+
+def used_by(holdings: Holdings) -> dict[str, list[str]]:
+    """The revisions, and who uses them."""
+    return {revision.folder: [user.name for user in revision.users] for revision in holdings.revisions}

@@ -1,0 +1,133 @@
+"""The script that removes what nobody uses, run on this machine: what goes, what stays, and what a kill leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llamaherd.store.ask import Outcome, prune_script
+from llamaherd.store.holdings import LEFT, Removal
+from tests.support.store_host import NEW, OLD, StoreHost, folders
+
+HASH = "01" * 8
+SHA, OTHER_SHA = "12" * 32, "34" * 32
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> StoreHost:
+    """A host whose store is empty."""
+    return StoreHost.made(tmp_path)
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a test starts; they are gone afterwards."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("folder", [f"org/name/{OLD}", 'it\'s "a" $(touch run) `name`', "-rf", f"a b/c  d/{OLD}"])
+def test_a_folder_goes_with_empty_ones_above_it(host: StoreHost, folder: str) -> None:
+    host.put(f"{folder}/a b.gguf")
+    host.put(f"org/other/{NEW}/a.gguf")
+    assert host.prune(Removal(folder)) == Outcome((folder,), {})
+    assert host.left() == ["org", "org/other", *(f"org/other/{NEW}{end}" for end in ("", "/.manifest", "/a.gguf"))]
+
+
+def test_what_has_come_into_use_since_stays(host: StoreHost, started: list[subprocess.Popen[bytes]]) -> None:
+    file = host.put(f"org/name/{OLD}/a.gguf")
+    host.put(f"org/name/{NEW}/a.gguf")
+    removals = host.holdings().removals
+    assert len(removals) == 2
+    started.append(subprocess.Popen(["sh", "-c", "sleep 60; :", str(file)]))
+    told = host.prune(*removals)
+    assert told.removed == (f"org/name/{NEW}",)
+    assert list(told.kept) == [f"org/name/{OLD}"]
+    assert not told.ok
+    assert file.read_bytes() == b"weights"
+    assert folders(host.holdings()) == {f"org/name/{OLD}": "whole"}
+
+
+def test_files_that_no_model_has_go_and_the_others_stay_vouched_for(host: StoreHost) -> None:
+    kept = host.put(f"org/name/{OLD}/it's $(touch Q4).gguf")
+    host.put(f'org/name/{OLD}/`touch Q8` "8".gguf')
+    host.put(f"org/name/{OLD}/notes.txt", vouched=False)
+    manifest = kept.parent / ".manifest"
+    os.utime(manifest, (1_700_000_000, 1_700_000_000))
+    line = manifest.read_text().splitlines()[0]
+    (removal,) = host.holdings(host.model(f"org/name/{OLD}", kept.name)).removals
+    assert (removal.files, removal.keep) == (('`touch Q8` "8".gguf',), (kept.name,))
+    assert host.prune(removal).ok
+    assert manifest.read_text() == f"{line}\n"
+    assert manifest.stat().st_mtime == 1_700_000_000
+    assert sorted(path.name for path in kept.parent.iterdir()) == [".manifest", kept.name, "notes.txt"]
+
+
+def test_files_that_a_running_server_has_beside_the_wanted_ones_stay(
+    host: StoreHost, started: list[subprocess.Popen[bytes]]
+) -> None:
+    host.put(f"org/name/{OLD}/Q4.gguf")
+    for shard in (1, 2):
+        host.put(f"org/name/{OLD}/Q8-{shard}.gguf")
+    model = host.model(f"org/name/{OLD}", "Q4.gguf")
+    (removal,) = host.holdings(model).removals
+    started.append(subprocess.Popen(["sh", "-c", "sleep 60; :", f"{host.store}/org/name/{OLD}/Q4.gguf"]))
+    assert host.holdings(model).removals == (removal,)
+    started.append(subprocess.Popen(["sh", "-c", "sleep 60; :", f"{host.store}/org/name/{OLD}/Q8-1.gguf"]))
+    assert host.holdings(model).removals == ()
+    assert list(host.prune(removal).kept) == [f"org/name/{OLD}"]
+    assert (host.store / f"org/name/{OLD}/Q8-2.gguf").exists()
+
+
+def test_unwanted_parts_go_with_their_state(host: StoreHost) -> None:
+    incoming = host.store / ".incoming"
+    incoming.mkdir()
+    for name in (SHA, f"{SHA}.part", f"{SHA}.state", f"{OTHER_SHA}.part"):
+        (incoming / name).write_bytes(b"x")
+    assert host.prune(Removal(f".incoming/{SHA}")).ok
+    assert host.left() == [".incoming", f".incoming/{OTHER_SHA}.part"]
+
+
+def test_nothing_goes_while_a_fetch_begins(host: StoreHost) -> None:
+    host.put(f"org/name/{OLD}/a.gguf")
+    command = ["flock", str(host.root / "fetch.lock"), "sh", "-c", "echo held; exec sleep 60"]
+    held = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    assert held.stdout
+    held.stdout.readline()
+    try:
+        assert host.prune(Removal(f"org/name/{OLD}")) == Outcome((), {}, "")
+    finally:
+        os.killpg(held.pid, signal.SIGKILL)
+        held.wait()
+    assert folders(host.holdings()) == {f"org/name/{OLD}": "whole"}
+
+
+@pytest.mark.parametrize("moment", ["mv -T", "rm -f", 'rm -rf "$bin"'])
+def test_a_kill_half_way_leaves_nothing_that_looks_whole(host: StoreHost, moment: str) -> None:
+    """Killed before each step of a removal: what is there is whole in its place, or left for the next run."""
+    folder = f"org/name/{OLD}"
+    host.put(f"{folder}/a.gguf")
+    script_ = prune_script(str(host.store), (Removal(folder),))
+    cut = "\n".join(
+        line.replace(moment, f"kill -9 $$ && {moment}", 1) if "bin=$(mktemp" in line else line
+        for line in script_.split("\n")
+    )
+    assert cut != script_
+    assert host.run(cut).code == -signal.SIGKILL
+    holdings = host.holdings()
+    if moment == "mv -T":
+        assert folders(holdings) == {folder: "whole"}
+    else:
+        assert folders(holdings) == {}
+        assert [removal.what for removal in holdings.removals] == [LEFT]
+    assert host.prune(*holdings.removals).ok
+    assert [path for path in host.left() if "gguf" in path] == []
+    assert host.holdings().removals == ()
