@@ -21,9 +21,15 @@ def refused(offer: Offer, status: int, code: str) -> RefusedError:
         return RefusedError(f"{name} {kind} ({status})", _AGAIN)
     if status in (404, 410) and hub is None:
         return RefusedError(f"{name} does not have it ({status})", "let another source have it too")
-    if hub is None or status not in (401, 403, 404, 410):
+    if hub is None or status not in (400, 401, 403, 404, 410):
         return RefusedError(f"{name} answered with status {status}", _AGAIN)
     repo = unquote(hub["repo"])
+    if status == 400:
+        # Single files of some 400 GB: https://github.com/huggingface/huggingface_hub/issues/4330
+        return RefusedError(
+            f"{name} does not give this file of {repo} over HTTP ({status}), as it may be too large for that",
+            f"`hf download {repo}` on this host, then run `herd up` again: it takes the file from that cache",
+        )
     page = f"{url.scheme}://{url.netloc}/{repo}"
     if code == "GatedRepo":
         return RefusedError(

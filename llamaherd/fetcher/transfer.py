@@ -209,7 +209,8 @@ class Transfer:
             self._alone = self._usable()[0] if self._usable() else None
             self._note(f"{name} came wrong from several sources: starting over with one")
             return
-        for giver in self._givers:
+        # Nobody gave anything to a file without bytes: then it is asked for in vain everywhere.
+        for giver in self._givers or self._offers:
             reason = RefusedError(
                 f"it arrived from {giver.source.name} with sha256 {digest}, but {self.file.sha256} was expected;"
                 " nothing of it was kept",

@@ -72,6 +72,11 @@ def test_a_file_without_a_source_fails_alone(host: Host, hub: Hub) -> None:
     assert host.arrived(WHOLE)
 
 
+def test_an_empty_file_that_cannot_be_empty_fails(host: Host, hub: Hub) -> None:
+    (said,) = host.fetch({**wanted("empty", WHOLE, [source(hub, "empty")]), "size": 0})
+    assert f"it arrived from hub with sha256 {sha256(b'')}, but {sha256(WHOLE)} was expected" in said
+
+
 def test_two_runs_at_once_share_the_work(host: Host, hub: Hub) -> None:
     hub.bytes_per_second = 2 * BLOCK
     file = wanted("a", WHOLE, [source(hub, "a.gguf")])

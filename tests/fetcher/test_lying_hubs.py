@@ -133,6 +133,17 @@ def test_wrong_bytes_of_the_right_size_are_not_kept(host: Host, hub: Hub) -> Non
     assert hub.sent == len(WHOLE)
 
 
+def test_what_was_kept_and_is_damaged_is_fetched_anew(host: Host, hub: Hub) -> None:
+    hub.truncate_after = BLOCK // 16
+    hub.on_request = lambda _: setattr(hub, "close_at_once", len(hub.requests) > 10)
+    refused(host, hub)
+    (part,) = host.incoming.glob("*.part")
+    with part.open("r+b") as stream:
+        stream.write(b"damage")
+    hub.on_request, hub.close_at_once = (lambda _: None), False
+    assert fetched(host, hub)
+
+
 def test_a_hub_that_ignores_ranges_is_read_from_the_beginning(host: Host, hub: Hub) -> None:
     hub.ignore_ranges = True
     # Each body goes a little further than the one before, which has to be read again.
@@ -320,77 +331,13 @@ def test_a_revision_that_is_gone(host: Host, hub: Hub) -> None:
     assert "herd lock --upgrade" in said
 
 
+def test_a_file_that_is_too_large_for_http(host: Host, hub: Hub) -> None:
+    hub.status[FILE] = 400
+    (said,) = host.fetch(wanted(FILE, WHOLE, [source(hub, FILE)]))
+    assert f"hub does not give this file of {REPO} over HTTP (400)" in said
+    assert f"`hf download {REPO}` on this host" in said
+
+
 def test_a_file_that_is_gone(host: Host, hub: Hub) -> None:
     (said,) = host.fetch(wanted(FILE, WHOLE, [source(hub, "other.gguf")]))
     assert f"hub has no such file in this revision of {REPO} (404)" in said
-
-
-# --- several sources -----------------------------------------------------------------------------------------
-
-
-def test_the_second_source_has_what_the_first_one_lacks(host: Host, hub: Hub) -> None:
-    with Hub({REPO: {"other": b""}}) as first:
-        sources = [source(first, FILE, "six"), source(hub, FILE)]
-        assert host.fetch(wanted(FILE, WHOLE, sources)) == []
-    assert host.arrived(WHOLE)
-    assert hub.sent == len(WHOLE)
-
-
-def test_a_source_that_is_down_does_not_hold_up_the_next(host: Host, hub: Hub) -> None:
-    with Hub({REPO: {FILE: WHOLE}}) as first:
-        pass
-    began = time.monotonic()
-    assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
-    assert host.arrived(WHOLE)
-    assert time.monotonic() - began < 5
-
-
-def test_a_source_that_dies_half_way_is_replaced(host: Host, hub: Hub) -> None:
-    with Hub({REPO: {FILE: WHOLE}}) as first:
-        first.truncate_after = BLOCK // 16
-        first.on_request = lambda _: setattr(first, "close_at_once", len(first.requests) > 6)
-        assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
-        assert host.arrived(WHOLE)
-        assert first.sent > 0
-        assert first.sent + hub.sent == len(WHOLE)
-
-
-def test_a_source_that_lies_is_replaced(host: Host, hub: Hub) -> None:
-    with Hub({REPO: {FILE: WHOLE}}) as first:
-        first.corrupt.add(FILE)
-        assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
-    assert host.arrived(WHOLE)
-    assert hub.sent == len(WHOLE)
-
-
-def test_one_of_two_lies_and_it_is_not_known_which(host: Host, hub: Hub) -> None:
-    with Hub({REPO: {FILE: WHOLE}}) as first:
-        first.corrupt.add(FILE)
-        first.truncate_after = BLOCK // 16
-        first.on_request = lambda _: setattr(first, "close_at_once", 6 < len(first.requests) < 30)
-        assert host.fetch(wanted(FILE, WHOLE, [source(first, FILE, "six"), source(hub, FILE)])) == []
-    assert host.arrived(WHOLE)
-
-
-def test_every_reason_is_named_and_other_files_still_come(host: Host, hub: Hub) -> None:
-    hub.push(REPO, {FILE: WHOLE, "gated.gguf": SMALL})
-    with Hub({REPO: {"other": b""}}) as first:
-        hub.status["gated.gguf"] = 403
-        lost = wanted("gated.gguf", SMALL, [source(first, FILE, "six"), source(hub, "gated.gguf")])
-        (said,) = host.fetch(lost, wanted(FILE, WHOLE, [source(hub, FILE)]))
-    assert said.startswith(
-        f"tiny: gated.gguf cannot be fetched: six has no such file in this revision of {REPO} (404);"
-        f" hub wants a token for {REPO} (403)\n"
-    )
-    assert host.arrived(WHOLE)
-
-
-def test_what_was_kept_and_is_damaged_is_fetched_anew(host: Host, hub: Hub) -> None:
-    hub.truncate_after = BLOCK // 16
-    hub.on_request = lambda _: setattr(hub, "close_at_once", len(hub.requests) > 10)
-    refused(host, hub)
-    (part,) = host.incoming.glob("*.part")
-    with part.open("r+b") as stream:
-        stream.write(b"damage")
-    hub.on_request, hub.close_at_once = (lambda _: None), False
-    assert fetched(host, hub)

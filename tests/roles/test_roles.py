@@ -15,7 +15,7 @@ import pytest
 
 from llamaherd.planned import Plan
 from tests.support.fake import run
-from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, planned
+from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
 
 VIRGIN = [
     *("os\tdebian-13", "arch\tx86_64", "systemd\tyes"),
@@ -80,6 +80,52 @@ def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     # One look for each operation, and nothing else.
     assert ran.commands == ["sh -s"] * len(NAMES)
     assert not [script for script in ran.scripts if script.startswith("{\n")]
+
+
+HUB = "https://hub.lan"
+"""Where `hub_lock` has its model from."""
+
+
+@pytest.fixture
+def with_hub(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """That rig, with a model from a hub that wants a token."""
+    monkeypatch.setenv("HF_ENDPOINT", HUB)
+    monkeypatch.setenv("HF_TOKEN", "hf_canary")
+    (model,) = (model for model in planned(gpu_rig()).models if model.url)
+    return plan.model_copy(update={"models": (*plan.models, model)})
+
+
+def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) -> None:
+    ran = run(with_hub, VIRGIN)
+    assert not ran.failed
+    first, build, wait = (
+        next(n for n, script in enumerate(ran.scripts) if mark in script)
+        for mark in (
+            "fetching 2 files of 35b (30.0 GB) meanwhile",
+            'systemd-run -q --unit="$unit" --collect -p User=llama-build',
+            "watch() {",
+        )
+    )
+    assert first < build < wait
+    carried = base64.b64encode(b"hf_canary").decode()
+    assert len([script for script in ran.scripts if carried in script]) == 2
+    assert not [text for text in (*ran.commands, *ran.scripts) if "hf_canary" in text]
+
+
+def test_a_fetch_costs_one_look_when_all_is_there(with_hub: Plan) -> None:
+    ran = run(with_hub, converged(with_hub, {"chat": KEY}))
+    assert (ran.changed, ran.failed) == ([], False)
+    assert ran.commands == ["sh -s"] * (len(NAMES) + 1)
+
+
+def test_an_endpoint_that_is_none_fails_the_host_with_a_sentence(
+    with_hub: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "hub.lan")
+    ran = run(with_hub, VIRGIN)
+    assert ran.failed
+    assert "HF_ENDPOINT is not a plain http or https URL" in caplog.text
+    assert "help: set it like" in caplog.text
 
 
 DRIFTS: dict[str, tuple[Callable[[str], bool], list[str]]] = {

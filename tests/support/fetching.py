@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,8 @@ from llamaherd.fetcher.limits import Limits
 from tests.support.hub_server import Hub
 from tests.support.rigs import ROOT
 
-PYTHON = "/usr/bin/python3"
+# The one that hosts have, where there is one.
+PYTHON = shutil.which("python3", path="/usr/bin") or sys.executable
 BLOCK = 1 << 20
 HASTY = Limits(block=BLOCK, connect=2, stall=0.5, first_rest=0.05, longest_rest=0.2, patience=1, room=2)
 REPO = "acme/tiny-GGUF"

@@ -1,9 +1,10 @@
-"""Files of a hub's repositories: of bytes, of this machine, or as large as a model and on no disk."""
+"""A hub's repositories and their files: of bytes, of this machine, or as large as a model and on no disk."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,3 +68,11 @@ class HubFile:
                 with path.open("rb") as stream:
                     stream.seek(start)
                     return stream.read(count)
+
+
+@dataclass
+class HubRepo:
+    """A repository: its trees by commit, and the commits of its branches."""
+
+    commits: dict[str, dict[str, HubFile]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
