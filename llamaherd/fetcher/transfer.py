@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,20 +185,31 @@ class Transfer:
 
     def _followed(self, part: Part) -> str | None:
         """The sha256 of the whole file, read as it comes; None if it will not come."""
-        digest, buffer = hashlib.sha256(), memoryview(bytearray(_READ))
+        digest = hashlib.sha256()
+        buffer, other = memoryview(bytearray(_READ)), memoryview(bytearray(_READ))
         self.hashed = 0
-        while self.hashed < part.size:
-            ready = part.prefix()
-            if not self._open:
-                return None
-            if ready < min(self.hashed + _READ, part.size):
-                self._arrived.wait(_LOOK)
-                self._arrived.clear()
-                continue
-            count = part.read_into(self.hashed, buffer[: ready - self.hashed])
-            digest.update(buffer[:count])
-            self.hashed += count
+        # Each piece is read while the one before it is hashed: together they would be a third slower.
+        with ThreadPoolExecutor(1) as reader:
+            reading = reader.submit(self._next, part, 0, buffer)
+            while self.hashed < part.size:
+                count = reading.result()
+                if not count:
+                    return None
+                self.hashed += count
+                reading = reader.submit(self._next, part, self.hashed, other)
+                digest.update(buffer[:count])
+                buffer, other = other, buffer
         return digest.hexdigest()
+
+    def _next(self, part: Part, offset: int, buffer: memoryview) -> int:
+        """Read from this offset on what has come, once it is worth it; returns how much, 0 if no more is to come."""
+        while offset < part.size and self._open:
+            ready = part.prefix()
+            if ready >= min(offset + _READ, part.size):
+                return part.read_into(offset, buffer[: ready - offset])
+            self._arrived.wait(_LOOK)
+            self._arrived.clear()
+        return 0
 
     def _blame(self, digest: str) -> None:
         """Find who is to blame for wrong bytes: the disk, one of several sources, or the only one."""
