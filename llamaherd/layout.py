@@ -30,6 +30,13 @@ FETCH_LOCK = PurePosixPath("/run/lock/llamaherd-fetch")
 SHARE_RUN = PurePosixPath("/run/llamaherd/share")
 """The same of a rig that lends its models to a neighbour."""
 
+POWER_UNIT = "llamaherd-gpu-power.service"
+POWER_PROGRAM = LIBEXEC / "gpu-power"
+POWER_TABLE = PurePosixPath("/etc/llamaherd/gpu-power")
+"""What cards are held to, a line each."""
+POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
+"""What they are held to by now, a note each. Gone with the next boot, as are limits and locks."""
+
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"

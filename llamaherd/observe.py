@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
-from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS
+from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS, POWER_RUN, POWER_UNIT
+from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
 from llamaherd.render import render
+from llamaherd.wsl.seen import SeenWsl
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,22 @@ class SeenStore:
     writable: bool
 
 
+class SeenPowerUnit(NamedTuple):
+    """The unit that holds cards to limits and clocks."""
+
+    active: str
+    enabled: str
+    needs_reload: bool
+
+
+class HeldCard(NamedTuple):
+    """Our note of what a card is held to: watts or `refused`, MHz, `on`; `-` for nothing and `?` for not known."""
+
+    limit: str = "?"
+    clocks: str = "?"
+    persistence: str = "?"
+
+
 @dataclass
 class Seen:
     """All of it; what was not there is not in it."""
@@ -93,6 +112,14 @@ class Seen:
     projects: set[str] = field(default_factory=set)
     containers: dict[str, SeenContainer] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)
+    cards: list[SeenCard] = field(default_factory=list)
+    driver_says: str = ""
+    """Why there is no card to be seen, in the words of nvidia-smi."""
+    held: dict[str, HeldCard] = field(default_factory=dict)
+    """By UUID."""
+    power_unit: SeenPowerUnit | None = None
+    wsl: SeenWsl | None = None
+    """Where the host is a distribution of it."""
 
 
 def question(plan: Plan) -> str:
@@ -106,6 +133,7 @@ def question(plan: Plan) -> str:
             *(instance.file.path for instance in plan.instances),
             *(instance.key_file for instance in plan.instances if instance.key_file),
             *(f"{model.folder}/.manifest" for model in plan.models),
+            *(file.path for file in (plan.power.files if plan.power else ())),
         ],
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
@@ -115,6 +143,14 @@ def question(plan: Plan) -> str:
         fetcher=FETCHER,
         stores=[model.folder for model in plan.models],
         images=[image.tag for image in plan.images],
+        has_cards=plan.has_cards,
+        power=plan.power is not None,
+        power_unit=POWER_UNIT,
+        power_run=POWER_RUN,
+        card_fields=",".join(FIELDS),
+        wsl=plan.wsl is not None,
+        profile=plan.wsl.profile if plan.wsl else None,
+        root="",
     )
 
 
@@ -177,6 +213,18 @@ def answer(lines: Iterable[str]) -> Seen:
                 )
             case "image", [tag]:
                 seen.images.add(tag)
+            case "card", [line]:
+                seen.cards.append(card(line))
+            case "driver", [words]:
+                seen.driver_says = words
+            case "held", [uuid, *words] if len(words) <= len(HeldCard._fields):
+                seen.held[uuid] = HeldCard(*words)
+            case "power", [active, enabled, needs_reload]:
+                seen.power_unit = SeenPowerUnit(active, enabled, needs_reload == "yes")
+            case "wsl", ["release", release]:
+                seen.wsl = SeenWsl(release)
+            case "wsl", [what, *rest] if seen.wsl:
+                seen.wsl.tell(what, rest)
             case _:
                 raise ValueError(f"the host answered with a line that was not asked for: {line!r}")
     return seen

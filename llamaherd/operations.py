@@ -98,15 +98,23 @@ def preflight(plan: Plan) -> Commands:
 
 
 @operation()
-def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step | Later]]) -> Commands:
-    """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned."""
+def converge(
+    plan: Plan,
+    steps: Callable[[Seen], Sequence[Send | Step | Later]],
+    notes: Callable[[Seen], Sequence[str]] | None = None,
+) -> Commands:
+    """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned.
+
+    `notes` is what a person is told then, of that look too: what is left for people to do, which is no change.
+    """
     seen = observe(plan)
     if seen is None:
         yield Refusal([_UNASKABLE])
         return
     try:
         todo = steps(seen)
-    except UnreadableKeyError as error:
+        told = notes(seen) if notes else ()
+    except (SaidError, UnreadableKeyError) as error:
         yield Refusal([str(error)])
         return
     for step in todo:
@@ -120,6 +128,9 @@ def converge(plan: Plan, steps: Callable[[Seen], Sequence[Send | Step | Later]])
             logger.info(f"{host.print_prefix}sending {step.local.name} ({show_size(_size(step.local))})")
             # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
             yield FileUploadCommand(str(step.local), step.remote, _sudo=False)
+    # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
+    for note in told if host.state.is_executing else ():
+        logger.warning(f"{host.print_prefix}{note}")
 
 
 def observe(plan: Plan) -> Seen | None:

@@ -10,6 +10,7 @@ from llamaherd.planned import (
     RAM,
     BandwidthRule,
     BuildPlan,
+    CardPower,
     Estimate,
     FromFolder,
     FromHub,
@@ -20,6 +21,7 @@ from llamaherd.planned import (
     Origin,
     Plan,
     StorePlan,
+    WslPlan,
 )
 from llamaherd.sizing import MARGIN, SYSTEM_RAM
 from llamaherd.units import show_size
@@ -31,6 +33,8 @@ def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
     parts = [
         f"rig {plan.rig} ({plan.os})",
         f"  packages   {' '.join(plan.packages)}",
+        *_power(plan),
+        *(_wsl(plan.wsl) if plan.wsl else ()),
         *(line for build in plan.builds for line in _build(build)),
         *(_store(plan.store) if plan.models else ()),
         *(line for model in plan.models for line in _model(model)),
@@ -39,6 +43,27 @@ def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
         *_whole(plan),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _power(plan: Plan) -> list[str]:
+    """What cards are held to, and what of that this system cannot do."""
+
+    def row(card: CardPower, note: str) -> str:
+        return f"{card.name}: {card.declared}{note}"
+
+    rows = [row(card, f" ({card.at})") for card in (plan.power.cards if plan.power else ())]
+    rows += [row(card, ", which is Windows' to set") for card in plan.windows_power]
+    return [f"  {'power' if not number else '':10} {row}" for number, row in enumerate(rows)]
+
+
+def _wsl(wsl: WslPlan) -> list[str]:
+    """What WSL is to be told, and what is left for Windows' administrator to run."""
+    settings = [f"{section}.{key}={value}" for section, keys in wsl.settings.items() for key, value in keys.items()]
+    return [
+        f"  .wslconfig {' '.join(settings) or 'as it is'}",
+        f"             in {wsl.profile or 'the folder of the Windows user who started WSL'}",
+        *(f"             to be run in Windows: {script.path}" for script in wsl.scripts),
+    ]
 
 
 def _build(build: BuildPlan) -> list[str]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from llamaherd.answers import Answers, Chat, Reply, chat, pairs, parse, reply
 from llamaherd.fleet import Instance, Rig
+from llamaherd.layout import POWER_RUN, POWER_UNIT
 from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
+from llamaherd.verify_power import QUERY, power_checks
 
 PROMPT = "The three primary colours are"
 """Answered by models that were taught to chat, and completed by those that were not."""
@@ -79,11 +81,12 @@ class Report:
     rig: str
     instances: tuple[InstanceReport, ...]
     installed: tuple[Installed, ...]
+    cards: tuple[Check, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every check of every instance passed."""
-        return all(instance.ok for instance in self.instances)
+        """Whether every check of every instance and card passed."""
+        return all(instance.ok for instance in self.instances) and all(check.ok for check in self.cards)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -115,7 +118,16 @@ def question(plan: Plan) -> str:
         for instance in plan.instances
     }
     urls = {instance.name: f"http://{_reached_at(instance.listen)}:{instance.port}" for instance in plan.instances}
-    return render("verify.sh.j2", plan=plan, urls=urls, chat=bodies, chat_seconds=CHAT_SECONDS)
+    return render(
+        "verify.sh.j2",
+        plan=plan,
+        urls=urls,
+        chat=bodies,
+        chat_seconds=CHAT_SECONDS,
+        card_fields=QUERY,
+        power_unit=POWER_UNIT,
+        power_run=POWER_RUN,
+    )
 
 
 def _reached_at(listen: str) -> str:
@@ -133,6 +145,7 @@ def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
             for planned in plan.instances
         ),
         installed=tuple(_installed(plan, answers)),
+        cards=tuple(Check(*each) for each in power_checks(plan.power, answers)) if plan.power else (),
     )
 
 
@@ -372,12 +385,19 @@ def print_report(report: Report) -> None:
 
     console = Console(soft_wrap=True, highlight=False)
     good, bad = ("✓", "✗") if console.encoding.lower().startswith("utf") else ("ok", "FAILED")
+
+    def show(checks: Iterable[Check]) -> None:
+        for check in checks:
+            mark = f"[green]{good}[/]" if check.ok else f"[bold red]{bad}[/]"
+            console.print(f"  {mark} {check.name:9} {escape(_plain(check.detail))}")
+
+    if report.cards:
+        console.print(f"[bold]{report.rig}[/]: power limits and clocks of cards")
+        show(report.cards)
     for instance in report.instances:
         what = f"{instance.model} on {instance.engine}, {instance.backend}, port {instance.port}"
         console.print(f"[bold]{report.rig} {instance.name}[/]: {escape(what)}")
-        for check in instance.checks:
-            mark = f"[green]{good}[/]" if check.ok else f"[bold red]{bad}[/]"
-            console.print(f"  {mark} {check.name:9} {escape(_plain(check.detail))}")
+        show(instance.checks)
         if instance.answer:
             console.print(f"  {PROMPT} → {escape(_plain(instance.answer))}")
 

@@ -50,6 +50,10 @@ def power(subject: Subject) -> Iterator[Finding]:
             message = f"card `{name}` has a lowest clock of {card.clocks.min} MHz and a highest of {card.clocks.max}"
             help_ = f"write `clocks: {{min: {card.clocks.max}, max: {card.clocks.min}}}`, or leave `min` out"
             yield Finding("LH051", subject.document.value((*where, "clocks")), message, help_)
+        if (card.power_limit or card.clocks) and len(cards) > 1 and not list(_identity(card)):
+            message = f"card `{name}` has limits of its own, and nothing tells it from the other cards"
+            help_ = "add its `uuid`, which `nvidia-smi -L` shows"
+            yield Finding("LH049", subject.document.key(where), message, help_)
         if subject.rig.host.wsl is not None:
             yield from _under_wsl(subject, name, card)
         elif card.power_limit is not None:
@@ -88,7 +92,7 @@ def _under_wsl(subject: Subject, name: str, card: Card) -> Iterator[Finding]:
     ):
         if given is not None:
             message = f"`{key}` of card `{name}` cannot be set inside WSL: the card belongs to Windows"
-            help_ = f"leave it out, and run `nvidia-smi.exe {command}` in Windows as an administrator"
+            help_ = f"run gpu-power.ps1, which `herd up` writes for Windows: it does `nvidia-smi.exe {command}` there"
             yield Finding("LH048", subject.document.key(("gpus", "cards", name, key)), message, help_, "warning")
 
 

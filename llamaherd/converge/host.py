@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from llamaherd.converge.disks import Problem, disk_problems
 from llamaherd.converge.engines import build_steps
 from llamaherd.converge.models import model_sends
+from llamaherd.converge.power import power_problems, power_removal_steps
 from llamaherd.converge.programs import fingerprint, programs
 from llamaherd.converge.steps import Send, Step, differs, put_files
+from llamaherd.converge.wsl import starts_systemd, wsl_problems
 from llamaherd.layout import ACCOUNTS, BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
 from llamaherd.observe import Seen
 from llamaherd.planned import Plan
@@ -22,14 +24,20 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
         problems.append(
             Problem(f"this host runs {seen.os}, the inventory says {plan.os}", "correct `host.os` in the inventory")
         )
-    if not seen.systemd:
+    if not seen.systemd and not starts_systemd(plan, seen):
         problems.append(
             Problem(
                 "systemd does not run here, and builds and servers are its units",
-                "boot with systemd; under WSL set `systemd=true` in /etc/wsl.conf",
+                "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
             )
         )
-    return [*problems, *_ports_taken(plan, seen), *disk_problems(plan, seen, local_sizes)]
+    return [
+        *problems,
+        *_ports_taken(plan, seen),
+        *disk_problems(plan, seen, local_sizes),
+        *power_problems(plan, seen),
+        *wsl_problems(plan, seen),
+    ]
 
 
 def sends(plan: Plan, seen: Seen) -> list[Send]:
@@ -62,7 +70,7 @@ def package_steps(plan: Plan, seen: Seen) -> list[Step]:
 
 
 def base_steps(plan: Plan, seen: Seen) -> list[Step]:
-    """Accounts, folders, and the small files that all roles share."""
+    """Accounts, folders, and the small files that all roles share; and what was ours and is not declared any more."""
     steps = []
     if not set(ACCOUNTS) <= seen.users or not seen.folders:
         script = render(
@@ -80,4 +88,4 @@ def base_steps(plan: Plan, seen: Seen) -> list[Step]:
     if seen.fetcher != fingerprint():
         # All anew: a module that is left over from another version could be imported.
         steps.append(Step(f"rm -rf {FETCHER}\n{put_files(programs())}"))
-    return steps
+    return [*steps, *power_removal_steps(plan, seen)]

@@ -17,6 +17,7 @@ from llamaherd.engines import flags_of
 from llamaherd.flags import catalogues, check
 from llamaherd.inheritance import inherited
 from llamaherd.show import show_plan
+from llamaherd.wsl.merge import merge
 from llamaherd.yamlfile import read
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 
@@ -36,6 +37,9 @@ def texts(rig: str) -> dict[str, str]:
     for instance in plan.instances:
         ending = "service" if instance.backend == "systemd" else "yaml"
         found[f"{rig}_{instance.name}.{ending}"] = instance.file.text
+    if plan.wsl:
+        found[f"{rig}_new.wslconfig"] = merge(None, plan.wsl.settings).text.decode()
+        found |= {f"{rig}_{Path(script.path).name}": script.text for script in plan.wsl.scripts}
     return found
 
 
@@ -44,8 +48,9 @@ def test_golden(rig: str) -> None:
     if os.environ.get("REWRITE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)
         for name, text in texts(rig).items():
-            (GOLDEN / name).write_text(text, encoding="utf-8")
-    assert texts(rig) == {path.name: path.read_text(encoding="utf-8") for path in files(rig)}
+            (GOLDEN / name).write_bytes(text.encode())
+    # As bytes: what Windows reads ends its lines in its own way.
+    assert texts(rig) == {path.name: path.read_bytes().decode() for path in files(rig)}
 
 
 def files(rig: str) -> list[Path]:

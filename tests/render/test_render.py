@@ -24,18 +24,21 @@ from llamaherd.converge.engines import build_steps, image_steps
 from llamaherd.converge.host import base_steps, package_steps
 from llamaherd.converge.lending import share
 from llamaherd.converge.models import Place, begin_steps, model_steps
+from llamaherd.converge.power import power_removal_steps, power_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Say, Send, Step, put_files
+from llamaherd.converge.wsl import wsl_steps
 from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.lock import Lock, LockedLocal
-from llamaherd.observe import Seen, SeenUnit, answer, question
-from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan
+from llamaherd.observe import Seen, SeenPowerUnit, SeenUnit, answer, question
+from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan
 from llamaherd.render import render, unit_quote
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal
-from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned
+from llamaherd.wsl.seen import SeenScript, SeenText, SeenWsl
+from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -74,6 +77,23 @@ NEIGHBOUR = FromNeighbour(
     port=8970,
     store="/var/lib/llamaherd/models",
 )
+HELD = planned(
+    gpu_rig(),
+    {
+        "gpus/cards/old/power_limit": "280W",
+        "gpus/cards/new/power_limit": "450W",
+        "gpus/cards/new/clocks": {"max": "2400MHz"},
+    },
+)
+WSL = planned(wsl_rig())
+WSL_NAT = planned(
+    gpu_rig(),
+    {
+        "host/wsl": {"windows_profile": "/mnt/c/Users/tom b"},
+        "gpus/cards/new/power_limit": "450W",
+        "instances/small/listen": "0.0.0.0",
+    },
+)
 NO_UUIDS = planned(gpu_rig(), {"gpus/cards": {"new": {"model": "RTX 5090"}, "old": {"model": "RTX 3090"}}})
 
 
@@ -90,6 +110,39 @@ def instance(plan: Plan, name: str) -> InstancePlan:
 
 def build(plan: Plan, engine: str) -> BuildPlan:
     return next(build for build in plan.builds if build.engine == engine)
+
+
+def unheld() -> Seen:
+    """As planned, but that the unit which holds cards never ran."""
+    seen = answer(converged(HELD, {}))
+    seen.power_unit = None
+    return seen
+
+
+def power(plan: Plan) -> PowerPlan:
+    """How the cards of a plan are held."""
+    assert plan.power
+    return plan.power
+
+
+def in_wsl(profile: str = "/mnt/c/Users/tom", *, systemd: bool = True) -> Seen:
+    """A distribution as Windows' own user set it up: a file of the user's, and an old script of ours."""
+    seen = SeenWsl(
+        "6.6.87.2-microsoft-standard-WSL2",
+        profiles={profile: True},
+        files={f"{profile}/.wslconfig": SeenText(0, b"# mine\r\n[wsl2]\r\nmemory=8GB\r\n")},
+        scripts={f"{profile}/llamaherd/gpu-power.ps1": SeenScript("0" * 64, "")},
+    )
+    return Seen(systemd=systemd, wsl=seen)
+
+
+def windows_scripts() -> dict[str, str]:
+    """What Windows is to run, with both ways in from the LAN; there, lines end in CR and LF."""
+    assert WSL.wsl
+    assert WSL_NAT.wsl
+    texts = {PurePosixPath(each.path).name: each.text for each in WSL_NAT.wsl.scripts}
+    texts["mirrored.ps1"] = next(each.text for each in WSL.wsl.scripts if each.path.endswith("port-proxy.ps1"))
+    return {name: text.replace("\r\n", "\n") for name, text in texts.items()}
 
 
 def script(steps: Sequence[Send | Step | Later], of: int = -1) -> str:
@@ -174,6 +227,16 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
     "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
     "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, 0, "")}))),
+    "observe_power": lambda: question(HELD),
+    "verify_power": lambda: verify.question(HELD),
+    "gpu_power": lambda: power(HELD).program.text,
+    "step_power": lambda: script(power_steps(HELD, unheld())),
+    "step_remove_power": lambda: script(
+        power_removal_steps(GPU, Seen(power_unit=SeenPowerUnit("active", "enabled", False)))
+    ),
+    "observe_wsl": lambda: question(WSL),
+    "step_wsl_files": lambda: script(wsl_steps(WSL, in_wsl())),
+    "step_wsl_restart": lambda: script(wsl_steps(WSL, in_wsl(systemd=False))),
     "step_remove_project": lambda: script(removal_steps(CPU, Seen(projects={"old"}))),
 }
 
@@ -184,6 +247,9 @@ def texts() -> dict[str, str]:
     return {
         **{f"{case}.service": planned.file.text for case, planned in UNITS.items()},
         **{f"{case}.yaml": planned.file.text for case, planned in PROJECTS.items()},
+        **{f"wsl_{case}": text for case, text in windows_scripts().items()},
+        "gpu_power.service": power(HELD).unit.text,
+        "gpu_power.table": power(HELD).table.text,
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
     }
 
@@ -241,6 +307,7 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     model = next(model for model in plan.models if model.url)
     files = tuple(file.model_copy(update={"name": f"{HOSTILE}{n}.gguf"}) for n, file in enumerate(model.files))
     hostile = model.model_copy(update={"files": files, "name": HOSTILE})
+    hostile_wsl = planned(wsl_rig(), {"host/wsl/windows_profile": f"/mnt/c/Users/{HOSTILE}"})
     named = plan.model_copy(update={"models": (*(m for m in plan.models if not m.url), hostile)})
     texts = {
         "build": build(plan, "ik").script,
@@ -251,6 +318,8 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "admit": script(model_steps(named, Seen(), hub)),
         "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
         "unit": script(unit_steps(instance(plan, "worker"), Seen(), None)),
+        "observe under WSL": question(hostile_wsl),
+        "files of Windows": script(wsl_steps(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]
     assert ran == []
@@ -353,6 +422,20 @@ def test_a_unit_is_hardened(case: str, tmp_path: Path) -> None:
     file.write_text(unit.file.text, encoding="utf-8")
     threshold = "20" if "_cpu" in case and "lan" not in case else "30"
     done = run([str(analyze), "security", "--offline=yes", f"--threshold={threshold}", str(file)])
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr
+
+
+@needs_analyze
+def test_the_unit_that_holds_cards_is_right_and_hardened(tmp_path: Path) -> None:
+    file = tmp_path / "llamaherd-gpu-power.service"
+    program = tmp_path / "gpu-power"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    file.write_text(power(HELD).unit.text.replace(power(HELD).program.path, str(program)), encoding="utf-8")
+    done = run([str(analyze), "verify", "--man=no", "--recursive-errors=no", str(file)])
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "gpu-power" in line]) == (0, [])
+    # It has to be root with CAP_SYS_ADMIN, which is most of what is left.
+    done = run([str(analyze), "security", "--offline=yes", "--threshold=40", str(file)])
     assert done.returncode == 0, done.stdout[-200:] + done.stderr
 
 

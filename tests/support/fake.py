@@ -15,9 +15,18 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
 
 from llamaherd.planned import Plan
-from roles import base, engines, models, preflight, serve
+from roles import base, engines, gpu_power, models, preflight, serve, wsl
 
-ROLES = (preflight.apply, base.apply, models.begin, engines.apply, models.apply, serve.apply)
+ROLES = (
+    preflight.apply,
+    base.apply,
+    wsl.apply,
+    models.begin,
+    engines.apply,
+    models.apply,
+    gpu_power.apply,
+    serve.apply,
+)
 
 
 class Host(FakeConnector):

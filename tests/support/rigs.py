@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +16,9 @@ from llamaherd.fleet import Rig
 from llamaherd.layout import ACCOUNTS, CONTAINER_UID, SERVER_USER
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import plan
-from llamaherd.planned import InstancePlan, Plan
+from llamaherd.planned import CardPower, InstancePlan, Plan, WslPlan
+from llamaherd.wsl import wslconf
+from llamaherd.wsl.merge import merge
 
 Declared = dict[str, Any]
 
@@ -30,6 +33,9 @@ KEY = "sk-canary-3f1d9c"
 WRITTEN = 1795249315.422238143
 """When the files of a host that is as planned were written, and when its servers started after that."""
 STARTED = WRITTEN + 7
+
+PROFILE = "/mnt/c/Users/tom"
+"""The folder of the Windows user, where WSL is around a host."""
 
 GONE = object()
 """Given to `changed` in place of a value: the key is left out."""
@@ -141,6 +147,18 @@ def gpu_rig() -> Declared:
     }
 
 
+def wsl_rig() -> Declared:
+    """The machine without a card, as a distribution under WSL 2 whose first server the LAN is to reach."""
+    return changed(
+        cpu_rig(),
+        {
+            "host/wsl": {"memory": "64GB", "swap": "16GB", "networking": "mirrored"},
+            "host/ram": "64GB",
+            "instances/chat/listen": "0.0.0.0",
+        },
+    )
+
+
 def hub_lock() -> Lock:
     """What the hub's model of `gpu_rig` stands for: two shards."""
     shards = tuple(
@@ -215,7 +233,45 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += [_runs(instance) for instance in plan.instances]
     lines += [("project", instance.name) for instance in plan.of("compose")]
     lines += [("image", image.tag) for image in plan.images]
+    if plan.power:
+        for text in plan.power.files:
+            lines += _file(text.path, text.text, text.mode, "0 root")
+        lines += [("power", "active", "enabled", "no"), *(_held(card) for card in plan.power.cards)]
+        lines += [("card", line) for line in cards(plan)]
+    if plan.wsl:
+        lines += _windows(plan.wsl)
     return ["\t".join(line) for line in lines]
+
+
+def cards(plan: Plan) -> list[str]:
+    """What nvidia-smi says of the cards that a plan holds, given by UUIDs: they are as planned, and idle."""
+    assert plan.power
+    return [
+        f"{card.at}, 00000000:{number + 1:02X}:00.0, Enabled, {card.limit or 350}.00, 350.00, 100.00, 600.00, 210, "
+        "NVIDIA GeForce RTX 3090"
+        for number, card in enumerate(plan.power.cards)
+    ]
+
+
+def _windows(wsl: WslPlan) -> list[tuple[str, ...]]:
+    """What WSL is as planned, restarted since, and all scripts run."""
+    profile = wsl.profile or PROFILE
+    lines = [("release", "6.6.87.2-microsoft-standard-WSL2"), ("profile", profile, "yes")]
+    for path, text in (
+        (f"{profile}/.wslconfig", merge(None, wsl.settings).text),
+        (wslconf.PATH, wslconf.merge_wslconf(None)),
+    ):
+        lines.append(("file", path, f"{WRITTEN:.9f}", base64.b64encode(text).decode()))
+    for script in wsl.scripts:
+        sha256 = hashlib.sha256(script.text.encode()).hexdigest()
+        # As PowerShell writes it.
+        lines.append(("script", f"{profile}/{script.path}", sha256, sha256.upper()))
+    lines.append(("machine", str(int(STARTED)), str(62 << 20), "32"))
+    return [("wsl", *line) for line in lines]
+
+
+def _held(card: CardPower) -> tuple[str, ...]:
+    return ("held", card.at, str(card.limit or "-"), ",".join(map(str, card.clocks or "-")), "on")
 
 
 def _file(path: str, text: str, mode: str, owner: str) -> list[tuple[str, ...]]:

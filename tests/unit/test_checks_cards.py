@@ -31,6 +31,14 @@ CASES = {
         "card `old` is given by its PCI address and `new` is not",
         "all cards of the rig by `pci`, or each by its `uuid`",
     ),
+    "a limit for a card that nothing tells from another": Case(
+        {OLD + "uuid": GONE, OLD + "power_limit": "280W"},
+        "LH049",
+        "old",
+        "card `old` has limits of its own, and nothing tells it from the other cards",
+        "add its `uuid`",
+    ),
+    "no limit for a card that nothing tells from another": Case({OLD + "uuid": GONE}),
     "by number": Case(BY_INDEX),
     "one number twice": Case(BY_INDEX | {NEW + "index": 0}, "LH049", "0", "the same `index`"),
     "a number beyond": Case(

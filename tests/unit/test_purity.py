@@ -36,6 +36,10 @@ PURE = [
     "registry",
     "locking",
     "plan_instance",
+    "plan_power",
+    "plan_wsl",
+    "nvidia_smi",
+    "verify_power",
     "inheritance",
     "flags",
     "recipes",
@@ -63,6 +67,7 @@ for module in {PURE}:
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
         *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
+        *("wsl", "plan_wsl"),
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:

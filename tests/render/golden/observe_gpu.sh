@@ -13,6 +13,9 @@ say() {
 say os "$ID-$VERSION_ID"
 say arch "$(uname -m)"
 [ -d /run/systemd/system ] && say systemd yes
+read -r release </proc/sys/kernel/osrelease
+# A container on a WSL host has that kernel too, and is none.
+case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ] || say wsl release "$release" ;; esac
 for folder in /var/lib/llamaherd /var/lib; do
     [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
 done
@@ -94,6 +97,11 @@ for unit in $units; do
     say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$started" "$spec" "$port"
 done
 
+if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
+    show=$(systemctl show -p ActiveState,UnitFileState,NeedDaemonReload llamaherd-gpu-power.service)
+    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
+    say power "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)"
+fi
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done

@@ -1,0 +1,121 @@
+"""Power limits and clocks of cards: set anew only where what the driver and our notes say is not what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from llamaherd.converge.disks import Problem
+from llamaherd.converge.steps import Step, differs, put_files
+from llamaherd.layout import POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
+from llamaherd.nvidia_smi import SeenCard
+from llamaherd.observe import Seen
+from llamaherd.planned import CardPower, Plan
+from llamaherd.render import render
+
+ROUNDING = 1
+"""Watts that a limit which is read may be off: drivers keep milliwatts."""
+
+CLOCK_STEP = 15
+"""MHz between two clocks of a card: one that is held may run so much above."""
+
+
+def power_steps(plan: Plan, seen: Seen) -> list[Step]:
+    """Write what holds the cards, and start it anew where a card is not held as planned."""
+    if plan.power is None:
+        return []
+    unit = seen.power_unit
+    restart = unit is None or unit.active != "active" or _not_as_planned(plan.power.cards, seen)
+    changed = [file for file in plan.power.files if differs(file, seen)]
+    if not restart and not changed and unit and (unit.enabled, unit.needs_reload) == ("enabled", False):
+        return []
+    script = render("steps/gpu-power.sh.j2", put=put_files(changed), unit=POWER_UNIT, restart=restart)
+    held = "; ".join(f"{card.name} to {card.declared}" for card in plan.power.cards)
+    return [Step(script, f"holding {held}" if restart else "")]
+
+
+def power_removal_steps(plan: Plan, seen: Seen) -> list[Step]:
+    """Give all cards their defaults back where nothing is declared of them any more."""
+    if plan.power or seen.power_unit is None:
+        return []
+    script = render(
+        "steps/remove-gpu-power.sh.j2",
+        unit=UNITS / POWER_UNIT,
+        program=POWER_PROGRAM,
+        table=POWER_TABLE,
+        notes=POWER_RUN,
+    )
+    return [Step(script, "giving cards their own power limits and clocks again")]
+
+
+def power_problems(plan: Plan, seen: Seen) -> list[Problem]:
+    """What the cards cannot be held to."""
+    if plan.power is None:
+        return []
+    if not seen.cards:
+        return [
+            Problem(
+                f"power limits and clocks are declared, and NVIDIA's driver does not answer: {seen.driver_says}",
+                "install it, so that `nvidia-smi` shows the cards, or take `power_limit` and `clocks` out",
+            )
+        ]
+    return [problem for card in plan.power.cards for problem in _card_problems(card, seen.cards)]
+
+
+def find(at: str, cards: Iterable[SeenCard]) -> SeenCard | None:
+    """The card that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
+    in_order = sorted(cards, key=lambda card: card.pci.upper())
+    if at.isdigit():
+        return in_order[int(at)] if int(at) < len(in_order) else None
+    return next((card for card in in_order if at.upper() in (card.uuid.upper(), card.pci.upper())), None)
+
+
+def _card_problems(card: CardPower, cards: Sequence[SeenCard]) -> list[Problem]:
+    seen = find(card.at, cards)
+    if seen is None:
+        there = ", ".join(f"{each.name} ({each.uuid} at {each.pci})" for each in cards)
+        return [Problem(f"card `{card.name}` ({card.at}) is not in this host", f"there is {there}")]
+    if card.limit is None:
+        return []
+    if seen.limit is None and card.clocks is None:
+        return [
+            Problem(
+                f"card `{card.name}` ({seen.name}) takes no power limit",
+                "hold its clocks instead: `clocks: {max: 1800MHz}`, say",
+            )
+        ]
+    if seen.least is not None and seen.most is not None and not seen.least <= card.limit <= seen.most:
+        return [
+            Problem(
+                f"card `{card.name}` ({seen.name}) takes a power limit of {seen.least:g} to {seen.most:g} W, "
+                f"the inventory says {card.limit} W",
+                f"write `power_limit: {min(max(card.limit, seen.least), seen.most):g}W`",
+            )
+        ]
+    return []
+
+
+def _not_as_planned(cards: Sequence[CardPower], seen: Seen) -> bool:
+    """Whether a card is not held as planned, or one is held that is not planned."""
+    found = [find(card.at, seen.cards) for card in cards]
+    if set(seen.held) - {each.uuid for each in found if each}:
+        return True
+    return any(each is None or _drifted(card, each, seen) for card, each in zip(cards, found, strict=True))
+
+
+def _drifted(card: CardPower, seen: SeenCard, host: Seen) -> bool:
+    held = host.held.get(seen.uuid)
+    if held is None:
+        return True
+    # Forgotten by then, or soon: a card that nothing keeps loaded.
+    if held.persistence == "on" and seen.persistent is False:
+        return True
+    if held.clocks != (",".join(map(str, card.clocks)) if card.clocks else "-"):
+        return True
+    if card.clocks and seen.clock is not None and seen.clock > card.clocks[1] + CLOCK_STEP:
+        return True
+    if card.limit is None:
+        return held.limit != "-"
+    # Whether a card takes a limit, only trying tells: some tell a range and refuse all the same.
+    if held.limit == "refused":
+        return card.clocks is None
+    return held.limit != str(card.limit) or seen.limit is None or abs(seen.limit - card.limit) > ROUNDING

@@ -1,0 +1,54 @@
+"""What nvidia-smi says of cards, a line each, as `--format=csv,noheader,nounits` prints it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+FIELDS = (
+    "uuid",
+    "pci.bus_id",
+    "persistence_mode",
+    "power.limit",
+    "power.default_limit",
+    "power.min_limit",
+    "power.max_limit",
+    "clocks.current.graphics",
+    "name",
+)
+"""What is asked; the name comes last, since nobody promises that none has a comma."""
+
+
+@dataclass(frozen=True)
+class SeenCard:
+    """A card: watts and MHz, None for what it does not tell. `persistent`: it stays loaded when nothing uses it."""
+
+    uuid: str
+    pci: str
+    persistent: bool | None
+    limit: float | None
+    default: float | None
+    least: float | None
+    most: float | None
+    clock: float | None
+    name: str
+
+
+def card(line: str) -> SeenCard:
+    """One line. Raises ValueError where it is none."""
+    fields = line.split(", ", len(FIELDS) - 1)
+    if len(fields) != len(FIELDS):
+        raise ValueError(f"not {len(FIELDS)} fields of a card: {line!r}")
+    uuid, pci, persistence, *numbers, name = fields
+    limit, default, least, most, clock = map(number, numbers)
+    persistent = {"Enabled": True, "Disabled": False}.get(persistence)
+    return SeenCard(uuid, pci, persistent, limit, default, least, most, clock, name)
+
+
+def number(text: str) -> float | None:
+    """A figure; None for `[N/A]`, `[Not Supported]`, `[Unknown Error]` and whatever else stands for a missing one."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

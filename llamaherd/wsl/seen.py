@@ -1,0 +1,61 @@
+"""What a host says of the WSL around it: see `templates/wsl-look.sh.j2`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class SeenText(NamedTuple):
+    """A file of the user's: when it was written (seconds since the epoch), and its bytes."""
+
+    written: float
+    content: bytes
+
+
+class SeenScript(NamedTuple):
+    """A script in Windows: its sha256, and that of the one which was run last."""
+
+    sha256: str
+    applied: str
+
+
+class SeenMachine(NamedTuple):
+    """The virtual machine: when it started (seconds since the epoch), its memory in bytes, its processors."""
+
+    started: float
+    memory: int
+    processors: int
+
+
+@dataclass
+class SeenWsl:
+    """The WSL around a host; what was not there is not in it."""
+
+    release: str
+    """Of the kernel, which WSL 1 only plays."""
+    profiles: dict[str, bool] = field(default_factory=dict)
+    """The folders of Windows' users that WSL can open; of several, whether the disk of a distribution lies in each."""
+    files: dict[str, SeenText] = field(default_factory=dict)
+    scripts: dict[str, SeenScript] = field(default_factory=dict)
+    machine: SeenMachine | None = None
+
+    def tell(self, what: str, fields: Sequence[str]) -> None:
+        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
+        match what, fields:
+            case "profile", [path, disk]:
+                self.profiles[path] = disk == "yes"
+            case "file", [path, written, content]:
+                try:
+                    self.files[path] = SeenText(float(written), base64.b64decode(content, validate=True))
+                except binascii.Error as error:
+                    raise ValueError(f"{path} did not arrive whole") from error
+            case "script", [path, sha256, applied]:
+                self.scripts[path] = SeenScript(sha256, applied.lower())
+            case "machine", [started, memory, processors]:
+                self.machine = SeenMachine(float(started), int(memory) * 1024, int(processors))
+            case _:
+                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")

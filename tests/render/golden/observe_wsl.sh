@@ -1,0 +1,136 @@
+# Prints what a plan needs to know of its host, one fact a line, fields parted by tabs. Changes nothing.
+# `observe.py` reads it. One round trip asks for everything.
+LC_ALL=C
+export LC_ALL
+say() {
+    printf '%s' "$1"
+    shift
+    printf '\t%s' "$@"
+    printf '\n'
+}
+
+. /etc/os-release
+say os "$ID-$VERSION_ID"
+say arch "$(uname -m)"
+[ -d /run/systemd/system ] && say systemd yes
+read -r release </proc/sys/kernel/osrelease
+# A container on a WSL host has that kernel too, and is none.
+case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ] || say wsl release "$release" ;; esac
+for folder in /var/lib/llamaherd /var/lib; do
+    [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
+done
+store=/var/lib/llamaherd/models
+folder=$store
+until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
+say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | cut -d , -f 1)
+cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
+
+dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
+for user in llama llama-build llama-fetch; do
+    id -u "$user" >/dev/null 2>&1 && say user "$user"
+done
+
+[ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
+
+# All in two calls: a process each would be most of what a look costs.
+set -- /opt/llamaherd/libexec/wait-healthy /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /var/lib/llamaherd/models/local/0404040404040404/.manifest
+stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
+sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
+
+[ -d /opt/llamaherd/libexec/fetcher ] && say fetcher "$(cd /opt/llamaherd/libexec/fetcher && {
+    find . -type f -printf '%m %u %p\n' | sort
+    find . -type f -exec sha256sum {} + | sort
+} | sha256sum | cut -d ' ' -f 1)"
+
+if [ -f /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json ] && [ -x /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server ] && [ -x /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-fit-params ]; then
+    say build llama.cpp-254c2e111fca done
+elif [ -f /var/lib/llamaherd/work/llama.cpp-254c2e111fca/out/manifest.json ]; then
+    say build llama.cpp-254c2e111fca built
+elif systemctl -q is-active llamaherd-build-llama.cpp-254c2e111fca.service; then
+    say build llama.cpp-254c2e111fca building
+fi
+for source in abababababababababababababababababababababababababababababababab; do
+    [ -f /var/cache/llamaherd/sources/"$source" ] && say source "$source"
+done
+
+for folder in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 /var/lib/llamaherd/models/local/0404040404040404; do
+    [ -d "$folder" ] || continue
+    [ -f "$folder/.manifest" ] && sed "s|^|verified\t$folder\t|" "$folder/.manifest"
+    find "$folder" -type f ! -name .manifest -printf "stored\t$folder\t%s\t%T@\t%P\n"
+done
+
+# What arrives, and what arrived: a part is full of holes, so that its blocks count (of 512 bytes), not its length.
+[ -d "$store/.incoming" ] && find "$store/.incoming" -maxdepth 1 -type f -printf 'incoming\t%f\t%s\t%b\n'
+# All revisions that are kept, and the bytes that removing one would free: not those that somebody else has linked too.
+[ -d "$store" ] && find "$store" -name .manifest -printf '%h\n' | while read -r folder; do
+    say kept "$folder" "$(find "$folder" -type f -links 1 -printf '%s\n' | awk '{ n += $1 } END { printf "%.0f", n }')"
+done
+case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
+active | activating | deactivating | reloading) say fetch "$(cat /run/llamaherd/fetch.id 2>/dev/null)" ;;
+esac
+
+# Units by their files, and by what runs: somebody may have deleted a file under a running server.
+units=$({
+    cd /etc/systemd/system && ls -d llama-*.service
+    systemctl list-units --all --plain --no-legend 'llama-*.service' | cut -d ' ' -f 1
+} 2>/dev/null | sort -u)
+for unit in $units; do
+    # As NAME=value lines, in one call: each call costs as much as all the reading around it.
+    show=$(systemctl show --timestamp=us+utc -p MainPID,ActiveState,UnitFileState,NeedDaemonReload,ExecMainStartTimestamp "$unit")
+    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
+    pid=$(of MainPID)
+    spec='' port=''
+    if [ "$pid" != 0 ]; then
+        spec=$(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')
+        port=$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/.* --port \([0-9]*\).*/\1/p')
+    fi
+    [ -n "$spec" ] || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit" || continue
+    started=$(of ExecMainStartTimestamp)
+    [ -z "$started" ] || started=$(date -d "$started" +%s.%N)
+    say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$started" "$spec" "$port"
+done
+
+# What Windows says around this distribution; `wsl/seen.py` reads it. Windows itself is not asked: nothing of it can be
+# started over SSH, or with interop switched off. `root` is where the files are: empty.
+root=''
+# WSL reaches Windows' files with the rights of the user who started it: it can look into that one's folder, and into
+# those of others only if that one is an administrator.
+profiles=$(for drive in $(awk '$1 ~ /^[A-Za-z]:/ {print $2}' "$root/proc/mounts"); do
+    for folder in "$root${drive%/}"/Users/*; do
+        case ${folder##*/} in
+        Public | Default | 'Default User' | 'All Users' | defaultuser* | WDAGUtilityAccount) ;;
+        *) [ -d "$folder/AppData/Local" ] && printf '%s\n' "${folder#"$root"}" ;;
+        esac
+    done
+done)
+look_at() {
+    [ ! -f "$root$1" ] || say wsl file "$1" "$(stat -L -c %.9Y "$root$1")" "$(base64 -w 0 "$root$1")"
+}
+several=$(printf '%s\n' "$profiles" | grep -c .)
+printf '%s\n' "$profiles" | while IFS= read -r profile; do
+    [ -n "$profile" ] && [ -d "$root$profile" ] || continue
+    # Where a distribution's disk lies, of WSL's own or from the Store. There are hundreds of folders to be looked into,
+    # by a slow protocol: only where it matters.
+    disk=''
+    [ "$several" = 1 ] || disk=$(ls "$root$profile"/AppData/Local/wsl/*/ext4.vhdx "$root$profile"/AppData/Local/Packages/*/LocalState/ext4.vhdx 2>/dev/null)
+    say wsl profile "$profile" "$([ "$disk" ] && echo yes || echo no)"
+    look_at "$profile/.wslconfig"
+    for script in "$root$profile"/llamaherd/*.ps1; do
+        [ -f "$script" ] || continue
+        applied=$(tr -cd '0-9A-Fa-f' 2>/dev/null <"${script%.ps1}.applied" | cut -c -64)
+        say wsl script "${script#"$root"}" "$(sha256sum <"$script" | cut -c -64)" "${applied:--}"
+    done
+done
+look_at /etc/wsl.conf
+say wsl machine "$(awk '/^btime/ {print $2}' "$root/proc/stat")" \
+    "$(awk '/^MemTotal:/ {print $2}' "$root/proc/meminfo")" "$(grep -c '^processor' "$root/proc/cpuinfo")"
+
+for folder in /etc/llamaherd/compose/*; do
+    [ -d "$folder" ] && say project "${folder##*/}"
+done
+if command -v docker >/dev/null; then
+    docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.State.StartedAt}}	{{index .Config.Labels "llamaherd.spec"}}	{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}' 2>/dev/null
+    docker image inspect --format '{{range .RepoTags}}image	{{.}}{{println}}{{end}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | grep .
+fi
+exit 0

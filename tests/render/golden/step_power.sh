@@ -1,0 +1,19 @@
+# Power limits and clocks of cards: the files, and the unit anew where a card is not held to what is planned.
+exec 8>/run/llamaherd.lock && flock 8 || exit 1
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+
+systemctl daemon-reload
+systemctl -q enable llamaherd-gpu-power.service || exit 1
+systemctl reset-failed llamaherd-gpu-power.service 2>/dev/null
+systemctl restart llamaherd-gpu-power.service 2>/dev/null
+ended=$?
+# What it said this time: what is held now, and what a card refuses.
+journalctl --sync 2>/dev/null
+journalctl -q -o cat --no-pager -n 40 _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID llamaherd-gpu-power.service)" 2>/dev/null | cut -c -300
+if [ "$ended" != 0 ]; then
+    echo "a card is not held to what is declared; llamaherd-gpu-power.service says why above" >&2
+    # Left alone, it would go on trying behind our back.
+    systemctl stop llamaherd-gpu-power.service
+    exit 1
+fi

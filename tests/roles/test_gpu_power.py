@@ -1,0 +1,108 @@
+"""The role that holds cards on pyinfra's @fake connector: a virgin host, one that is as planned, and drifted ones."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from llamaherd.planned import Plan
+from tests.support.fake import run
+from tests.support.power import BOTH
+from tests.support.rigs import GONE, Declared, cards, changed, converged, gpu_rig, planned
+
+HOLDS = "gpu_power | limits and clocks"
+FILES = "base | accounts and files"
+VIRGIN = [
+    *("os\tubuntu-24.04", "arch\tx86_64", "systemd\tyes"),
+    *(f"free\t/var/lib\t{10**12}\toverlay", f"store\t/var/lib\t{10**12}\toverlay\toverlay\trw"),
+]
+
+
+def declared(tmp_path: Path) -> Declared:
+    """One instance of a model that is here, on an image: nothing to build, nothing to fetch."""
+    model = tmp_path / "gemma.gguf"
+    model.write_text("gemma")
+    sha256 = hashlib.sha256(b"gemma").hexdigest()
+    rig = changed(gpu_rig(), {f"instances/{name}": GONE for name in ("reasoner", "worker", "boxed")})
+    rig["models"] = {"gemma": {"file": str(model), "sha256": sha256}}
+    rig["engines"] = {"image": rig["engines"]["image"]}
+    return rig
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return planned(declared(tmp_path), BOTH)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Plan:
+    return planned(declared(tmp_path))
+
+
+def world_of(plan: Plan) -> list[str]:
+    """A virgin host, but that its driver shows the cards."""
+    return [*VIRGIN, *(f"card\t{line}" for line in cards(plan))]
+
+
+def test_a_virgin_host_has_its_cards_held_before_it_serves(plan: Plan) -> None:
+    ran = run(plan, world_of(plan))
+    assert not ran.failed
+    assert HOLDS in ran.changed
+    assert ran.operations.index(HOLDS) < ran.operations.index("serve | small (compose)")
+    (script,) = [script for script in ran.scripts if "systemctl restart llamaherd-gpu-power.service" in script]
+    assert "/opt/llamaherd/libexec/gpu-power.llamaherd-new" in script
+
+
+def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
+    ran = run(plan, converged(plan, {}))
+    assert (ran.changed, ran.failed) == ([], False)
+    assert ran.commands == ["sh -s"] * len(ran.operations)
+
+
+def test_a_rig_that_declares_nothing_pays_nothing(plan: Plan, bare: Plan) -> None:
+    assert HOLDS not in run(bare, converged(bare, {})).operations
+    assert len(run(plan, converged(plan, {})).commands) == len(run(bare, converged(bare, {})).commands) + 1
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        ("GPU-3090, 00000000:02:00.0, Enabled, 280.00", "GPU-3090, 00000000:02:00.0, Enabled, 350.00"),
+        ("held\tGPU-5090\t450\t210,2400\ton", "held\tGPU-5090\t450\t-\ton"),
+        ("power\tactive", "power\tfailed"),
+    ],
+    ids=["a limit", "a lock", "the unit"],
+)
+def test_a_drift_changes_what_it_concerns(plan: Plan, drift: tuple[str, str]) -> None:
+    world = [line.replace(*drift) for line in converged(plan, {})]
+    assert world != converged(plan, {})
+    ran = run(plan, world)
+    assert (ran.changed, ran.failed) == ([HOLDS], False)
+
+
+def test_what_is_no_longer_declared_is_given_back(bare: Plan) -> None:
+    ran = run(bare, [*converged(bare, {}), "power\tactive\tenabled\tno"])
+    assert (ran.changed, ran.failed) == ([FILES], False)
+    assert [script for script in ran.scripts if "gpu-power release" in script]
+
+
+@pytest.mark.parametrize(
+    ("world", "said"),
+    [
+        (["driver\tthere is no nvidia-smi"], "NVIDIA's driver does not answer: there is no nvidia-smi"),
+        (
+            ["card\tGPU-3090, 00000000:01:00.0, Enabled, 350.00, 350.00, 300.00, 366.00, 210, NVIDIA GeForce RTX 3090"],
+            "takes a power limit of 300 to 366 W, the inventory says 280 W",
+        ),
+    ],
+    ids=["no driver", "out of range, and a card less"],
+)
+def test_what_cards_cannot_be_held_to_stops_it_before_anything_changes(
+    plan: Plan, caplog: pytest.LogCaptureFixture, world: list[str], said: str
+) -> None:
+    ran = run(plan, [*VIRGIN, *world])
+    assert (ran.failed, ran.changed) == (True, [])
+    assert said in caplog.text
+    assert ("card `new` (GPU-5090) is not in this host" in caplog.text) == (world[0].startswith("card"))

@@ -1,0 +1,266 @@
+"""The program that holds cards, by /bin/sh as on a host. Only nvidia-smi is a stand-in: its cards live in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamaherd import verify
+from llamaherd.answers import parse
+from llamaherd.converge.power import power_steps
+from llamaherd.observe import SeenPowerUnit, answer, question
+from llamaherd.verify_power import power_checks
+from tests.support import nvidia_smi
+from tests.support.power import BOTH, NEW, NEW_CARD, OLD, OLD_CARD, Host, held, host
+
+PLAN = held(BOTH)
+LIMIT = held({OLD + "power_limit": "280W"})
+LAPTOP = nvidia_smi.card("GPU-5090", "00000000:02:00.0", "NVIDIA GeForce RTX 5090 Laptop GPU", None)
+SLY = nvidia_smi.card("GPU-5090", "00000000:02:00.0", "RTX 4070 Laptop GPU", (35.0, 5.0, 95.0), refuses=["limit"])
+"""As in NVIDIA/open-gpu-kernel-modules#483: it tells a range, and refuses what is in it."""
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Host:
+    return host(tmp_path, OLD_CARD, NEW_CARD)
+
+
+def test_cards_are_held_and_what_holds_them_is_noted(rig: Host) -> None:
+    done = rig.run(PLAN, "hold")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rig.card("GPU-3090")["limit"] == 280
+    assert (rig.card("GPU-5090")["limit"], rig.card("GPU-5090")["lock"]) == (450, [210, 2400])
+    assert rig.notes == {"GPU-3090": "280 - on", "GPU-5090": "450 210,2400 on"}
+    assert "card old is held to 280 W\n" in done.stdout
+
+
+def test_a_card_that_is_being_changed_is_noted_as_unknown(rig: Host) -> None:
+    for command in (["hold"], ["release"]):
+        rig.run(PLAN, *command)
+    assert set(rig.state["noted"]) == {"? ? ?"}
+    assert len(rig.changes) == 6
+
+
+def test_a_second_time_changes_no_limit(rig: Host) -> None:
+    rig.run(PLAN, "hold")
+    rig.put(*rig.state["cards"])
+    assert rig.run(PLAN, "hold").returncode == 0
+    # Whether clocks are locked cannot be asked: they are locked again.
+    assert rig.changes == ["-lgc 210,2400"]
+
+
+def test_what_is_no_longer_declared_is_undone(rig: Host) -> None:
+    rig.run(PLAN, "hold")
+    done = rig.run(held({NEW + "power_limit": "450W"}), "hold")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rig.card("GPU-3090") == OLD_CARD
+    assert (rig.card("GPU-5090")["limit"], rig.card("GPU-5090")["lock"]) == (450, None)
+    assert rig.notes == {"GPU-5090": "450 - on"}
+    assert "card GPU-3090 has its default limit again, 350 W" in done.stdout
+
+
+def test_release_gives_all_of_it_back_once(rig: Host) -> None:
+    rig.run(PLAN, "hold")
+    assert rig.run(PLAN, "release").returncode == 0
+    assert [rig.card("GPU-3090"), rig.card("GPU-5090")] == [OLD_CARD, NEW_CARD]
+    assert rig.notes == {}
+    rig.edit("GPU-3090", limit=300.0)
+    assert rig.run(PLAN, "release").returncode == 0
+    assert (rig.changes, rig.card("GPU-3090")["limit"]) == ([], 300)
+
+
+def test_what_others_set_on_cards_that_are_not_declared_is_left_alone(rig: Host) -> None:
+    rig.edit("GPU-5090", limit=500.0, lock=[300, 900])
+    rig.run(LIMIT, "hold")
+    assert rig.changes == ["-pl 280"]
+
+
+@pytest.mark.parametrize("note", ["? ? ?", ""], ids=["unknown", "cut off"])
+def test_a_run_that_was_killed_between_is_made_good(rig: Host, note: str) -> None:
+    rig.edit("GPU-3090", limit=280.0, lock=[210, 900])
+    (rig.folder / "notes").mkdir()
+    (rig.folder / "notes" / "GPU-3090").write_text(note)
+    assert rig.run(held({NEW + "power_limit": "450W"}), "hold").returncode == 0
+    assert rig.card("GPU-3090") == OLD_CARD
+    assert set(rig.notes) == {"GPU-5090"}
+
+
+def test_a_card_that_forgets_is_kept_loaded(rig: Host) -> None:
+    rig.edit("GPU-3090", persistence="Disabled")
+    rig.run(LIMIT, "hold")
+    assert rig.changes == ["-pm 1", "-pl 280"]
+    rig.edit("GPU-3090", persistence="Disabled", refuses=["persistence"])
+    done = rig.run(LIMIT, "hold")
+    assert (done.returncode, rig.notes["GPU-3090"]) == (0, "280 - refused")
+    assert "card old forgets its limit when nothing uses it" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("cards", "changes", "says", "notes"),
+    [
+        pytest.param(
+            [OLD_CARD, LAPTOP],
+            {NEW + "power_limit": "120W", NEW + "clocks": {"max": "1800MHz"}},
+            "card new takes no power limit; its clocks are held instead",
+            {"GPU-5090": "refused 210,1800 on"},
+            id="a laptop that tells no limit",
+        ),
+        pytest.param(
+            [OLD_CARD, SLY],
+            {NEW + "power_limit": "80W", NEW + "clocks": {"max": "1800MHz"}},
+            "card new takes no power limit; its clocks are held instead",
+            {"GPU-5090": "refused 210,1800 on"},
+            id="a laptop that tells one",
+        ),
+    ],
+)
+def test_where_a_limit_is_refused_clocks_stand_in(
+    tmp_path: Path, cards: list[Any], changes: dict[str, Any], says: str, notes: dict[str, str]
+) -> None:
+    rig = host(tmp_path, *cards)
+    done = rig.run(held(changes), "hold")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert says in done.stdout
+    assert rig.card("GPU-5090")["lock"] == [210, 1800]
+    assert rig.notes == notes
+
+
+@pytest.mark.parametrize(
+    ("card", "changes", "says"),
+    [
+        ({}, {OLD + "power_limit": "80W"}, "card old takes a power limit of 100 to 366 W, not 80 W"),
+        ({}, {OLD + "power_limit": "400W"}, "card old takes a power limit of 100 to 366 W, not 400 W"),
+        ({"limit": None}, {OLD + "power_limit": "280W"}, "card old takes no power limit; declare its `clocks`"),
+        ({"refuses": ["limit"]}, {OLD + "power_limit": "280W"}, "card old takes no power limit; declare its `clocks`"),
+        (
+            {"refuses": ["clocks"]},
+            {OLD + "clocks": {"max": "1800MHz"}},
+            "card old is not held to 210,1800 MHz: Setting locked GPU clocks is not supported",
+        ),
+        (
+            {"refuses": ["everything"]},
+            {OLD + "power_limit": "280W"},
+            "card old is not held to 280 W: Failed to set power management limit for GPU 00000000:01:00.0: Insuff",
+        ),
+        ({}, {OLD + "uuid": "GPU-7777", OLD + "power_limit": "280W"}, "there is no card GPU-7777, which is to be old"),
+    ],
+)
+def test_what_a_card_does_not_take_fails_and_leaves_the_others_held(
+    rig: Host, card: dict[str, Any], changes: dict[str, Any], says: str
+) -> None:
+    rig.edit("GPU-3090", **card)
+    done = rig.run(held(changes | {NEW + "power_limit": "450W"}), "hold")
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert rig.card("GPU-5090")["limit"] == 450
+    assert rig.notes["GPU-5090"] == "450 - on"
+
+
+def test_a_limit_that_is_out_of_range_leaves_the_note_of_the_one_before(rig: Host) -> None:
+    rig.run(LIMIT, "hold")
+    rig.run(held({OLD + "power_limit": "80W"}), "hold")
+    assert (rig.notes["GPU-3090"], rig.card("GPU-3090")["limit"]) == ("280 - on", 280)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [{"uuid": "gpu-3090"}, {"pci": "01:00.0"}, {"pci": "0000:01:00.0"}, {"index": 0}],
+    ids=["uuid", "short address", "address", "number"],
+)
+def test_a_card_is_found_however_it_is_given(rig: Host, way: dict[str, Any]) -> None:
+    rig.put(NEW_CARD, OLD_CARD)  # numbers go by addresses, not by the order that is printed
+    which = {"uuid": None} | ({"uuid": "GPU-3090"} if "uuid" in way else way)
+    plan = held({OLD + key: value for key, value in which.items()} | {OLD + "power_limit": "280W"})
+    assert rig.run(plan, "hold").returncode == 0
+    assert (rig.card("GPU-3090")["limit"], rig.card("GPU-5090")["limit"]) == (280, 575)
+
+
+@pytest.mark.parametrize("command", ["hold", "release"])
+def test_a_driver_that_does_not_answer_is_said_and_forgets_nothing(rig: Host, command: str) -> None:
+    rig.run(LIMIT, "hold")
+    rig.put(broken="Failed to initialize NVML: Driver/library version mismatch")
+    done = rig.run(LIMIT, command)
+    assert done.returncode == 1
+    assert "Driver/library version mismatch" in done.stderr
+    assert rig.notes == {"GPU-3090": "280 - on"}
+
+
+def test_the_note_of_a_card_that_was_taken_out_goes(rig: Host) -> None:
+    rig.run(PLAN, "hold")
+    rig.put(NEW_CARD)
+    assert rig.run(held({NEW + "power_limit": "450W"}), "hold").returncode == 0
+    assert set(rig.notes) == {"GPU-5090"}
+
+
+def test_anything_else_is_refused(rig: Host) -> None:
+    assert rig.run(PLAN, "off").returncode == 1
+    assert rig.changes == []
+
+
+# --- program, look and verification together: all scripts are those that a host runs ---------------------------------
+
+
+def looked(rig: Host, plan: Any) -> Any:
+    """What our look at the host makes of it, the unit being up."""
+    seen = answer(line for line in rig.ask(question(plan)) if line.startswith(("card\t", "driver\t", "held\t")))
+    seen.power_unit = SeenPowerUnit("active", "enabled", False)
+    return seen
+
+
+def steps(rig: Host, plan: Any) -> list[str]:
+    """What is to be done to the cards; their files are another matter."""
+    return [step.says for step in power_steps(plan, looked(rig, plan)) if step.says]
+
+
+def verified(rig: Host, plan: Any) -> dict[str, tuple[bool, str]]:
+    """What verification says of each card."""
+    answers = parse("\n".join(rig.ask(verify.question(plan))))
+    return {name: (ok, detail) for name, ok, detail in power_checks(plan.power, answers) if name != "unit"}
+
+
+def test_what_was_held_is_seen_as_planned_and_verified(rig: Host) -> None:
+    assert steps(rig, PLAN) == ["holding new to 450 W, 210 to 2400 MHz; old to 280 W"]
+    rig.run(PLAN, "hold")
+    assert steps(rig, PLAN) == []
+    assert verified(rig, PLAN) == {
+        "old": (True, "may draw 280 W"),
+        "new": (True, "may draw 450 W; held to 210 to 2400 MHz"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("drift", "card", "detail"),
+    [
+        ({"limit": 350.0}, "old", "may draw 350 W, declared are 280 W: somebody set another limit; converge"),
+        ({"limit": 575.0}, "new", "may draw 575 W, declared are 450 W: somebody set another limit; converge"),
+        ({"clock": 2800}, "new", "runs at 2800 MHz, held should be 210 to 2400 MHz: converge"),
+    ],
+)
+def test_a_drift_is_seen_said_and_mended(rig: Host, drift: dict[str, Any], card: str, detail: str) -> None:
+    rig.run(PLAN, "hold")
+    rig.edit({"old": "GPU-3090", "new": "GPU-5090"}[card], **drift)
+    assert steps(rig, PLAN)
+    assert verified(rig, PLAN)[card] == (False, detail)
+    rig.run(PLAN, "hold")
+    if "clock" not in drift:  # a card that was above its lock slows down by itself
+        assert steps(rig, PLAN) == []
+
+
+@pytest.mark.parametrize("laptop", [LAPTOP, SLY], ids=["tells no limit", "tells one"])
+def test_a_laptop_that_refuses_is_not_asked_again_at_every_run(tmp_path: Path, laptop: Any) -> None:
+    rig = host(tmp_path, OLD_CARD, laptop)
+    plan = held({NEW + "power_limit": "80W", NEW + "clocks": {"max": "1800MHz"}})
+    rig.run(plan, "hold")
+    assert steps(rig, plan) == []
+    said = "takes no power limit, its clocks are held instead; held to 210 to 1800 MHz"
+    assert verified(rig, plan) == {"new": (True, said)}
+
+
+def test_a_driver_that_does_not_answer_is_seen(rig: Host) -> None:
+    rig.put(broken="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
+    assert "couldn't communicate" in looked(rig, LIMIT).driver_says
+    assert verified(rig, LIMIT)["old"][1].startswith("NVIDIA-SMI has failed")
+    (rig.folder / "bin" / "nvidia-smi").unlink()
+    assert looked(rig, LIMIT).driver_says == "there is no nvidia-smi"
