@@ -54,6 +54,7 @@ def test_what_another_program_has_is_taken_from_there(supply: Supply, tmp_path: 
     assert supply.bodies == []
     assert bench.sh(f"stat -c '%h %U %a' {blob}") == "2 owner 644"
     assert bench.answers("drafter").startswith("abcdefgh")
+    supply.settled()
     bench.sh("rm -r /home/owner/.cache")
 
 
