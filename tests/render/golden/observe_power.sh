@@ -22,7 +22,7 @@ done
 store=/var/lib/llamaherd/models
 folder=$store
 until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | cut -d , -f 1)
+say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
 
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-compose-v2 docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
