@@ -83,8 +83,9 @@ KEYS: Mapping[str, Mapping[str, str]] = {
 }
 """Every key by section, and what it holds: `bool`, `int`, `size`, `path`, `text`, or one of several words."""
 
-_SIZE = re.compile(r"(\d+)\s*(B|KB|MB|GB|TB)?", re.IGNORECASE)
-_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+# By the tests of ParseMemorySize in microsoft/WSL: `9G` is a size as `9GB` is, `9 GB` is none.
+_SIZE = re.compile(r"(\d+)(?:([KMGT])B?|B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _NO_SUCH_THING = {
     "gpumemory": "leave it out: WSL gives Linux the whole card, and how much VRAM that is cannot be set",
     "cpus": "write `processors=N`",
@@ -210,8 +211,8 @@ def _wrong_size(key: str, value: str) -> Problem | None:
     if size is None:
         short = re.fullmatch(r"(\d+)\s*([KMGT])(?:i?B)?", value, re.IGNORECASE)
         way_out = f"write `{key}={short[1]}{short[2].upper()}B`" if short else f"write `{key}=64GB`, or `65536MB`"
-        return Problem("LH148", f"`{value}` is no size to WSL: a whole number and B, KB, MB, GB or TB", way_out)
+        return Problem("LH148", f"`{value}` is no size to WSL: a whole number and at once B, KB, MB, GB or TB", way_out)
     if 0 < int(size[1]) * _UNITS[(size[2] or "").upper()] < 1 << 20:
-        message = f"`{value}` is {size[1]} {(size[2] or 'B').upper()}, less than a megabyte"
+        message = f"`{value}` is {size[1]} {(size[2] or '').upper()}B, less than a megabyte"
         return Problem("LH148", message, f"write `{key}={size[1]}GB`")
     return None

@@ -23,7 +23,7 @@ def test_a_right_one_has_no_finding() -> None:
         "\ufeff# for models\r\n"
         "[wsl2]\r\n"
         "memory=64GB   # of 96\r\n"
-        "Swap = 16384 MB\r\n"
+        "Swap = 16384MB\r\n"
         "processors=0x10\r\n"
         "vmIdleTimeout=-1\r\n"
         "networkingMode=mirrored\r\n"
@@ -61,7 +61,7 @@ def test_a_right_one_has_no_finding() -> None:
         ("[wsl2]\nmemory 64GB", (2, 1, "LH148", "write `key=value`; comments begin with `#`")),
         ("[wsl2]\ndhcp = yes", (2, 8, "LH148", "write `dhcp=true`")),
         ("[wsl2]\ndhcp=", (2, 1, "LH148", "write `dhcp=true` or `false`")),
-        ("[wsl2]\nmemory=64G", (2, 8, "LH148", "write `memory=64GB`")),
+        ("[wsl2]\nswap=16384 MB", (2, 6, "LH148", "write `swap=16384MB`")),
         ("[wsl2]\nmemory=64GiB", (2, 8, "LH148", "write `memory=64GB`")),
         ("[wsl2]\nmemory=1.5GB", (2, 8, "LH148", "write `memory=64GB`, or `65536MB`")),
         ("[wsl2]\nmemory=64", (2, 8, "LH148", "write `memory=64GB`")),
@@ -74,8 +74,9 @@ def test_what_is_wrong_is_said_at_its_place(text: str, expected: tuple[int, int,
     assert found(text) == [expected]
 
 
-def test_zero_switches_swap_off() -> None:
-    assert found("[wsl2]\nswap=0") == []
+@pytest.mark.parametrize("size", ["0", "16G", "16GB", "16gb", "16384M"])
+def test_a_size_may_be_short_and_zero_switches_swap_off(size: str) -> None:
+    assert found(f"[wsl2]\nswap={size}") == []
 
 
 @pytest.mark.parametrize(
