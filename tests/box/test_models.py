@@ -27,6 +27,13 @@ def users(bench: Bench) -> dict[str, set[str]]:
     return {each["folder"]: {user["name"] for user in each["users"]} for each in listed}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _cleared(converged: Bench) -> None:
+    """Other tests have left models that nobody uses any more."""
+    ended = converged.herd("models", "prune", "--yes")
+    assert ended.code == 0, ended.output
+
+
 @pytest.fixture
 def unused(converged: Bench) -> Iterator[Bench]:
     """The box with a revision that nobody declares, and a part that nobody wants."""
