@@ -46,7 +46,7 @@ def limited(bench: Bench, watts: int | None) -> Declared:
     """The rig with its card, which no instance is on."""
     rig = bench.rig()
     declared = {"model": "RTX 3090", "uuid": UUID} | ({"power_limit": f"{watts}W"} if watts else {})
-    return rig | {"gpus": {"cards": {"big": declared}}}
+    return rig | {"gpus": {"cuda": "13.0", "cards": {"big": declared}}}
 
 
 def limit(bench: Bench) -> float:
