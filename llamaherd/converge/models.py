@@ -67,7 +67,7 @@ def model_sends(plan: Plan, seen: Seen) -> list[Send]:
 def begin_steps(plan: Plan, seen: Seen, places: Places) -> list[Later]:
     """Begin to fetch, and go on to other things meanwhile."""
     wanted = to_fetch(plan, seen)
-    if not wanted or seen.fetch == _job_id(plan, wanted):
+    if not wanted or seen.fetch == _job_id(plan):
         return []
     return [Later(lambda say: Step(_fetch(plan, wanted, places, say, wait=False)), "asking where models are")]
 
@@ -78,10 +78,7 @@ def model_steps(plan: Plan, seen: Seen, places: Places) -> list[Send | Step | La
     if not incomplete:
         return []
     wanted = to_fetch(plan, seen)
-    waits = [
-        Later(lambda say: Step(_fetch(plan, wanted, places, say, wait=True)), f"bringing {_what(wanted)}")
-        for _ in wanted[:1]
-    ]
+    wait = Later(lambda say: Step(_fetch(plan, wanted, places, say, wait=True)), f"bringing {_what(wanted)}")
     admit = render(
         "steps/admit-models.sh.j2",
         store=plan.store.path,
@@ -90,7 +87,7 @@ def model_steps(plan: Plan, seen: Seen, places: Places) -> list[Send | Step | La
         user=FETCH_USER,
         models=incomplete,
     )
-    return [*model_sends(plan, seen), *waits, Step(admit)]
+    return [*model_sends(plan, seen), *([wait] if wanted else []), Step(admit)]
 
 
 def _fetch(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Places, say: Say, *, wait: bool) -> str:
@@ -116,7 +113,7 @@ def fetch_job(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places:
     """What the fetcher is told. No secret is in it: `secret` names the file that holds one."""
     sources = [(place, place.name if place.token else _NO_SECRET) for place in places]
     return {
-        "id": _job_id(plan, wanted),
+        "id": _job_id(plan),
         "incoming": _incoming(plan),
         "store": plan.store.path,
         "files": [
@@ -138,9 +135,10 @@ def fetch_job(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places:
     }
 
 
-def _job_id(plan: Plan, wanted: Iterable[tuple[ModelPlan, ModelFile]]) -> str:
-    """The same for the same files by the same road: which neighbours are awake does not matter."""
-    return digest([file.sha256 for _, file in wanted], plan.store.model_dump(mode="json"))
+def _job_id(plan: Plan) -> str:
+    """The same for what is declared, however much of it has come by now and whichever neighbours are awake."""
+    files = [file.sha256 for model in plan.models if model.url for file in model.files]
+    return digest(files, plan.store.model_dump(mode="json"))
 
 
 def _incoming(plan: Plan) -> str:

@@ -333,6 +333,16 @@ def test_a_fetch_that_runs_is_not_begun_again() -> None:
     assert len(begin_steps(GPU, seen, nowhere)) == 1
 
 
+def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
+    """Else the run that waits, or the next one, would take it for another's and end it."""
+    begun = fetch_job(GPU, to_fetch(GPU, Seen()), [])
+    (first, _) = (file for _, file in to_fetch(GPU, Seen()))
+    seen = Seen(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
+    assert len(to_fetch(GPU, seen)) == 1
+    assert fetch_job(GPU, to_fetch(GPU, seen), [])["id"] == begun["id"]
+    assert begin_steps(GPU, seen, nowhere) == []
+
+
 def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
     first, second = (file.sha256 for _, file in to_fetch(GPU, Seen()))
     places = [

@@ -1,4 +1,4 @@
-# Fetching happens in a unit of its own, which outlives this connection: here it is begun, watched, and what came is let in.
+# Fetching happens in a unit of its own, which outlives this connection: here it is begun and watched.
 store=/var/lib/llamaherd/models
 incoming=/var/lib/llamaherd/models/.incoming
 run=/run/llamaherd/fetch
