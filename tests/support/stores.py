@@ -13,7 +13,9 @@ _LAUNCH = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from llamaherd.fetcher.__main__ import main; sys.exit(main())"
 )
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, or gives files to others: needs root")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="mounts, gives files to others, or runs a host's scripts: needs root"
+)
 
 
 def manifest_line(path: Path, sha256: str, name: str = "") -> str:

@@ -25,9 +25,9 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from llamaherd.cli import main
-from tests.support.stores import manifest_line
+from tests.support.stores import manifest_line, needs_root
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a host's scripts run as root")
+pytestmark = needs_root
 
 HERD = str(Path(sys.executable).parent / "herd")
 UNIGNORED = ["env", "--default-signal=INT"]

@@ -1,6 +1,5 @@
 """Reaching a rig: the command line, and what OpenSSH 9.2 and sudo 1.9 said when something was wrong."""
 
-import os
 import socket
 import time
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from llamaherd.fleet import Connect
 from llamaherd.remote import Remote, RemoteError, argv, explain
+from tests.support.stores import needs_root
 
 DUO = Connect(host="duo.lan", user="tom", key=Path("/keys/duo 50%"), known_hosts=Path("/keys/known_hosts"))
 
@@ -78,7 +78,7 @@ def test_a_script_that_ran_and_failed_is_no_error_of_the_connection() -> None:
     assert explain(DUO, 0, "sudo: a password is required") is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@needs_root
 def test_this_machine_runs_a_script_too() -> None:
     here = Remote(Connect(host="@local"))
     ended = here.run("id -u; echo oops >&2; exit 3", timeout=10)
@@ -87,7 +87,7 @@ def test_this_machine_runs_a_script_too() -> None:
         here.run("exec sleep 10", timeout=0.1)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@needs_root
 def test_lines_come_while_the_script_runs() -> None:
     here = Remote(Connect(host="@local"))
     began = time.monotonic()
@@ -97,7 +97,7 @@ def test_lines_come_while_the_script_runs() -> None:
     assert list(lines) == ["twöo"]  # what ends in no line break was cut off
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@needs_root
 def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
     lines = Remote(Connect(host="@local")).lines(f"trap 'echo gone >{tmp_path}/said; exit' TERM; echo; sleep 2", 0.2)
     assert next(lines) == ""
@@ -106,7 +106,7 @@ def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
     assert (tmp_path / "said").read_text() == "gone\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@needs_root
 def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
     lines = Remote(Connect(host="@local")).lines(f"trap 'echo gone >{tmp_path}/said; exit' TERM; echo; sleep 1", 10)
     next(lines)
