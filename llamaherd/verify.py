@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -376,32 +376,3 @@ def _installed(plan: Plan, answers: Answers) -> Iterator[Installed]:
         if answers.get(("file", instance.name)):
             kind = "unit" if instance.backend == "systemd" else "compose project"
             yield Installed(f"{kind} {instance.service}", instance.file.path)
-
-
-def print_report(report: Report) -> None:
-    """The report for people: a line per check, the answer and the speed."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(soft_wrap=True, highlight=False)
-    good, bad = ("✓", "✗") if console.encoding.lower().startswith("utf") else ("ok", "FAILED")
-
-    def show(checks: Iterable[Check]) -> None:
-        for check in checks:
-            mark = f"[green]{good}[/]" if check.ok else f"[bold red]{bad}[/]"
-            console.print(f"  {mark} {check.name:9} {escape(_plain(check.detail))}")
-
-    if report.cards:
-        console.print(f"[bold]{report.rig}[/]: power limits and clocks of cards")
-        show(report.cards)
-    for instance in report.instances:
-        what = f"{instance.model} on {instance.engine}, {instance.backend}, port {instance.port}"
-        console.print(f"[bold]{report.rig} {instance.name}[/]: {escape(what)}")
-        show(instance.checks)
-        if instance.answer:
-            console.print(f"  {PROMPT} → {escape(_plain(instance.answer))}")
-
-
-def _plain(text: str) -> str:
-    """One line without control characters: a model says what it likes, and a terminal obeys."""
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())

@@ -73,8 +73,8 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
     from llamaherd.remote import Remote, RemoteError
     from llamaherd.store.hashes import check
     from llamaherd.store.show import console, print_checks
-    from llamaherd.verify import print_report
     from llamaherd.verify import verify as verify_rig
+    from llamaherd.verify_show import print_report
 
     reports = []
     failed = False

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from llamaherd.store.hashes import ModelCheck
 from llamaherd.store.holdings import LEFT, Holdings, Removal, Revision
+from llamaherd.terminal import printable
 from llamaherd.units import show_size
 
 _IN_A_FILE = 160
@@ -28,7 +28,7 @@ def print_holdings(holdings: Holdings, to: Console) -> None:
     free = f", {show_size(holdings.free)} free" if holdings.free is not None else ", which is not there yet"
     to.print(f"[bold]{holdings.rig}[/]: {holdings.store}{free}")
     if holdings.fetch is not None:
-        to.print(f"  models are being fetched: {escape(_plain(holdings.fetch)) or 'it has not said how far it is'}")
+        to.print(f"  models are being fetched: {printable(holdings.fetch) or 'it has not said how far it is'}")
     if holdings.revisions:
         table = _table("revision", "size", "files", "state", "used by")
         for revision in holdings.revisions:
@@ -36,17 +36,17 @@ def print_holdings(holdings: Holdings, to: Console) -> None:
             size = show_size(revision.size) + linked if revision.state != "missing" else "-"
             users = ", ".join(_users(revision)) or "unused"
             table.add_row(
-                *(escape(_plain(text)) for text in (revision.folder, size, str(revision.files), revision.state, users))
+                *(printable(text) for text in (revision.folder, size, str(revision.files), revision.state, users))
             )
         to.print(table)
     if holdings.parts:
         table = _table("on its way in", "has", "of", "becomes")
         for part in holdings.parts:
             size = show_size(part.size) if part.size is not None else "?"
-            table.add_row(part.sha256[:12], show_size(part.have), size, escape(part.wanted or "nothing: unwanted"))
+            table.add_row(part.sha256[:12], show_size(part.have), size, printable(part.wanted or "nothing: unwanted"))
         to.print(table)
     for note in holdings.notes:
-        to.print(f"  note: {escape(_plain(note))}")
+        to.print(f"  note: {printable(note)}")
     if holdings.removals:
         to.print(f"  `herd models prune {holdings.rig}` would free {show_size(holdings.frees)}")
 
@@ -55,7 +55,7 @@ def print_removals(holdings: Holdings, to: Console) -> None:
     """What can go from a rig's store, and what that frees."""
     to.print(f"[bold]{holdings.rig}[/]: {show_size(holdings.frees)} would come free in {holdings.store}")
     for removal in holdings.removals:
-        to.print(f"  {show_size(removal.frees):>8}  {escape(_plain(described(removal)))}")
+        to.print(f"  {show_size(removal.frees):>8}  {printable(described(removal))}")
 
 
 def described(removal: Removal) -> str:
@@ -73,10 +73,10 @@ def print_checks(rig: str, checks: Iterable[ModelCheck], to: Console) -> None:
         if model.ok:
             to.print(f"  [green]{good}[/] {model.name}: {count} as declared, by sha256")
             continue
-        to.print(f"  [bold red]{bad}[/] {model.name} in {escape(model.folder)}:")
+        to.print(f"  [bold red]{bad}[/] {model.name} in {printable(model.folder)}:")
         for file in model.files:
             if file.status != "ok":
-                to.print(f"      {escape(_plain(f'{file.name} is {file.status}: {file.detail}'))}")
+                to.print(f"      {printable(f'{file.name} is {file.status}: {file.detail}')}")
                 to.print(f"      help: {_way_out(rig, file.status, dropped=file.dropped)}")
 
 
@@ -106,8 +106,3 @@ def _table(*headings: str) -> Table:
     for column in table.columns:
         column.overflow = "fold"
     return table
-
-
-def _plain(text: str) -> str:
-    """One line without control characters: a name may be anything, and a terminal obeys."""
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())

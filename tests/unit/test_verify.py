@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from llamaherd.answers import chat, parse, reply
 from llamaherd.fleet import Expect, Rig, Secret, Source
 from llamaherd.planned import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
-from llamaherd.verify import Check, Report, judge, print_report, question
+from llamaherd.verify import Check, Report, judge, question
+from llamaherd.verify_show import print_report
 
 DATA = Path(__file__).parent / "data"
 BUILD = "llama.cpp-66ca571ae125"

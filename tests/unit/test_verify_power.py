@@ -9,6 +9,7 @@ import pytest
 from llamaherd import verify
 from llamaherd.fleet import Rig
 from llamaherd.verify_power import power_checks
+from llamaherd.verify_show import print_report
 from tests.support.power import BOTH, held
 from tests.support.rigs import changed, gpu_rig, planned
 
@@ -69,7 +70,7 @@ def test_a_report_shows_cards_and_fails_where_one_is_not_as_declared(capsys: pyt
     wrong = verify.judge(rig, PLAN, AS_PLANNED | {("power unit", ""): ""})
     assert [(check.name, check.ok) for check in right.cards] == [("unit", True), ("new", True), ("old", True)]
     assert [replace(each, instances=()).ok for each in (right, wrong)] == [True, False]
-    verify.print_report(wrong)
+    print_report(wrong)
     said = capsys.readouterr().out
     assert "duo: power limits and clocks of cards\n" in said
     assert "old       may draw 280 W\n" in said
