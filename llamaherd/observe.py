@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS, POWER_RUN, POWER_UNIT
+from llamaherd.looks.machine import SeenMachine
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
 from llamaherd.render import render
@@ -120,6 +121,9 @@ class Seen:
     power_unit: SeenPowerUnit | None = None
     wsl: SeenWsl | None = None
     """Where the host is a distribution of it."""
+    machine: SeenMachine = field(default_factory=SeenMachine)
+    repositories: dict[str, str] = field(default_factory=dict)
+    """By name of those that we would add: a file of somebody else's that names the same address."""
 
 
 def question(plan: Plan) -> str:
@@ -134,7 +138,9 @@ def question(plan: Plan) -> str:
             *(instance.key_file for instance in plan.instances if instance.key_file),
             *(f"{model.folder}/.manifest" for model in plan.models),
             *(file.path for file in (plan.power.files if plan.power else ())),
+            *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
         ],
+        repositories=plan.repositories,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),
@@ -221,6 +227,10 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.held[uuid] = HeldCard(*words)
             case "power", [active, enabled, needs_reload]:
                 seen.power_unit = SeenPowerUnit(active, enabled, needs_reload == "yes")
+            case "machine", [what, *rest]:
+                seen.machine.tell(what, rest)
+            case "repository", [name, path]:
+                seen.repositories[name] = path
             case "wsl", ["release", release]:
                 seen.wsl = SeenWsl(release)
             case "wsl", [what, *rest] if seen.wsl:

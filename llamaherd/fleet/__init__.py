@@ -4,7 +4,8 @@ Everything here is intent, frozen once read. What exactly must be on a host foll
 """
 
 from llamaherd.fleet.base import Declared, Secret
-from llamaherd.fleet.machine import Card, Clocks, Connect, Cpu, Driver, Gpus, Host, Wsl
+from llamaherd.fleet.gpus import Card, Clocks, ContainerToolkit, Driver, Gpus, Repository
+from llamaherd.fleet.machine import Connect, Cpu, Host, Wsl
 from llamaherd.fleet.rig import LOCAL, Fleet, Rig
 from llamaherd.fleet.serving import Backend, CacheTypes, Draft, Expect, Instance, Sampling
 from llamaherd.fleet.software import UPSTREAM, Engine, Model, Source, Version
@@ -20,6 +21,7 @@ __all__ = [
     "Card",
     "Clocks",
     "Connect",
+    "ContainerToolkit",
     "Cpu",
     "Declared",
     "Draft",
@@ -31,6 +33,7 @@ __all__ = [
     "Host",
     "Instance",
     "Model",
+    "Repository",
     "Rig",
     "Sampling",
     "Secret",

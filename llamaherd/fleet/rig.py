@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import field_validator
 
 from llamaherd.fleet.base import Declared, Name
-from llamaherd.fleet.machine import Connect, Gpus, Host
+from llamaherd.fleet.gpus import Gpus
+from llamaherd.fleet.machine import Connect, Host
 from llamaherd.fleet.serving import Instance
 from llamaherd.fleet.software import Engine, Model
 from llamaherd.fleet.store import Store

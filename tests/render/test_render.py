@@ -25,6 +25,7 @@ from llamaherd.converge.host import base_steps, package_steps
 from llamaherd.converge.lending import share
 from llamaherd.converge.models import Place, begin_steps, model_steps
 from llamaherd.converge.power import power_removal_steps, power_steps
+from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Say, Send, Step, put_files
 from llamaherd.converge.wsl import wsl_steps
@@ -32,6 +33,7 @@ from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.observe import Seen, SeenPowerUnit, SeenUnit, answer, question
+from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan
 from llamaherd.render import render, unit_quote
 from llamaherd.store import hashes
@@ -218,6 +220,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_image": lambda: script(image_steps(CPU.images[0], Seen())),
     "step_fetch_begun": lambda: made(begin_steps(GPU, Seen(), hub)),
     "step_fetch_awaited": lambda: made(model_steps(GPU, Seen(), hub)[1:]),
+    "step_repository": lambda: script(repository_steps(nvidia_repository(Rig.model_validate(gpu_rig())), Seen())),
     "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),

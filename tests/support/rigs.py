@@ -210,6 +210,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines: list[tuple[str, ...]] = [("os", plan.os), ("arch", "x86_64"), ("systemd", "yes")]
     lines += [("free", "/var/lib/llamaherd", str(10**12), "overlay")]
     lines += [("store", plan.store.path, str(10**12), "overlay", "overlay", "rw")]
+    lines += _machine()
     lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
     lines += [*(("user", user) for user in ACCOUNTS), ("folders", "yes")]
@@ -241,6 +242,13 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     if plan.wsl:
         lines += _windows(plan.wsl)
     return ["\t".join(line) for line in lines]
+
+
+def _machine() -> list[tuple[str, ...]]:
+    """A PC of 192 GB whose kernel is the newest that it has."""
+    kernel = "6.8.0-88-generic"
+    said = [("kernel", kernel, kernel), ("virtual", "none"), ("headers", kernel), ("memory", str(192 << 20))]
+    return [("machine", *line) for line in [*said, ("boot", str(10**9))]]
 
 
 def cards(plan: Plan) -> list[str]:

@@ -59,8 +59,9 @@ def shape(line: str) -> str:
 
 
 def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
-    made_up = {shape(line) for line in converged(box(), {"chat": "key"}) if not line.startswith("listens")}
-    real = {shape(line) for line in CAPTURED if not line.startswith("listens")}
+    # What listens, and what lies under the system, differs from machine to machine.
+    made_up = {shape(line) for line in converged(box(), {"chat": "key"}) if not line.startswith(("listens", "machine"))}
+    real = {shape(line) for line in CAPTURED if not line.startswith(("listens", "machine"))}
     assert made_up == real
 
 

@@ -38,6 +38,8 @@ PURE = [
     "plan_instance",
     "plan_power",
     "plan_wsl",
+    "plan_repositories",
+    "looks.machine",
     "nvidia_smi",
     "verify_power",
     "inheritance",
@@ -67,7 +69,7 @@ for module in {PURE}:
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
         *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
-        *("wsl", "plan_wsl"),
+        *("wsl", "plan_wsl", "plan_repositories", "looks"),
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:

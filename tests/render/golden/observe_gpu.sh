@@ -25,6 +25,51 @@ until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
 say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
 
+# What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed.
+kernel=$(uname -r)
+# What the next boot starts: the link that Debian and Ubuntu keep, or else the newest.
+next=$(readlink -f /boot/vmlinuz 2>/dev/null || readlink -f /vmlinuz 2>/dev/null)
+[ -f "$next" ] || next=$(ls /boot/vmlinuz-* 2>/dev/null | sort -V | tail -n 1)
+next=${next##*/vmlinuz-}
+say machine kernel "$kernel" "${next:-$kernel}"
+say machine virtual "$(systemd-detect-virt 2>/dev/null)"
+case $(cat /sys/class/dmi/id/chassis_type 2>/dev/null) in 8 | 9 | 10 | 14 | 30 | 31 | 32) say machine laptop ;; esac
+for device in /sys/bus/pci/devices/*; do
+    [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] || continue
+    case $(cat "$device/class") in 0x03*) ;; *) continue ;; esac
+    address=${device##*/}
+    id=$(cat "$device/device")
+    say machine card "$address" "${id#0x}" "$(lspci -s "$address" 2>/dev/null | sed 's/^[^:]*:[^:]*: //' | tr '\t' ' ')"
+done
+variable=/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
+if [ -f "$variable" ]; then
+    case $(od -An -tu1 -j4 -N1 "$variable" | tr -d ' ') in 1) say machine secure-boot on ;; *) say machine secure-boot off ;; esac
+fi
+# The key that dkms signs modules with: Ubuntu's place, then dkms' own.
+for key in /var/lib/shim-signed/mok/MOK.der /var/lib/dkms/mok.pub; do
+    [ -f "$key" ] || continue
+    case $(mokutil --test-key "$key" 2>/dev/null) in *"already enrolled"*) say machine mok enrolled ;; *) say machine mok new ;; esac
+    break
+done
+for tree in /lib/modules/*/build; do
+    [ -d "$tree/" ] || continue
+    tree=${tree%/build}
+    say machine headers "${tree##*/}"
+done
+for compiler in /usr/bin/g++-[0-9]*; do
+    [ -x "$compiler" ] && say machine gcc "${compiler##*-}"
+done
+say machine memory "$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)"
+[ -d /boot ] && say machine boot "$(df -B1 --output=avail /boot | tail -n 1 | tr -d ' ')"
+for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock; do
+    [ -f "$lock" ] || continue
+    # The kernel's own list of locks: fuser may not be installed.
+    holder=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
+    [ -n "$holder" ] && say machine holder "$(cat "/proc/$holder/comm" 2>/dev/null) ($holder)" && break
+done
+apt-mark showhold 2>/dev/null | sed 's/^/machine\theld\t/'
+[ -d /sys/module/nouveau ] && say machine nouveau
+
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-compose-v2 docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
 for user in llama llama-build llama-fetch; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"

@@ -1,37 +1,16 @@
-"""What a plan holds: plain, frozen values that compare and print themselves."""
+"""What a plan holds of engines, models and servers, and all of it together."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
-
-
-def digest(*parts: object) -> str:
-    """A short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-class Planned(BaseModel):
-    """Base of all that a plan holds: plain, frozen, comparable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TextFile(Planned):
-    """A file with its whole text; `owner` is a user's name, or a number that no user has."""
-
-    path: str
-    text: str
-    mode: str = "0644"
-    owner: str = "root"
+from llamaherd.planned.base import Planned, TextFile
+from llamaherd.planned.machine import CardPower, PowerPlan, RepositoryPlan, WslPlan
 
 
 class BuildPlan(Planned):
@@ -235,51 +214,6 @@ class InstancePlan(Planned):
         return str(KEYS / self.name) if self.api_key else None
 
 
-class CardPower(Planned):
-    """What one card is held to: a power limit in watts, and a lowest and a highest clock in MHz.
-
-    `at` says which card: its UUID, its PCI address as nvidia-smi writes it, or its number in the order of addresses.
-    """
-
-    name: str
-    at: str
-    limit: int | None = None
-    clocks: tuple[int, int] | None = None
-
-    @property
-    def declared(self) -> str:
-        """The same for people."""
-        limit = f"{self.limit} W" if self.limit is not None else ""
-        clocks = f"{self.clocks[0]} to {self.clocks[1]} MHz" if self.clocks else ""
-        return ", ".join(filter(None, (limit, clocks)))
-
-
-class PowerPlan(Planned):
-    """Cards that are held to limits and clocks, from every boot on: by a program, its table, and a unit."""
-
-    cards: tuple[CardPower, ...]
-    program: TextFile
-    table: TextFile
-    unit: TextFile
-
-    @property
-    def files(self) -> tuple[TextFile, ...]:
-        """All three, the unit last: it uses the others."""
-        return (self.program, self.table, self.unit)
-
-
-class WslPlan(Planned):
-    """What WSL around a host must say. `profile`: the Windows user's folder as WSL sees it, where it is declared.
-
-    `settings` are those of `.wslconfig`, by section and key, as they stand there. The paths of `scripts`, which Windows
-    is to run, count from the profile.
-    """
-
-    profile: str | None
-    settings: dict[str, dict[str, str]]
-    scripts: tuple[TextFile, ...]
-
-
 class Plan(Planned):
     """All that must be true on one host.
 
@@ -297,6 +231,7 @@ class Plan(Planned):
     images: tuple[ImagePlan, ...]
     instances: tuple[InstancePlan, ...]
     has_cards: bool = False
+    repositories: tuple[RepositoryPlan, ...] = ()
     power: PowerPlan | None = None
     windows_power: tuple[CardPower, ...] = ()
     wsl: WslPlan | None = None

@@ -1,0 +1,18 @@
+"""Repositories of apt besides the distribution's: a key is let in by its fingerprint, before its source is named."""
+
+from __future__ import annotations
+
+from llamaherd.converge.steps import Step, differs, put_files
+from llamaherd.observe import Seen
+from llamaherd.planned import RepositoryPlan
+from llamaherd.render import render
+
+
+def repository_steps(repository: RepositoryPlan, seen: Seen) -> list[Step]:
+    """Make a repository known to apt, unless somebody has done so already: two files for one address are an error."""
+    if repository.name in seen.repositories:
+        return []
+    if repository.keyring in seen.files and not differs(repository.sources, seen):
+        return []
+    script = render("steps/repository.sh.j2", r=repository, put=put_files([repository.sources]))
+    return [Step(script, f"making {repository.url} known to apt")]

@@ -1,0 +1,132 @@
+"""The cards of a rig, and what they need of the host: NVIDIA's driver, its toolkits, power limits and clocks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+
+from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS
+from llamaherd.fleet.base import Declared, Megahertz, Name, Size, Watts
+
+
+def _as_text(value: Any) -> Any:
+    """`branch: 580` and `cuda: 13.0` are numbers to YAML and names to people."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class Clocks(Declared):
+    """Between which clocks a card is held."""
+
+    min: Megahertz = 210
+    """Lowest clock of the graphics unit."""
+    max: Megahertz
+    """Highest clock of the graphics unit."""
+
+
+class Card(Declared):
+    """One GPU. Which it is of several, `uuid`, `pci` or `index` says."""
+
+    model: str
+    """What it is called, such as `RTX 3090`."""
+    uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]+$")] | None = None
+    """From `nvidia-smi -L`; stays the same wherever the card is plugged in."""
+    pci: (
+        Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")] | None
+    ) = None
+    """Its PCI address, such as `0000:01:00.0`: the slot rather than the card."""
+    index: Annotated[int, Field(ge=0, le=31)] | None = None
+    """The n-th card in the order of PCI addresses, from 0."""
+    architecture: Annotated[str, StringConstraints(pattern=r"^\d{2,3}[af]?$")] | None = None
+    """Compute capability without the dot, where `model` does not tell."""
+    memory: Size | None = None
+    """Its memory as `nvidia-smi` shows it, where `model` does not tell."""
+    reserved: Size | None = None
+    """What something else holds of it, such as a desktop; servers get the rest."""
+    power_limit: Watts | None = None
+    """Power that it may draw."""
+    clocks: Clocks | None = None
+    """Between which clocks it is held; a laptop's card often takes these and no power limit."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Card:
+        if self.architecture is None and self.model not in CARDS:
+            raise ValueError(f"the architecture of `{self.model}` is not known here; add `architecture:`, such as `86`")
+        if sum(way is not None for way in (self.uuid, self.pci, self.index)) > 1:
+            raise ValueError("give one of `uuid`, `pci` and `index`")
+        return self
+
+    @property
+    def cuda_architecture(self) -> str:
+        """The value for CMAKE_CUDA_ARCHITECTURES, such as `86`."""
+        return self.architecture or CARDS[self.model].architecture
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many it has, or a card like it."""
+        return CARDS[self.model].multiprocessors if self.model in CARDS else USUAL_MULTIPROCESSORS
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """All of its memory, in bytes, the driver's own share included; None where it is not known."""
+        if self.memory or self.model not in CARDS:
+            return self.memory
+        return CARDS[self.model].memory_mib << 20
+
+
+class Repository(Declared):
+    """A repository of apt in place of the one that is usual: a mirror in the LAN, say."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+(/\S*)?$")]
+    """Where its `InRelease` lies: a flat repository, as NVIDIA's are."""
+    key: Annotated[str, StringConstraints(pattern=r"^(https?://)?[^\s/]\S*$")]
+    """The key that signs it: a URL, or a path that counts from `url`."""
+    fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{40}$")]
+    """All 40 digits of that key's fingerprint: any other key is refused."""
+
+
+class Driver(Declared):
+    """NVIDIA's driver."""
+
+    branch: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | int), Field(pattern=r"^\d{3}$")]
+    """Its branch, such as 580."""
+    version: Annotated[str, StringConstraints(pattern=r"^\d{3}(\.\d+)+$")] | None = None
+    """One version of the branch, such as `580.95.05`; the newest otherwise."""
+    from_: Annotated[Literal["nvidia", "distribution"], Field(alias="from")] = "nvidia"
+    """Whose packages: NVIDIA's repository, or the distribution. They are never mixed."""
+    modules: Literal["open", "proprietary"] | None = None
+    """Which kernel modules; by default open ones, unless a card is too old for them."""
+    reboot: bool = True
+    """Whether the host may be rebooted, once in a run, when a driver can only be loaded so."""
+
+    @model_validator(mode="after")
+    def _of_that_branch(self) -> Driver:
+        if self.version and not self.version.startswith(f"{self.branch}."):
+            raise ValueError(f"version {self.version} is not of branch {self.branch}")
+        return self
+
+
+class ContainerToolkit(Declared):
+    """NVIDIA's container toolkit, which gives cards to containers."""
+
+    version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")] | None = None
+    """One version, such as `1.20.0`; the newest otherwise, and then kept."""
+    repository: Repository | None = None
+    """Where its packages come from, if not from NVIDIA's own repository."""
+    restart_docker: bool = False
+    """Whether Docker may be restarted for it while containers run, which stops them."""
+
+
+class Gpus(Declared):
+    """The cards of a rig, their driver, and the CUDA toolkit that engines are built with."""
+
+    driver: Driver | None = None
+    """Given where llamaherd shall bring the driver; under WSL it is Windows' own."""
+    cuda: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | float), Field(pattern=r"^\d+\.\d+$")]
+    """Version of the CUDA toolkit, such as "13.0"."""
+    repository: Repository | None = None
+    """Where driver and toolkit come from, if not from NVIDIA's own repository."""
+    container_toolkit: ContainerToolkit = ContainerToolkit()
+    """How containers get cards, where an instance with a card is one."""
+    cards: dict[Name, Card]
+    """The cards, by names of your own."""

@@ -1,0 +1,29 @@
+"""What all parts of a plan are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pydantic import BaseModel, ConfigDict
+
+
+def digest(*parts: object) -> str:
+    """A short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Planned(BaseModel):
+    """Base of all that a plan holds: plain, frozen, comparable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TextFile(Planned):
+    """A file with its whole text; `owner` is a user's name, or a number that no user has."""
+
+    path: str
+    text: str
+    mode: str = "0644"
+    owner: str = "root"

@@ -1,0 +1,53 @@
+# Makes a repository known to apt. Its key is let in by its fingerprint; a repository that does not answer is forgotten
+# again, so that apt goes on working as before.
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+exec 8>/run/llamaherd.lock && flock 8 || exit 1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+curl -q -fsSL --retry 3 --max-time 60 -o "$work/key" https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/3bf863cc.pub 2>"$work/said" || {
+    echo 'the key of https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64 could not be fetched from https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/3bf863cc.pub' >&2
+    sed 's/^/  /' "$work/said" >&2
+    exit 1
+}
+command -v gpg >/dev/null || {
+    apt-get -q -o DPkg::Lock::Timeout=600 update &&
+        apt-get -q -y -o DPkg::Lock::Timeout=600 install --no-install-recommends --no-remove gpg
+} >"$work/said" 2>&1 || {
+    tail -n 5 "$work/said" >&2
+    echo "gpg, which reads the fingerprints of keys, could not be installed" >&2
+    exit 1
+}
+found=$(GNUPGHOME=$work gpg --batch --with-colons --show-keys "$work/key" 2>/dev/null |
+    awk -F: '$1 == "pub" {next_is_primary = 1} $1 == "fpr" && next_is_primary {print $10; next_is_primary = 0}')
+[ "$found" = EB693B3035CD5710E231E123A4B469963BF863CC ] || {
+    echo 'the key at https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/3bf863cc.pub is not the one that is declared, EB693B3035CD5710E231E123A4B469963BF863CC' >&2
+    echo "  it has: $(echo ${found:-no key that gpg can read})" >&2
+    exit 1
+}
+# Armoured, as the ending of its name tells apt.
+case $(head -c 5 "$work/key") in
+-----) cp "$work/key" "$work/armoured" ;;
+*) GNUPGHOME=$work gpg --batch --enarmor <"$work/key" 2>/dev/null | sed 's/ARMORED FILE/PUBLIC KEY BLOCK/; /^Comment:/d' >"$work/armoured" ;;
+esac
+mkdir -p /etc/apt/keyrings /etc/apt/sources.list.d
+install -m 0644 "$work/armoured" /etc/apt/keyrings/llamaherd-nvidia.asc || exit 1
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+[ -d /etc/apt/sources.list.d ] || (umask 022 && mkdir -p /etc/apt/sources.list.d)
+base64 -d >/etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new <<'END' || exit 1
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
+eSwgbm90IHRoaXMgZmlsZS4KVHlwZXM6IGRlYgpVUklzOiBodHRwczovL2RldmVsb3Blci5kb3du
+bG9hZC5udmlkaWEuY29tL2NvbXB1dGUvY3VkYS9yZXBvcy91YnVudHUyNDA0L3g4Nl82NC8KU3Vp
+dGVzOiAvClNpZ25lZC1CeTogL2V0Yy9hcHQva2V5cmluZ3MvbGxhbWFoZXJkLW52aWRpYS5hc2MK
+END
+chown root /etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new &&
+    chmod 0644 /etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new &&
+    mv -f /etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new /etc/apt/sources.list.d/llamaherd-nvidia.sources || exit 1
+
+apt-get -q -o DPkg::Lock::Timeout=600 -o Dir::Etc::sourcelist=/etc/apt/sources.list.d/llamaherd-nvidia.sources -o Dir::Etc::sourceparts=- \
+    -o APT::Get::List-Cleanup=0 -o APT::Update::Error-Mode=any update >"$work/said" 2>&1 || {
+    rm -f /etc/apt/sources.list.d/llamaherd-nvidia.sources
+    grep -E '^(E|W|Err)' "$work/said" | head -n 5 >&2
+    echo 'https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64 does not answer as a repository of apt; it was not added' >&2
+    exit 1
+}
