@@ -26,6 +26,7 @@ class AptRepository:
     """Packages, an index of them, and a key made for it alone; use it as a context manager."""
 
     def __init__(self, *packages: Package, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.packages: list[Package] = []
         self.requests: list[str] = []
         """Paths that were asked for, in that order."""
@@ -77,6 +78,11 @@ class AptRepository:
     def get(self, path: str) -> bytes | None:
         """A file by its path."""
         return self._files.get(path)
+
+    @property
+    def key(self) -> str:
+        """The key, armoured."""
+        return self._key.decode()
 
     def _index(self) -> None:
         stanzas = [

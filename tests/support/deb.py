@@ -36,6 +36,7 @@ class Package:
     replaces: tuple[str, ...] = ()
     source: str = ""
     """The source package, by which pins may name it; the same name otherwise."""
+    maintainer: str = "cudatools <cudatools@nvidia.com>"
     files: Mapping[str, File] = field(default_factory=dict)
     """By absolute path. A text that begins with `#!` can be run; what is below /etc is configuration."""
     scripts: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Package:
     def control(self) -> str:
         """The paragraph that says what it is, as in a repository's index."""
         lines = {"Package": self.name, "Version": self.version, "Architecture": "amd64", "Source": self.source}
-        lines |= {"Maintainer": "nobody <nobody@example.org>", "Section": "misc", "Priority": "optional"}
+        lines |= {"Maintainer": self.maintainer, "Section": "misc", "Priority": "optional"}
         lines |= {relation.title(): ", ".join(getattr(self, relation)) for relation in _RELATIONS}
         lines |= {"Description": f"stands in for {self.name}"}
         return "".join(f"{name}: {value}\n" for name, value in lines.items() if value)

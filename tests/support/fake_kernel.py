@@ -3,8 +3,9 @@
 A unit of the rig runs early in each boot and mounts, over what the real kernel shows: the cards on the PCI bus; a
 boot id of its own, so that a reboot of the rig is one; and, where dkms has put a module for the kernel that runs,
 `/sys/module/nvidia` and `/proc/driver/nvidia`, as if udev had loaded it. What the package of a kernel's image leaves
-behind is put there too. Nothing else is faked: what modinfo, depmod, dkms, lspci and apt make of all this, and the
-boot itself, are real.
+behind is put there too, and `systemd-detect-virt` says that this is no container: the kernel of one would be another's
+business. Nothing else is faked: what modinfo, depmod, dkms, lspci and apt make of all this, and the boot itself, are
+real. `modprobe` fails as in any container.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ if [ -f "$found" ]; then
     case $(say license) in NVIDIA) kind=x86_64 ;; *) kind='Open Kernel Module for x86_64' ;; esac
     mkdir -p $run/module/nvidia $run/module/nvidia_uvm $run/driver/nvidia
     say version >$run/module/nvidia/version
-    echo live >$run/module/nvidia/initstate
+    # What modprobe reads of a module that is loaded already.
+    echo live | tee $run/module/nvidia/initstate >$run/module/nvidia_uvm/initstate
     echo "NVRM version: NVIDIA UNIX $kind  $(say version)  Release Build" >$run/driver/nvidia/version
 fi
 mount --bind $run/module /sys/module
@@ -88,6 +90,7 @@ def files(kernel: str, cards: Sequence[FakeCard]) -> Mapping[str, str | bytes]:
     return {
         "/etc/systemd/system/fake-kernel.service": UNIT,
         f"{_HOME}/boot": BOOT,
+        "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none\n",
         f"{_HOME}/cards.json": json.dumps({"cards": states}),
         **_image(kernel),
         **placed,

@@ -16,6 +16,10 @@ from tests.support.fake_kernel import CARDS
 from tests.support.kernel_modules import module
 
 DRIVER = "nvidia-graphics-drivers"
+DEBIANS = "Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>"
+UBUNTUS = "Ubuntu Core Developers <ubuntu-devel-discuss@lists.ubuntu.com>"
+"""Whom a driver of NVIDIA's names as its maintainers: its packaging is made from the distributions' and keeps theirs
+(NVIDIA/ubuntu-packaging-nvidia-driver, debian/templates/control.in; NVIDIA/debian-packaging-nvidia-driver)."""
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 _DKMS = "/usr/lib/dkms/common.postinst"
 
@@ -37,7 +41,7 @@ def debian_driver(version: str) -> list[Package]:
     exact = f"(= {version}-1)"
 
     def part(name: str, *depends: str, files: dict[str, File] | None = None, source: str = DRIVER) -> Package:
-        return Package(name, f"{version}-1", depends=depends, source=source, files=files or {})
+        return Package(name, f"{version}-1", depends=depends, source=source, maintainer=DEBIANS, files=files or {})
 
     return [
         part("nvidia-driver-cuda", f"libcuda1 {exact}", f"nvidia-smi {exact}", f"nvidia-persistenced {exact}"),
@@ -68,7 +72,7 @@ def ubuntu_driver(version: str) -> list[Package]:
     exact, source = f"(= {full})", DRIVER + end
 
     def part(name: str, *depends: str, files: dict[str, File] | None = None) -> Package:
-        return Package(name, full, depends=depends, source=source, files=files or {})
+        return Package(name, full, depends=depends, source=source, maintainer=UBUNTUS, files=files or {})
 
     libraries = _library("libcuda.so", version) | _library("libnvidia-ml.so", version)
     return [
@@ -187,6 +191,7 @@ def _modules(name: str, version: str, license_: str, other: str, *depends: str) 
         provides=(f"nvidia-kernel-{upstream}",),
         conflicts=(other,),
         source=DRIVER,
+        maintainer=UBUNTUS if "ubuntu" in version else DEBIANS,
         files={
             f"{source}/dkms.conf": conf,
             f"{source}/nvidia.ko": module("nvidia", upstream, license_),
