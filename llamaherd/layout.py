@@ -37,6 +37,17 @@ POWER_TABLE = PurePosixPath("/etc/llamaherd/gpu-power")
 POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
 """What they are held to by now, a note each. Gone with the next boot, as are limits and locks."""
 
+DRIVER_KEPT = PurePosixPath("/etc/apt/preferences.d/00-llamaherd-nvidia-kept")
+"""Which version of the driver stays. apt takes the first entry that matches: this file comes before the next."""
+DRIVER_WANTED = PurePosixPath("/etc/apt/preferences.d/00-llamaherd-nvidia-wanted")
+DRIVER_HELD = PurePosixPath("/etc/apt/apt.conf.d/52llamaherd-nvidia")
+"""What unattended-upgrades leaves alone; its own file is 50unattended-upgrades."""
+DRIVER_LOADED = PurePosixPath("/etc/modules-load.d/llamaherd-nvidia.conf")
+REBOOT_MARK = PurePosixPath("/run/llamaherd/reboot")
+"""Written before a reboot, and gone with it."""
+REBOOT_NOTE = STATE / "driver-reboot"
+"""Driver and kernel that a reboot was for, until that driver is loaded: the same one is not tried twice."""
+
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"

@@ -10,7 +10,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS, POWER_RUN, POWER_UNIT
+from llamaherd.layout import (
+    ACCOUNTS,
+    DRIVER_KEPT,
+    FETCH_RUN,
+    FETCHER,
+    FOLDERS,
+    INCOMING,
+    KEYS,
+    POWER_RUN,
+    POWER_UNIT,
+    REBOOT_MARK,
+    REBOOT_NOTE,
+)
+from llamaherd.looks.driver import GLOBS, SeenDriver
 from llamaherd.looks.machine import SeenMachine
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
@@ -124,6 +137,8 @@ class Seen:
     machine: SeenMachine = field(default_factory=SeenMachine)
     repositories: dict[str, str] = field(default_factory=dict)
     """By name of those that we would add: a file of somebody else's that names the same address."""
+    nvidia: SeenDriver = field(default_factory=SeenDriver)
+    """The driver, where one is planned."""
 
 
 def question(plan: Plan) -> str:
@@ -138,9 +153,14 @@ def question(plan: Plan) -> str:
             *(instance.key_file for instance in plan.instances if instance.key_file),
             *(f"{model.folder}/.manifest" for model in plan.models),
             *(file.path for file in (plan.power.files if plan.power else ())),
+            *((*(file.path for file in plan.driver.files), str(DRIVER_KEPT)) if plan.driver else ()),
             *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
         ],
         repositories=plan.repositories,
+        driver=plan.driver is not None,
+        driver_packages=GLOBS,
+        reboot_mark=REBOOT_MARK,
+        reboot_note=REBOOT_NOTE,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),
@@ -229,6 +249,8 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.power_unit = SeenPowerUnit(active, enabled, needs_reload == "yes")
             case "machine", [what, *rest]:
                 seen.machine.tell(what, rest)
+            case "nvidia", [what, *rest]:
+                seen.nvidia.tell(what, rest)
             case "repository", [name, path]:
                 seen.repositories[name] = path
             case "wsl", ["release", release]:

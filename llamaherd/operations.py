@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
+from paramiko import SSHException
 from pyinfra import host, logger
 from pyinfra.api import FileUploadCommand, Host, State, StringCommand, operation
 from pyinfra.api.command import PyinfraCommand
 from typing_extensions import override
 
+from llamaherd.converge.driver import after_reboot_script, reboot_script
 from llamaherd.converge.host import obstacles, sends
-from llamaherd.converge.steps import Later, Send, Step
+from llamaherd.converge.steps import Later, Reboot, Send, Step
 from llamaherd.facts import Observed
 from llamaherd.findings import SaidError
 from llamaherd.keys import UnreadableKeyError, unreadable
+from llamaherd.layout import REBOOT_MARK
 from llamaherd.observe import Seen, question
 from llamaherd.planned import Plan
 from llamaherd.units import show_size
@@ -25,6 +29,15 @@ _UNASKABLE = (
     "this host cannot be asked what it looks like; what it answered is above\n"
     "  help: the user that logs in needs sudo without a password, and the host a POSIX shell"
 )
+
+REBOOT_SECONDS = 900
+"""How long a host may take to come back: big ones count their memory for minutes."""
+
+TELL_SECONDS = 15
+"""How often a person who waits for that is told that we do too."""
+
+ASK_SECONDS = 5
+"""Between two tries to reach it."""
 
 Commands = Generator[PyinfraCommand, None, None]
 
@@ -63,7 +76,50 @@ class LaterScript(PyinfraCommand):
         except SaidError as error:
             logger.error(f"{host.print_prefix}{error}")
             return False
-        return Script(step).execute(state, host, connector_arguments)
+        return Script(step).execute(state, host, connector_arguments)[0]
+
+
+class RebootHost(PyinfraCommand):
+    """A reboot, and the wait for the host to come back with the driver that it was for."""
+
+    def __init__(self, step: Reboot) -> None:
+        super().__init__()
+        self.step = step
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        def run(script: str) -> bool:
+            # Of their own: what an earlier command was given on stdin is not for this one.
+            done: bool = Script(Step(script)).execute(state, host, dict(connector_arguments))[0]
+            return done
+
+        logger.info(f"{host.print_prefix}rebooting: {self.step.why}")
+        if not run(reboot_script(self.step)):
+            return False
+        if not self._back(host, lambda: run(f"[ ! -e {REBOOT_MARK} ]")):
+            logger.error(
+                f"{host.print_prefix}this host did not come back within {REBOOT_SECONDS} s of its reboot\n"
+                "  help: look at its console; `herd up` goes on from there once it answers again"
+            )
+            return False
+        return run(after_reboot_script(self.step))
+
+    def _back(self, host: Host, booted: Callable[[], bool]) -> bool:
+        """Whether it can be reached again, by a connection of its new life."""
+        began = told = monotonic()
+        while monotonic() - began < REBOOT_SECONDS:
+            sleep(ASK_SECONDS)
+            if monotonic() - told >= TELL_SECONDS:
+                told = monotonic()
+                logger.info(f"{host.print_prefix}waiting for it to come back, {told - began:.0f} s by now")
+            try:
+                host.disconnect()
+                host.connect(show_errors=False)
+                if host.connected and booted():
+                    return True
+            except (OSError, EOFError, SSHException):
+                continue  # it went down just then
+        return False
 
 
 class Refusal(PyinfraCommand):
@@ -100,7 +156,7 @@ def preflight(plan: Plan) -> Commands:
 @operation()
 def converge(
     plan: Plan,
-    steps: Callable[[Seen], Sequence[Send | Step | Later]],
+    steps: Callable[[Seen], Sequence[Send | Step | Later | Reboot]],
     notes: Callable[[Seen], Sequence[str]] | None = None,
 ) -> Commands:
     """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned.
@@ -122,6 +178,8 @@ def converge(
             yield Script(step)
         elif isinstance(step, Later):
             yield LaterScript(step)
+        elif isinstance(step, Reboot):
+            yield RebootHost(step)
         elif wrong := _wrong_file(step):
             yield Refusal([wrong])
         else:

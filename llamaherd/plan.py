@@ -17,6 +17,7 @@ from llamaherd.fleet.software import cmake_value
 from llamaherd.layout import BUILD_PATH, LIBEXEC, STATE
 from llamaherd.lock import Lock
 from llamaherd.pinned import NotLockedError, pinned
+from llamaherd.plan_driver import driver_repositories, plan_driver
 from llamaherd.plan_instance import plan_instance
 from llamaherd.plan_power import declared_power, plan_power
 from llamaherd.plan_wsl import plan_wsl
@@ -77,6 +78,8 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
         images=tuple(images.values()),
         instances=tuple(instances),
         has_cards=rig.gpus is not None and rig.host.wsl is None,
+        repositories=driver_repositories(rig),
+        driver=plan_driver(rig),
         power=plan_power(rig, instances),
         windows_power=declared_power(rig) if rig.host.wsl is not None else (),
         wsl=plan_wsl(rig, instances),

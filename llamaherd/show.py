@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from llamaherd.cards import usable
+from llamaherd.plan_repositories import NVIDIA
 from llamaherd.planned import (
     RAM,
     BandwidthRule,
     BuildPlan,
     CardPower,
+    DriverPlan,
     Estimate,
     FromFolder,
     FromHub,
@@ -20,6 +22,7 @@ from llamaherd.planned import (
     ModelPlan,
     Origin,
     Plan,
+    RepositoryPlan,
     StorePlan,
     WslPlan,
 )
@@ -33,6 +36,7 @@ def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
     parts = [
         f"rig {plan.rig} ({plan.os})",
         f"  packages   {' '.join(plan.packages)}",
+        *(_driver(plan.driver, plan.repositories) if plan.driver else ()),
         *_power(plan),
         *(_wsl(plan.wsl) if plan.wsl else ()),
         *(line for build in plan.builds for line in _build(build)),
@@ -43,6 +47,21 @@ def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
         *_whole(plan),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _driver(driver: DriverPlan, repositories: Iterable[RepositoryPlan]) -> list[str]:
+    """Which packages it is, where they come from, and what keeps it."""
+    origin = next((each.url for each in repositories if each.name == NVIDIA), "the distribution")
+    signed = f" {driver.prebuilt}-<kernel>" if driver.prebuilt else ""
+    wanted = f"version {driver.version}" if driver.version else f"the newest of branch {driver.branch}, then kept"
+    reboot = "where only that loads it" if driver.reboot else "never"
+    return [
+        f"  driver     {driver.branch}, {driver.modules} modules: {wanted}",
+        f"             {' '.join(driver.packages)}{signed}",
+        f"             from {origin if driver.source == 'nvidia' else 'the distribution'}",
+        *(f"             pinned by {file.path}" for file in driver.files[:1]),
+        f"             rebooted {reboot}",
+    ]
 
 
 def _power(plan: Plan) -> list[str]:

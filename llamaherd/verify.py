@@ -20,6 +20,7 @@ from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
+from llamaherd.verify_driver import driver_checks
 from llamaherd.verify_power import QUERY, power_checks
 
 PROMPT = "The three primary colours are"
@@ -82,11 +83,13 @@ class Report:
     instances: tuple[InstanceReport, ...]
     installed: tuple[Installed, ...]
     cards: tuple[Check, ...] = ()
+    driver: tuple[Check, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every check of every instance and card passed."""
-        return all(instance.ok for instance in self.instances) and all(check.ok for check in self.cards)
+        """Whether every check of driver, cards and instances passed."""
+        checks = (*self.driver, *self.cards)
+        return all(instance.ok for instance in self.instances) and all(check.ok for check in checks)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -146,6 +149,7 @@ def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
         ),
         installed=tuple(_installed(plan, answers)),
         cards=tuple(Check(*each) for each in power_checks(plan.power, answers)) if plan.power else (),
+        driver=tuple(Check(*each) for each in driver_checks(plan.driver, answers)) if plan.driver else (),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llamaherd.converge.disks import Problem, disk_problems
+from llamaherd.converge.driver import driver_problems
 from llamaherd.converge.engines import build_steps
 from llamaherd.converge.models import model_sends
 from llamaherd.converge.power import power_problems, power_removal_steps
@@ -35,6 +36,7 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
         *problems,
         *_ports_taken(plan, seen),
         *disk_problems(plan, seen, local_sizes),
+        *driver_problems(plan, seen),
         *power_problems(plan, seen),
         *wsl_problems(plan, seen),
     ]

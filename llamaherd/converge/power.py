@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.steps import Step, differs, put_files
+from llamaherd.findings import SaidError
 from llamaherd.layout import POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
 from llamaherd.nvidia_smi import SeenCard
 from llamaherd.observe import Seen
@@ -20,9 +21,12 @@ CLOCK_STEP = 15
 
 
 def power_steps(plan: Plan, seen: Seen) -> list[Step]:
-    """Write what holds the cards, and start it anew where a card is not held as planned."""
+    """Write what holds the cards, and start it anew where a card is not held as planned. Raises SaidError where a card
+    cannot be, which shows only now if this run brought the driver."""
     if plan.power is None:
         return []
+    for problem in power_problems(plan, seen, driver_is_there=True) if plan.driver else ():
+        raise SaidError(problem.message, problem.help)
     unit = seen.power_unit
     restart = unit is None or unit.active != "active" or _not_as_planned(plan.power.cards, seen)
     changed = [file for file in plan.power.files if differs(file, seen)]
@@ -47,11 +51,13 @@ def power_removal_steps(plan: Plan, seen: Seen) -> list[Step]:
     return [Step(script, "giving cards their own power limits and clocks again")]
 
 
-def power_problems(plan: Plan, seen: Seen) -> list[Problem]:
-    """What the cards cannot be held to."""
+def power_problems(plan: Plan, seen: Seen, *, driver_is_there: bool = False) -> list[Problem]:
+    """What the cards cannot be held to. Until a planned driver is there, cards that do not show are no problem."""
     if plan.power is None:
         return []
     if not seen.cards:
+        if plan.driver and not driver_is_there:
+            return []
         return [
             Problem(
                 f"power limits and clocks are declared, and NVIDIA's driver does not answer: {seen.driver_says}",

@@ -47,6 +47,15 @@ class Later:
     says: str = ""
 
 
+@dataclass(frozen=True)
+class Reboot:
+    """The host is booted anew, so that the kernel takes `driver`; `why` is shown. `kernel` is the one that boots."""
+
+    driver: str
+    kernel: str
+    why: str
+
+
 def encoded(text: str) -> str:
     """Text as a here-document can hold it, whatever is in it."""
     return base64.encodebytes(text.encode()).decode().strip()

@@ -1,7 +1,7 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.planned.base import Planned, TextFile, digest
-from llamaherd.planned.machine import CardPower, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import CardPower, DriverPlan, PowerPlan, RepositoryPlan, WslPlan
 from llamaherd.planned.plan import (
     RAM,
     BandwidthRule,
@@ -25,6 +25,7 @@ __all__ = [
     "BandwidthRule",
     "BuildPlan",
     "CardPower",
+    "DriverPlan",
     "Estimate",
     "FromFolder",
     "FromHub",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llamaherd.drivers import Modules, Source
 from llamaherd.planned.base import Planned, TextFile
 
 
@@ -14,6 +15,40 @@ class RepositoryPlan(Planned):
     fingerprint: str
     keyring: str
     sources: TextFile
+
+
+class DriverPlan(Planned):
+    """NVIDIA's driver: a branch, or one version of it, and the packages that it is.
+
+    `library` is that of `packages` whose version is the driver's. `beside` are packages that are taken where there are
+    such. `pinning`: NVIDIA's own preferences, the first of which that exists comes before the driver. `prebuilt` begins
+    the names of packages with modules that the distribution compiled and signed; the rest of a name says which kernel.
+    `components` are parts of the distribution's repository. `reboot`: whether the host may be rebooted for it; `local`:
+    it is the one that herd runs on.
+    """
+
+    branch: str
+    version: str | None
+    source: Source
+    modules: Modules
+    pinning: tuple[str, ...]
+    packages: tuple[str, ...]
+    beside: tuple[str, ...]
+    library: str
+    prebuilt: str | None
+    components: tuple[str, ...]
+    files: tuple[TextFile, ...]
+    reboot: bool
+    local: bool
+
+    @property
+    def wanted(self) -> str:
+        """What is declared, for people: `580`, or `580.95.05`."""
+        return self.version or self.branch
+
+    def wants(self, version: str) -> bool:
+        """Whether a version of the driver, such as `580.95.05`, is as declared."""
+        return version == self.version if self.version else version.startswith(f"{self.branch}.")
 
 
 class CardPower(Planned):

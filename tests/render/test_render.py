@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from llamaherd import asking, verify
+from llamaherd.converge.driver import after_reboot_script, driver_steps, load_steps, reboot_script
 from llamaherd.converge.engines import build_steps, image_steps
 from llamaherd.converge.host import base_steps, package_steps
 from llamaherd.converge.lending import share
@@ -27,12 +28,14 @@ from llamaherd.converge.models import Place, begin_steps, model_steps
 from llamaherd.converge.power import power_removal_steps, power_steps
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Later, Say, Send, Step, put_files
+from llamaherd.converge.steps import Later, Reboot, Say, Send, Step, put_files
 from llamaherd.converge.wsl import wsl_steps
 from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.lock import Lock, LockedLocal
+from llamaherd.looks.driver import SeenPackage
 from llamaherd.observe import Seen, SeenPowerUnit, SeenUnit, answer, question
+from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan
 from llamaherd.render import render, unit_quote
@@ -106,6 +109,10 @@ REMOVALS = (
 )
 
 
+DRIVER = planned(gpu_rig(), {"gpus/driver": {"branch": 580}})
+SIGNED = planned(gpu_rig(), {"gpus/driver": {"branch": 580, "from": "distribution"}})
+
+
 def instance(plan: Plan, name: str) -> InstancePlan:
     return next(instance for instance in plan.instances if instance.name == name)
 
@@ -125,6 +132,29 @@ def power(plan: Plan) -> PowerPlan:
     """How the cards of a plan are held."""
     assert plan.power
     return plan.power
+
+
+def driver_file(plan: Plan, part: str) -> str:
+    """What apt is told of the driver."""
+    assert plan.driver
+    return next(file.text for file in plan.driver.files if part in file.path)
+
+
+def other_driver() -> Seen:
+    """As planned, but that the driver and its tools are of another branch, and the next kernel has no headers."""
+    seen = answer(converged(DRIVER, {}))
+    seen.nvidia.packages |= {
+        name: SeenPackage("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")
+    }
+    seen.machine.next_kernel = "6.8.0-90-generic"
+    return seen
+
+
+def not_loaded() -> Seen:
+    """As planned, but that nothing has loaded the driver yet."""
+    seen = answer(converged(DRIVER, {}))
+    seen.nvidia.loaded = None
+    return seen
 
 
 def in_wsl(profile: str = "/mnt/c/Users/tom", *, systemd: bool = True) -> Seen:
@@ -221,6 +251,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_fetch_begun": lambda: made(begin_steps(GPU, Seen(), hub)),
     "step_fetch_awaited": lambda: made(model_steps(GPU, Seen(), hub)[1:]),
     "step_repository": lambda: script(repository_steps(nvidia_repository(Rig.model_validate(gpu_rig())), Seen())),
+    "observe_driver": lambda: question(DRIVER),
+    "verify_driver": lambda: verify.question(DRIVER),
+    "step_components": lambda: script(driver_steps(SIGNED, Seen()), 0),
+    "step_driver": lambda: script(driver_steps(DRIVER, other_driver())),
+    "step_driver_distribution": lambda: script(driver_steps(SIGNED, Seen())),
+    "step_load_driver": lambda: script(load_steps(DRIVER, not_loaded())),
+    "step_reboot": lambda: reboot_script(Reboot("580.95.05", "6.8.0-88-generic", "")),
+    "step_after_reboot": lambda: after_reboot_script(Reboot("580.95.05", "6.8.0-88-generic", "")),
     "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
@@ -251,6 +289,10 @@ def texts() -> dict[str, str]:
         **{f"{case}.service": planned.file.text for case, planned in UNITS.items()},
         **{f"{case}.yaml": planned.file.text for case, planned in PROJECTS.items()},
         **{f"wsl_{case}": text for case, text in windows_scripts().items()},
+        "driver_wanted.pref": driver_file(DRIVER, "wanted"),
+        "driver_wanted_distribution.pref": driver_file(SIGNED, "wanted"),
+        "driver_held_distribution.conf": driver_file(SIGNED, "52llamaherd"),
+        "driver_kept.pref": kept("580.95.05").text,
         "gpu_power.service": power(HELD).unit.text,
         "gpu_power.table": power(HELD).table.text,
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},

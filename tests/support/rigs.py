@@ -16,7 +16,8 @@ from llamaherd.fleet import Rig
 from llamaherd.layout import ACCOUNTS, CONTAINER_UID, SERVER_USER
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import plan
-from llamaherd.planned import CardPower, InstancePlan, Plan, WslPlan
+from llamaherd.plan_driver import kept
+from llamaherd.planned import CardPower, DriverPlan, InstancePlan, Plan, WslPlan
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import merge
 
@@ -33,6 +34,9 @@ KEY = "sk-canary-3f1d9c"
 WRITTEN = 1795249315.422238143
 """When the files of a host that is as planned were written, and when its servers started after that."""
 STARTED = WRITTEN + 7
+
+KERNEL = "6.8.0-88-generic"
+"""The kernel that runs on it, and that boots next."""
 
 PROFILE = "/mnt/c/Users/tom"
 """The folder of the Windows user, where WSL is around a host."""
@@ -234,6 +238,11 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += [_runs(instance) for instance in plan.instances]
     lines += [("project", instance.name) for instance in plan.of("compose")]
     lines += [("image", image.tag) for image in plan.images]
+    if plan.driver:
+        lines += _driver(plan.driver)
+    for each in plan.repositories:
+        lines += _file(each.keyring, "a key", "0644", "0 root")
+        lines += _file(each.sources.path, each.sources.text, each.sources.mode, "0 root")
     if plan.power:
         for text in plan.power.files:
             lines += _file(text.path, text.text, text.mode, "0 root")
@@ -244,10 +253,25 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     return ["\t".join(line) for line in lines]
 
 
+def _driver(driver: DriverPlan) -> list[tuple[str, ...]]:
+    """The driver as planned: installed, kept and loaded, on a host that follows the newest kernel of its kind."""
+    version = driver.version or f"{driver.branch}.95.05"
+    whose = "NVIDIA <cudatools@nvidia.com>" if driver.source == "nvidia" else "Debian NVIDIA Maintainers <x@debian.org>"
+    kernels = ("linux-image-generic", f"{driver.prebuilt}-generic" if driver.prebuilt else "linux-headers-generic")
+    packages = [*((name, f"{version}-1") for name in driver.packages), *((name, f"{KERNEL}.90") for name in kernels)]
+    lines: list[tuple[str, ...]] = [("package", name, number, "installed", whose) for name, number in packages]
+    lines += [("loaded", version), ("uvm",), ("disk", KERNEL, version), ("library", version)]
+    lines += [("persistence", "active", "enabled"), ("free", str(10**12))]
+    lines += [("component", name) for name in ("main", *driver.components)]
+    written = [
+        line for text in (*driver.files, kept(version)) for line in _file(text.path, text.text, "0644", "0 root")
+    ]
+    return [*(("nvidia", *line) for line in lines), *written]
+
+
 def _machine() -> list[tuple[str, ...]]:
     """A PC of 192 GB whose kernel is the newest that it has."""
-    kernel = "6.8.0-88-generic"
-    said = [("kernel", kernel, kernel), ("virtual", "none"), ("headers", kernel), ("memory", str(192 << 20))]
+    said = [("kernel", KERNEL, KERNEL), ("virtual", "none"), ("headers", KERNEL), ("memory", str(192 << 20))]
     return [("machine", *line) for line in [*said, ("boot", str(10**9))]]
 
 

@@ -39,9 +39,13 @@ PURE = [
     "plan_power",
     "plan_wsl",
     "plan_repositories",
+    "plan_driver",
+    "drivers",
     "looks.machine",
+    "looks.driver",
     "nvidia_smi",
     "verify_power",
+    "verify_driver",
     "inheritance",
     "flags",
     "recipes",
@@ -69,7 +73,7 @@ for module in {PURE}:
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
         *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
-        *("wsl", "plan_wsl", "plan_repositories", "looks"),
+        *("wsl", "plan_wsl", "plan_repositories", "plan_driver", "drivers", "looks"),
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:

@@ -1,0 +1,267 @@
+# Brings NVIDIA's driver: what would be done is worked out and judged first, with our preferences beside the host's own,
+# so that a host which cannot have it stays as it was. What an earlier run left half-way is set right by the same way.
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+PATH=$PATH:/usr/sbin:/sbin
+exec 8>/run/llamaherd.lock && flock 8 || exit 1
+mkdir -p /var/log/llamaherd /run/llamaherd
+log=/var/log/llamaherd/apt.log
+date -u +'== %F %T driver 580' >>"$log"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+# Who holds a lock of apt or dpkg, by the kernel's own list of locks: fuser may not be installed.
+holder() {
+    for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock; do
+        [ -f "$lock" ] || continue
+        pid=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
+        [ -z "$pid" ] || { echo "apt is held by $(cat "/proc/$pid/comm" 2>/dev/null) (process $pid) for more than ten minutes" >&2 && return; }
+    done
+}
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+version_of() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null | sed 's/^[0-9]*://; s/-.*//'; }
+next_kernel() {
+    next=$(readlink -f /boot/vmlinuz 2>/dev/null || readlink -f /vmlinuz 2>/dev/null)
+    [ -f "$next" ] || next=$(ls /boot/vmlinuz-* 2>/dev/null | sort -V | tail -n 1)
+    next=${next##*/vmlinuz-}
+    echo "${next:-$(uname -r)}"
+}
+
+for _ in $(seq 120); do
+    said=$({ dpkg --configure -a && apt-get -q -o DPkg::Lock::Timeout=600 update; } 2>&1) && break
+    case $said in *'Could not get lock'* | *'locked by another'* | *'is held by process'*) sleep 5 ;; *) break ;; esac
+done
+printf '%s\n' "$said" >>"$log"
+case $said in *'Could not get lock'* | *'locked by another'* | *'is held by process'*) holder && exit 1 ;; esac
+
+# As apt will see it.
+mkdir "$work/preferences"
+cp /etc/apt/preferences.d/* "$work/preferences/" 2>/dev/null
+base64 -d >"$work/preferences/00-llamaherd-nvidia-wanted" <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
+eSwgbm90IHRoaXMgZmlsZS4KIyBNZXRhcGFja2FnZXMgdGhhdCBicmluZyBhIGRyaXZlciBvZiB0
+aGVpciBvd24gY2hvaWNlLgpQYWNrYWdlOiBjdWRhIGN1ZGEtWzAtOV0qIGN1ZGEtZHJpdmVycyog
+Y3VkYS1ydW50aW1lLSogY3VkYS1kZW1vLXN1aXRlLSogY3VkYS1jb21wYXQtKgpQaW46IHZlcnNp
+b24gKgpQaW4tUHJpb3JpdHk6IC0xCgojIFRoZSBvdGhlciBzb3VyY2Ugb2YgZHJpdmVyczogdHdv
+IGFyZSBuZXZlciBtaXhlZC4KUGFja2FnZTogbnZpZGlhLWRyaXZlciogbnZpZGlhLW9wZW4qIG52
+aWRpYS1oZWFkbGVzcyogbnZpZGlhLWRrbXMqIG52aWRpYS1rZXJuZWwqIG52aWRpYS1maXJtd2Fy
+ZSogbnZpZGlhLXV0aWxzKiBudmlkaWEtY29tcHV0ZS11dGlscyogbnZpZGlhLXNtaSBudmlkaWEt
+cGVyc2lzdGVuY2VkIG52aWRpYS1tb2Rwcm9iZSBudmlkaWEtc2V0dGluZ3MgbnZpZGlhLXhjb25m
+aWcgbnZpZGlhLWFsdGVybmF0aXZlIG52aWRpYS1sZWdhY3ktY2hlY2sgbnZpZGlhLXN1c3BlbmQt
+Y29tbW9uIG52aWRpYS1lZ2wqIG52aWRpYS12dWxrYW4qIG52aWRpYS1vcGVuY2wqIG52aWRpYS12
+ZHBhdSogbnZpZGlhLWN1ZGEtbXBzIG52aWRpYS1saWJvcGVuY2wxIGxpYmN1ZGExIGxpYmN1ZGFk
+ZWJ1Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRp
+YS1jZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNv
+bXBpbGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJn
+bGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZp
+ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGlu
+dXgtbW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVy
+ZXMtbnZpZGlhLSoKUGluOiByZWxlYXNlIG89TlZJRElBClBpbi1Qcmlvcml0eTogLTEKCiMgV2hh
+dCBpcyBkZWNsYXJlZC4KUGFja2FnZTogbnZpZGlhLWRyaXZlciogbnZpZGlhLW9wZW4qIG52aWRp
+YS1oZWFkbGVzcyogbnZpZGlhLWRrbXMqIG52aWRpYS1rZXJuZWwqIG52aWRpYS1maXJtd2FyZSog
+bnZpZGlhLXV0aWxzKiBudmlkaWEtY29tcHV0ZS11dGlscyogbnZpZGlhLXNtaSBudmlkaWEtcGVy
+c2lzdGVuY2VkIG52aWRpYS1tb2Rwcm9iZSBudmlkaWEtc2V0dGluZ3MgbnZpZGlhLXhjb25maWcg
+bnZpZGlhLWFsdGVybmF0aXZlIG52aWRpYS1sZWdhY3ktY2hlY2sgbnZpZGlhLXN1c3BlbmQtY29t
+bW9uIG52aWRpYS1lZ2wqIG52aWRpYS12dWxrYW4qIG52aWRpYS1vcGVuY2wqIG52aWRpYS12ZHBh
+dSogbnZpZGlhLWN1ZGEtbXBzIG52aWRpYS1saWJvcGVuY2wxIGxpYmN1ZGExIGxpYmN1ZGFkZWJ1
+Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRpYS1j
+ZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNvbXBp
+bGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJnbGVz
+LW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZpZGlh
+LWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGludXgt
+bW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVyZXMt
+bnZpZGlhLSoKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0eTogMTAwMQo=
+END
+rm -f "$work/preferences/00-llamaherd-nvidia-kept"
+apt() {
+    what=$1
+    shift
+    "apt-$what" -q -o Dir::Etc::preferencesparts="$work/preferences" -o DPkg::Lock::Timeout=600 "$@"
+}
+candidate() { apt cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | sed 's/^[0-9]*://'; }
+
+case $(candidate libnvidia-compute-580) in
+580.* | 580-* | 580) ;;
+*)
+    has=$(apt-cache -q madison libnvidia-compute-580 2>/dev/null | awk '{print $3}' | sed 's/^[0-9]*://; s/-.*//' | sort -uV | tail -n 8 | tr '\n' ' ')
+    fail 'the distribution has no driver 580 (libnvidia-compute-580)' "  help: it has ${has:-none}; declare one of these, or another \`from\`"
+    ;;
+esac
+set -- libnvidia-compute-580 nvidia-headless-no-dkms-580-open nvidia-compute-utils-580 nvidia-utils-580 linux-modules-nvidia-580-open-generic
+for each in ; do
+    case $(candidate "$each") in 580.*) set -- "$@" "$each" ;; esac
+done
+for kernel in ; do
+    case $(candidate "linux-headers-$kernel") in
+    '' | '(none)')
+        [ "$kernel" != "$(next_kernel)" ] || modinfo -k "$kernel" -n nvidia >/dev/null 2>&1 || fail \
+            "there are no headers of kernel $kernel, which the next boot starts: apt has no linux-headers-$kernel" \
+            "  help: reboot into a kernel that the distribution still has, and run this again"
+        ;;
+    *) set -- "$@" "linux-headers-$kernel" ;;
+    esac
+done
+# What is of another branch goes with it to the new one, if that has it by the same name; else it goes.
+for each in ; do
+    case " $* " in *" $each "*) continue ;; esac
+    case $(candidate "$each") in
+    580.* | 580-* | 580) set -- "$@" "$each" ;;
+    *) set -- "$@" "$each-" ;;
+    esac
+done
+for each in ; do
+    case $(candidate "$each") in '' | '(none)') ;; *) pinning=$each && break ;; esac
+done
+
+apt get -s install --no-install-recommends --allow-downgrades ${pinning:+"$pinning"} "$@" >"$work/said" 2>&1 || {
+    cat "$work/said" >>"$log"
+    grep -E '^ |^E:' "$work/said" | tail -n 12 >&2
+    fail "apt finds no way to driver 580; nothing was changed"
+}
+while read -r what name rest; do
+    case $what in Remv | Inst | Purg) ;; *) continue ;; esac
+    if [ "$what" = Inst ]; then
+        case $name in cuda | cuda-[0-9]* | cuda-drivers* | cuda-runtime-* | cuda-demo-suite-* | cuda-compat-*) echo "would bring $name, which brings a driver of its own choice" ;; esac
+        # The version that comes stands in parentheses.
+        version=$(printf '%s' "$rest" | sed 's/^[^(]*(\([^ ]*\).*/\1/; s/^[0-9]*://; s/-.*//')
+        case $name in nvidia-modprobe | nvidia-settings | nvidia-xconfig) continue ;; nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | cuda-drivers* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-*) ;; *) continue ;; esac
+        case $version in 580.*) ;; [0-9][0-9][0-9].[0-9]*) echo "would bring $name of driver $version" ;; esac
+        continue
+    fi
+    case $name in
+    nvidia-driver | nvidia-driver-[0-9]* | nvidia-driver-libs* | nvidia-driver-bin | nvidia-driver-open | nvidia-open | nvidia-settings | nvidia-egl* | nvidia-vulkan* | nvidia-vdpau* | libnvidia-gl* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | xserver-xorg-video-nvidia*) echo "would remove $name, which a desktop may stand on" ;;
+    nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | cuda-drivers* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-*) ;;
+    *) echo "would remove $name, which is no part of a driver" ;;
+    esac
+done <"$work/said" >"$work/problems"
+[ -s "$work/problems" ] && {
+    sed 's/^/  /' "$work/problems" >&2
+    fail "apt's way to driver 580 does more than that; nothing was changed" \
+        "  help: remove what is named yourself, or bring it to the declared branch, then run this again"
+}
+
+# What files are written with is not what packages are installed with.
+(
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+[ -d /etc/apt/preferences.d ] || (umask 022 && mkdir -p /etc/apt/preferences.d)
+base64 -d >/etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new <<'END' || exit 1
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
+eSwgbm90IHRoaXMgZmlsZS4KIyBNZXRhcGFja2FnZXMgdGhhdCBicmluZyBhIGRyaXZlciBvZiB0
+aGVpciBvd24gY2hvaWNlLgpQYWNrYWdlOiBjdWRhIGN1ZGEtWzAtOV0qIGN1ZGEtZHJpdmVycyog
+Y3VkYS1ydW50aW1lLSogY3VkYS1kZW1vLXN1aXRlLSogY3VkYS1jb21wYXQtKgpQaW46IHZlcnNp
+b24gKgpQaW4tUHJpb3JpdHk6IC0xCgojIFRoZSBvdGhlciBzb3VyY2Ugb2YgZHJpdmVyczogdHdv
+IGFyZSBuZXZlciBtaXhlZC4KUGFja2FnZTogbnZpZGlhLWRyaXZlciogbnZpZGlhLW9wZW4qIG52
+aWRpYS1oZWFkbGVzcyogbnZpZGlhLWRrbXMqIG52aWRpYS1rZXJuZWwqIG52aWRpYS1maXJtd2Fy
+ZSogbnZpZGlhLXV0aWxzKiBudmlkaWEtY29tcHV0ZS11dGlscyogbnZpZGlhLXNtaSBudmlkaWEt
+cGVyc2lzdGVuY2VkIG52aWRpYS1tb2Rwcm9iZSBudmlkaWEtc2V0dGluZ3MgbnZpZGlhLXhjb25m
+aWcgbnZpZGlhLWFsdGVybmF0aXZlIG52aWRpYS1sZWdhY3ktY2hlY2sgbnZpZGlhLXN1c3BlbmQt
+Y29tbW9uIG52aWRpYS1lZ2wqIG52aWRpYS12dWxrYW4qIG52aWRpYS1vcGVuY2wqIG52aWRpYS12
+ZHBhdSogbnZpZGlhLWN1ZGEtbXBzIG52aWRpYS1saWJvcGVuY2wxIGxpYmN1ZGExIGxpYmN1ZGFk
+ZWJ1Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRp
+YS1jZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNv
+bXBpbGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJn
+bGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZp
+ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGlu
+dXgtbW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVy
+ZXMtbnZpZGlhLSoKUGluOiByZWxlYXNlIG89TlZJRElBClBpbi1Qcmlvcml0eTogLTEKCiMgV2hh
+dCBpcyBkZWNsYXJlZC4KUGFja2FnZTogbnZpZGlhLWRyaXZlciogbnZpZGlhLW9wZW4qIG52aWRp
+YS1oZWFkbGVzcyogbnZpZGlhLWRrbXMqIG52aWRpYS1rZXJuZWwqIG52aWRpYS1maXJtd2FyZSog
+bnZpZGlhLXV0aWxzKiBudmlkaWEtY29tcHV0ZS11dGlscyogbnZpZGlhLXNtaSBudmlkaWEtcGVy
+c2lzdGVuY2VkIG52aWRpYS1tb2Rwcm9iZSBudmlkaWEtc2V0dGluZ3MgbnZpZGlhLXhjb25maWcg
+bnZpZGlhLWFsdGVybmF0aXZlIG52aWRpYS1sZWdhY3ktY2hlY2sgbnZpZGlhLXN1c3BlbmQtY29t
+bW9uIG52aWRpYS1lZ2wqIG52aWRpYS12dWxrYW4qIG52aWRpYS1vcGVuY2wqIG52aWRpYS12ZHBh
+dSogbnZpZGlhLWN1ZGEtbXBzIG52aWRpYS1saWJvcGVuY2wxIGxpYmN1ZGExIGxpYmN1ZGFkZWJ1
+Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRpYS1j
+ZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNvbXBp
+bGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJnbGVz
+LW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZpZGlh
+LWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGludXgt
+bW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVyZXMt
+bnZpZGlhLSoKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0eTogMTAwMQo=
+END
+chown root /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
+    chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
+    mv -f /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new /etc/apt/preferences.d/00-llamaherd-nvidia-wanted || exit 1
+[ -d /etc/apt/apt.conf.d ] || (umask 022 && mkdir -p /etc/apt/apt.conf.d)
+base64 -d >/etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new <<'END' || exit 1
+Ly8gV3JpdHRlbiBieSBsbGFtYWhlcmQgZm9yIHJpZyBgZHVvYDogY2hhbmdlIHRoZSBpbnZlbnRv
+cnksIG5vdCB0aGlzIGZpbGUuClVuYXR0ZW5kZWQtVXBncmFkZTo6UGFja2FnZS1CbGFja2xpc3Qg
+ewogICAgIm52aWRpYS0iOwogICAgImxpYm52aWRpYS0iOwogICAgImxpYmN1ZGExIjsKICAgICJs
+aWJudmN1dmlkMSI7CiAgICAieHNlcnZlci14b3JnLXZpZGVvLW52aWRpYSI7CiAgICAiZmlybXdh
+cmUtbnZpZGlhLWdzcCI7CiAgICAiY3VkYS1kcml2ZXJzIjsKICAgICJsaW51eC1tb2R1bGVzLW52
+aWRpYS0iOwogICAgImxpbnV4LWdlbmVyaWMiOwogICAgImxpbnV4LWltYWdlLSI7CiAgICAibGlu
+dXgtaGVhZGVycy0iOwogICAgImxpbnV4LW1vZHVsZXMtIjsKfTsK
+END
+chown root /etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new &&
+    chmod 0644 /etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new &&
+    mv -f /etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new /etc/apt/apt.conf.d/52llamaherd-nvidia || exit 1
+[ -d /etc/modules-load.d ] || (umask 022 && mkdir -p /etc/modules-load.d)
+base64 -d >/etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new <<'END' || exit 1
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
+eSwgbm90IHRoaXMgZmlsZS4KbnZpZGlhCm52aWRpYV91dm0K
+END
+chown root /etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new &&
+    chmod 0644 /etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new &&
+    mv -f /etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new /etc/modules-load.d/llamaherd-nvidia.conf || exit 1
+
+) || exit 1
+rm -f /etc/apt/preferences.d/00-llamaherd-nvidia-kept
+install() {
+    apt-get -q -y -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
+        install --no-install-recommends --allow-downgrades "$@" >>"$log" 2>&1 || {
+        tail -n 12 "$log"
+        tail -n 8 /var/lib/dkms/nvidia*/*/build/make.log 2>/dev/null
+        holder
+        fail "apt could not install: $*. The whole log is $log on the host."
+    }
+}
+if [ -n "${pinning-}" ]; then
+    install "$pinning"
+fi
+install "$@"
+
+version=$(version_of libnvidia-compute-580)
+(
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+[ -d /etc/apt/preferences.d ] || (umask 022 && mkdir -p /etc/apt/preferences.d)
+base64 -d >/etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new <<'END' || exit 1
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCB3aGVuIGl0IGluc3RhbGxlZCB0aGUgZHJpdmVyLiBUbyBt
+b3ZlIHRvIGFub3RoZXIgdmVyc2lvbiwgZGVjbGFyZSBpdC4KUGFja2FnZTogbnZpZGlhLWRyaXZl
+ciogbnZpZGlhLW9wZW4qIG52aWRpYS1oZWFkbGVzcyogbnZpZGlhLWRrbXMqIG52aWRpYS1rZXJu
+ZWwqIG52aWRpYS1maXJtd2FyZSogbnZpZGlhLXV0aWxzKiBudmlkaWEtY29tcHV0ZS11dGlscyog
+bnZpZGlhLXNtaSBudmlkaWEtcGVyc2lzdGVuY2VkIG52aWRpYS1tb2Rwcm9iZSBudmlkaWEtc2V0
+dGluZ3MgbnZpZGlhLXhjb25maWcgbnZpZGlhLWFsdGVybmF0aXZlIG52aWRpYS1sZWdhY3ktY2hl
+Y2sgbnZpZGlhLXN1c3BlbmQtY29tbW9uIG52aWRpYS1lZ2wqIG52aWRpYS12dWxrYW4qIG52aWRp
+YS1vcGVuY2wqIG52aWRpYS12ZHBhdSogbnZpZGlhLWN1ZGEtbXBzIG52aWRpYS1saWJvcGVuY2wx
+IGxpYmN1ZGExIGxpYmN1ZGFkZWJ1Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZp
+ZGlhLVshY10qIGxpYm52aWRpYS1jZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNv
+bW1vbiogbGlibnZpZGlhLWNvbXBpbGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBs
+aWJlZ2wtbnZpZGlhKiBsaWJnbGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlh
+LWdzcCogZmlybXdhcmUtbnZpZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEq
+IGN1ZGEtZHJpdmVycyogbGludXgtbW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRp
+YS0qIGxpbnV4LXNpZ25hdHVyZXMtbnZpZGlhLSoKUGluOiB2ZXJzaW9uIEBWRVJTSU9OQCoKUGlu
+LVByaW9yaXR5OiAxMDAyCg==
+END
+chown root /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
+    chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
+    mv -f /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new /etc/apt/preferences.d/00-llamaherd-nvidia-kept || exit 1
+
+) || exit 1
+sed -i "s/@VERSION@/$version/" /etc/apt/preferences.d/00-llamaherd-nvidia-kept
+kernel=$(next_kernel)
+found=$(modinfo -k "$kernel" -F version nvidia 2>/dev/null)
+[ "$found" = "$version" ] || {
+    tail -n 8 /var/lib/dkms/nvidia*/*/build/make.log 2>/dev/null
+    fail "driver $version is installed, and kernel $kernel, which the next boot starts, has ${found:-no module of it}" \
+        "  help: \`dkms status\` and $log on the host say why; without headers of that kernel none can be compiled"
+}
+command -v nvidia-smi >/dev/null || fail "driver $version is installed, and brought no nvidia-smi"
+systemctl daemon-reload
+systemctl cat nvidia-persistenced.service >/dev/null 2>&1 || fail "driver $version is installed, and brought no nvidia-persistenced"
+case $(systemctl is-enabled nvidia-persistenced.service 2>/dev/null) in
+disabled | masked) systemctl -q unmask nvidia-persistenced.service; systemctl -q enable nvidia-persistenced.service || exit 1 ;;
+esac
+echo "driver $version is installed"

@@ -1,0 +1,136 @@
+# Asks a host how its instances really are. Changes nothing; `verify.py` reads what this prints: a line
+# "@ what TAB of what" before every answer, and each line of the answer after a tab.
+{
+LC_ALL=C
+export LC_ALL
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+
+# One request. Headers come on stdin, where no process list shows them; the last line printed is the status code.
+ask() {
+    seconds=$1
+    shift
+    # No configuration of root's own, and no proxy: this host is asked.
+    curl -q -sS --noproxy '*' --max-time "$seconds" -H @- -w '\n%{http_code}\n' "$@" 2>&1 | lines
+}
+bearer() {
+    [ -n "$1" ] || return 0
+    IFS= read -r key <"$1"
+    printf 'Authorization: Bearer %s\n' "$key"
+}
+
+# What a process really is: the binary it was started from, its spec and its arguments.
+process() {
+    [ "${1:-0}" != 0 ] && [ -d "/proc/$1" ] || return 0
+    printf 'sha256=%s\n' "$(sha256sum <"/proc/$1/exe" | cut -d ' ' -f 1)"
+    tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^LLAMAHERD_SPEC=/spec=/p'
+    tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
+}
+
+section listening ''
+cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
+
+section driver ''
+cat /proc/driver/nvidia/version 2>/dev/null | lines
+section 'driver by its library' ''
+timeout 30 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>&1 | head -n 1 | lines
+section 'driver on disk' ''
+PATH=$PATH:/usr/sbin:/sbin modinfo -F version nvidia 2>/dev/null | lines
+section 'persistence daemon' ''
+systemctl show -p LoadState -p ActiveState nvidia-persistenced.service 2>&1 | lines
+section build ik_llama.cpp-e27c3d4e93b7
+cat /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/manifest.json 2>/dev/null | lines
+section build llama.cpp-1e5a4c321023
+cat /opt/llamaherd/builds/llama.cpp-1e5a4c321023/manifest.json 2>/dev/null | lines
+section model /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc
+find /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
+section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
+find /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
+section image llamaherd/engine:llama.cpp-1e5a4c321023-545575
+docker image inspect --format '{{.Size}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | lines
+
+section file boxed
+sha256sum </etc/llamaherd/compose/boxed/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
+section serving boxed
+docker inspect --type container --format \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    llama-boxed 2>&1 | lines
+printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
+pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-boxed 2>/dev/null)
+section process boxed
+process "$pid" 2>&1 | lines
+
+section health boxed
+ask 5 http://127.0.0.1:8004/health </dev/null
+section models boxed
+bearer '' | ask 5 http://127.0.0.1:8004/v1/models
+section props boxed
+bearer '' | ask 5 http://127.0.0.1:8004/props
+section chat boxed
+bearer '' | ask 120 -H 'Content-Type: application/json' \
+    -d '{"model": "gemma", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8004/v1/chat/completions
+
+section file reasoner
+sha256sum </etc/systemd/system/llama-reasoner.service 2>/dev/null | cut -d ' ' -f 1 | lines
+section serving reasoner
+systemctl show -p ActiveState -p SubState -p Result -p UnitFileState llama-reasoner.service 2>&1 | lines
+pid=$(systemctl show -P MainPID llama-reasoner.service 2>/dev/null)
+section process reasoner
+process "$pid" 2>&1 | lines
+
+section health reasoner
+ask 5 http://127.0.0.1:8001/health </dev/null
+section models reasoner
+bearer '' | ask 5 http://127.0.0.1:8001/v1/models
+section props reasoner
+bearer '' | ask 5 http://127.0.0.1:8001/props
+section chat reasoner
+bearer '' | ask 120 -H 'Content-Type: application/json' \
+    -d '{"model": "35b", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8001/v1/chat/completions
+
+section file small
+sha256sum </etc/llamaherd/compose/small/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
+section serving small
+docker inspect --type container --format \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    llama-small 2>&1 | lines
+printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
+pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-small 2>/dev/null)
+section process small
+process "$pid" 2>&1 | lines
+
+section health small
+ask 5 http://127.0.0.1:8003/health </dev/null
+section models small
+bearer '' | ask 5 http://127.0.0.1:8003/v1/models
+section props small
+bearer '' | ask 5 http://127.0.0.1:8003/props
+section chat small
+bearer '' | ask 120 -H 'Content-Type: application/json' \
+    -d '{"model": "gemma", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8003/v1/chat/completions
+
+section file worker
+sha256sum </etc/systemd/system/llama-worker.service 2>/dev/null | cut -d ' ' -f 1 | lines
+section serving worker
+systemctl show -p ActiveState -p SubState -p Result -p UnitFileState llama-worker.service 2>&1 | lines
+pid=$(systemctl show -P MainPID llama-worker.service 2>/dev/null)
+section process worker
+process "$pid" 2>&1 | lines
+
+section health worker
+ask 5 http://127.0.0.1:8002/health </dev/null
+section models worker
+bearer '' | ask 5 http://127.0.0.1:8002/v1/models
+section props worker
+bearer '' | ask 5 http://127.0.0.1:8002/props
+section chat worker
+bearer '' | ask 120 -H 'Content-Type: application/json' \
+    -d '{"model": "35b", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8002/v1/chat/completions
+
+section end ''
+exit 0
+} </dev/null
