@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from llamaherd.converge.disks import Problem, disk_problems
 from llamaherd.converge.engines import build_steps
+from llamaherd.converge.machine import machine_problems
 from llamaherd.converge.models import model_sends
 from llamaherd.converge.power import power_problems, power_removal_steps
 from llamaherd.converge.programs import fingerprint, programs
@@ -32,12 +34,17 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
             )
         )
     return [
-        *problems,
-        *_ports_taken(plan, seen),
+        *_about("system", problems),
+        *_about("kind", wsl_problems(plan, seen)),
+        *machine_problems(plan, seen),
+        *_about("power", power_problems(plan, seen)),
         *disk_problems(plan, seen, local_sizes),
-        *power_problems(plan, seen),
-        *wsl_problems(plan, seen),
+        *_about("ports", _ports_taken(plan, seen)),
     ]
+
+
+def _about(what: str, problems: Iterable[Problem]) -> list[Problem]:
+    return [replace(problem, about=what) for problem in problems]
 
 
 def sends(plan: Plan, seen: Seen) -> list[Send]:

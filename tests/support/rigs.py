@@ -210,7 +210,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines: list[tuple[str, ...]] = [("os", plan.os), ("arch", "x86_64"), ("systemd", "yes")]
     lines += [("free", "/var/lib/llamaherd", str(10**12), "overlay")]
     lines += [("store", plan.store.path, str(10**12), "overlay", "overlay", "rw")]
-    lines += _machine()
+    lines += _machine(plan)
     lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
     lines += [*(("user", user) for user in ACCOUNTS), ("folders", "yes")]
@@ -244,11 +244,22 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     return ["\t".join(line) for line in lines]
 
 
-def _machine() -> list[tuple[str, ...]]:
-    """A PC of 192 GB whose kernel is the newest that it has."""
+def _machine(plan: Plan) -> list[tuple[str, ...]]:
+    """A PC whose kernel is the newest that it has, with the RAM and the cards that are declared."""
     kernel = "6.8.0-88-generic"
-    said = [("kernel", kernel, kernel), ("virtual", "none"), ("headers", kernel), ("memory", str(192 << 20))]
-    return [("machine", *line) for line in [*said, ("boot", str(10**9))]]
+    said = [
+        ("kernel", kernel, kernel),
+        ("virtual", "none"),
+        ("memory", str((plan.ram or 0) // 1024)),
+        ("boot", str(10**9)),
+    ]
+    if plan.has_cards:
+        said += [("bus", "40"), ("headers", kernel)]
+        said += [
+            ("card", f"0000:{number:02x}:00.0", "-", card.model, "nvidia")
+            for number, card in enumerate(plan.cards, start=1)
+        ]
+    return [("machine", *line) for line in said]
 
 
 def cards(plan: Plan) -> list[str]:
