@@ -111,8 +111,8 @@ def _with_problems(facts: Sequence[Row], problems: Iterable[Problem]) -> tuple[R
 
 def _facts(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> Iterator[Row]:
     machine = seen.machine
-    systemd = "" if seen.systemd else ", systemd does not run"
-    yield Row("system", f"{seen.os} {seen.arch}{systemd}", plan.os)
+    yield Row("system", f"{seen.os} {seen.arch}", plan.os)
+    yield Row("systemd", "runs" if seen.systemd else "does not run", "runs")
     yield _kernel(seen)
     yield Row("kind", kind(seen) or "not known", "WSL" if plan.wsl else "")
     if plan.has_cards:

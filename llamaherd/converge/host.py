@@ -24,17 +24,22 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
     problems = []
     if seen.os != plan.os:
         problems.append(
-            Problem(f"this host runs {seen.os}, the inventory says {plan.os}", "correct `host.os` in the inventory")
+            Problem(
+                f"this host runs {seen.os}, the inventory says {plan.os}",
+                "correct `host.os` in the inventory",
+                "system",
+            )
         )
     if not seen.systemd and not starts_systemd(plan, seen):
         problems.append(
             Problem(
                 "systemd does not run here, and builds and servers are its units",
                 "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
+                "systemd",
             )
         )
     return [
-        *_about("system", problems),
+        *problems,
         *_about("kind", wsl_problems(plan, seen)),
         *machine_problems(plan, seen),
         *_about("power", power_problems(plan, seen)),
