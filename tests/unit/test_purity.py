@@ -40,6 +40,7 @@ PURE = [
     "plan_wsl",
     "plan_repositories",
     "looks.machine",
+    "preflight",
     "nvidia_smi",
     "verify_power",
     "inheritance",
@@ -69,7 +70,7 @@ for module in {PURE}:
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
         *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
-        *("wsl", "plan_wsl", "plan_repositories", "looks"),
+        *("wsl", "plan_wsl", "plan_repositories", "looks", "preflight"),
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:
