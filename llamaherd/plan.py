@@ -19,7 +19,7 @@ from llamaherd.lock import Lock
 from llamaherd.pinned import NotLockedError, pinned
 from llamaherd.plan_driver import driver_repositories, plan_driver
 from llamaherd.plan_instance import plan_instance
-from llamaherd.plan_power import declared_power, plan_power
+from llamaherd.plan_power import declared_cards, declared_power, plan_power
 from llamaherd.plan_wsl import plan_wsl
 from llamaherd.planned import (
     BandwidthRule,
@@ -77,6 +77,8 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
         models=tuple(models.values()),
         images=tuple(images.values()),
         instances=tuple(instances),
+        ram=rig.host.ram,
+        cards=declared_cards(rig),
         has_cards=rig.gpus is not None and rig.host.wsl is None,
         repositories=driver_repositories(rig),
         driver=plan_driver(rig),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from llamaherd.converge.disks import Problem, disk_problems
 from llamaherd.converge.driver import driver_problems
 from llamaherd.converge.engines import build_steps
+from llamaherd.converge.machine import machine_problems
 from llamaherd.converge.models import model_sends
 from llamaherd.converge.power import power_problems, power_removal_steps
 from llamaherd.converge.programs import fingerprint, programs
@@ -23,23 +25,33 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
     problems = []
     if seen.os != plan.os:
         problems.append(
-            Problem(f"this host runs {seen.os}, the inventory says {plan.os}", "correct `host.os` in the inventory")
+            Problem(
+                f"this host runs {seen.os}, the inventory says {plan.os}",
+                "correct `host.os` in the inventory",
+                "system",
+            )
         )
     if not seen.systemd and not starts_systemd(plan, seen):
         problems.append(
             Problem(
                 "systemd does not run here, and builds and servers are its units",
                 "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
+                "systemd",
             )
         )
     return [
         *problems,
-        *_ports_taken(plan, seen),
+        *_about("kind", wsl_problems(plan, seen)),
+        *machine_problems(plan, seen),
+        *_about("power", power_problems(plan, seen)),
         *disk_problems(plan, seen, local_sizes),
-        *driver_problems(plan, seen),
-        *power_problems(plan, seen),
-        *wsl_problems(plan, seen),
+        *_about("driver", driver_problems(plan, seen)),
+        *_about("ports", _ports_taken(plan, seen)),
     ]
+
+
+def _about(what: str, problems: Iterable[Problem]) -> list[Problem]:
+    return [replace(problem, about=what) for problem in problems]
 
 
 def sends(plan: Plan, seen: Seen) -> list[Send]:

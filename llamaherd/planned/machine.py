@@ -51,6 +51,14 @@ class DriverPlan(Planned):
         return version == self.version if self.version else version.startswith(f"{self.branch}.")
 
 
+class CardPlan(Planned):
+    """A card that is declared; `at` says which it is, as in CardPower, and is empty where nothing is said of that."""
+
+    name: str
+    model: str
+    at: str
+
+
 class CardPower(Planned):
     """What one card is held to: a power limit in watts, and a lowest and a highest clock in MHz.
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
 from llamaherd.planned.base import Planned, TextFile
-from llamaherd.planned.machine import CardPower, DriverPlan, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import CardPlan, CardPower, DriverPlan, PowerPlan, RepositoryPlan, WslPlan
 
 
 class BuildPlan(Planned):
@@ -217,8 +217,8 @@ class InstancePlan(Planned):
 class Plan(Planned):
     """All that must be true on one host.
 
-    `has_cards`: there are cards whose power is this system's to set. `windows_power` is what is declared of cards under
-    WSL, where it is Windows' to set.
+    `ram`: bytes, as declared. `has_cards`: there are cards whose power is this system's to set. `windows_power` is what
+    is declared of cards under WSL, where it is Windows' to set.
     """
 
     rig: str
@@ -230,7 +230,9 @@ class Plan(Planned):
     models: tuple[ModelPlan, ...]
     images: tuple[ImagePlan, ...]
     instances: tuple[InstancePlan, ...]
+    ram: int | None = None
     has_cards: bool = False
+    cards: tuple[CardPlan, ...] = ()
     repositories: tuple[RepositoryPlan, ...] = ()
     driver: DriverPlan | None = None
     power: PowerPlan | None = None

@@ -214,7 +214,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines: list[tuple[str, ...]] = [("os", plan.os), ("arch", "x86_64"), ("systemd", "yes")]
     lines += [("free", "/var/lib/llamaherd", str(10**12), "overlay")]
     lines += [("store", plan.store.path, str(10**12), "overlay", "overlay", "rw")]
-    lines += _machine()
+    lines += _machine(plan)
     lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
     lines += [*(("user", user) for user in ACCOUNTS), ("folders", "yes")]
@@ -269,10 +269,21 @@ def _driver(driver: DriverPlan) -> list[tuple[str, ...]]:
     return [*(("nvidia", *line) for line in lines), *written]
 
 
-def _machine() -> list[tuple[str, ...]]:
-    """A PC of 192 GB whose kernel is the newest that it has."""
-    said = [("kernel", KERNEL, KERNEL), ("virtual", "none"), ("headers", KERNEL), ("memory", str(192 << 20))]
-    return [("machine", *line) for line in [*said, ("boot", str(10**9))]]
+def _machine(plan: Plan) -> list[tuple[str, ...]]:
+    """A PC whose kernel is the newest that it has, with the RAM and the cards that are declared."""
+    said = [
+        ("kernel", KERNEL, KERNEL),
+        ("virtual", "none"),
+        ("memory", str((plan.ram or 0) // 1024)),
+        ("boot", str(10**9)),
+    ]
+    if plan.has_cards:
+        said += [("bus", "40"), ("headers", KERNEL)]
+        said += [
+            ("card", f"0000:{number:02x}:00.0", "-", card.model, "nvidia")
+            for number, card in enumerate(plan.cards, start=1)
+        ]
+    return [("machine", *line) for line in said]
 
 
 def cards(plan: Plan) -> list[str]:

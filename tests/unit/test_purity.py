@@ -43,6 +43,7 @@ PURE = [
     "drivers",
     "looks.machine",
     "looks.driver",
+    "preflight",
     "nvidia_smi",
     "verify_power",
     "verify_driver",
@@ -73,7 +74,7 @@ for module in {PURE}:
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
         *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
-        *("wsl", "plan_wsl", "plan_repositories", "plan_driver", "drivers", "looks"),
+        *("wsl", "plan_wsl", "plan_repositories", "plan_driver", "drivers", "looks", "preflight"),
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:
