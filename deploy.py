@@ -3,13 +3,15 @@
 from pyinfra import host
 
 from llamaherd.planned import Plan
-from roles import base, engines, gpu_power, models, preflight, serve, wsl
+from roles import base, container_runtime, cuda_toolkit, engines, gpu_power, models, preflight, serve, wsl
 
 plan = Plan.model_validate(host.data.plan)
 
 preflight.apply(plan=plan, _sudo=True)
 base.apply(plan=plan, _sudo=True)
 wsl.apply(plan=plan, _sudo=True)
+cuda_toolkit.apply(plan=plan, _sudo=True)
+container_runtime.apply(plan=plan, _sudo=True)
 # The line works while the compiler does: a rebuild takes as long as the longer of the two.
 models.begin(plan=plan, _sudo=True)
 engines.apply(plan=plan, _sudo=True)

@@ -37,6 +37,9 @@ POWER_TABLE = PurePosixPath("/etc/llamaherd/gpu-power")
 POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
 """What they are held to by now, a note each. Gone with the next boot, as are limits and locks."""
 
+PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
+"""At which version apt keeps the container toolkit."""
+
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"

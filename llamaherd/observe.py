@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS, POWER_RUN, POWER_UNIT
+from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS, PINNED, POWER_RUN, POWER_UNIT
+from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
+from llamaherd.looks.docker import SeenDocker
 from llamaherd.looks.machine import SeenMachine
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
@@ -124,6 +126,9 @@ class Seen:
     machine: SeenMachine = field(default_factory=SeenMachine)
     repositories: dict[str, str] = field(default_factory=dict)
     """By name of those that we would add: a file of somebody else's that names the same address."""
+    toolkit: str | None = None
+    """What the compiler of the planned CUDA toolkit says that it is; empty where it does not run."""
+    docker: SeenDocker = field(default_factory=SeenDocker)
 
 
 def question(plan: Plan) -> str:
@@ -139,8 +144,13 @@ def question(plan: Plan) -> str:
             *(f"{model.folder}/.manifest" for model in plan.models),
             *(file.path for file in (plan.power.files if plan.power else ())),
             *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
+            *((plan.toolkit.preferences.path,) if plan.toolkit else ()),
+            *((plan.runtime.toolkit.order.path, PINNED) if plan.runtime and plan.runtime.toolkit else ()),
         ],
         repositories=plan.repositories,
+        toolkit=plan.toolkit,
+        runtime=plan.runtime,
+        toolkit_packages=TOOLKIT_PACKAGES,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),
@@ -231,6 +241,10 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.machine.tell(what, rest)
             case "repository", [name, path]:
                 seen.repositories[name] = path
+            case "toolkit", [version]:
+                seen.toolkit = version
+            case "docker", [what, *rest]:
+                seen.docker.tell(what, rest)
             case "wsl", ["release", release]:
                 seen.wsl = SeenWsl(release)
             case "wsl", [what, *rest] if seen.wsl:

@@ -9,7 +9,9 @@ from llamaherd.converge.engines import build_steps
 from llamaherd.converge.models import model_sends
 from llamaherd.converge.power import power_problems, power_removal_steps
 from llamaherd.converge.programs import fingerprint, programs
+from llamaherd.converge.runtime import runtime_problems
 from llamaherd.converge.steps import Send, Step, differs, put_files
+from llamaherd.converge.toolkit import toolkit_problems
 from llamaherd.converge.wsl import starts_systemd, wsl_problems
 from llamaherd.layout import ACCOUNTS, BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
 from llamaherd.observe import Seen
@@ -37,6 +39,8 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
         *disk_problems(plan, seen, local_sizes),
         *power_problems(plan, seen),
         *wsl_problems(plan, seen),
+        *toolkit_problems(plan, seen),
+        *runtime_problems(plan, seen),
     ]
 
 
@@ -58,15 +62,6 @@ def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
         for instance in plan.instances
         if instance.port in seen.listening and instance.port not in ours
     ]
-
-
-def package_steps(plan: Plan, seen: Seen) -> list[Step]:
-    """Install what is missing from the distribution."""
-    missing = [package for package in plan.packages if package not in seen.packages]
-    if not missing:
-        return []
-    script = render("steps/install-packages.sh.j2", packages=missing)
-    return [Step(script, f"installing {', '.join(missing)}")]
 
 
 def base_steps(plan: Plan, seen: Seen) -> list[Step]:

@@ -1,7 +1,15 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.planned.base import Planned, TextFile, digest
-from llamaherd.planned.machine import CardPower, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import (
+    CardPower,
+    ContainerToolkitPlan,
+    PowerPlan,
+    RepositoryPlan,
+    RuntimePlan,
+    ToolkitPlan,
+    WslPlan,
+)
 from llamaherd.planned.plan import (
     RAM,
     BandwidthRule,
@@ -25,6 +33,7 @@ __all__ = [
     "BandwidthRule",
     "BuildPlan",
     "CardPower",
+    "ContainerToolkitPlan",
     "Estimate",
     "FromFolder",
     "FromHub",
@@ -39,8 +48,10 @@ __all__ = [
     "Planned",
     "PowerPlan",
     "RepositoryPlan",
+    "RuntimePlan",
     "StorePlan",
     "TextFile",
+    "ToolkitPlan",
     "WslPlan",
     "digest",
 ]

@@ -10,7 +10,7 @@ from pydantic import Field
 from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
 from llamaherd.planned.base import Planned, TextFile
-from llamaherd.planned.machine import CardPower, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import CardPower, PowerPlan, RepositoryPlan, RuntimePlan, ToolkitPlan, WslPlan
 
 
 class BuildPlan(Planned):
@@ -232,6 +232,8 @@ class Plan(Planned):
     instances: tuple[InstancePlan, ...]
     has_cards: bool = False
     repositories: tuple[RepositoryPlan, ...] = ()
+    toolkit: ToolkitPlan | None = None
+    runtime: RuntimePlan | None = None
     power: PowerPlan | None = None
     windows_power: tuple[CardPower, ...] = ()
     wsl: WslPlan | None = None

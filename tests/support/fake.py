@@ -15,12 +15,14 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
 
 from llamaherd.planned import Plan
-from roles import base, engines, gpu_power, models, preflight, serve, wsl
+from roles import base, container_runtime, cuda_toolkit, engines, gpu_power, models, preflight, serve, wsl
 
 ROLES = (
     preflight.apply,
     base.apply,
     wsl.apply,
+    cuda_toolkit.apply,
+    container_runtime.apply,
     models.begin,
     engines.apply,
     models.apply,

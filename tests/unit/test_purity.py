@@ -39,7 +39,10 @@ PURE = [
     "plan_power",
     "plan_wsl",
     "plan_repositories",
+    "plan_toolkit",
+    "plan_runtime",
     "looks.machine",
+    "looks.docker",
     "nvidia_smi",
     "verify_power",
     "inheritance",
@@ -69,7 +72,7 @@ for module in {PURE}:
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
         *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
-        *("wsl", "plan_wsl", "plan_repositories", "looks"),
+        *("wsl", "plan_wsl", "plan_repositories", "plan_toolkit", "plan_runtime", "looks"),
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:
