@@ -19,9 +19,9 @@ def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
     return tuple(each for each in ids if each is not None)
 
 
-def visible_devices(ids: tuple[str, ...], *, container: bool) -> str:
-    """The value of CUDA_VISIBLE_DEVICES. In a container, numbers count only the cards that it was given."""
-    if container and ids and all(each.isdigit() for each in ids):
+def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
+    """The value of CUDA_VISIBLE_DEVICES. Where only these cards are given, as to a container, numbers count those."""
+    if given and ids and all(each.isdigit() for each in ids):
         order = sorted(ids, key=int)
         return ",".join(str(order.index(each)) for each in ids)
     return ",".join(ids)
@@ -49,3 +49,14 @@ def _id(card: Card, number: str | None) -> str | None:
     if card.uuid:
         return card.uuid
     return str(card.index) if card.index is not None else number
+
+
+def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
+    """The names that CDI has for the cards in `on`: all of them where nothing tells which, and always under WSL.
+
+    There cards cannot be told apart from outside a container (NVIDIA, CUDA on WSL User Guide, 5.1).
+    """
+    if not instance.on:
+        return ()
+    ids = () if rig.host.wsl is not None else device_ids(rig, instance)
+    return tuple(f"nvidia.com/gpu={each}" for each in ids or ("all",))

@@ -18,11 +18,14 @@ from llamaherd.layout import (
     FOLDERS,
     INCOMING,
     KEYS,
+    PINNED,
     POWER_RUN,
     POWER_UNIT,
     REBOOT_MARK,
     REBOOT_NOTE,
 )
+from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
+from llamaherd.looks.docker import SeenDocker
 from llamaherd.looks.driver import GLOBS, SeenDriver
 from llamaherd.looks.machine import SeenMachine
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
@@ -139,6 +142,9 @@ class Seen:
     """By name of those that we would add: a file of somebody else's that names the same address."""
     nvidia: SeenDriver = field(default_factory=SeenDriver)
     """The driver, where one is planned."""
+    toolkit: str | None = None
+    """What the compiler of the planned CUDA toolkit says that it is; empty where it does not run."""
+    docker: SeenDocker = field(default_factory=SeenDocker)
 
 
 def question(plan: Plan) -> str:
@@ -155,12 +161,17 @@ def question(plan: Plan) -> str:
             *(file.path for file in (plan.power.files if plan.power else ())),
             *((*(file.path for file in plan.driver.files), str(DRIVER_KEPT)) if plan.driver else ()),
             *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
+            *((plan.toolkit.preferences.path,) if plan.toolkit else ()),
+            *((plan.runtime.toolkit.order.path, PINNED) if plan.runtime and plan.runtime.toolkit else ()),
         ],
         repositories=plan.repositories,
         driver=plan.driver is not None,
         driver_packages=GLOBS,
         reboot_mark=REBOOT_MARK,
         reboot_note=REBOOT_NOTE,
+        toolkit=plan.toolkit,
+        runtime=plan.runtime,
+        toolkit_packages=TOOLKIT_PACKAGES,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),
@@ -253,6 +264,10 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.nvidia.tell(what, rest)
             case "repository", [name, path]:
                 seen.repositories[name] = path
+            case "toolkit", [version]:
+                seen.toolkit = version
+            case "docker", [what, *rest]:
+                seen.docker.tell(what, rest)
             case "wsl", ["release", release]:
                 seen.wsl = SeenWsl(release)
             case "wsl", [what, *rest] if seen.wsl:

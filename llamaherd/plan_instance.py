@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llamaherd.devices import device_ids, visible_devices
+from llamaherd.devices import cdi_devices, device_ids, visible_devices
 from llamaherd.engines import DIALECTS, Server, flags_of
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
@@ -51,7 +51,7 @@ def plan_instance(
         "program": program,
         "arguments": arguments,
         "environment": environment(rig, declared, build),
-        "devices": device_ids(rig, declared),
+        "devices": cdi_devices(rig, declared),
         "on_gpu": bool(declared.on),
         "cpus": declared.cpus,
         "mlock": declared.mlock,
@@ -189,7 +189,7 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
         assigned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         ids = device_ids(rig, declared)
         if ids:
-            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, container=declared.backend == "compose")
+            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, given=_given(rig, declared))
         if rig.host.wsl:
             assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
     elif build and build.cuda:
@@ -197,6 +197,11 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
     if rig.engines[declared.engine].kind == "vllm":
         assigned["HOME"] = "/tmp"  # where it may write what it compiles
     return assigned | declared.environment
+
+
+def _given(rig: Rig, declared: Instance) -> bool:
+    """Whether it is given its own cards and no others: a container is, but under WSL."""
+    return declared.backend == "compose" and rig.host.wsl is None
 
 
 def _load_timeout(*models: ModelPlan) -> int:

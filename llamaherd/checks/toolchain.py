@@ -34,7 +34,8 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
     if declared is None:
         return
     cards = built_for(subject.rig)
-    gcc = toolchains.DISTRIBUTION_GCC[subject.rig.host.os] if _with_the_hosts_gcc(engines) else 0
+    system = subject.rig.host.os
+    gcc = toolchains.oldest_gcc(system) if _with_the_hosts_gcc(engines) else 0
     driver = int(gpus.driver.branch) if gpus.driver and subject.rig.host.wsl is None else None
     way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, gcc, driver), declared)
     for name, card in _one_of_each(cards).items():
@@ -50,11 +51,14 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
         yield _miscompiled(subject, gpus.cuda, way_out.said)
     newest_gcc = toolchains.NEWEST_GCC.get(declared)
     if newest_gcc and gcc > newest_gcc:
-        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and {subject.rig.host.os} compiles with gcc {gcc}"
-        other = (
-            f"`options: {{CMAKE_CUDA_HOST_COMPILER: g++-{newest_gcc}}}` for the engine, with that compiler installed"
-        )
+        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and the oldest that {system} has is gcc {gcc}"
+        other = f"`options: {{CMAKE_CUDA_HOST_COMPILER: …}}` for the engine, with a g++-{newest_gcc} of your own"
         yield Finding("LH043", place, message, f"{way_out.said}, or {other}")
+    elif gcc and (beside := toolchains.beside_gcc(system, declared)):
+        own = toolchains.DISTRIBUTION_GCC[system]
+        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and {system} compiles with gcc {own}"
+        help_ = f"g++-{beside} is installed beside it, and compiles the host's part of CUDA code"
+        yield Finding("LH043", place, message, help_, "note")
 
 
 def driver(subject: Subject) -> Iterator[Finding]:
@@ -96,8 +100,9 @@ class _WayOut:
         if found := replace(self.needs, driver=None).nearest(self.declared):
             return f'write `cuda: "{shown(found)}"` and `branch: {toolchains.FIRST_DRIVER[found[0]]}`'
         if found := replace(self.needs, driver=None, gcc=0).nearest(self.declared):
-            compiler = f"`options: {{CMAKE_CUDA_HOST_COMPILER: g++-{toolchains.NEWEST_GCC[found]}}}`"
-            return f'write `cuda: "{shown(found)}"`, and {compiler} for the engine, with that compiler installed'
+            compiler = "`options: {CMAKE_CUDA_HOST_COMPILER: …}`"
+            older = f"with a g++-{toolchains.NEWEST_GCC[found]} of your own"
+            return f'write `cuda: "{shown(found)}"`, and {compiler} for the engine, {older}'
         return "no toolkit compiles for all of these cards: leave one of them out of `on`"
 
 

@@ -12,7 +12,9 @@ from llamaherd.converge.machine import machine_problems
 from llamaherd.converge.models import model_sends
 from llamaherd.converge.power import power_problems, power_removal_steps
 from llamaherd.converge.programs import fingerprint, programs
+from llamaherd.converge.runtime import runtime_problems
 from llamaherd.converge.steps import Send, Step, differs, put_files
+from llamaherd.converge.toolkit import toolkit_problems
 from llamaherd.converge.wsl import starts_systemd, wsl_problems
 from llamaherd.layout import ACCOUNTS, BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
 from llamaherd.observe import Seen
@@ -46,6 +48,8 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
         *_about("power", power_problems(plan, seen)),
         *disk_problems(plan, seen, local_sizes),
         *_about("driver", driver_problems(plan, seen)),
+        *_about("CUDA toolkit", toolkit_problems(plan, seen)),
+        *_about("Docker", runtime_problems(plan, seen)),
         *_about("ports", _ports_taken(plan, seen)),
     ]
 
@@ -72,15 +76,6 @@ def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
         for instance in plan.instances
         if instance.port in seen.listening and instance.port not in ours
     ]
-
-
-def package_steps(plan: Plan, seen: Seen) -> list[Step]:
-    """Install what is missing from the distribution."""
-    missing = [package for package in plan.packages if package not in seen.packages]
-    if not missing:
-        return []
-    script = render("steps/install-packages.sh.j2", packages=missing)
-    return [Step(script, f"installing {', '.join(missing)}")]
 
 
 def base_steps(plan: Plan, seen: Seen) -> list[Step]:

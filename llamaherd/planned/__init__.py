@@ -1,7 +1,17 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.planned.base import Planned, TextFile, digest
-from llamaherd.planned.machine import CardPlan, CardPower, DriverPlan, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import (
+    CardPlan,
+    CardPower,
+    ContainerToolkitPlan,
+    DriverPlan,
+    PowerPlan,
+    RepositoryPlan,
+    RuntimePlan,
+    ToolkitPlan,
+    WslPlan,
+)
 from llamaherd.planned.plan import (
     RAM,
     BandwidthRule,
@@ -26,6 +36,7 @@ __all__ = [
     "BuildPlan",
     "CardPlan",
     "CardPower",
+    "ContainerToolkitPlan",
     "DriverPlan",
     "Estimate",
     "FromFolder",
@@ -41,8 +52,10 @@ __all__ = [
     "Planned",
     "PowerPlan",
     "RepositoryPlan",
+    "RuntimePlan",
     "StorePlan",
     "TextFile",
+    "ToolkitPlan",
     "WslPlan",
     "digest",
 ]

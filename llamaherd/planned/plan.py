@@ -10,7 +10,16 @@ from pydantic import Field
 from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
 from llamaherd.planned.base import Planned, TextFile
-from llamaherd.planned.machine import CardPlan, CardPower, DriverPlan, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import (
+    CardPlan,
+    CardPower,
+    DriverPlan,
+    PowerPlan,
+    RepositoryPlan,
+    RuntimePlan,
+    ToolkitPlan,
+    WslPlan,
+)
 
 
 class BuildPlan(Planned):
@@ -235,6 +244,8 @@ class Plan(Planned):
     cards: tuple[CardPlan, ...] = ()
     repositories: tuple[RepositoryPlan, ...] = ()
     driver: DriverPlan | None = None
+    toolkit: ToolkitPlan | None = None
+    runtime: RuntimePlan | None = None
     power: PowerPlan | None = None
     windows_power: tuple[CardPower, ...] = ()
     wsl: WslPlan | None = None

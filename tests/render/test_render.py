@@ -22,13 +22,17 @@ from jinja2 import UndefinedError
 from llamaherd import asking, verify
 from llamaherd.converge.driver import after_reboot_script, driver_steps, load_steps, reboot_script
 from llamaherd.converge.engines import build_steps, image_steps
-from llamaherd.converge.host import base_steps, package_steps
+from llamaherd.converge.host import base_steps
 from llamaherd.converge.lending import share
 from llamaherd.converge.models import Place, begin_steps, model_steps
+from llamaherd.converge.packages import package_steps
 from llamaherd.converge.power import power_removal_steps, power_steps
 from llamaherd.converge.repositories import repository_steps
+from llamaherd.converge.runtime import engine_steps
+from llamaherd.converge.runtime import toolkit_steps as container_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Reboot, Say, Send, Step, put_files
+from llamaherd.converge.toolkit import toolkit_steps
 from llamaherd.converge.wsl import wsl_steps
 from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
@@ -37,7 +41,7 @@ from llamaherd.looks.driver import SeenPackage
 from llamaherd.observe import Seen, SeenPowerUnit, SeenUnit, answer, question
 from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import nvidia_repository
-from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan
+from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
 from llamaherd.render import render, unit_quote
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
@@ -157,6 +161,19 @@ def not_loaded() -> Seen:
     return seen
 
 
+def toolkit(plan: Plan) -> ToolkitPlan:
+    """The CUDA toolkit of a plan."""
+    assert plan.toolkit
+    return plan.toolkit
+
+
+def cards_order(plan: Plan) -> str:
+    """When Docker starts, with cards for containers."""
+    assert plan.runtime
+    assert plan.runtime.toolkit
+    return plan.runtime.toolkit.order.text
+
+
 def in_wsl(profile: str = "/mnt/c/Users/tom", *, systemd: bool = True) -> Seen:
     """A distribution as Windows' own user set it up: a file of the user's, and an old script of ours."""
     seen = SeenWsl(
@@ -268,6 +285,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
     "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
     "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, 0, "")}))),
+    "step_toolkit": lambda: script(toolkit_steps(GPU, Seen())),
+    "step_docker": lambda: script(engine_steps(CPU, Seen())),
+    "step_container_toolkit": lambda: script(container_steps(GPU, Seen()), -2),
+    "step_docker_cards": lambda: script(container_steps(GPU, Seen())),
     "observe_power": lambda: question(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
@@ -293,6 +314,8 @@ def texts() -> dict[str, str]:
         "driver_wanted_distribution.pref": driver_file(SIGNED, "wanted"),
         "driver_held_distribution.conf": driver_file(SIGNED, "52llamaherd"),
         "driver_kept.pref": kept("580.95.05").text,
+        "cuda_preferences": toolkit(GPU).preferences.text,
+        "docker_cards.conf": cards_order(GPU),
         "gpu_power.service": power(HELD).unit.text,
         "gpu_power.table": power(HELD).table.text,
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
@@ -518,7 +541,7 @@ def test_a_key_is_mounted_and_never_written_into_a_project() -> None:
 
 def test_a_project_has_the_cards_that_it_names() -> None:
     (device,) = service(instance(GPU, "boxed"))["deploy"]["resources"]["reservations"]["devices"]
-    assert device == {"driver": "nvidia", "device_ids": ["GPU-5090"], "capabilities": ["gpu"]}
+    assert device == {"driver": "cdi", "device_ids": ["nvidia.com/gpu=GPU-5090"], "capabilities": ["gpu"]}
     assert "deploy" not in service(instance(CPU, "drafter"))
 
 

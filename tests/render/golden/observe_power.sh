@@ -123,15 +123,48 @@ status=$root/var/lib/dpkg/status
 # apt-mark would take a second and more: it reads all packages that there are.
 grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 
-dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-compose-v2 docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
+for list in $(grep -lsF https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64 /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources); do
+    [ "$list" = /etc/apt/sources.list.d/llamaherd-nvidia.sources ] || say repository nvidia "$list"
+done
+for list in $(grep -lsF 'https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH)' /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources); do
+    [ "$list" = /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources ] || say repository nvidia-container-toolkit "$list"
+done
+dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
 for user in llama llama-build llama-fetch; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
 
+# The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
+[ -x /usr/local/cuda-13.0/bin/nvcc ] && say toolkit "$(timeout 30 /usr/local/cuda-13.0/bin/nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
+# Docker: whose it is, what it can do, and what runs under it. Asked of the daemon where it answers, in one call.
+if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
+    case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker from snap ;; esac
+    for package in podman-docker docker-ce docker.io; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' $package 2>/dev/null)" = installed ] && say docker from $package && break
+    done
+    known='docker	answers	{{.ServerVersion}}	{{range .ClientInfo.Plugins}}{{if eq .Name "compose"}}{{.Version}}{{end}}{{end}}	{{.LiveRestoreEnabled}}	{{range $name, $each := .Runtimes}}{{$name}} {{end}}'
+    # One that is older than CDI says so by an error.
+    info=$(timeout 20 docker info --format "$known"'	{{range .CDISpecDirs}}{{.}} {{end}}' 2>/dev/null) ||
+        info=$(timeout 20 docker info --format "$known"'	' 2>/dev/null) ||
+        info=$(printf 'docker\tsilent\t%s\t%s' "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" "$(timeout 20 docker compose version --short 2>/dev/null)")
+    printf '%s\n' "$info"
+    say docker service "$(systemctl is-active docker.service 2>/dev/null)" "$(systemctl is-enabled docker.service 2>/dev/null)"
+fi
+[ "$docker" ] && timeout 20 docker ps --format 'docker	running	{{.Names}}' 2>/dev/null
+if [ -f /etc/docker/daemon.json ]; then
+    say docker settings "$(stat -L -c %a /etc/docker/daemon.json)" "$(base64 -w 0 /etc/docker/daemon.json)"
+fi
+dpkg-query -W -f 'docker\ttoolkit\t${Package}\t${Version}\t${db:Status-Status}\n' nvidia-container-toolkit nvidia-container-toolkit-base libnvidia-container-tools libnvidia-container1 2>/dev/null
+for unit in nvidia-cdi-refresh.path nvidia-cdi-refresh.service; do
+    enabled=$(systemctl is-enabled $unit 2>/dev/null)
+    [ "$enabled" ] && [ "$enabled" != not-found ] && say docker refresh $unit "$enabled"
+done
+timeout 20 nvidia-ctk cdi list 2>/dev/null | sed -n 's/^\(nvidia\.com\/gpu=.*\)$/docker\tdevice\t\1/p'
+
 [ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 
 # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/.manifest /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service
+set -- /opt/llamaherd/libexec/wait-healthy /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/.manifest /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources /etc/apt/preferences.d/llamaherd-cuda /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/llamaherd-container-toolkit
 stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 

@@ -78,10 +78,25 @@ status=$root/var/lib/dpkg/status
 # apt-mark would take a second and more: it reads all packages that there are.
 grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 
-dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
+dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
 for user in llama llama-build llama-fetch; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
+
+# Docker: whose it is, what it can do, and what runs under it. Asked of the daemon where it answers, in one call.
+if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
+    case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker from snap ;; esac
+    for package in podman-docker docker-ce docker.io; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' $package 2>/dev/null)" = installed ] && say docker from $package && break
+    done
+    known='docker	answers	{{.ServerVersion}}	{{range .ClientInfo.Plugins}}{{if eq .Name "compose"}}{{.Version}}{{end}}{{end}}	{{.LiveRestoreEnabled}}	{{range $name, $each := .Runtimes}}{{$name}} {{end}}'
+    # One that is older than CDI says so by an error.
+    info=$(timeout 20 docker info --format "$known"'	{{range .CDISpecDirs}}{{.}} {{end}}' 2>/dev/null) ||
+        info=$(timeout 20 docker info --format "$known"'	' 2>/dev/null) ||
+        info=$(printf 'docker\tsilent\t%s\t%s' "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" "$(timeout 20 docker compose version --short 2>/dev/null)")
+    printf '%s\n' "$info"
+    say docker service "$(systemctl is-active docker.service 2>/dev/null)" "$(systemctl is-enabled docker.service 2>/dev/null)"
+fi
 
 [ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 
