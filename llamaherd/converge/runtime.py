@@ -24,7 +24,10 @@ BACKUP = ".before-llamaherd"
 
 _PLUGIN = "docker-compose-plugin"
 """The package of Compose in Docker's own repository, where `docker-ce` is from."""
+_CDI_BY_DEFAULT = (28, 3)
+"""The first Docker that has CDI switched on without being told (Docker's pages on CDI devices)."""
 _SHOWN = 5
+"""Names of containers in one sentence."""
 
 
 def runtime_problems(plan: Plan, seen: Seen) -> list[Problem]:
@@ -37,7 +40,7 @@ def runtime_problems(plan: Plan, seen: Seen) -> list[Problem]:
     if toolkit is None:
         return problems
     try:
-        daemon.merge(_content(docker), cdi=not docker.cdi)
+        _merged(docker)
     except daemon.SettingsError as error:
         problems.append(Problem(str(error), "correct it, or move it away: Docker does not start with such a file"))
     if not problems and _restarts(docker) and docker.running and not (docker.live_restore or toolkit.restart_docker):
@@ -45,8 +48,9 @@ def runtime_problems(plan: Plan, seen: Seen) -> list[Problem]:
         problems.append(
             Problem(
                 f"Docker must be restarted once to give cards to containers, and these run: {shown}",
-                "stop them; or write `restart_docker: true` under `gpus: container_toolkit:`, and they are restarted "
-                'with it; or `"live-restore": true` in daemon.json and `systemctl reload docker`, and they go on',
+                "stop them; or write `restart_docker: true` under `gpus: container_toolkit:`, and they are stopped, "
+                "and started again where they have a restart policy; or switch `live-restore` on in daemon.json, "
+                "`systemctl reload docker`, and they go on",
             )
         )
     return problems
@@ -75,8 +79,9 @@ def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
     toolkit, docker = plan.runtime.toolkit, seen.docker
     steps: list[Step] = []
     version = _installed(toolkit, docker)
-    if version is None:
+    if version is None or toolkit.repository.sources.path in seen.files:
         steps += repository_steps(toolkit.repository, seen)
+    if version is None:
         script = render(
             "steps/container-toolkit.sh.j2",
             packages=PACKAGES,
@@ -103,7 +108,7 @@ def pins(rig: str, version: str) -> TextFile:
 
 def _wiring_steps(toolkit: ContainerToolkitPlan, docker: SeenDocker, seen: Seen) -> list[Step]:
     before = _content(docker)
-    merged = daemon.merge(before, cdi=not docker.cdi)
+    merged = _merged(docker)
     order = [toolkit.order] if differs(toolkit.order, seen) else []
     enabled = docker.refresh and set(docker.refresh.values()) == {"enabled"}
     lacks = not docker.cdi or daemon.RUNTIME not in docker.runtimes
@@ -156,6 +161,10 @@ def _installed(toolkit: ContainerToolkitPlan, docker: SeenDocker) -> str | None:
     if versions or version is None:
         return None
     return version if toolkit.version in (None, version.partition("-")[0]) else None
+
+
+def _merged(docker: SeenDocker) -> bytes:
+    return daemon.merge(_content(docker), cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
 
 
 def _content(docker: SeenDocker) -> bytes | None:

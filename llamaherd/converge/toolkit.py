@@ -19,10 +19,12 @@ def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
         return []
     missing = seen.toolkit != toolkit.version
     repository = toolkit.repository
-    known = repository.name in seen.repositories or repository.sources.path in seen.files
+    ours = repository.sources.path in seen.files
     steps = []
-    if (missing or known) and differs(toolkit.preferences, seen):
+    if (missing or ours or repository.name in seen.repositories) and differs(toolkit.preferences, seen):
         steps.append(Step(put_files([toolkit.preferences])))
+    if missing or ours:
+        steps += repository_steps(repository, seen)
     if not missing:
         return steps
     script = render(
@@ -32,7 +34,7 @@ def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
         driver=(*METAPACKAGES, *DRIVER),
         wait=LOCK_SECONDS,
     )
-    return [*steps, *repository_steps(repository, seen), Step(script, f"installing {toolkit.package}")]
+    return [*steps, Step(script, f"installing {toolkit.package}")]
 
 
 def toolkit_problems(plan: Plan, seen: Seen) -> list[Problem]:
