@@ -37,6 +37,9 @@ POWER_TABLE = PurePosixPath("/etc/llamaherd/gpu-power")
 POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
 """What they are held to by now, a note each. Gone with the next boot, as are limits and locks."""
 
+GPU_CHECK = LIBEXEC / "gpu-check"
+"""Says whether processes are on the cards that they should be on."""
+
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"

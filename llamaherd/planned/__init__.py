@@ -1,7 +1,7 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.planned.base import Planned, TextFile, digest
-from llamaherd.planned.machine import CardPower, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import CardPlace, CardPower, PowerPlan, RepositoryPlan, WslPlan
 from llamaherd.planned.plan import (
     RAM,
     BandwidthRule,
@@ -24,6 +24,7 @@ __all__ = [
     "RAM",
     "BandwidthRule",
     "BuildPlan",
+    "CardPlace",
     "CardPower",
     "Estimate",
     "FromFolder",

@@ -42,6 +42,8 @@ PURE = [
     "looks.machine",
     "nvidia_smi",
     "verify_power",
+    "verify_cards",
+    "devices",
     "inheritance",
     "flags",
     "recipes",
