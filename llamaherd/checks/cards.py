@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from llamaherd.cards import CARDS
 from llamaherd.checks.subject import Subject
@@ -39,7 +39,6 @@ def identities(subject: Subject) -> Iterator[Finding]:
             help_ = f"numbers begin with 0; write one up to {len(cards) - 1}, or declare the other cards as well"
             yield Finding("LH049", subject.document.value(("gpus", "cards", name, "index")), message, help_, "warning")
     yield from _not_numbered(subject)
-    yield from _not_in_one_list(subject)
 
 
 def power(subject: Subject) -> Iterator[Finding]:
@@ -84,38 +83,6 @@ def _not_numbered(subject: Subject) -> Iterator[Finding]:
         message = f"card `{counted[0]}` is given by its PCI address and `{without[0]}` is not, so that it has no number"
         help_ = "give all cards of the rig by `pci`, or each by its `uuid`, which `nvidia-smi -L` shows"
         yield Finding("LH049", subject.document.value(("gpus", "cards", counted[0], "pci")), message, help_)
-
-
-def _not_in_one_list(subject: Subject) -> Iterator[Finding]:
-    """CUDA reads one list, of UUIDs or of numbers, and stops at a word of the other kind (pytorch/pytorch#84879 tried).
-
-    A server that is given no list sees all cards, and one that is given a list sees none beside it.
-    """
-    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
-    for name, instance in subject.rig.instances.items():
-        ways = {on: _way(cards[on]) for on in instance.on if on in cards}
-        kinds = set(ways.values())
-        if len(cards) < 2 or len(kinds - {""}) == len(kinds) == 1 or _all_of_them(ways, cards):
-            continue
-        uuid, number, unnamed = (next((on for on, way in ways.items() if way == of), None) for of in ("uuid", "#", ""))
-        if unnamed:
-            message = f"instance `{name}` is on card `{unnamed}`, which nothing tells from the other cards"
-        elif uuid and cards[str(number)].index is not None:
-            message = f"instance `{name}` is on `{uuid}`, given by `uuid`, and on `{number}`, given by `index`"
-        else:
-            continue  # no card, or one by its address beside others: that is said above
-        help_ = "give each card its `uuid`, which `nvidia-smi -L` shows"
-        yield Finding("LH049", subject.document.value(("instances", name, "on")), message, help_)
-
-
-def _way(card: Card) -> str:
-    """How CUDA is told of a card: by `uuid`, by a number (`#`), or not at all."""
-    return "uuid" if card.uuid else "#" if card.pci or card.index is not None else ""
-
-
-def _all_of_them(ways: Mapping[str, str], cards: Mapping[str, Card]) -> bool:
-    """Whether an instance that is told nothing sees just what it should."""
-    return len(ways) == len(cards) and not any(ways.values())
 
 
 def _under_wsl(subject: Subject, name: str, card: Card) -> Iterator[Finding]:

@@ -12,12 +12,6 @@ from tests.support.rigs import GONE
 NEW, OLD = "gpus/cards/new/", "gpus/cards/old/"
 BY_PCI = {OLD + "uuid": GONE, OLD + "pci": "01:00.0", NEW + "uuid": GONE, NEW + "pci": "0000:02:00.0"}
 BY_INDEX = {OLD + "uuid": GONE, OLD + "index": 0, NEW + "uuid": GONE, NEW + "index": 1}
-NONE_ON_OLD = {f"instances/{name}/on": ["new"] for name in ("worker", "reasoner")}
-NONE_NAMED = {
-    OLD + "uuid": GONE,
-    NEW + "uuid": GONE,
-    **{f"instances/{name}/on": ["new", "old"] for name in ("worker", "reasoner", "boxed")},
-}
 
 CASES = {
     "one uuid twice": Case(
@@ -38,32 +32,13 @@ CASES = {
         "all cards of the rig by `pci`, or each by its `uuid`",
     ),
     "a limit for a card that nothing tells from another": Case(
-        NONE_NAMED | {OLD + "power_limit": "280W"},
+        {OLD + "uuid": GONE, OLD + "power_limit": "280W"},
         "LH049",
         "old",
         "card `old` has limits of its own, and nothing tells it from the other cards",
         "add its `uuid`",
     ),
-    "no limit for a card that nothing tells from another, all servers being on both": Case(NONE_NAMED),
-    "an instance on a card that nothing tells from another": Case(
-        NONE_ON_OLD | {OLD + "uuid": GONE, "instances/worker/on": ["old"]},
-        "LH049",
-        "- old",
-        "instance `worker` is on card `old`, which nothing tells from the other cards",
-        "give each card its `uuid`",
-    ),
-    "an instance on one that is told, and one that is not": Case(
-        NONE_ON_OLD | {OLD + "uuid": GONE, "instances/worker/on": ["new", "old"]},
-        "LH049",
-        "- new",
-        "on card `old`, which nothing tells",
-    ),
-    "an instance on a UUID and a number": Case(
-        NONE_ON_OLD | {OLD + "uuid": GONE, OLD + "index": 0, "instances/worker/on": ["new", "old"]},
-        "LH049",
-        "- new",
-        "instance `worker` is on `new`, given by `uuid`, and on `old`, given by `index`",
-    ),
+    "no limit for a card that nothing tells from another": Case({OLD + "uuid": GONE}),
     "by number": Case(BY_INDEX),
     "one number twice": Case(BY_INDEX | {NEW + "index": 0}, "LH049", "0", "the same `index`"),
     "a number beyond": Case(
