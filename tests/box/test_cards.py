@@ -101,9 +101,8 @@ def unit(converged: Bench) -> Iterator[Bench]:
     bench.sh(f"systemctl stop {UNIT}; systemctl reset-failed {UNIT}", check=False)
     names = " ".join(f"/dev/{name}" for name in DEVICES)
     bench.sh(f"rm -rf /run/systemd/system/{UNIT}* {STATE} {names} /usr/local/bin/fake-server /usr/local/bin/nvidia-smi")
-    bench.sh(
-        "rm -f /usr/local/lib/nvidia_smi.py /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check; systemctl daemon-reload"
-    )
+    bench.sh("cd /opt/llamaherd/libexec && rm -f /usr/local/lib/nvidia_smi.py gpu-gate gpu-check")
+    bench.sh("systemctl daemon-reload")
 
 
 def test_a_card_that_comes_late_is_waited_for(unit: Bench) -> None:
