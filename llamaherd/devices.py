@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 
 from llamaherd.fleet import Card, Instance, Rig
+from llamaherd.planned import CardPlace
+
+DEVICE_FLAGS = ("--device", "-dev")
+NOTHING = ("", "none", "-1")
+"""Values of `--device` and CUDA_VISIBLE_DEVICES that leave a server without a card."""
 
 
 def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
@@ -25,6 +30,41 @@ def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
         order = sorted(ids, key=int)
         return ",".join(str(order.index(each)) for each in ids)
     return ",".join(ids)
+
+
+def places(rig: Rig, instance: Instance) -> tuple[CardPlace, ...]:
+    """Where each card in `on` is found on the host; one that may be any where the instance chooses by itself."""
+    itself = _chosen_itself(instance)
+    if itself is not None and itself.lower() in NOTHING:
+        return ()
+    if itself is not None:
+        return tuple(CardPlace(name=name, at="any") for name in instance.on[:1])
+    cards = rig.gpus.cards if rig.gpus else {}
+    return tuple(CardPlace(name=name, at=_place(cards[name])) for name in instance.on)
+
+
+def on_one_card(instance: Instance) -> bool:
+    """Whether a server may leave some of its cards alone.
+
+    With `split: none` both engines use a single one (src/llama.cpp: "if using single GPU mode" in llama.cpp,
+    LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Else they open a context of CUDA on every card that they see, also where it
+    holds no layer: to ask for its free memory, and to read long prompts.
+    """
+    return instance.split == "none" or _chosen_itself(instance) is not None
+
+
+def _chosen_itself(instance: Instance) -> str | None:
+    """The devices that an instance is told to use by other means than `on`."""
+    words = iter(instance.extra_args)
+    chosen = [next(words, "") for word in words if word in DEVICE_FLAGS]
+    return chosen[-1] if chosen else instance.environment.get("CUDA_VISIBLE_DEVICES")
+
+
+def _place(card: Card) -> str:
+    if card.pci and not card.uuid:
+        domain, bus, device, function = address(card.pci)
+        return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
+    return card.uuid or ("any" if card.index is None else str(card.index))
 
 
 def address(pci: str) -> tuple[int, ...]:

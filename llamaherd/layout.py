@@ -50,6 +50,9 @@ REBOOT_NOTE = STATE / "driver-reboot"
 PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
 """At which version apt keeps the container toolkit."""
 
+GPU_CHECK = LIBEXEC / "gpu-check"
+"""Says whether processes are on the cards that they should be on."""
+
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"

@@ -16,6 +16,7 @@ from llamaherd.layout import (
     FETCH_RUN,
     FETCHER,
     FOLDERS,
+    GPU_CHECK,
     INCOMING,
     KEYS,
     PINNED,
@@ -129,6 +130,8 @@ class Seen:
     projects: set[str] = field(default_factory=set)
     containers: dict[str, SeenContainer] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)
+    off_cards: set[str] = field(default_factory=set)
+    """Containers that are healthy, and not on their cards: at boot Docker starts them without asking."""
     cards: list[SeenCard] = field(default_factory=list)
     driver_says: str = ""
     """Why there is no card to be seen, in the words of nvidia-smi."""
@@ -180,6 +183,8 @@ def question(plan: Plan) -> str:
         fetcher=FETCHER,
         stores=[model.folder for model in plan.models],
         images=[image.tag for image in plan.images],
+        on_cards=[instance for instance in plan.of("compose") if instance.cards],
+        gpu_check=GPU_CHECK,
         has_cards=plan.has_cards,
         power=plan.power is not None,
         power_unit=POWER_UNIT,
@@ -250,6 +255,8 @@ def answer(lines: Iterable[str]) -> Seen:
                 )
             case "image", [tag]:
                 seen.images.add(tag)
+            case "off-cards", [name]:
+                seen.off_cards.add(name)
             case "card", [line]:
                 seen.cards.append(card(line))
             case "driver", [words]:

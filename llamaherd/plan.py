@@ -30,6 +30,7 @@ from llamaherd.planned import (
     FromHub,
     FromNeighbour,
     ImagePlan,
+    InstancePlan,
     ModelFile,
     ModelPlan,
     Origin,
@@ -75,7 +76,7 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
         rig=rig.rig,
         os=rig.host.os,
         packages=_packages(rig, made, bool(images)),
-        files=(TextFile(path=str(LIBEXEC / "wait-healthy"), text=render("wait-healthy.sh"), mode="0755"),),
+        files=_programs(instances),
         builds=made,
         store=_store(rig, rigs),
         models=tuple(models.values()),
@@ -92,6 +93,12 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
         windows_power=declared_power(rig) if rig.host.wsl is not None else (),
         wsl=plan_wsl(rig, instances),
     )
+
+
+def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
+    """What units run beside the server, and what asks about a container's cards."""
+    names = ("wait-healthy", *(("gpu-gate", "gpu-check") if any(each.cards for each in instances) else ()))
+    return tuple(TextFile(path=str(LIBEXEC / name), text=render(f"{name}.sh"), mode="0755") for name in names)
 
 
 def _packages(rig: Rig, builds: Iterable[BuildPlan], images: bool) -> tuple[str, ...]:

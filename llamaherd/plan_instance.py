@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llamaherd.devices import cdi_devices, device_ids, visible_devices
+from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
 from llamaherd.engines import DIALECTS, Server, flags_of
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
@@ -17,6 +17,10 @@ from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, Instan
 from llamaherd.render import render, unit_quote
 from llamaherd.sidecars import beside, together
 from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts, placement
+
+GATE_SECONDS = 120
+"""How long a unit waits for its cards, if its model has twice that to load: each command of a unit's start may take
+TimeoutStartSec=."""
 
 
 def plan_instance(
@@ -40,6 +44,7 @@ def plan_instance(
     program = _program(build, image)
     service = f"llama-{name}"
     load_timeout = declared.load_timeout or _load_timeout(model, *([drafting] if drafting else []))
+    cards = places(rig, declared)
     context: dict[str, Any] = {
         "name": name,
         "service": service,
@@ -53,6 +58,10 @@ def plan_instance(
         "environment": environment(rig, declared, build),
         "devices": cdi_devices(rig, declared),
         "on_gpu": bool(declared.on),
+        "wsl": rig.host.wsl is not None,
+        "cards": " ".join(card.at for card in cards),
+        "one_card": on_one_card(declared),
+        "gate_seconds": min(GATE_SECONDS, load_timeout // 2),
         "cpus": declared.cpus,
         "mlock": declared.mlock,
         "listen": declared.listen,
@@ -87,6 +96,8 @@ def plan_instance(
         load_timeout=load_timeout,
         program=program,
         arguments=arguments,
+        cards=cards,
+        one_card=bool(cards) and on_one_card(declared),
         expect=declared.expect,
         memory=estimated(rig, declared, headers, _projectors(models)),
         spec=spec,

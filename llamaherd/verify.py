@@ -20,6 +20,7 @@ from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
+from llamaherd.verify_cards import on_cards
 from llamaherd.verify_driver import driver_checks
 from llamaherd.verify_power import QUERY, power_checks
 
@@ -166,6 +167,7 @@ def _instance(
         _in_place(planned, build, plan, answers),
         _listening(planned, answers.get(("listening", ""), "")),
         _health(planned, reply(answers.get(("health", name), ""))),
+        *([Check("on cards", *on_cards(planned, answers))] if planned.cards else []),
         *([_locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
         *_serves(declared, planned, reply(answers.get(("models", name), "")), props),
         _streams(streamed, said),

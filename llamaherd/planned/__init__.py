@@ -2,6 +2,7 @@
 
 from llamaherd.planned.base import Planned, TextFile, digest
 from llamaherd.planned.machine import (
+    CardPlace,
     CardPlan,
     CardPower,
     ContainerToolkitPlan,
@@ -34,6 +35,7 @@ __all__ = [
     "RAM",
     "BandwidthRule",
     "BuildPlan",
+    "CardPlace",
     "CardPlan",
     "CardPower",
     "ContainerToolkitPlan",

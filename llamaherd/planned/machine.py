@@ -103,6 +103,17 @@ class CardPlan(Planned):
     at: str
 
 
+class CardPlace(Planned):
+    """A card that a server is to be on, and where it is found on the host.
+
+    `at`: its UUID, its PCI address as nvidia-smi writes it, its number in the order of addresses, or `any` where
+    nothing tells it from others.
+    """
+
+    name: str
+    at: str
+
+
 class CardPower(Planned):
     """What one card is held to: a power limit in watts, and a lowest and a highest clock in MHz.
 

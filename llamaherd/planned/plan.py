@@ -11,6 +11,7 @@ from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
 from llamaherd.planned.base import Planned, TextFile
 from llamaherd.planned.machine import (
+    CardPlace,
     CardPlan,
     CardPower,
     DriverPlan,
@@ -168,7 +169,8 @@ class Estimate(Planned):
 class InstancePlan(Planned):
     """One server as it must run. `spec` hashes all that a restart is needed for.
 
-    `draft_folder` is that of the model which drafts for it, where that is one of its own.
+    `draft_folder` is that of the model which drafts for it, where that is one of its own. `cards` are those that its
+    process must be found on; with `one_card`, one of them will do.
     """
 
     name: str
@@ -191,6 +193,8 @@ class InstancePlan(Planned):
     load_timeout: int
     program: str | None
     arguments: tuple[str, ...]
+    cards: tuple[CardPlace, ...] = ()
+    one_card: bool = False
     expect: Expect | None = None
     memory: Estimate | None = None
     spec: str
@@ -211,6 +215,11 @@ class InstancePlan(Planned):
         """The same of every model that it reads."""
         folders = dict.fromkeys(folder for folder in (self.model_folder, self.draft_folder) if folder)
         return tuple(f"{folder}/.manifest" for folder in folders)
+
+    @property
+    def where(self) -> str:
+        """Its cards as our programs are told of them."""
+        return " ".join(card.at for card in self.cards)
 
     @property
     def drafts(self) -> bool:

@@ -103,6 +103,13 @@ WSL_NAT = planned(
         "instances/small/listen": "0.0.0.0",
     },
 )
+ONE = planned(
+    gpu_rig(),
+    {
+        "gpus/cards": {"new": {"model": "RTX 5090", "pci": "21:00.0"}, "old": {"model": "RTX 3090", "pci": "01:00.0"}},
+        "instances/reasoner/split": "none",
+    },
+)
 NO_UUIDS = planned(gpu_rig(), {"gpus/cards": {"new": {"model": "RTX 5090"}, "old": {"model": "RTX 3090"}}})
 
 
@@ -238,6 +245,8 @@ UNITS: dict[str, InstancePlan] = {
     "systemd_cpu_ik": instance(IK_CPU, "chat"),
     "systemd_cuda_two_cards": instance(GPU, "reasoner"),
     "systemd_cuda_ik_mtp": instance(GPU, "worker"),
+    "systemd_cuda_wsl": instance(WSL_NAT, "worker"),
+    "systemd_cuda_on_one_of_two": instance(ONE, "reasoner"),
     "systemd_cpu_bound_to_cores": instance(BOUND, "chat"),
 }
 PROJECTS: dict[str, InstancePlan] = {
@@ -259,6 +268,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("wait-healthy.sh"),
+    "gpu_gate": lambda: render("gpu-gate.sh"),
+    "gpu_check": lambda: render("gpu-check.sh"),
     "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
     "step_shared_files": lambda: put_files(CPU.files),
     "step_packages": lambda: script(package_steps(CPU, Seen())),
@@ -284,6 +295,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), Seen(), "key")),
     "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
     "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
+    "step_unit_on_cards": lambda: script(unit_steps(instance(GPU, "reasoner"), Seen(), None)),
+    "step_project_on_a_card": lambda: script(project_steps(instance(GPU, "boxed"), Seen(), None)),
     "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, 0, "")}))),
     "step_toolkit": lambda: script(toolkit_steps(GPU, Seen())),
     "step_docker": lambda: script(engine_steps(CPU, Seen())),
@@ -474,7 +487,8 @@ run = partial(subprocess.run, capture_output=True, text=True, check=False)
 def test_systemd_finds_nothing_wrong(case: str, tmp_path: Path) -> None:
     unit = UNITS[case]
     text = unit.file.text.replace(str(unit.program), "/bin/true")
-    text = text.replace("/opt/llamaherd/libexec/wait-healthy", "/bin/true")
+    for program in ("wait-healthy", "gpu-gate", "gpu-check"):
+        text = text.replace(f"/opt/llamaherd/libexec/{program}", "/bin/true")
     file = tmp_path / PurePosixPath(unit.file.path).name
     file.write_text(text, encoding="utf-8")
     done = run([str(analyze), "verify", "--man=no", "--recursive-errors=no", str(file)])

@@ -49,6 +49,8 @@ PURE = [
     "preflight",
     "nvidia_smi",
     "verify_power",
+    "verify_cards",
+    "devices",
     "verify_driver",
     "inheritance",
     "flags",

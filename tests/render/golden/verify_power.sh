@@ -132,6 +132,42 @@ section chat worker
 bearer '' | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "35b", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8002/v1/chat/completions
 
+# Who is on which card: after the chats, when servers hold all that they will. Asked of the driver, and of each process.
+PATH=$PATH:/usr/lib/wsl/lib
+section gpus ''
+timeout 30 nvidia-smi --query-gpu=pci.bus_id,uuid --format=csv,noheader 2>&1 | lines
+section 'gpu processes' ''
+timeout 30 nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory --format=csv,noheader,nounits 2>&1 | lines
+section 'gpu minors' ''
+grep -H '^Device Minor' /proc/driver/nvidia/gpus/*/information 2>/dev/null | lines
+section namespace ''
+readlink /proc/self/ns/pid | lines
+section kernel ''
+uname -r | lines
+section 'on cards' boxed
+pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-boxed 2>/dev/null)
+# A container's processes are those of its PID namespace.
+space=$(readlink "/proc/${pid:-0}/ns/pid") && space=${space#pid:?} &&
+    pid=$(find /proc/[0-9]*/ns/pid -maxdepth 0 -lname "pid:?${space%?}?" 2>/dev/null | cut -d / -f 3)
+for each in $pid; do
+    [ "$each" != 0 ] && [ -d "/proc/$each" ] || continue
+    printf 'pid=%s\n' "$each"
+    ls -l "/proc/$each/fd" 2>/dev/null | sed -n 's/.* -> \(\/dev\/\(nvidia\|dxg\).*\)/device=\1/p' | sort -u
+done | lines
+section 'on cards' reasoner
+pid=$(systemctl show -P MainPID llama-reasoner.service 2>/dev/null)
+for each in $pid; do
+    [ "$each" != 0 ] && [ -d "/proc/$each" ] || continue
+    printf 'pid=%s\n' "$each"
+    ls -l "/proc/$each/fd" 2>/dev/null | sed -n 's/.* -> \(\/dev\/\(nvidia\|dxg\).*\)/device=\1/p' | sort -u
+done | lines
+section 'on cards' worker
+pid=$(systemctl show -P MainPID llama-worker.service 2>/dev/null)
+for each in $pid; do
+    [ "$each" != 0 ] && [ -d "/proc/$each" ] || continue
+    printf 'pid=%s\n' "$each"
+    ls -l "/proc/$each/fd" 2>/dev/null | sed -n 's/.* -> \(\/dev\/\(nvidia\|dxg\).*\)/device=\1/p' | sort -u
+done | lines
 section end ''
 exit 0
 } </dev/null
