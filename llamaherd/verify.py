@@ -20,6 +20,7 @@ from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
+from llamaherd.verify_machine import PREPROCESSED, machine_checks
 from llamaherd.verify_power import QUERY, power_checks
 
 PROMPT = "The three primary colours are"
@@ -82,11 +83,13 @@ class Report:
     instances: tuple[InstanceReport, ...]
     installed: tuple[Installed, ...]
     cards: tuple[Check, ...] = ()
+    machine: tuple[Check, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every check of every instance and card passed."""
-        return all(instance.ok for instance in self.instances) and all(check.ok for check in self.cards)
+        """Whether every check of every instance, of every card and of the host under them passed."""
+        below = (*self.cards, *self.machine)
+        return all(instance.ok for instance in self.instances) and all(check.ok for check in below)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -127,6 +130,7 @@ def question(plan: Plan) -> str:
         card_fields=QUERY,
         power_unit=POWER_UNIT,
         power_run=POWER_RUN,
+        preprocessed=PREPROCESSED,
     )
 
 
@@ -145,6 +149,7 @@ def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
             for planned in plan.instances
         ),
         installed=tuple(_installed(plan, answers)),
+        machine=tuple(Check(*each) for each in machine_checks(plan, answers)),
         cards=tuple(Check(*each) for each in power_checks(plan.power, answers)) if plan.power else (),
     )
 

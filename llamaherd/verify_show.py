@@ -20,6 +20,9 @@ def print_report(report: Report) -> None:
             mark = f"[green]{good}[/]" if check.ok else f"[bold red]{bad}[/]"
             console.print(f"  {mark} {check.name:9} {printable(check.detail)}")
 
+    if report.machine:
+        console.print(f"[bold]{report.rig}[/]: the host")
+        show(report.machine)
     if report.cards:
         console.print(f"[bold]{report.rig}[/]: power limits and clocks of cards")
         show(report.cards)

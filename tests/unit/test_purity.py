@@ -45,6 +45,7 @@ PURE = [
     "looks.docker",
     "nvidia_smi",
     "verify_power",
+    "verify_machine",
     "inheritance",
     "flags",
     "recipes",
