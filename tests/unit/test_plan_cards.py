@@ -86,7 +86,8 @@ def test_a_container_is_given_its_cards_and_counts_them_anew(
     way: str, on: list[str], ids: list[str], visible: str
 ) -> None:
     boxed = of(named(NAMES[way], {"instances/boxed/on": on}), "boxed")
-    assert reserved(boxed) == {"driver": "nvidia", "device_ids": ids, "capabilities": ["gpu"]}
+    names = [f"nvidia.com/gpu={each}" for each in ids]
+    assert reserved(boxed) == {"driver": "cdi", "device_ids": names, "capabilities": ["gpu"]}
     told = environment(boxed)
     assert (told["CUDA_DEVICE_ORDER"], told["CUDA_VISIBLE_DEVICES"]) == ("PCI_BUS_ID", visible)
     assert [card.name for card in boxed.cards] == on
@@ -94,7 +95,11 @@ def test_a_container_is_given_its_cards_and_counts_them_anew(
 
 def test_a_card_that_needs_no_telling_may_be_any() -> None:
     plan = named({"new": {}}, {f"instances/{name}/on": ["new"] for name in ("reasoner", "worker")})
-    assert reserved(of(plan, "boxed")) == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    assert reserved(of(plan, "boxed")) == {
+        "driver": "cdi",
+        "device_ids": ["nvidia.com/gpu=all"],
+        "capabilities": ["gpu"],
+    }
     assert "CUDA_VISIBLE_DEVICES" not in environment(of(plan, "worker"))
     assert "gpu-gate 120 any\n" in of(plan, "worker").file.text
 

@@ -52,6 +52,7 @@ PURE = [
     "verify_cards",
     "devices",
     "verify_driver",
+    "verify_machine",
     "inheritance",
     "flags",
     "recipes",

@@ -43,6 +43,24 @@ for note in /run/llamaherd/gpu-power/GPU-*; do
     section held "${note##*/}"
     lines <"$note"
 done
+section nvcc ''
+probe=$(mktemp -d) && {
+    echo __CUDACC_VER_MAJOR__.__CUDACC_VER_MINOR__ >"$probe/probe.cu"
+    timeout 60 /usr/local/cuda-13.0/bin/nvcc -E "$probe/probe.cu" 2>&1 | grep . | tail -n 20 | lines
+    rm -rf "$probe"
+}
+section 'container toolkit' ''
+{
+    nvidia-ctk --version | sed -n 's/.* version \([0-9.]*\).*/nvidia-ctk=\1/p'
+    nvidia-container-cli --version | sed -n 's/^cli-version: \([0-9.]*\).*/nvidia-container-cli=\1/p; s/^lib-version: \([0-9.]*\).*/library=\1/p'
+} 2>/dev/null | lines
+section cdi ''
+specs=$(ls /etc/cdi/*.yaml /etc/cdi/*.json /var/run/cdi/*.yaml /var/run/cdi/*.json 2>/dev/null)
+[ -z "$specs" ] || {
+    # Files of JSON are YAML too, and NVIDIA's tool writes one value a line in both.
+    printf 'names=%s\n' "$(sed -n 's/^[ -]*"\{0,1\}name"\{0,1\}: "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' $specs | sort -u | tr '\n' ' ')"
+    printf 'missing=%s\n' "$(sed -n 's/^[ -]*"\{0,1\}hostPath"\{0,1\}: "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' $specs | sort -u | while read -r path; do [ -e "$path" ] || printf '%s ' "$path"; done)"
+} | lines
 section build ik_llama.cpp-e27c3d4e93b7
 cat /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/manifest.json 2>/dev/null | lines
 section build llama.cpp-1e5a4c321023
