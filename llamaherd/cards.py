@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class KnownCard:
     """`architecture` is the compute capability without its dot, as CMAKE_CUDA_ARCHITECTURES wants it (NVIDIA's list of
     CUDA GPUs); `memory_mib` is the total that `nvidia-smi` shows, `multiprocessors` what a context of CUDA grows with
-    (NVIDIA's specifications); `laptop` cards often refuse a power limit. GB10 shares the machine's memory and shows none
-    there: what CUDA has of it is the least that llama.cpp was seen to print (122,502 to 124,610 MiB)."""
+    (NVIDIA's specifications); `laptop` cards often refuse a power limit. GB10 shares the machine's memory and shows
+    none there: here is what CUDA has of it, the least that llama.cpp was seen to print (122,502 to 124,610 MiB)."""
 
     architecture: str
     memory_mib: int

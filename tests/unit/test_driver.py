@@ -344,5 +344,5 @@ def test_room_is_asked_for_before_anything_is_installed() -> None:
     seen.nvidia.free, seen.machine.boot_free = 10**9, 10**8
     assert [said.partition(", and")[0] for said in problems(PLAN, seen)] == [
         "/ has 1.0 GB free",
-        "/boot has 100.0 MB free",
+        "/boot has 100 MB free",
     ]
