@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class KnownCard:
     """`architecture` is the compute capability without its dot, as CMAKE_CUDA_ARCHITECTURES wants it (NVIDIA's list of
     CUDA GPUs); `memory_mib` is the total that `nvidia-smi` shows, `multiprocessors` what a context of CUDA grows with
-    (NVIDIA's specifications); `laptop` cards often refuse a power limit."""
+    (NVIDIA's specifications); `laptop` cards often refuse a power limit. GB10 shares the machine's memory and shows
+    none there: here is what CUDA has of it, the least that llama.cpp was seen to print (122,502 to 124,610 MiB)."""
 
     architecture: str
     memory_mib: int
@@ -53,6 +54,8 @@ CARDS: dict[str, KnownCard] = {
     "RTX 5090": KnownCard("120", 32607, 170),
     "RTX 5090M": KnownCard("120", 24463, 82, laptop=True),
     "RTX PRO 6000 Blackwell": KnownCard("120", 97887, 188),
+    "RTX 5060": KnownCard("120", 8151, 30),
+    "GB10": KnownCard("121", 122502, 48),
     "A100": KnownCard("80", 81920, 108),
     "H100": KnownCard("90", 81559, 132),
     "H200": KnownCard("90", 143771, 132),

@@ -137,8 +137,59 @@ CASES = {
         driver(550) | {"gpus/cuda": "12.8"}, "LH046", "550", "does not know `new` (RTX 5090)", "`branch: 580`"
     ),
     "a new driver for Pascal": Case(
-        driver(595) | PASCAL | {"gpus/cuda": "12.9"}, "LH046", "595", "590 dropped it", "`branch: 580`"
+        driver(595) | PASCAL | {"gpus/cuda": "12.9", NEW + "model": "RTX 4090"},
+        "LH046",
+        "595",
+        "590 dropped it",
+        "`branch: 580`",
     ),
+    "Pascal and Blackwell": Case(
+        driver(580) | PASCAL | {"gpus/cuda": "12.9"},
+        "LH058",
+        "580",
+        "`old` takes proprietary kernel modules only and `new` open ones only",
+        "leave one of the two out",
+    ),
+    "open modules for Pascal": Case(
+        {"gpus/driver": {"branch": 580, "modules": "open"}, NEW + "model": "RTX 4090", "gpus/cuda": "12.9", **PASCAL},
+        "LH058",
+        "open",
+        "does not work with the open kernel modules",
+        "`modules: proprietary`",
+    ),
+    "proprietary modules for Blackwell": Case(
+        {"gpus/driver": {"branch": 580, "modules": "proprietary"}},
+        "LH058",
+        "proprietary",
+        "`new` (RTX 5090) works with the open kernel modules only",
+        "`modules: open`",
+    ),
+    "proprietary modules that are gone": Case(
+        {"gpus/driver": {"branch": 615, "modules": "proprietary"}, NEW + "model": "RTX 4090"},
+        "LH058",
+        "proprietary",
+        "615 dropped them",
+        "`branch: 580`",
+    ),
+    "proprietary modules for Ada": Case(
+        {"gpus/driver": {"branch": 580, "modules": "proprietary"}, NEW + "model": "RTX 4090"}
+    ),
+    "Debian's own driver": Case(
+        {"gpus/driver": {"branch": 580, "from": "distribution"}, "host/os": "debian-13"},
+        "LH059",
+        "580",
+        "debian-13 itself has driver branch 550 and no other",
+        "`branch: 550`",
+    ),
+    "a branch that Ubuntu may not have": Case(
+        {"gpus/driver": {"branch": 575, "from": "distribution"}, "gpus/cuda": "12.9"},
+        "LH059",
+        "575",
+        "was not among those of ubuntu-24.04",
+        "580",
+        "warning",
+    ),
+    "a branch that Ubuntu has": Case({"gpus/driver": {"branch": 580, "from": "distribution"}}),
     "a new driver": Case(driver(595)),
     "a driver that ended": Case(
         driver(535) | {"gpus/cuda": "12.6", "host/os": "ubuntu-24.04", NEW + "model": "RTX 4090"},
