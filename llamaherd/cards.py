@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -9,7 +11,8 @@ from dataclasses import dataclass
 class KnownCard:
     """`architecture` is the compute capability without its dot, as CMAKE_CUDA_ARCHITECTURES wants it (NVIDIA's list of
     CUDA GPUs); `memory_mib` is the total that `nvidia-smi` shows, `multiprocessors` what a context of CUDA grows with
-    (NVIDIA's specifications); `laptop` cards often refuse a power limit."""
+    (NVIDIA's specifications); `laptop` cards often refuse a power limit. GB10 shares the machine's memory and shows
+    none there: here is what CUDA has of it, the least that llama.cpp was seen to print (122,502 to 124,610 MiB)."""
 
     architecture: str
     memory_mib: int
@@ -51,6 +54,8 @@ CARDS: dict[str, KnownCard] = {
     "RTX 5090": KnownCard("120", 32607, 170),
     "RTX 5090M": KnownCard("120", 24463, 82, laptop=True),
     "RTX PRO 6000 Blackwell": KnownCard("120", 97887, 188),
+    "RTX 5060": KnownCard("120", 8151, 30),
+    "GB10": KnownCard("121", 122502, 48),
     "A100": KnownCard("80", 81920, 108),
     "H100": KnownCard("90", 81559, 132),
     "H200": KnownCard("90", 143771, 132),
@@ -83,3 +88,118 @@ def taken_by_cuda(multiprocessors: int, *, drafts: bool) -> int:
     Measured on an H200; up to 200 MiB too much for a GeForce, whose contexts are smaller (docs/gpu.md).
     """
     return multiprocessors * _PER_MULTIPROCESSOR + _PER_SERVER + (_PER_DRAFT if drafts else 0)
+
+
+_DEVICES: Mapping[str, str] = {
+    "GTX 1080 Ti": "1b01 1b06",
+    "RTX 2080 Ti": "1e03 1e04 1e07",
+    "RTX 2080 Super": "1e81",
+    "RTX 2080": "1e82 1e87",
+    "RTX 2070 Super": "1e84 1ec2 1ec7",
+    "RTX 2060": "1e89 1f03 1f08",
+    "RTX 2080M": "1e90 1ed0",
+    "RTX 2070 Super Laptop": "1e91 1ed1",
+    "RTX 2080 Super Laptop": "1e93 1ed3",
+    "RTX 2070": "1f02 1f07",
+    "RTX 2060 Super": "1f06 1f42 1f47",
+    "RTX 2070M": "1f10 1f14 1f50 1f54",
+    "RTX 2060M": "1f11 1f12 1f15 1f51 1f55",
+    "A100": "20b0 20b1 20b2 20b5 20f1",
+    "RTX 3090 Ti": "2203",
+    "RTX 3090": "2204",
+    "RTX 3080 Ti": "2205 2208",
+    "RTX 3080": "2206 220a 2216",
+    "RTX 3070 Ti": "2207 2482 248c",
+    "RTX A6000": "2230",
+    "RTX A5000": "2231",
+    "RTX A4500": "2232",
+    "RTX A5500": "2233",
+    "H100": "2313 2330 2331 2336 2337 2338 2339 233d",
+    "H200": "2335 233b",
+    "RTX 3060 Ti": "2414 2486 2489 248e 24c9",
+    "RTX 3080 Ti Laptop": "2420 2460",
+    "RTX 3070": "2484 2488 248d 24c8",
+    "RTX 3060": "2487 24c7 2501 2503 2504 2509 2544",
+    "RTX 3080M": "249c 24dc",
+    "RTX 3070M": "249d 24dd",
+    "RTX 3070 Ti Laptop": "24a0 24e0",
+    "RTX A4000": "24b0",
+    "RTX 3050": "2507 2582 2583 2584",
+    "RTX 3050 OEM": "2508",
+    "RTX 3060M": "2520 2521 2560 2561",
+    "RTX 3050 Ti Laptop": "2523 2563 25a0 25e0",
+    "RTX A2000": "2531",
+    "RTX 3050M": "25a2 25a5 25ab 25ac 25e2 25e5 25ec",
+    "RTX 2050": "25a9 25ad 25ed",
+    "RTX 4090": "2684 2685",
+    "RTX 4070 Ti Super": "2689 2705",
+    "RTX 4080 Super": "2702 2703",
+    "RTX 4080": "2704",
+    "RTX 4070": "2709 2786",
+    "RTX 4090M": "2717 2757",
+    "RTX 4070 Ti": "2782",
+    "RTX 4070 Super": "2783",
+    "RTX 4060 Ti": "2788 2803 2805",
+    "RTX 4080M": "27a0 27e0",
+    "RTX 4060": "2808 2882",
+    "RTX 4070M": "2820 2860",
+    "RTX 4060M": "28a0 28e0",
+    "RTX 4050M": "28a1 28e1",
+    "RTX 5090": "2b85 2b87",
+    "RTX PRO 6000 Blackwell": "2bb1 2bb4 2bb5",
+    "RTX 5080": "2c02",
+    "RTX 5070 Ti": "2c05",
+    "RTX 5090M": "2c18 2c58",
+    "RTX 5080M": "2c19 2c59",
+    "RTX 5060 Ti": "2d04",
+    "RTX 5060": "2d05",
+    "RTX 5070M": "2d18 2d58",
+    "RTX 5060M": "2d19 2d59",
+    "RTX 5050M": "2d98 2dd8",
+    "GB10": "2e12",
+    "RTX 5070": "2f04",
+    "RTX 5070 Ti Laptop": "2f18 2f58",
+}
+"""The ids that cards have on the PCI bus, for hosts without lspci (the PCI ID Project's list of June 2025, without
+engineering samples; GB10 as a DGX Spark shows it). Cards that differ in their memory alone may share an id; a D is
+its model for China."""
+
+_MODELS = {device: model for model, devices in _DEVICES.items() for device in devices.split()}
+
+
+def model_of(device: str, name: str = "") -> str | None:
+    """The card with an id on the bus, or with a name of lspci's or the driver's; None for one that is not known here.
+
+    Of a name, what stands in its brackets counts, or all of it where there are none.
+    """
+    return _MODELS.get(device) or _BY_PLAIN_NAME.get(_plain(sold_as(name)))
+
+
+def sold_as(name: str) -> str:
+    """What lspci's name of a card has in its brackets: `GeForce RTX 4090` of `AD102 [GeForce RTX 4090]`."""
+    bracketed = re.search(r"\[(.+)\]", name)
+    return bracketed[1] if bracketed else name
+
+
+def is_known(model: str) -> bool:
+    """Whether cards of a model, as it is declared, can be told from others."""
+    return _plain(model) in _BY_PLAIN_NAME
+
+
+def is_other(declared: str, found: str) -> bool:
+    """Whether a card that is declared as one model is surely another. `found` is one that `model_of` gives.
+
+    What is declared may be a name that is not known here, of which nothing can be said.
+    """
+    return is_known(declared) and _plain(declared) != _plain(found)
+
+
+def _plain(model: str) -> str:
+    """A model without its maker, its family and its memory, and laptops' cards by their usual short name."""
+    text = re.sub(r"nvidia|geforce|\d+ ?gi?b\b|\bgpu\b", "", model.lower())
+    if "pro" not in text:
+        text = re.sub(r"laptop|mobile|max-q", "m", text)
+    return re.sub(r"m(?: ?/ ?m)*$", "m", text.strip()).replace(" ", "")
+
+
+_BY_PLAIN_NAME = {_plain(model): model for model in _DEVICES}

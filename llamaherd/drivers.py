@@ -18,10 +18,13 @@ FAMILIES = (
     *("libcuda1", "libcudadebugger1", "libnvcuvid1", "libnvoptix1", "libnvidia-[!c]*"),
     *("libnvidia-cfg1*", "libnvidia-compute*", "libnvidia-common*", "libnvidia-compiler*"),
     *("libgl1-nvidia*", "libglx-nvidia*", "libegl-nvidia*", "libgles-nvidia*", "libxnvctrl*"),
-    *("firmware-nvidia-gsp*", "firmware-nvidia-graphics", "xserver-xorg-video-nvidia*", "cuda-drivers*"),
+    *("firmware-nvidia-gsp*", "firmware-nvidia-graphics", "xserver-xorg-video-nvidia*"),
     *("linux-modules-nvidia-*", "linux-objects-nvidia-*", "linux-signatures-nvidia-*"),
 )
 """Names of packages of a driver, as shells and apt match them. NVIDIA's container packages are none of them."""
+
+PARTS = (*FAMILIES, "cuda-drivers*")
+"""The same, with the metapackages that pull such in."""
 
 TOOLS = ("nvidia-modprobe", "nvidia-settings", "nvidia-xconfig")
 """Of those, what goes with any driver: Debian 13 has nvidia-modprobe 570 beside driver 550."""

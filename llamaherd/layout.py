@@ -47,6 +47,11 @@ REBOOT_MARK = PurePosixPath("/run/llamaherd/reboot")
 """Written before a reboot, and gone with it."""
 REBOOT_NOTE = STATE / "driver-reboot"
 """Driver and kernel that a reboot was for, until that driver is loaded: the same one is not tried twice."""
+PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
+"""At which version apt keeps the container toolkit."""
+
+GPU_CHECK = LIBEXEC / "gpu-check"
+"""Says whether processes are on the cards that they should be on."""
 
 SERVER_USER = "llama"
 BUILD_USER = "llama-build"

@@ -16,13 +16,17 @@ from llamaherd.layout import (
     FETCH_RUN,
     FETCHER,
     FOLDERS,
+    GPU_CHECK,
     INCOMING,
     KEYS,
+    PINNED,
     POWER_RUN,
     POWER_UNIT,
     REBOOT_MARK,
     REBOOT_NOTE,
 )
+from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
+from llamaherd.looks.docker import SeenDocker
 from llamaherd.looks.driver import GLOBS, SeenDriver
 from llamaherd.looks.machine import SeenMachine
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
@@ -126,6 +130,8 @@ class Seen:
     projects: set[str] = field(default_factory=set)
     containers: dict[str, SeenContainer] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)
+    off_cards: set[str] = field(default_factory=set)
+    """Containers that are healthy, and not on their cards: at boot Docker starts them without asking."""
     cards: list[SeenCard] = field(default_factory=list)
     driver_says: str = ""
     """Why there is no card to be seen, in the words of nvidia-smi."""
@@ -139,6 +145,9 @@ class Seen:
     """By name of those that we would add: a file of somebody else's that names the same address."""
     nvidia: SeenDriver = field(default_factory=SeenDriver)
     """The driver, where one is planned."""
+    toolkit: str | None = None
+    """What the compiler of the planned CUDA toolkit says that it is; empty where it does not run."""
+    docker: SeenDocker = field(default_factory=SeenDocker)
 
 
 def question(plan: Plan) -> str:
@@ -155,12 +164,17 @@ def question(plan: Plan) -> str:
             *(file.path for file in (plan.power.files if plan.power else ())),
             *((*(file.path for file in plan.driver.files), str(DRIVER_KEPT)) if plan.driver else ()),
             *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
+            *((plan.toolkit.preferences.path,) if plan.toolkit else ()),
+            *((plan.runtime.toolkit.order.path, PINNED) if plan.runtime and plan.runtime.toolkit else ()),
         ],
         repositories=plan.repositories,
         driver=plan.driver is not None,
         driver_packages=GLOBS,
         reboot_mark=REBOOT_MARK,
         reboot_note=REBOOT_NOTE,
+        toolkit=plan.toolkit,
+        runtime=plan.runtime,
+        toolkit_packages=TOOLKIT_PACKAGES,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),
@@ -169,6 +183,8 @@ def question(plan: Plan) -> str:
         fetcher=FETCHER,
         stores=[model.folder for model in plan.models],
         images=[image.tag for image in plan.images],
+        on_cards=[instance for instance in plan.of("compose") if instance.cards],
+        gpu_check=GPU_CHECK,
         has_cards=plan.has_cards,
         power=plan.power is not None,
         power_unit=POWER_UNIT,
@@ -239,6 +255,8 @@ def answer(lines: Iterable[str]) -> Seen:
                 )
             case "image", [tag]:
                 seen.images.add(tag)
+            case "off-cards", [name]:
+                seen.off_cards.add(name)
             case "card", [line]:
                 seen.cards.append(card(line))
             case "driver", [words]:
@@ -253,6 +271,10 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.nvidia.tell(what, rest)
             case "repository", [name, path]:
                 seen.repositories[name] = path
+            case "toolkit", [version]:
+                seen.toolkit = version
+            case "docker", [what, *rest]:
+                seen.docker.tell(what, rest)
             case "wsl", ["release", release]:
                 seen.wsl = SeenWsl(release)
             case "wsl", [what, *rest] if seen.wsl:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Sequence
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -15,7 +14,7 @@ from pyinfra.api.command import PyinfraCommand
 from typing_extensions import override
 
 from llamaherd.converge.driver import after_reboot_script, reboot_script
-from llamaherd.converge.host import obstacles, sends
+from llamaherd.converge.host import sends
 from llamaherd.converge.steps import Later, Reboot, Send, Step
 from llamaherd.facts import Observed
 from llamaherd.findings import SaidError
@@ -23,6 +22,8 @@ from llamaherd.keys import UnreadableKeyError, unreadable
 from llamaherd.layout import REBOOT_MARK
 from llamaherd.observe import Seen, question
 from llamaherd.planned import Plan
+from llamaherd.preflight import lines, survey
+from llamaherd.preflight_ask import local_sizes, size_of
 from llamaherd.units import show_size
 
 _UNASKABLE = (
@@ -123,14 +124,17 @@ class RebootHost(PyinfraCommand):
 
 
 class Refusal(PyinfraCommand):
-    """Fails the host, with sentences that say why."""
+    """Fails the host, with sentences that say why, and before them a table of what it is."""
 
-    def __init__(self, sentences: Iterable[str]) -> None:
+    def __init__(self, sentences: Iterable[str], table: Iterable[str] = ()) -> None:
         super().__init__()
         self.sentences = tuple(sentences)
+        self.table = tuple(table)
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        for line in self.table:
+            logger.info(f"{host.print_prefix}{line}")
         for sentence in self.sentences:
             logger.error(f"{host.print_prefix}{sentence}")
         return False
@@ -144,13 +148,14 @@ def preflight(plan: Plan) -> Commands:
         yield Refusal([_UNASKABLE])
         return
     to_send = sends(plan, seen)
+    found = survey(plan, seen, local_sizes(to_send))
     problems = [
-        *map(str, obstacles(plan, seen, {send.sha256: _size(send.local) for send in to_send})),
+        *(f"{row.why}\n  help: {row.help}" for row in found.refused),
         *filter(None, map(_wrong_file, to_send)),
         *filter(None, map(unreadable, (instance.api_key for instance in plan.instances if instance.api_key))),
     ]
     if problems:
-        yield Refusal(problems)
+        yield Refusal(problems, lines(found.doubtful) if found.refused else ())
 
 
 @operation()
@@ -183,7 +188,7 @@ def converge(
         elif wrong := _wrong_file(step):
             yield Refusal([wrong])
         else:
-            logger.info(f"{host.print_prefix}sending {step.local.name} ({show_size(_size(step.local))})")
+            logger.info(f"{host.print_prefix}sending {step.local.name} ({show_size(size_of(step.local))})")
             # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
             yield FileUploadCommand(str(step.local), step.remote, _sudo=False)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
@@ -210,10 +215,3 @@ def _wrong_file(send: Send) -> str | None:
         f"{send.local} has sha256 {have}, but the inventory says {send.sha256}\n"
         "  help: fetch the file again, or correct the hash if you know that the file is right"
     )
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

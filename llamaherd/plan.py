@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from llamaherd.distributions import BUILD_PACKAGES, COMPOSE_PACKAGES, IMAGE_PACKAGES
+from llamaherd.distributions import BUILD_PACKAGES, IMAGE_PACKAGES
 from llamaherd.engines import DIALECTS
 from llamaherd.fleet import HUB, Engine, Model, Rig, Store
 from llamaherd.fleet.software import cmake_value
@@ -19,7 +19,9 @@ from llamaherd.lock import Lock
 from llamaherd.pinned import NotLockedError, pinned
 from llamaherd.plan_driver import driver_repositories, plan_driver
 from llamaherd.plan_instance import plan_instance
-from llamaherd.plan_power import declared_power, plan_power
+from llamaherd.plan_power import declared_cards, declared_power, plan_power
+from llamaherd.plan_runtime import plan_runtime
+from llamaherd.plan_toolkit import host_compiler, host_compilers, plan_toolkit
 from llamaherd.plan_wsl import plan_wsl
 from llamaherd.planned import (
     BandwidthRule,
@@ -28,6 +30,7 @@ from llamaherd.planned import (
     FromHub,
     FromNeighbour,
     ImagePlan,
+    InstancePlan,
     ModelFile,
     ModelPlan,
     Origin,
@@ -67,18 +70,24 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
             images[image.tag] = image
         instances.append(plan_instance(rig, name, build, image, models, headers))
     made = tuple(build for build in builds.values() if build)
+    toolkit, runtime = plan_toolkit(rig), plan_runtime(rig)
+    parts = (toolkit, runtime.toolkit if runtime else None)
     return Plan(
         rig=rig.rig,
         os=rig.host.os,
         packages=_packages(rig, made, bool(images)),
-        files=(TextFile(path=str(LIBEXEC / "wait-healthy"), text=render("wait-healthy.sh"), mode="0755"),),
+        files=_programs(instances),
         builds=made,
         store=_store(rig, rigs),
         models=tuple(models.values()),
         images=tuple(images.values()),
         instances=tuple(instances),
+        ram=rig.host.ram,
+        cards=declared_cards(rig),
+        toolkit=toolkit,
+        runtime=runtime,
         has_cards=rig.gpus is not None and rig.host.wsl is None,
-        repositories=driver_repositories(rig),
+        repositories=tuple(dict.fromkeys([*driver_repositories(rig), *(part.repository for part in parts if part)])),
         driver=plan_driver(rig),
         power=plan_power(rig, instances),
         windows_power=declared_power(rig) if rig.host.wsl is not None else (),
@@ -86,12 +95,16 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
     )
 
 
+def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
+    """What units run beside the server, and what asks about a container's cards."""
+    names = ("wait-healthy", *(("gpu-gate", "gpu-check") if any(each.cards for each in instances) else ()))
+    return tuple(TextFile(path=str(LIBEXEC / name), text=render(f"{name}.sh"), mode="0755") for name in names)
+
+
 def _packages(rig: Rig, builds: Iterable[BuildPlan], images: bool) -> tuple[str, ...]:
     wanted = {"ca-certificates", "curl", "python3"}
     if any(builds):
-        wanted |= set(BUILD_PACKAGES)
-    if any(instance.backend == "compose" for instance in rig.instances.values()):
-        wanted |= set(COMPOSE_PACKAGES[rig.host.os])
+        wanted |= {*BUILD_PACKAGES, *host_compilers(rig)}
     if images:
         wanted.add("mmdebstrap")
     return tuple(sorted(wanted))
@@ -109,6 +122,8 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
     nvcc = f"/usr/local/cuda-{cuda}/bin/nvcc"
     if cuda:
         options["CMAKE_CUDA_COMPILER"] = nvcc
+        if compiler := host_compiler(rig, engine):
+            options["CMAKE_CUDA_HOST_COMPILER"] = compiler
     options |= {option: cmake_value(value) for option, value in engine.options.items()}
     source = engine.source
     origin = source.commit if source.git else source.sha256

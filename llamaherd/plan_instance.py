@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llamaherd.devices import device_ids, visible_devices
+from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
 from llamaherd.engines import DIALECTS, Server, flags_of
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
@@ -17,6 +17,10 @@ from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, Instan
 from llamaherd.render import render, unit_quote
 from llamaherd.sidecars import beside, together
 from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts, placement
+
+GATE_SECONDS = 120
+"""How long a unit waits for its cards, if its model has twice that to load: each command of a unit's start may take
+TimeoutStartSec=."""
 
 
 def plan_instance(
@@ -40,6 +44,7 @@ def plan_instance(
     program = _program(build, image)
     service = f"llama-{name}"
     load_timeout = declared.load_timeout or _load_timeout(model, *([drafting] if drafting else []))
+    cards = places(rig, declared)
     context: dict[str, Any] = {
         "name": name,
         "service": service,
@@ -51,8 +56,12 @@ def plan_instance(
         "program": program,
         "arguments": arguments,
         "environment": environment(rig, declared, build),
-        "devices": device_ids(rig, declared),
+        "devices": cdi_devices(rig, declared),
         "on_gpu": bool(declared.on),
+        "wsl": rig.host.wsl is not None,
+        "cards": " ".join(card.at for card in cards),
+        "one_card": on_one_card(declared),
+        "gate_seconds": min(GATE_SECONDS, load_timeout // 2),
         "cpus": declared.cpus,
         "mlock": declared.mlock,
         "listen": declared.listen,
@@ -87,6 +96,8 @@ def plan_instance(
         load_timeout=load_timeout,
         program=program,
         arguments=arguments,
+        cards=cards,
+        one_card=bool(cards) and on_one_card(declared),
         expect=declared.expect,
         memory=estimated(rig, declared, headers, _projectors(models)),
         spec=spec,
@@ -189,7 +200,7 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
         assigned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         ids = device_ids(rig, declared)
         if ids:
-            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, container=declared.backend == "compose")
+            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, given=_given(rig, declared))
         if rig.host.wsl:
             assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
     elif build and build.cuda:
@@ -197,6 +208,11 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
     if rig.engines[declared.engine].kind == "vllm":
         assigned["HOME"] = "/tmp"  # where it may write what it compiles
     return assigned | declared.environment
+
+
+def _given(rig: Rig, declared: Instance) -> bool:
+    """Whether it is given its own cards and no others: a container is, but under WSL."""
+    return declared.backend == "compose" and rig.host.wsl is None
 
 
 def _load_timeout(*models: ModelPlan) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from llamaherd.devices import address
 from llamaherd.fleet import Card, Rig
 from llamaherd.layout import POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS
-from llamaherd.planned import CardPower, InstancePlan, PowerPlan, TextFile
+from llamaherd.planned import CardPlan, CardPower, InstancePlan, PowerPlan, TextFile
 from llamaherd.render import render
 
 
@@ -23,6 +23,17 @@ def declared_power(rig: Rig) -> tuple[CardPower, ...]:
         )
         for position, (name, card) in enumerate(cards.items())
         if card.power_limit is not None or card.clocks
+    )
+
+
+def declared_cards(rig: Rig) -> tuple[CardPlan, ...]:
+    """All cards of a rig."""
+    cards = rig.gpus.cards if rig.gpus else {}
+    return tuple(
+        CardPlan(
+            name=name, model=card.model, at=_at(card, 0) if card.uuid or card.pci or card.index is not None else ""
+        )
+        for name, card in cards.items()
     )
 
 
@@ -45,7 +56,7 @@ def plan_power(rig: Rig, instances: Iterable[InstancePlan]) -> PowerPlan | None:
 
 
 def _at(card: Card, position: int) -> str:
-    """A card that nothing tells from others is the only one: anything else is a finding."""
+    """Which card it is. One that nothing tells from others is the only one: anything else is a finding."""
     if card.uuid:
         return card.uuid
     if card.pci:

@@ -37,6 +37,8 @@ def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
         f"rig {plan.rig} ({plan.os})",
         f"  packages   {' '.join(plan.packages)}",
         *(_driver(plan.driver, plan.repositories) if plan.driver else ()),
+        *_toolkit(plan),
+        *_docker(plan),
         *_power(plan),
         *(_wsl(plan.wsl) if plan.wsl else ()),
         *(line for build in plan.builds for line in _build(build)),
@@ -62,6 +64,29 @@ def _driver(driver: DriverPlan, repositories: Iterable[RepositoryPlan]) -> list[
         *(f"             pinned by {file.path}" for file in driver.files[:1]),
         f"             rebooted {reboot}",
     ]
+
+
+def _toolkit(plan: Plan) -> list[str]:
+    """The CUDA toolkit, and the compiler beside it."""
+    toolkit = plan.toolkit
+    if toolkit is None:
+        return []
+    lines = [f"  cuda       {toolkit.version}: {toolkit.package}, unless {toolkit.nvcc} is there"]
+    compiler = (toolkit.compiler or "").rpartition("/")[2]
+    return [*lines, f"             with {compiler} for the host's part"] if compiler else lines
+
+
+def _docker(plan: Plan) -> list[str]:
+    """What containers need, and what gives them cards."""
+    if (runtime := plan.runtime) is None:
+        return []
+    docker, compose = (".".join(map(str, version)) for version in (runtime.docker, runtime.compose))
+    packages = " ".join(runtime.packages)
+    lines = [f"  docker     {docker} or newer with Compose {compose} or newer, or else {packages}"]
+    if runtime.toolkit is None:
+        return lines
+    version = f" {runtime.toolkit.version}" if runtime.toolkit.version else ", the newest and then kept"
+    return [*lines, f"             cards by NVIDIA's container toolkit{version}"]
 
 
 def _power(plan: Plan) -> list[str]:

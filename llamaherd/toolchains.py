@@ -68,6 +68,15 @@ DISTRIBUTION_GCC: Mapping[str, int] = {
 }
 """The gcc that the package `g++` of a distribution is (their package lists)."""
 
+OLDER_GCC: Mapping[str, tuple[int, ...]] = {
+    "debian-12": (11,),
+    "debian-13": (12, 13),
+    "ubuntu-22.04": (9, 10),
+    "ubuntu-24.04": (9, 10, 11, 12),
+    "ubuntu-26.04": (13, 14),
+}
+"""Older ones that a distribution has beside it, as packages `g++-N` (their package lists)."""
+
 FIRST_DRIVER: Mapping[int, int] = {11: 450, 12: 525, 13: 580}
 """The first driver branch for all toolkits of a major version (NVIDIA, CUDA Minor Version Compatibility)."""
 
@@ -120,9 +129,22 @@ def compiles_for(toolkit: Release, architecture: str) -> bool:
     return first_toolkit(architecture) <= toolkit and (removed is None or toolkit < removed)
 
 
+def oldest_gcc(system: str) -> int:
+    """The oldest g++ that a distribution has: a toolkit that takes no other takes this one, if it takes any."""
+    return min((DISTRIBUTION_GCC[system], *OLDER_GCC[system]))
+
+
+def beside_gcc(system: str, toolkit: Release) -> int | None:
+    """The newest older g++ that a toolkit takes where the distribution's own is too new; None where it needs none."""
+    newest = NEWEST_GCC.get(toolkit)
+    if newest is None or DISTRIBUTION_GCC[system] <= newest:
+        return None
+    return max((gcc for gcc in OLDER_GCC[system] if gcc <= newest), default=None)
+
+
 @dataclass(frozen=True)
 class Needs:
-    """What a toolkit has to go with: architectures of cards, the host's gcc, its driver branch if that is known."""
+    """What a toolkit has to go with: architectures of cards, an oldest gcc, a driver branch if that is known."""
 
     architectures: Collection[str]
     gcc: int

@@ -20,7 +20,9 @@ from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
+from llamaherd.verify_cards import on_cards
 from llamaherd.verify_driver import driver_checks
+from llamaherd.verify_machine import PREPROCESSED, machine_checks
 from llamaherd.verify_power import QUERY, power_checks
 
 PROMPT = "The three primary colours are"
@@ -84,12 +86,13 @@ class Report:
     installed: tuple[Installed, ...]
     cards: tuple[Check, ...] = ()
     driver: tuple[Check, ...] = ()
+    machine: tuple[Check, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every check of driver, cards and instances passed."""
-        checks = (*self.driver, *self.cards)
-        return all(instance.ok for instance in self.instances) and all(check.ok for check in checks)
+        """Whether every check of every instance, of every card, of the driver and of the host under them passed."""
+        below = (*self.driver, *self.cards, *self.machine)
+        return all(instance.ok for instance in self.instances) and all(check.ok for check in below)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
@@ -130,6 +133,7 @@ def question(plan: Plan) -> str:
         card_fields=QUERY,
         power_unit=POWER_UNIT,
         power_run=POWER_RUN,
+        preprocessed=PREPROCESSED,
     )
 
 
@@ -148,6 +152,7 @@ def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
             for planned in plan.instances
         ),
         installed=tuple(_installed(plan, answers)),
+        machine=tuple(Check(*each) for each in machine_checks(plan, answers)),
         cards=tuple(Check(*each) for each in power_checks(plan.power, answers)) if plan.power else (),
         driver=tuple(Check(*each) for each in driver_checks(plan.driver, answers)) if plan.driver else (),
     )
@@ -166,6 +171,7 @@ def _instance(
         _in_place(planned, build, plan, answers),
         _listening(planned, answers.get(("listening", ""), "")),
         _health(planned, reply(answers.get(("health", name), ""))),
+        *([Check("on cards", *on_cards(planned, answers))] if planned.cards else []),
         *([_locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
         *_serves(declared, planned, reply(answers.get(("models", name), "")), props),
         _streams(streamed, said),

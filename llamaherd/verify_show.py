@@ -23,6 +23,9 @@ def print_report(report: Report) -> None:
     if report.driver:
         console.print(f"[bold]{report.rig}[/]: NVIDIA's driver")
         show(report.driver)
+    if report.machine:
+        console.print(f"[bold]{report.rig}[/]: the host")
+        show(report.machine)
     if report.cards:
         console.print(f"[bold]{report.rig}[/]: power limits and clocks of cards")
         show(report.cards)

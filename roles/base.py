@@ -6,7 +6,8 @@ from functools import partial
 
 from pyinfra.api import deploy
 
-from llamaherd.converge.host import base_steps, package_steps
+from llamaherd.converge.host import base_steps
+from llamaherd.converge.packages import package_steps
 from llamaherd.operations import converge
 from llamaherd.planned import Plan
 

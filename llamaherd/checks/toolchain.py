@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from llamaherd import toolchains
 from llamaherd.checks.building import built_for, built_with_cuda, served_by_builds
 from llamaherd.checks.subject import Subject
+from llamaherd.drivers import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
 from llamaherd.findings import Finding
 from llamaherd.fleet import Card, Engine, Gpus, Model
 from llamaherd.toolchains import Needs, Release, shown
@@ -34,7 +35,8 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
     if declared is None:
         return
     cards = built_for(subject.rig)
-    gcc = toolchains.DISTRIBUTION_GCC[subject.rig.host.os] if _with_the_hosts_gcc(engines) else 0
+    system = subject.rig.host.os
+    gcc = toolchains.oldest_gcc(system) if _with_the_hosts_gcc(engines) else 0
     driver = int(gpus.driver.branch) if gpus.driver and subject.rig.host.wsl is None else None
     way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, gcc, driver), declared)
     for name, card in _one_of_each(cards).items():
@@ -50,11 +52,14 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
         yield _miscompiled(subject, gpus.cuda, way_out.said)
     newest_gcc = toolchains.NEWEST_GCC.get(declared)
     if newest_gcc and gcc > newest_gcc:
-        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and {subject.rig.host.os} compiles with gcc {gcc}"
-        other = (
-            f"`options: {{CMAKE_CUDA_HOST_COMPILER: g++-{newest_gcc}}}` for the engine, with that compiler installed"
-        )
+        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and the oldest that {system} has is gcc {gcc}"
+        other = f"`options: {{CMAKE_CUDA_HOST_COMPILER: …}}` for the engine, with a g++-{newest_gcc} of your own"
         yield Finding("LH043", place, message, f"{way_out.said}, or {other}")
+    elif gcc and (beside := toolchains.beside_gcc(system, declared)):
+        own = toolchains.DISTRIBUTION_GCC[system]
+        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and {system} compiles with gcc {own}"
+        help_ = f"g++-{beside} is installed beside it, and compiles the host's part of CUDA code"
+        yield Finding("LH043", place, message, help_, "note")
 
 
 def driver(subject: Subject) -> Iterator[Finding]:
@@ -76,6 +81,8 @@ def driver(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH045", place, message, _LASTING)
     for problem in _cards_and_branch(gpus, branch):
         yield Finding("LH046", place, problem, _LASTING)
+    yield from _modules(subject, gpus, branch)
+    yield from _from_the_distribution(subject, gpus, branch)
     if ended := toolchains.ENDED_BRANCHES.get(branch):
         message = f"NVIDIA supported driver branch {branch} until {ended}"
         yield Finding("LH047", place, message, _LASTING, "note")
@@ -96,9 +103,49 @@ class _WayOut:
         if found := replace(self.needs, driver=None).nearest(self.declared):
             return f'write `cuda: "{shown(found)}"` and `branch: {toolchains.FIRST_DRIVER[found[0]]}`'
         if found := replace(self.needs, driver=None, gcc=0).nearest(self.declared):
-            compiler = f"`options: {{CMAKE_CUDA_HOST_COMPILER: g++-{toolchains.NEWEST_GCC[found]}}}`"
-            return f'write `cuda: "{shown(found)}"`, and {compiler} for the engine, with that compiler installed'
+            compiler = "`options: {CMAKE_CUDA_HOST_COMPILER: …}`"
+            older = f"with a g++-{toolchains.NEWEST_GCC[found]} of your own"
+            return f'write `cuda: "{shown(found)}"`, and {compiler} for the engine, {older}'
         return "no toolkit compiles for all of these cards: leave one of them out of `on`"
+
+
+def _modules(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
+    """A kernel has one driver, with modules of one kind: cards that need two cannot be in one rig."""
+    cards = {name: int(card.cuda_architecture.rstrip("af")) for name, card in _one_of_each(gpus.cards).items()}
+    old = next((name for name, number in cards.items() if number < toolchains.TURING), None)
+    new = next((name for name, number in cards.items() if number >= toolchains.BLACKWELL), None)
+    declared = gpus.driver.modules if gpus.driver else None
+    place = subject.document.value(("gpus", "driver", "modules")) if declared else subject.document.value(_BRANCH)
+    if old and new:
+        message = f"`{old}` takes proprietary kernel modules only and `{new}` open ones only; a kernel loads one kind"
+        yield Finding("LH058", place, message, "leave one of the two out, or put it into another rig")
+    elif declared == "open" and old:
+        message = f"`{old}` ({gpus.cards[old].model}) does not work with the open kernel modules"
+        yield Finding("LH058", place, message, "leave `modules` out, or write `modules: proprietary`")
+    elif declared == "proprietary" and new:
+        message = f"`{new}` ({gpus.cards[new].model}) works with the open kernel modules only"
+        yield Finding("LH058", place, message, "leave `modules` out, or write `modules: open`")
+    elif declared == "proprietary" and branch >= OPEN_ONLY:
+        message = f"driver branch {branch} has no proprietary kernel modules: {OPEN_ONLY} dropped them"
+        yield Finding("LH058", place, message, "leave `modules` out, or write `branch: 580`")
+
+
+def _from_the_distribution(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
+    """Debian has one branch in each release; Ubuntu has several, and new ones come."""
+    if gpus.driver is None or gpus.driver.from_ != "distribution":
+        return
+    os = subject.rig.host.os
+    own, seen = OWN_BRANCH.get(os), UBUNTU_BRANCHES.get(os, frozenset())
+    place = subject.document.value(_BRANCH)
+    if own and branch != own:
+        message = f"{os} itself has driver branch {own} and no other, the rig asks for {branch}"
+        yield Finding(
+            "LH059", place, message, f"leave `from` out, so that it comes from NVIDIA, or write `branch: {own}`"
+        )
+    elif seen and branch not in seen:
+        message = f"driver branch {branch} was not among those of {os} when this was written"
+        known = ", ".join(map(str, sorted(seen)))
+        yield Finding("LH059", place, message, f"write one of {known}, or leave `from` out", "warning")
 
 
 def _one_of_each(cards: Mapping[str, Card]) -> dict[str, Card]:

@@ -1,4 +1,4 @@
-"""`herd`: check, plan, lock, up, verify, models.
+"""`herd`: check, plan, lock, preflight, up, verify, models.
 
 Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
 cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
@@ -17,6 +17,7 @@ from llamaherd.cli.fit import fit
 from llamaherd.cli.fleet import init, schema
 from llamaherd.cli.hosts import up, verify
 from llamaherd.cli.models import models
+from llamaherd.cli.preflight import preflight
 
 
 class Herd(click.Group):
@@ -70,5 +71,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
 
 
-for command in (init, schema, check, plan, lock, fit, up, verify, models):
+for command in (init, schema, check, plan, lock, fit, preflight, up, verify, models):
     main.add_command(command)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from llamaherd.converge.models import missing_files
 from llamaherd.observe import Seen
@@ -16,13 +17,27 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p"
 
 @dataclass(frozen=True)
 class Problem:
-    """Why nothing may be done to this host: a sentence, and a way out."""
+    """Why nothing may be done to this host: a sentence, and a way out. `about` is the row of preflight's table."""
 
     message: str
     help: str
+    about: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.message}\n  help: {self.help}"
+
+
+class Need(NamedTuple):
+    """A folder, or its nearest parent that is there: bytes free in it, and bytes that are yet to go there."""
+
+    folder: str
+    free: int
+    need: int
+
+
+def disk(folder: str) -> str:
+    """What preflight's table calls it."""
+    return f"disk {folder}"
 
 
 def disk_problems(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
@@ -39,6 +54,7 @@ def _store_unfit(plan: Plan, seen: Seen) -> list[Problem]:
             Problem(
                 f"{plan.store.path} is on another machine ({seen.store.kind}): servers map models into memory",
                 "keep them on a disk of this host (`store: path:`), and name that folder in `store: from:`",
+                disk(seen.store.folder),
             )
         ]
     if not seen.store.writable:
@@ -46,13 +62,18 @@ def _store_unfit(plan: Plan, seen: Seen) -> list[Problem]:
             Problem(
                 f"{plan.store.path} is on a filesystem that is mounted read-only",
                 f"see why with `findmnt -T {seen.store.folder}` and `dmesg`; `mount -o remount,rw` if it was meant so",
+                disk(seen.store.folder),
             )
         ]
     return []
 
 
 def _too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
-    """Models and builds in the making are the bulk; what a finished build keeps is small."""
+    return [problem for each in needs(plan, seen, local_sizes) for problem in _lacks(plan, seen, each)]
+
+
+def needs(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Need]:
+    """What goes where: models and builds in the making are the bulk; what a finished build keeps is small."""
     if seen.free is None or seen.store is None:
         return []
     builds = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
@@ -60,8 +81,8 @@ def _too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[P
     folder, free, device = seen.free
     # Neighbours by name may be one disk: what both need is then asked of it together.
     if device == seen.store.device:
-        return _lacks(plan, seen, seen.store.folder, free, builds + models)
-    return [*_lacks(plan, seen, folder, free, builds), *_lacks(plan, seen, seen.store.folder, seen.store.free, models)]
+        return [Need(seen.store.folder, free, builds + models)]
+    return [Need(folder, free, builds), Need(seen.store.folder, seen.store.free, models)]
 
 
 def _models_need(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> int:
@@ -74,7 +95,8 @@ def _models_need(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> int:
     return need
 
 
-def _lacks(plan: Plan, seen: Seen, folder: str, free: int, need: int) -> list[Problem]:
+def _lacks(plan: Plan, seen: Seen, each: Need) -> list[Problem]:
+    folder, free, need = each
     if need <= free:
         return []
     unused = sum(size for kept, size in seen.kept.items() if kept not in {model.folder for model in plan.models})
@@ -83,5 +105,6 @@ def _lacks(plan: Plan, seen: Seen, folder: str, free: int, need: int) -> list[Pr
         Problem(
             f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
             f"{prune}free {show_size(need - free)} there, or mount a larger disk",
+            disk(folder),
         )
     ]

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import Reboot, Step, differs, encoded, put_files
-from llamaherd.drivers import DESKTOP, FAMILIES, NEVER, TOOLS, named
+from llamaherd.drivers import DESKTOP, NEVER, PARTS, TOOLS, named, upstream
 from llamaherd.findings import SaidError
 from llamaherd.layout import DRIVER_KEPT, REBOOT_MARK, REBOOT_NOTE
+from llamaherd.looks.driver import SeenPackage
 from llamaherd.observe import Seen
 from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import NVIDIA
@@ -59,11 +60,11 @@ def driver_steps(plan: Plan, seen: Seen) -> list[Step]:
         d=driver,
         packages=[*driver.packages, *_for_kernels(driver, seen)],
         headers=_headers(driver, seen),
-        leftovers=_leftovers(driver, seen),
+        leftovers=_of_another(driver, seen),
         # What is there already stays as it is, if it is as declared.
         moves=not driver.wants(seen.nvidia.version(driver.library) or ""),
         in_container=seen.machine.virtual in CONTAINERS,
-        families=FAMILIES,
+        families=PARTS,
         desktop=DESKTOP,
         never=NEVER,
         tools=TOOLS,
@@ -159,21 +160,21 @@ def _headers(driver: DriverPlan, seen: Seen) -> list[str]:
     return [] if driver.prebuilt else [each for each in kernels if each and each not in machine.headers]
 
 
+def _of_another(driver: DriverPlan, seen: Seen) -> list[str]:
+    """What is installed of a driver of another branch or version."""
+    packages = sorted(seen.nvidia.packages.items())
+    return [name for name, package in packages if named(name, PARTS) and _other(driver, name, package)]
+
+
 def _leftovers(driver: DriverPlan, seen: Seen) -> list[str]:
-    """Parts of a driver of another branch or version; where it is of the same name, it is to be moved."""
-    return [
-        name
-        for name, package in sorted(seen.nvidia.packages.items())
-        if named(name, FAMILIES) and not named(name, TOOLS) and _other(driver, name, package.branch, package.version)
-    ]
+    """The same without tools, which may be newer than their driver."""
+    return [name for name in _of_another(driver, seen) if not named(name, TOOLS)]
 
 
-def _other(driver: DriverPlan, name: str, branch: str | None, version: str) -> bool:
+def _other(driver: DriverPlan, name: str, package: SeenPackage) -> bool:
     if name.startswith("nvidia-driver-pinning-"):
         return name not in driver.pinning
-    if branch is None:
-        return False
-    return branch != driver.branch or (driver.version is not None and not version.startswith(driver.version))
+    return package.branch is not None and not driver.wants(upstream(package.version))
 
 
 def _mixed(driver: DriverPlan, seen: Seen) -> Iterator[Problem]:
@@ -181,7 +182,7 @@ def _mixed(driver: DriverPlan, seen: Seen) -> Iterator[Problem]:
     other = {
         name
         for name, package in seen.nvidia.packages.items()
-        if package.branch and named(name, FAMILIES) and not named(name, TOOLS)
+        if package.branch and named(name, PARTS) and not named(name, TOOLS)
         if package.source not in (None, driver.source)
     }
     if other:

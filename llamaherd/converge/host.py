@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from llamaherd.converge.disks import Problem, disk_problems
 from llamaherd.converge.driver import driver_problems
 from llamaherd.converge.engines import build_steps
+from llamaherd.converge.machine import machine_problems
 from llamaherd.converge.models import model_sends
 from llamaherd.converge.power import power_problems, power_removal_steps
 from llamaherd.converge.programs import fingerprint, programs
+from llamaherd.converge.runtime import runtime_problems
 from llamaherd.converge.steps import Send, Step, differs, put_files
+from llamaherd.converge.toolkit import toolkit_problems
 from llamaherd.converge.wsl import starts_systemd, wsl_problems
 from llamaherd.layout import ACCOUNTS, BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
 from llamaherd.observe import Seen
@@ -23,23 +27,35 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
     problems = []
     if seen.os != plan.os:
         problems.append(
-            Problem(f"this host runs {seen.os}, the inventory says {plan.os}", "correct `host.os` in the inventory")
+            Problem(
+                f"this host runs {seen.os}, the inventory says {plan.os}",
+                "correct `host.os` in the inventory",
+                "system",
+            )
         )
     if not seen.systemd and not starts_systemd(plan, seen):
         problems.append(
             Problem(
                 "systemd does not run here, and builds and servers are its units",
                 "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
+                "systemd",
             )
         )
     return [
         *problems,
-        *_ports_taken(plan, seen),
+        *_about("kind", wsl_problems(plan, seen)),
+        *machine_problems(plan, seen),
+        *_about("power", power_problems(plan, seen)),
         *disk_problems(plan, seen, local_sizes),
-        *driver_problems(plan, seen),
-        *power_problems(plan, seen),
-        *wsl_problems(plan, seen),
+        *_about("driver", driver_problems(plan, seen)),
+        *_about("CUDA toolkit", toolkit_problems(plan, seen)),
+        *_about("Docker", runtime_problems(plan, seen)),
+        *_about("ports", _ports_taken(plan, seen)),
     ]
+
+
+def _about(what: str, problems: Iterable[Problem]) -> list[Problem]:
+    return [replace(problem, about=what) for problem in problems]
 
 
 def sends(plan: Plan, seen: Seen) -> list[Send]:
@@ -60,15 +76,6 @@ def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
         for instance in plan.instances
         if instance.port in seen.listening and instance.port not in ours
     ]
-
-
-def package_steps(plan: Plan, seen: Seen) -> list[Step]:
-    """Install what is missing from the distribution."""
-    missing = [package for package in plan.packages if package not in seen.packages]
-    if not missing:
-        return []
-    script = render("steps/install-packages.sh.j2", packages=missing)
-    return [Step(script, f"installing {', '.join(missing)}")]
 
 
 def base_steps(plan: Plan, seen: Seen) -> list[Step]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest_input, put_files
-from llamaherd.layout import CONTAINER_UID, SERVER_USER
+from llamaherd.layout import CONTAINER_UID, GPU_CHECK, SERVER_USER
 from llamaherd.observe import Seen
 from llamaherd.planned import InstancePlan, Plan, TextFile
 from llamaherd.render import render
@@ -46,6 +46,7 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
         unit=f"{instance.service}.service",
         timeout=instance.load_timeout,
         restart=not current,
+        cards=instance.where,
         check=_check(instance, changed),
         put=put_files(changed),
     )
@@ -63,14 +64,18 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         and container.spec == instance.spec
         and container.started > newest_input(instance, files, seen)
     )
-    if current and container and (container.status, container.health) == ("running", "healthy"):
+    on_cards = instance.service not in seen.off_cards
+    if current and on_cards and container and (container.status, container.health) == ("running", "healthy"):
         return []
     script = render(
         "steps/switch-project.sh.j2",
         name=instance.service,
         file=instance.file.path,
         timeout=instance.load_timeout,
-        recreate=not current or container is None or container.health == "unhealthy",
+        recreate=not current or not on_cards or container is None or container.health == "unhealthy",
+        cards=instance.where,
+        one_card=instance.one_card,
+        gpu_check=GPU_CHECK,
         check=_check(instance, changed),
         put=put_files(changed),
     )

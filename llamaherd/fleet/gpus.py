@@ -91,11 +91,11 @@ class Driver(Declared):
     branch: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | int), Field(pattern=r"^\d{3}$")]
     """Its branch, such as 580."""
     version: Annotated[str, StringConstraints(pattern=r"^\d{3}(\.\d+)+$")] | None = None
-    """One version of the branch, such as `580.95.05`; the newest otherwise."""
+    """One version of the branch, such as `580.95.05`; otherwise the newest when it is first installed, then kept."""
     from_: Annotated[Literal["nvidia", "distribution"], Field(alias="from")] = "nvidia"
     """Whose packages: NVIDIA's repository, or the distribution. They are never mixed."""
     modules: Literal["open", "proprietary"] | None = None
-    """Which kernel modules; by default open ones, unless a card is too old for them."""
+    """Which kernel modules; by default open ones, unless a card or the branch is too old for them."""
     reboot: bool = True
     """Whether the host may be rebooted, once in a run, when a driver can only be loaded so."""
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from llamaherd.drivers import FAMILIES, Source, branch_of, upstream
+from llamaherd.drivers import PARTS, Source, branch_of, upstream
 
-GLOBS = (*FAMILIES, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
+GLOBS = (*PARTS, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
 """The packages that a host is asked about: a driver's, and those that stand for the newest kernel and its headers."""
 
 

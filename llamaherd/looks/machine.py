@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llamaherd.devices import is_address
+
 
 class PciCard(NamedTuple):
-    """An NVIDIA display controller on the bus: its address, its device id (four hexadecimal digits), its name."""
+    """An NVIDIA card: where it is on the bus, what it is, and the driver that has it now. Empty is what is not known.
+
+    `device` is its id on the bus, four hexadecimal digits. `name` is lspci's: that of the chip, and in brackets the
+    card's. Where a container hides the bus, only the driver's name of the card is known.
+    """
 
     address: str
     device: str
     name: str
+    driver: str = ""
 
 
 @dataclass
@@ -26,12 +33,16 @@ class SeenMachine:
     virtual: str = ""
     """In the words of systemd-detect-virt: `none`, `kvm`, `docker`, `wsl`."""
     laptop: bool = False
+    bus: int | None = None
+    """How many devices there are on the PCI bus, whoever made them; None where there is no such bus to look at. It and
+    the next four are asked where cards are declared that are this system's, and `nouveau`."""
     cards: list[PciCard] = field(default_factory=list)
-    """NVIDIA's, in the order of addresses."""
+    """NVIDIA's."""
     secure_boot: bool | None = None
     """None where there is no UEFI to tell."""
     mok: bool | None = None
-    """Whether the key is enrolled that this host signs kernel modules with; None where there is no such key yet."""
+    """Whether the key is enrolled that this host signs kernel modules with; None where there is no such key, or no
+    mokutil to tell."""
     headers: set[str] = field(default_factory=set)
     """Kernels that modules can be compiled for here."""
     gcc: set[int] = field(default_factory=set)
@@ -56,8 +67,11 @@ class SeenMachine:
                 self.virtual = kind
             case "laptop", []:
                 self.laptop = True
-            case "card", [address, device, name]:
-                self.cards.append(PciCard(address, device, name))
+            case "bus", [devices]:
+                self.bus = int(devices)
+            case "card", [address, device, name, driver]:
+                known = address if is_address(address) else ""
+                self.cards.append(PciCard(known, device.strip("-"), name.removeprefix("-"), driver))
             case "secure-boot", [("on" | "off") as state]:
                 self.secure_boot = state == "on"
             case "mok", [("enrolled" | "new") as state]:

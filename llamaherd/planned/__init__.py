@@ -1,7 +1,18 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.planned.base import Planned, TextFile, digest
-from llamaherd.planned.machine import CardPower, DriverPlan, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import (
+    CardPlace,
+    CardPlan,
+    CardPower,
+    ContainerToolkitPlan,
+    DriverPlan,
+    PowerPlan,
+    RepositoryPlan,
+    RuntimePlan,
+    ToolkitPlan,
+    WslPlan,
+)
 from llamaherd.planned.plan import (
     RAM,
     BandwidthRule,
@@ -24,7 +35,10 @@ __all__ = [
     "RAM",
     "BandwidthRule",
     "BuildPlan",
+    "CardPlace",
+    "CardPlan",
     "CardPower",
+    "ContainerToolkitPlan",
     "DriverPlan",
     "Estimate",
     "FromFolder",
@@ -40,8 +54,10 @@ __all__ = [
     "Planned",
     "PowerPlan",
     "RepositoryPlan",
+    "RuntimePlan",
     "StorePlan",
     "TextFile",
+    "ToolkitPlan",
     "WslPlan",
     "digest",
 ]

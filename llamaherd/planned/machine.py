@@ -51,6 +51,69 @@ class DriverPlan(Planned):
         return version == self.version if self.version else version.startswith(f"{self.branch}.")
 
 
+class ToolkitPlan(Planned):
+    """A CUDA toolkit, `version` as in X.Y. `preferences` keep out of apt what would drag a driver in.
+
+    `compiler` is the program that compiles the host's part of CUDA code, where the distribution's own is too new.
+    """
+
+    version: str
+    package: str
+    repository: RepositoryPlan
+    preferences: TextFile
+    compiler: str | None = None
+
+    @property
+    def nvcc(self) -> str:
+        """Where its compiler lies, whoever brought it."""
+        return f"/usr/local/cuda-{self.version}/bin/nvcc"
+
+
+class ContainerToolkitPlan(Planned):
+    """What gives cards to containers: its packages, all at one version, which is the newest where None is given.
+
+    `devices` are the names in CDI that containers ask for. `order` has Docker wait at boot until those are known.
+    """
+
+    version: str | None
+    repository: RepositoryPlan
+    devices: tuple[str, ...]
+    order: TextFile
+    restart_docker: bool
+
+
+class RuntimePlan(Planned):
+    """Docker and its Compose: of these versions at least, or else the distribution's packages.
+
+    `compose_package` is that one of the distribution's `packages` which has Compose.
+    """
+
+    packages: tuple[str, ...]
+    compose_package: str
+    docker: tuple[int, int]
+    compose: tuple[int, int]
+    toolkit: ContainerToolkitPlan | None = None
+
+
+class CardPlan(Planned):
+    """A card that is declared; `at` says which it is, as in CardPower, and is empty where nothing is said of that."""
+
+    name: str
+    model: str
+    at: str
+
+
+class CardPlace(Planned):
+    """A card that a server is to be on, and where it is found on the host.
+
+    `at`: its UUID, its PCI address as nvidia-smi writes it, its number in the order of addresses, or `any` where
+    nothing tells it from others.
+    """
+
+    name: str
+    at: str
+
+
 class CardPower(Planned):
     """What one card is held to: a power limit in watts, and a lowest and a highest clock in MHz.
 

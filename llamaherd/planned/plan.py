@@ -10,7 +10,17 @@ from pydantic import Field
 from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
 from llamaherd.planned.base import Planned, TextFile
-from llamaherd.planned.machine import CardPower, DriverPlan, PowerPlan, RepositoryPlan, WslPlan
+from llamaherd.planned.machine import (
+    CardPlace,
+    CardPlan,
+    CardPower,
+    DriverPlan,
+    PowerPlan,
+    RepositoryPlan,
+    RuntimePlan,
+    ToolkitPlan,
+    WslPlan,
+)
 
 
 class BuildPlan(Planned):
@@ -159,7 +169,8 @@ class Estimate(Planned):
 class InstancePlan(Planned):
     """One server as it must run. `spec` hashes all that a restart is needed for.
 
-    `draft_folder` is that of the model which drafts for it, where that is one of its own.
+    `draft_folder` is that of the model which drafts for it, where that is one of its own. `cards` are those that its
+    process must be found on; with `one_card`, one of them will do.
     """
 
     name: str
@@ -182,6 +193,8 @@ class InstancePlan(Planned):
     load_timeout: int
     program: str | None
     arguments: tuple[str, ...]
+    cards: tuple[CardPlace, ...] = ()
+    one_card: bool = False
     expect: Expect | None = None
     memory: Estimate | None = None
     spec: str
@@ -204,6 +217,11 @@ class InstancePlan(Planned):
         return tuple(f"{folder}/.manifest" for folder in folders)
 
     @property
+    def where(self) -> str:
+        """Its cards as our programs are told of them."""
+        return " ".join(card.at for card in self.cards)
+
+    @property
     def drafts(self) -> bool:
         """Whether anything drafts for it."""
         return bool(self.mtp or self.draft_folder)
@@ -217,8 +235,8 @@ class InstancePlan(Planned):
 class Plan(Planned):
     """All that must be true on one host.
 
-    `has_cards`: there are cards whose power is this system's to set. `windows_power` is what is declared of cards under
-    WSL, where it is Windows' to set.
+    `ram`: bytes, as declared. `has_cards`: there are cards whose power is this system's to set. `windows_power` is what
+    is declared of cards under WSL, where it is Windows' to set.
     """
 
     rig: str
@@ -230,9 +248,13 @@ class Plan(Planned):
     models: tuple[ModelPlan, ...]
     images: tuple[ImagePlan, ...]
     instances: tuple[InstancePlan, ...]
+    ram: int | None = None
     has_cards: bool = False
+    cards: tuple[CardPlan, ...] = ()
     repositories: tuple[RepositoryPlan, ...] = ()
     driver: DriverPlan | None = None
+    toolkit: ToolkitPlan | None = None
+    runtime: RuntimePlan | None = None
     power: PowerPlan | None = None
     windows_power: tuple[CardPower, ...] = ()
     wsl: WslPlan | None = None

@@ -1,5 +1,6 @@
 """Converging: the first run brings everything about, and every other run changes nothing and costs next to nothing."""
 
+import json
 import time
 
 import pytest
@@ -45,3 +46,14 @@ def test_herd_up_takes_one_rig(converged: Bench) -> None:
     ended = converged.up("box")
     assert ended.code == 0, ended.output
     assert ended.changes == 0, ended.output
+
+
+def test_preflight_finds_nothing_in_the_way_and_changes_nothing(converged: Bench) -> None:
+    before = converged.state()
+    ended = converged.herd("preflight", "box", "--json")
+    assert ended.code == 0, ended.output
+    (rig,) = json.loads(ended.output.splitlines()[-1])["rigs"]
+    found = {row["what"]: row["found"] for row in rig["rows"]}
+    assert (found["system"], found["kind"]) == ("debian-13 x86_64", "container (docker)")
+    assert "8080" in found["ports"]
+    assert converged.state() == before

@@ -22,13 +22,17 @@ from jinja2 import UndefinedError
 from llamaherd import asking, verify
 from llamaherd.converge.driver import after_reboot_script, driver_steps, load_steps, reboot_script
 from llamaherd.converge.engines import build_steps, image_steps
-from llamaherd.converge.host import base_steps, package_steps
+from llamaherd.converge.host import base_steps
 from llamaherd.converge.lending import share
 from llamaherd.converge.models import Place, begin_steps, model_steps
+from llamaherd.converge.packages import package_steps
 from llamaherd.converge.power import power_removal_steps, power_steps
 from llamaherd.converge.repositories import repository_steps
+from llamaherd.converge.runtime import engine_steps
+from llamaherd.converge.runtime import toolkit_steps as container_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Reboot, Say, Send, Step, put_files
+from llamaherd.converge.toolkit import toolkit_steps
 from llamaherd.converge.wsl import wsl_steps
 from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
@@ -37,7 +41,7 @@ from llamaherd.looks.driver import SeenPackage
 from llamaherd.observe import Seen, SeenPowerUnit, SeenUnit, answer, question
 from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import nvidia_repository
-from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan
+from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
 from llamaherd.render import render, unit_quote
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
@@ -99,6 +103,13 @@ WSL_NAT = planned(
         "instances/small/listen": "0.0.0.0",
     },
 )
+ONE = planned(
+    gpu_rig(),
+    {
+        "gpus/cards": {"new": {"model": "RTX 5090", "pci": "21:00.0"}, "old": {"model": "RTX 3090", "pci": "01:00.0"}},
+        "instances/reasoner/split": "none",
+    },
+)
 NO_UUIDS = planned(gpu_rig(), {"gpus/cards": {"new": {"model": "RTX 5090"}, "old": {"model": "RTX 3090"}}})
 
 
@@ -155,6 +166,19 @@ def not_loaded() -> Seen:
     seen = answer(converged(DRIVER, {}))
     seen.nvidia.loaded = None
     return seen
+
+
+def toolkit(plan: Plan) -> ToolkitPlan:
+    """The CUDA toolkit of a plan."""
+    assert plan.toolkit
+    return plan.toolkit
+
+
+def cards_order(plan: Plan) -> str:
+    """When Docker starts, with cards for containers."""
+    assert plan.runtime
+    assert plan.runtime.toolkit
+    return plan.runtime.toolkit.order.text
 
 
 def in_wsl(profile: str = "/mnt/c/Users/tom", *, systemd: bool = True) -> Seen:
@@ -221,6 +245,8 @@ UNITS: dict[str, InstancePlan] = {
     "systemd_cpu_ik": instance(IK_CPU, "chat"),
     "systemd_cuda_two_cards": instance(GPU, "reasoner"),
     "systemd_cuda_ik_mtp": instance(GPU, "worker"),
+    "systemd_cuda_wsl": instance(WSL_NAT, "worker"),
+    "systemd_cuda_on_one_of_two": instance(ONE, "reasoner"),
     "systemd_cpu_bound_to_cores": instance(BOUND, "chat"),
 }
 PROJECTS: dict[str, InstancePlan] = {
@@ -242,6 +268,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("wait-healthy.sh"),
+    "gpu_gate": lambda: render("gpu-gate.sh"),
+    "gpu_check": lambda: render("gpu-check.sh"),
     "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
     "step_shared_files": lambda: put_files(CPU.files),
     "step_packages": lambda: script(package_steps(CPU, Seen())),
@@ -267,7 +295,13 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), Seen(), "key")),
     "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
     "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
+    "step_unit_on_cards": lambda: script(unit_steps(instance(GPU, "reasoner"), Seen(), None)),
+    "step_project_on_a_card": lambda: script(project_steps(instance(GPU, "boxed"), Seen(), None)),
     "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, 0, "")}))),
+    "step_toolkit": lambda: script(toolkit_steps(GPU, Seen())),
+    "step_docker": lambda: script(engine_steps(CPU, Seen())),
+    "step_container_toolkit": lambda: script(container_steps(GPU, Seen()), -2),
+    "step_docker_cards": lambda: script(container_steps(GPU, Seen())),
     "observe_power": lambda: question(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
@@ -293,6 +327,8 @@ def texts() -> dict[str, str]:
         "driver_wanted_distribution.pref": driver_file(SIGNED, "wanted"),
         "driver_held_distribution.conf": driver_file(SIGNED, "52llamaherd"),
         "driver_kept.pref": kept("580.95.05").text,
+        "cuda_preferences": toolkit(GPU).preferences.text,
+        "docker_cards.conf": cards_order(GPU),
         "gpu_power.service": power(HELD).unit.text,
         "gpu_power.table": power(HELD).table.text,
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
@@ -451,7 +487,8 @@ run = partial(subprocess.run, capture_output=True, text=True, check=False)
 def test_systemd_finds_nothing_wrong(case: str, tmp_path: Path) -> None:
     unit = UNITS[case]
     text = unit.file.text.replace(str(unit.program), "/bin/true")
-    text = text.replace("/opt/llamaherd/libexec/wait-healthy", "/bin/true")
+    for program in ("wait-healthy", "gpu-gate", "gpu-check"):
+        text = text.replace(f"/opt/llamaherd/libexec/{program}", "/bin/true")
     file = tmp_path / PurePosixPath(unit.file.path).name
     file.write_text(text, encoding="utf-8")
     done = run([str(analyze), "verify", "--man=no", "--recursive-errors=no", str(file)])
@@ -518,7 +555,7 @@ def test_a_key_is_mounted_and_never_written_into_a_project() -> None:
 
 def test_a_project_has_the_cards_that_it_names() -> None:
     (device,) = service(instance(GPU, "boxed"))["deploy"]["resources"]["reservations"]["devices"]
-    assert device == {"driver": "nvidia", "device_ids": ["GPU-5090"], "capabilities": ["gpu"]}
+    assert device == {"driver": "cdi", "device_ids": ["nvidia.com/gpu=GPU-5090"], "capabilities": ["gpu"]}
     assert "deploy" not in service(instance(CPU, "drafter"))
 
 

@@ -25,6 +25,7 @@ NAMES = [
     "preflight | can this host become as planned?",
     "base | packages",
     "base | accounts and files",
+    "container_runtime | Docker and Compose",
     "engines | main ({build})",
     "models | in the store",
     "serve | instances no longer declared",

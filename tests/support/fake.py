@@ -15,13 +15,26 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
 
 from llamaherd.planned import Plan
-from roles import base, engines, gpu_power, models, nvidia_driver, preflight, serve, wsl
+from roles import (
+    base,
+    container_runtime,
+    cuda_toolkit,
+    engines,
+    gpu_power,
+    models,
+    nvidia_driver,
+    preflight,
+    serve,
+    wsl,
+)
 
 ROLES = (
     preflight.apply,
     base.apply,
     wsl.apply,
     nvidia_driver.apply,
+    cuda_toolkit.apply,
+    container_runtime.apply,
     models.begin,
     engines.apply,
     models.apply,

@@ -50,6 +50,16 @@ def query(cards: list[Card], fields: list[str], style: str) -> None:
         print(", ".join(str(number) if field == "index" else shown(each[NAMES[field]]) for field in fields))
 
 
+def list_processes(cards: list[Card], fields: list[str], style: str) -> None:
+    """`--query-compute-apps`: a card's `apps` are pairs of what it shows for a process and for its memory."""
+    if "noheader" not in style:
+        print(", ".join(field + (" [MiB]" if "memory" in field else "") for field in fields))
+    for each in cards:
+        for pid, memory in each.get("apps", []):
+            values = {"pid": pid, "gpu_uuid": each["uuid"], "used_memory": memory}
+            print(", ".join(str(values[field]) for field in fields))
+
+
 def shown(value: Any) -> str:
     """A value as the CSV has it."""
     return "[N/A]" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
@@ -106,6 +116,13 @@ def main(arguments: list[str]) -> None:
     if not cards:
         print("No devices were found")
         sys.exit(6)
+    if "-L" in arguments:
+        print("\n".join(f"GPU {number}: {each['name']} (UUID: {each['uuid']})" for number, each in enumerate(cards)))
+        return
+    apps = next((a for a in arguments if a.startswith("--query-compute-apps=")), None)
+    if apps:
+        list_processes(cards, apps.partition("=")[2].split(","), style)
+        return
     option = next((a for a in arguments if a in ("-pl", "-pm", "-lgc", "-rgc")), None)
     if option is None:
         fields = next(a for a in arguments if a.startswith("--query-gpu=")).partition("=")[2]

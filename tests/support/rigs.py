@@ -11,10 +11,13 @@ from typing import Any
 
 import yaml
 
+from llamaherd.converge.daemon import merge as merge_settings
 from llamaherd.converge.programs import fingerprint
+from llamaherd.converge.runtime import pins
 from llamaherd.fleet import Rig
 from llamaherd.layout import ACCOUNTS, CONTAINER_UID, SERVER_USER
 from llamaherd.lock import Lock, LockedFile, LockedModel
+from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
 from llamaherd.plan import plan
 from llamaherd.plan_driver import kept
 from llamaherd.planned import CardPower, DriverPlan, InstancePlan, Plan, WslPlan
@@ -214,7 +217,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines: list[tuple[str, ...]] = [("os", plan.os), ("arch", "x86_64"), ("systemd", "yes")]
     lines += [("free", "/var/lib/llamaherd", str(10**12), "overlay")]
     lines += [("store", plan.store.path, str(10**12), "overlay", "overlay", "rw")]
-    lines += _machine()
+    lines += _machine(plan)
     lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
     lines += [*(("user", user) for user in ACCOUNTS), ("folders", "yes")]
@@ -248,6 +251,17 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
             lines += _file(text.path, text.text, text.mode, "0 root")
         lines += [("power", "active", "enabled", "no"), *(_held(card) for card in plan.power.cards)]
         lines += [("card", line) for line in cards(plan)]
+    if plan.toolkit:
+        preferences = plan.toolkit.preferences
+        lines += [("toolkit", plan.toolkit.version), *_file(preferences.path, preferences.text, "0644", "0 root")]
+    for repository in plan.repositories:
+        sources = repository.sources
+        lines += [
+            *_file(repository.keyring, "", "0644", "0 root"),
+            *_file(sources.path, sources.text, "0644", "0 root"),
+        ]
+    if plan.runtime:
+        lines += docker(plan)
     if plan.wsl:
         lines += _windows(plan.wsl)
     return ["\t".join(line) for line in lines]
@@ -269,10 +283,21 @@ def _driver(driver: DriverPlan) -> list[tuple[str, ...]]:
     return [*(("nvidia", *line) for line in lines), *written]
 
 
-def _machine() -> list[tuple[str, ...]]:
-    """A PC of 192 GB whose kernel is the newest that it has."""
-    said = [("kernel", KERNEL, KERNEL), ("virtual", "none"), ("headers", KERNEL), ("memory", str(192 << 20))]
-    return [("machine", *line) for line in [*said, ("boot", str(10**9))]]
+def _machine(plan: Plan) -> list[tuple[str, ...]]:
+    """A PC whose kernel is the newest that it has, with the RAM and the cards that are declared."""
+    said = [
+        ("kernel", KERNEL, KERNEL),
+        ("virtual", "none"),
+        ("memory", str((plan.ram or 0) // 1024)),
+        ("boot", str(10**9)),
+    ]
+    if plan.has_cards:
+        said += [("bus", "40"), ("headers", KERNEL)]
+        said += [
+            ("card", f"0000:{number:02x}:00.0", "-", card.model, "nvidia")
+            for number, card in enumerate(plan.cards, start=1)
+        ]
+    return [("machine", *line) for line in said]
 
 
 def cards(plan: Plan) -> list[str]:
@@ -283,6 +308,26 @@ def cards(plan: Plan) -> list[str]:
         "NVIDIA GeForce RTX 3090"
         for number, card in enumerate(plan.power.cards)
     ]
+
+
+def docker(plan: Plan) -> list[tuple[str, ...]]:
+    """Docker as Debian 13 has it, and what gives cards to containers, where the plan has such."""
+    assert plan.runtime
+    toolkit = plan.runtime.toolkit
+    engine = ("answers", "26.1.5+dfsg1", "2.26.1-4", "false")
+    lines: list[tuple[str, ...]] = [("from", "docker.io"), ("service", "active", "enabled")]
+    if toolkit is None:
+        return [("docker", *line) for line in [*lines, (*engine, "io.containerd.runc.v2 runc ", "")]]
+    version = f"{toolkit.version or '1.20.0'}-1"
+    lines += [(*engine, "io.containerd.runc.v2 nvidia runc ", "/etc/cdi /var/run/cdi ")]
+    lines += [("running", instance.service) for instance in plan.of("compose")]
+    lines += [("settings", "644", base64.b64encode(merge_settings(None, cdi=True) or b"").decode())]
+    lines += [("toolkit", package, version, "installed") for package in TOOLKIT_PACKAGES]
+    lines += [("refresh", f"nvidia-cdi-refresh.{kind}", "enabled") for kind in ("path", "service")]
+    lines += [("device", device) for device in toolkit.devices]
+    files = [toolkit.order, pins(plan.rig, version)]
+    rest = [line for file in files for line in _file(file.path, file.text, "0644", "0 root")]
+    return [*(("docker", *line) for line in lines), *rest]
 
 
 def _windows(wsl: WslPlan) -> list[tuple[str, ...]]:

@@ -68,14 +68,31 @@ CASES = {
         "LH043",
         "'12.8'",
         "CUDA 12.8 takes gcc up to 14, and ubuntu-26.04 compiles with gcc 15",
-        "CMAKE_CUDA_HOST_COMPILER: g++-14",
+        "g++-14 is installed beside it",
+        "note",
     ),
     "12.6 for gcc 14": Case(
         {"gpus/cuda": "12.6", "host/os": "debian-13", NEW + "model": "RTX 4090"},
         "LH043",
         "'12.6'",
         "takes gcc up to 13",
-        '`cuda: "12.8"`, or `options: {CMAKE_CUDA_HOST_COMPILER: g++-13}`',
+        "g++-13 is installed beside it",
+        "note",
+    ),
+    "11.8 for a system whose oldest gcc is 12": Case(
+        {"gpus/cuda": "11.8", "host/os": "debian-13", NEW + "model": "RTX 4090"},
+        "LH043",
+        "'11.8'",
+        "takes gcc up to 11, and the oldest that debian-13 has is gcc 12",
+        'write `cuda: "12.0"`, or `options: {CMAKE_CUDA_HOST_COMPILER: …}` for the engine, with a g++-11 of your own',
+    ),
+    "12.3 where an older gcc is there": Case(
+        {"gpus/cuda": "12.3", NEW + "model": "RTX 4090"},
+        "LH043",
+        "'12.3'",
+        "takes gcc up to 12, and ubuntu-24.04 compiles with gcc 13",
+        "g++-12 is installed beside it",
+        "note",
     ),
     "12.8 for gcc 14": Case({"gpus/cuda": "12.8", "host/os": "debian-13"}),
     "a compiler of its own": Case(
@@ -120,8 +137,59 @@ CASES = {
         driver(550) | {"gpus/cuda": "12.8"}, "LH046", "550", "does not know `new` (RTX 5090)", "`branch: 580`"
     ),
     "a new driver for Pascal": Case(
-        driver(595) | PASCAL | {"gpus/cuda": "12.9"}, "LH046", "595", "590 dropped it", "`branch: 580`"
+        driver(595) | PASCAL | {"gpus/cuda": "12.9", NEW + "model": "RTX 4090"},
+        "LH046",
+        "595",
+        "590 dropped it",
+        "`branch: 580`",
     ),
+    "Pascal and Blackwell": Case(
+        driver(580) | PASCAL | {"gpus/cuda": "12.9"},
+        "LH058",
+        "580",
+        "`old` takes proprietary kernel modules only and `new` open ones only",
+        "leave one of the two out",
+    ),
+    "open modules for Pascal": Case(
+        {"gpus/driver": {"branch": 580, "modules": "open"}, NEW + "model": "RTX 4090", "gpus/cuda": "12.9", **PASCAL},
+        "LH058",
+        "open",
+        "does not work with the open kernel modules",
+        "`modules: proprietary`",
+    ),
+    "proprietary modules for Blackwell": Case(
+        {"gpus/driver": {"branch": 580, "modules": "proprietary"}},
+        "LH058",
+        "proprietary",
+        "`new` (RTX 5090) works with the open kernel modules only",
+        "`modules: open`",
+    ),
+    "proprietary modules that are gone": Case(
+        {"gpus/driver": {"branch": 615, "modules": "proprietary"}, NEW + "model": "RTX 4090"},
+        "LH058",
+        "proprietary",
+        "615 dropped them",
+        "`branch: 580`",
+    ),
+    "proprietary modules for Ada": Case(
+        {"gpus/driver": {"branch": 580, "modules": "proprietary"}, NEW + "model": "RTX 4090"}
+    ),
+    "Debian's own driver": Case(
+        {"gpus/driver": {"branch": 580, "from": "distribution"}, "host/os": "debian-13"},
+        "LH059",
+        "580",
+        "debian-13 itself has driver branch 550 and no other",
+        "`branch: 550`",
+    ),
+    "a branch that Ubuntu may not have": Case(
+        {"gpus/driver": {"branch": 575, "from": "distribution"}, "gpus/cuda": "12.9"},
+        "LH059",
+        "575",
+        "was not among those of ubuntu-24.04",
+        "580",
+        "warning",
+    ),
+    "a branch that Ubuntu has": Case({"gpus/driver": {"branch": 580, "from": "distribution"}}),
     "a new driver": Case(driver(595)),
     "a driver that ended": Case(
         driver(535) | {"gpus/cuda": "12.6", "host/os": "ubuntu-24.04", NEW + "model": "RTX 4090"},
@@ -133,15 +201,15 @@ CASES = {
     ),
     "an old driver for images": Case(driver(570) | IMAGES),
     "the way out names a driver as well": Case(
-        {"gpus/cuda": "12.4", "host/os": "ubuntu-26.04"}
-        | driver(570)
+        {"gpus/cuda": "11.8", "host/os": "ubuntu-26.04", NEW + "model": "RTX 4090"}
+        | driver(520)
         | {MAIN: {"CMAKE_CUDA_HOST_COMPILER": "g++-13"}}
         | {"instances/worker/on": ["old"], "engines/ik/options": {"CMAKE_CUDA_ARCHITECTURES": "86"}}
         | {"instances/reasoner/on": ["old"], "instances/boxed/on": ["old"], "instances/small/on": ["new"]},
         "LH043",
-        "'12.4'",
-        "gcc 15",
-        '`cuda: "13.0"` and `branch: 580`, or `options: {CMAKE_CUDA_HOST_COMPILER: g++-13}`',
+        "'11.8'",
+        "the oldest that ubuntu-26.04 has is gcc 13",
+        '`cuda: "12.4"` and `branch: 525`, or `options: {CMAKE_CUDA_HOST_COMPILER: …}`',
     ),
 }
 
@@ -197,6 +265,8 @@ def test_the_tables_know_every_system_and_card() -> None:
     assert {toolkit[0] for toolkit in toolchains.NEWEST_GCC} == set(toolchains.FIRST_DRIVER)
     assert list(toolchains.NEWEST_GCC) == sorted(toolchains.NEWEST_GCC)
     assert first_toolkit("61") == (0, 0)
+    assert set(toolchains.OLDER_GCC) == set(toolchains.DISTRIBUTION_GCC)
+    assert all(max(older) < toolchains.DISTRIBUTION_GCC[name] for name, older in toolchains.OLDER_GCC.items())
 
 
 def test_no_toolkit_for_all() -> None:

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from llamaherd.converge.engines import build_steps, image_steps
-from llamaherd.converge.host import base_steps, obstacles, package_steps, sends
+from llamaherd.converge.host import base_steps, obstacles, sends
 from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
+from llamaherd.converge.packages import package_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Say, Send, Step
 from llamaherd.observe import Seen, SeenContainer, SeenUnit, answer

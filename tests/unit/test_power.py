@@ -276,7 +276,7 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     seen.power_unit = None
     assert base_steps(BARE, seen) == []
     assert "llamaherd-gpu-power.service ]" in question(BARE)
-    assert "nvidia-smi" not in question(BARE)
+    assert "power.limit" not in question(BARE)
 
 
 @pytest.mark.parametrize(

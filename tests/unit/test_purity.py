@@ -41,11 +41,18 @@ PURE = [
     "plan_repositories",
     "plan_driver",
     "drivers",
+    "plan_toolkit",
+    "plan_runtime",
     "looks.machine",
     "looks.driver",
+    "looks.docker",
+    "preflight",
     "nvidia_smi",
     "verify_power",
+    "verify_cards",
+    "devices",
     "verify_driver",
+    "verify_machine",
     "inheritance",
     "flags",
     "recipes",
@@ -73,7 +80,8 @@ for module in {PURE}:
     [
         *("plan", "plan_instance", "pinned", "sizing", "devices", "observe", "render", "fleet", "engines", "converge"),
         *("checks", "memory", "flags", "gguf/header", "gguf/parse", "gguf/join", "store/seen", "store/judge"),
-        *("wsl", "plan_wsl", "plan_repositories", "plan_driver", "drivers", "looks"),
+        *("wsl", "plan_wsl", "plan_repositories", "plan_driver", "plan_toolkit", "plan_runtime", "drivers", "looks"),
+        "preflight",
     ],
 )
 def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> None:

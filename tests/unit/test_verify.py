@@ -157,7 +157,7 @@ def test_a_model_that_spells_out_chat_markers_is_said_to_need_a_template() -> No
 
 def test_the_report_as_json() -> None:
     value = report(captured("verify-box.txt")).as_json()
-    assert set(value) == {"rig", "ok", "instances", "installed", "cards", "driver"}
+    assert set(value) == {"rig", "ok", "instances", "installed", "cards", "driver", "machine"}
     assert value["ok"] is True
     assert set(value["instances"][0]) == {
         *("name", "backend", "model", "engine", "build", "port", "answer"),

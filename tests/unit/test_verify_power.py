@@ -69,7 +69,7 @@ def test_a_report_shows_cards_and_fails_where_one_is_not_as_declared(capsys: pyt
     right = verify.judge(rig, PLAN, AS_PLANNED)
     wrong = verify.judge(rig, PLAN, AS_PLANNED | {("power unit", ""): ""})
     assert [(check.name, check.ok) for check in right.cards] == [("unit", True), ("new", True), ("old", True)]
-    assert [replace(each, instances=()).ok for each in (right, wrong)] == [True, False]
+    assert [replace(each, instances=(), machine=()).ok for each in (right, wrong)] == [True, False]
     print_report(wrong)
     said = capsys.readouterr().out
     assert "duo: power limits and clocks of cards\n" in said

@@ -25,60 +25,146 @@ until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
 say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
 
-# What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed.
-kernel=$(uname -r)
+# What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed. Processes are what
+# costs, so that the shell reads files itself. `root` is where the files are: empty.
+root=''
+first_of() {
+    word=''
+    [ ! -r "$1" ] || read -r word <"$1"
+}
+first_of "$root/proc/sys/kernel/osrelease"
+kernel=$word
 # What the next boot starts: the link that Debian and Ubuntu keep, or else the newest.
-next=$(readlink -f /boot/vmlinuz 2>/dev/null || readlink -f /vmlinuz 2>/dev/null)
-[ -f "$next" ] || next=$(ls /boot/vmlinuz-* 2>/dev/null | sort -V | tail -n 1)
+next=''
+for link in "$root/boot/vmlinuz" "$root/vmlinuz"; do
+    [ -f "$link" ] && next=$(readlink -f "$link") && break
+done
+if [ -z "$next" ]; then
+    set -- "$root"/boot/vmlinuz-*
+    [ ! -f "$1" ] || next=$(printf '%s\n' "$@" | sort -V | tail -n 1)
+fi
 next=${next##*/vmlinuz-}
 say machine kernel "$kernel" "${next:-$kernel}"
 say machine virtual "$(systemd-detect-virt 2>/dev/null)"
-case $(cat /sys/class/dmi/id/chassis_type 2>/dev/null) in 8 | 9 | 10 | 14 | 30 | 31 | 32) say machine laptop ;; esac
-for device in /sys/bus/pci/devices/*; do
-    [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] || continue
-    case $(cat "$device/class") in 0x03*) ;; *) continue ;; esac
-    address=${device##*/}
-    id=$(cat "$device/device")
-    say machine card "$address" "${id#0x}" "$(lspci -s "$address" 2>/dev/null | sed 's/^[^:]*:[^:]*: //' | tr '\t' ' ')"
+first_of "$root/sys/class/dmi/id/chassis_type"
+case $word in 8 | 9 | 10 | 14 | 30 | 31 | 32) say machine laptop ;; esac
+set -- "$root"/sys/bus/pci/devices/*
+[ ! -e "$1" ] || say machine bus "$#"
+# lspci knows names. Without it there are the same addresses and ids in /sys; and where a container hides that, there is
+# what a driver shows.
+cards=$(lspci -D -nn -d 10de: 2>/dev/null | awk '/^[0-9a-f:.]+ (VGA compatible|3D|Display) controller.*: NVIDIA/ {
+    address = split($1, part, ":") == 2 ? "0000:" $1 : $1
+    id = match($0, /\[10de:[0-9a-f][0-9a-f][0-9a-f][0-9a-f]\]/) ? substr($0, RSTART + 6, 4) : "-"
+    sub(/^[^ ]* [^:]*: /, ""); sub(/^NVIDIA Corporation */, ""); sub(/ *\(rev .*/, ""); sub(/ *\[10de:....\].*/, "")
+    gsub(/\t/, " ")
+    print address "\t" id "\t" ($0 == "" ? "-" : $0)
+}')
+[ "$cards" ] || cards=$(for device in "$@"; do
+    first_of "$device/vendor"
+    [ "$word" = 0x10de ] || continue
+    first_of "$device/class"
+    case $word in 0x03*) ;; *) continue ;; esac
+    first_of "$device/device"
+    printf '%s\t%s\t-\n' "${device##*/}" "${word#0x}"
+done)
+if [ -z "$cards" ] && command -v nvidia-smi >/dev/null; then
+    cards=$(timeout 10 nvidia-smi --query-gpu=pci.bus_id,name --format=csv,noheader 2>/dev/null | sed -n 's/^\([0-9A-Fa-f:.]*\), /\1\t-\t/p')
+    [ "$cards" ] || cards=$(timeout 10 nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID: .*/-\t-\t\1/p')
+fi
+printf '%s\n' "$cards" | while IFS='	' read -r address id name; do
+    [ "$address" ] || continue
+    driver=$(readlink "$root/sys/bus/pci/devices/$address/driver")
+    say machine card "$address" "$id" "$name" "${driver##*/}"
 done
-variable=/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
+variable=$root/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
 if [ -f "$variable" ]; then
-    case $(od -An -tu1 -j4 -N1 "$variable" | tr -d ' ') in 1) say machine secure-boot on ;; *) say machine secure-boot off ;; esac
+    # Four bytes of attributes come first.
+    case $(od -An -tu1 -j4 -N1 "$variable") in *1*) say machine secure-boot on ;; *) say machine secure-boot off ;; esac
 fi
 # The key that dkms signs modules with: Ubuntu's place, then dkms' own.
-for key in /var/lib/shim-signed/mok/MOK.der /var/lib/dkms/mok.pub; do
-    [ -f "$key" ] || continue
+for key in "$root/var/lib/shim-signed/mok/MOK.der" "$root/var/lib/dkms/mok.pub"; do
+    [ -f "$key" ] && command -v mokutil >/dev/null || continue
     case $(mokutil --test-key "$key" 2>/dev/null) in *"already enrolled"*) say machine mok enrolled ;; *) say machine mok new ;; esac
     break
 done
-for tree in /lib/modules/*/build; do
+[ ! -d "$root/sys/module/nouveau" ] || say machine nouveau
+for tree in "$root"/lib/modules/*/build; do
     [ -d "$tree/" ] || continue
     tree=${tree%/build}
     say machine headers "${tree##*/}"
 done
-for compiler in /usr/bin/g++-[0-9]*; do
+for compiler in "$root"/usr/bin/g++-[0-9]*; do
     [ -x "$compiler" ] && say machine gcc "${compiler##*-}"
 done
-say machine memory "$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)"
-[ -d /boot ] && say machine boot "$(df -B1 --output=avail /boot | tail -n 1 | tr -d ' ')"
-for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock; do
-    [ -f "$lock" ] || continue
-    # The kernel's own list of locks: fuser may not be installed.
-    holder=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
-    [ -n "$holder" ] && say machine holder "$(cat "/proc/$holder/comm" 2>/dev/null) ($holder)" && break
+while read -r key size unit; do
+    [ "$key" != MemTotal: ] || { say machine memory "$size" && break; }
+done <"$root/proc/meminfo"
+if [ -d "$root/boot" ]; then
+    set -- $(df -B1 --output=avail "$root/boot")
+    say machine boot "$2"
+fi
+set --
+for lock in "$root/var/lib/dpkg/lock-frontend" "$root/var/lib/dpkg/lock" "$root/var/lib/apt/lists/lock"; do
+    [ ! -f "$lock" ] || set -- "$@" "$lock"
 done
-apt-mark showhold 2>/dev/null | sed 's/^/machine\theld\t/'
-[ -d /sys/module/nouveau ] && say machine nouveau
+if [ "$#" != 0 ]; then
+    # The kernel's own list of locks: fuser may not be installed. Another filesystem may have a file of that number, and
+    # the process tells which file it has open.
+    for pid in $(awk -v inodes="$(stat --printf '%i ' "$@")" 'BEGIN { n = split(inodes, each, " "); while (n) wanted[each[n--]] = 1 }
+        $2 != "->" && $5 > 0 { n = split($6, part, ":"); if (part[n] in wanted) print $5 }' "$root/proc/locks"); do
+        for file in "$root/proc/$pid/fd"/*; do
+            for lock; do
+                [ ! "$file" -ef "$lock" ] || { first_of "$root/proc/$pid/comm" && say machine holder "$word ($pid)" && break 3; }
+            done
+        done
+    done
+fi
+status=$root/var/lib/dpkg/status
+# apt-mark would take a second and more: it reads all packages that there are.
+grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 
-dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-compose-v2 docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
+for list in $(grep -lsF https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64 /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources); do
+    [ "$list" = /etc/apt/sources.list.d/llamaherd-nvidia.sources ] || say repository nvidia "$list"
+done
+for list in $(grep -lsF 'https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH)' /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources); do
+    [ "$list" = /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources ] || say repository nvidia-container-toolkit "$list"
+done
+dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
 for user in llama llama-build llama-fetch; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
 
+# The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
+[ -x /usr/local/cuda-13.0/bin/nvcc ] && say toolkit "$(timeout 30 /usr/local/cuda-13.0/bin/nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
+# Docker: whose it is, what it can do, and what runs under it. Asked of the daemon where it answers, in one call.
+if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
+    case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker from snap ;; esac
+    for package in podman-docker docker-ce docker.io; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' $package 2>/dev/null)" = installed ] && say docker from $package && break
+    done
+    known='docker	answers	{{.ServerVersion}}	{{range .ClientInfo.Plugins}}{{if eq .Name "compose"}}{{.Version}}{{end}}{{end}}	{{.LiveRestoreEnabled}}	{{range $name, $each := .Runtimes}}{{$name}} {{end}}'
+    # One that is older than CDI says so by an error.
+    info=$(timeout 20 docker info --format "$known"'	{{range .CDISpecDirs}}{{.}} {{end}}' 2>/dev/null) ||
+        info=$(timeout 20 docker info --format "$known"'	' 2>/dev/null) ||
+        info=$(printf 'docker\tsilent\t%s\t%s' "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" "$(timeout 20 docker compose version --short 2>/dev/null)")
+    printf '%s\n' "$info"
+    say docker service "$(systemctl is-active docker.service 2>/dev/null)" "$(systemctl is-enabled docker.service 2>/dev/null)"
+fi
+[ "$docker" ] && timeout 20 docker ps --format 'docker	running	{{.Names}}' 2>/dev/null
+if [ -f /etc/docker/daemon.json ]; then
+    say docker settings "$(stat -L -c %a /etc/docker/daemon.json)" "$(base64 -w 0 /etc/docker/daemon.json)"
+fi
+dpkg-query -W -f 'docker\ttoolkit\t${Package}\t${Version}\t${db:Status-Status}\n' nvidia-container-toolkit nvidia-container-toolkit-base libnvidia-container-tools libnvidia-container1 2>/dev/null
+for unit in nvidia-cdi-refresh.path nvidia-cdi-refresh.service; do
+    enabled=$(systemctl is-enabled $unit 2>/dev/null)
+    [ "$enabled" ] && [ "$enabled" != not-found ] && say docker refresh $unit "$enabled"
+done
+timeout 20 nvidia-ctk cdi list 2>/dev/null | sed -n 's/^\(nvidia\.com\/gpu=.*\)$/docker\tdevice\t\1/p'
+
 [ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 
 # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/.manifest /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/.manifest /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources /etc/apt/preferences.d/llamaherd-cuda /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/llamaherd-container-toolkit
 stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 
@@ -164,6 +250,12 @@ done
 if command -v docker >/dev/null; then
     docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
         'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.State.StartedAt}}	{{index .Config.Labels "llamaherd.spec"}}	{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}' 2>/dev/null
+    # One that still loads is not asked: it may not have begun with CUDA.
+    pid=$(docker inspect --type container --format '{{with .State.Health}}{{if eq .Status "healthy"}}{{$.State.Pid}}{{end}}{{end}}' llama-boxed 2>/dev/null)
+    if [ -n "$pid" ] && [ -x /opt/llamaherd/libexec/gpu-check ]; then
+        /opt/llamaherd/libexec/gpu-check every log "$pid $(docker top llama-boxed -eo pid 2>/dev/null | sed 1d)" GPU-5090 >/dev/null 2>&1 ||
+            say off-cards llama-boxed
+    fi
     docker image inspect --format '{{range .RepoTags}}image	{{.}}{{println}}{{end}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | grep .
 fi
 exit 0

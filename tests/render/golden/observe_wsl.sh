@@ -25,55 +25,78 @@ until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
 say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
 
-# What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed.
-kernel=$(uname -r)
+# What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed. Processes are what
+# costs, so that the shell reads files itself. `root` is where the files are: empty.
+root=''
+first_of() {
+    word=''
+    [ ! -r "$1" ] || read -r word <"$1"
+}
+first_of "$root/proc/sys/kernel/osrelease"
+kernel=$word
 # What the next boot starts: the link that Debian and Ubuntu keep, or else the newest.
-next=$(readlink -f /boot/vmlinuz 2>/dev/null || readlink -f /vmlinuz 2>/dev/null)
-[ -f "$next" ] || next=$(ls /boot/vmlinuz-* 2>/dev/null | sort -V | tail -n 1)
+next=''
+for link in "$root/boot/vmlinuz" "$root/vmlinuz"; do
+    [ -f "$link" ] && next=$(readlink -f "$link") && break
+done
+if [ -z "$next" ]; then
+    set -- "$root"/boot/vmlinuz-*
+    [ ! -f "$1" ] || next=$(printf '%s\n' "$@" | sort -V | tail -n 1)
+fi
 next=${next##*/vmlinuz-}
 say machine kernel "$kernel" "${next:-$kernel}"
 say machine virtual "$(systemd-detect-virt 2>/dev/null)"
-case $(cat /sys/class/dmi/id/chassis_type 2>/dev/null) in 8 | 9 | 10 | 14 | 30 | 31 | 32) say machine laptop ;; esac
-for device in /sys/bus/pci/devices/*; do
-    [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] || continue
-    case $(cat "$device/class") in 0x03*) ;; *) continue ;; esac
-    address=${device##*/}
-    id=$(cat "$device/device")
-    say machine card "$address" "${id#0x}" "$(lspci -s "$address" 2>/dev/null | sed 's/^[^:]*:[^:]*: //' | tr '\t' ' ')"
-done
-variable=/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
-if [ -f "$variable" ]; then
-    case $(od -An -tu1 -j4 -N1 "$variable" | tr -d ' ') in 1) say machine secure-boot on ;; *) say machine secure-boot off ;; esac
-fi
-# The key that dkms signs modules with: Ubuntu's place, then dkms' own.
-for key in /var/lib/shim-signed/mok/MOK.der /var/lib/dkms/mok.pub; do
-    [ -f "$key" ] || continue
-    case $(mokutil --test-key "$key" 2>/dev/null) in *"already enrolled"*) say machine mok enrolled ;; *) say machine mok new ;; esac
-    break
-done
-for tree in /lib/modules/*/build; do
-    [ -d "$tree/" ] || continue
-    tree=${tree%/build}
-    say machine headers "${tree##*/}"
-done
-for compiler in /usr/bin/g++-[0-9]*; do
+first_of "$root/sys/class/dmi/id/chassis_type"
+case $word in 8 | 9 | 10 | 14 | 30 | 31 | 32) say machine laptop ;; esac
+for compiler in "$root"/usr/bin/g++-[0-9]*; do
     [ -x "$compiler" ] && say machine gcc "${compiler##*-}"
 done
-say machine memory "$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)"
-[ -d /boot ] && say machine boot "$(df -B1 --output=avail /boot | tail -n 1 | tr -d ' ')"
-for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock; do
-    [ -f "$lock" ] || continue
-    # The kernel's own list of locks: fuser may not be installed.
-    holder=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
-    [ -n "$holder" ] && say machine holder "$(cat "/proc/$holder/comm" 2>/dev/null) ($holder)" && break
+while read -r key size unit; do
+    [ "$key" != MemTotal: ] || { say machine memory "$size" && break; }
+done <"$root/proc/meminfo"
+if [ -d "$root/boot" ]; then
+    set -- $(df -B1 --output=avail "$root/boot")
+    say machine boot "$2"
+fi
+set --
+for lock in "$root/var/lib/dpkg/lock-frontend" "$root/var/lib/dpkg/lock" "$root/var/lib/apt/lists/lock"; do
+    [ ! -f "$lock" ] || set -- "$@" "$lock"
 done
-apt-mark showhold 2>/dev/null | sed 's/^/machine\theld\t/'
-[ -d /sys/module/nouveau ] && say machine nouveau
+if [ "$#" != 0 ]; then
+    # The kernel's own list of locks: fuser may not be installed. Another filesystem may have a file of that number, and
+    # the process tells which file it has open.
+    for pid in $(awk -v inodes="$(stat --printf '%i ' "$@")" 'BEGIN { n = split(inodes, each, " "); while (n) wanted[each[n--]] = 1 }
+        $2 != "->" && $5 > 0 { n = split($6, part, ":"); if (part[n] in wanted) print $5 }' "$root/proc/locks"); do
+        for file in "$root/proc/$pid/fd"/*; do
+            for lock; do
+                [ ! "$file" -ef "$lock" ] || { first_of "$root/proc/$pid/comm" && say machine holder "$word ($pid)" && break 3; }
+            done
+        done
+    done
+fi
+status=$root/var/lib/dpkg/status
+# apt-mark would take a second and more: it reads all packages that there are.
+grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 
-dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl docker-cli docker-compose docker.io g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
+dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
 for user in llama llama-build llama-fetch; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
+
+# Docker: whose it is, what it can do, and what runs under it. Asked of the daemon where it answers, in one call.
+if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
+    case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker from snap ;; esac
+    for package in podman-docker docker-ce docker.io; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' $package 2>/dev/null)" = installed ] && say docker from $package && break
+    done
+    known='docker	answers	{{.ServerVersion}}	{{range .ClientInfo.Plugins}}{{if eq .Name "compose"}}{{.Version}}{{end}}{{end}}	{{.LiveRestoreEnabled}}	{{range $name, $each := .Runtimes}}{{$name}} {{end}}'
+    # One that is older than CDI says so by an error.
+    info=$(timeout 20 docker info --format "$known"'	{{range .CDISpecDirs}}{{.}} {{end}}' 2>/dev/null) ||
+        info=$(timeout 20 docker info --format "$known"'	' 2>/dev/null) ||
+        info=$(printf 'docker\tsilent\t%s\t%s' "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" "$(timeout 20 docker compose version --short 2>/dev/null)")
+    printf '%s\n' "$info"
+    say docker service "$(systemctl is-active docker.service 2>/dev/null)" "$(systemctl is-enabled docker.service 2>/dev/null)"
+fi
 
 [ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 

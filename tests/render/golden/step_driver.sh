@@ -60,9 +60,8 @@ aWRpYS1bIWNdKiBsaWJudmlkaWEtY2ZnMSogbGlibnZpZGlhLWNvbXB1dGUqIGxpYm52aWRpYS1j
 b21tb24qIGxpYm52aWRpYS1jb21waWxlciogbGliZ2wxLW52aWRpYSogbGliZ2x4LW52aWRpYSog
 bGliZWdsLW52aWRpYSogbGliZ2xlcy1udmlkaWEqIGxpYnhudmN0cmwqIGZpcm13YXJlLW52aWRp
 YS1nc3AqIGZpcm13YXJlLW52aWRpYS1ncmFwaGljcyB4c2VydmVyLXhvcmctdmlkZW8tbnZpZGlh
-KiBjdWRhLWRyaXZlcnMqIGxpbnV4LW1vZHVsZXMtbnZpZGlhLSogbGludXgtb2JqZWN0cy1udmlk
-aWEtKiBsaW51eC1zaWduYXR1cmVzLW52aWRpYS0qClBpbjogdmVyc2lvbiA1ODAuKgpQaW4tUHJp
-b3JpdHk6IDEwMDEK
+KiBsaW51eC1tb2R1bGVzLW52aWRpYS0qIGxpbnV4LW9iamVjdHMtbnZpZGlhLSogbGludXgtc2ln
+bmF0dXJlcy1udmlkaWEtKgpQaW46IHZlcnNpb24gNTgwLioKUGluLVByaW9yaXR5OiAxMDAxCg==
 END
 apt() {
     what=$1
@@ -74,7 +73,7 @@ candidate() { apt cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' |
 case $(candidate libnvidia-compute-580) in
 580.* | 580-* | 580) ;;
 *)
-    has=$(apt-cache -q madison libnvidia-compute-580 2>/dev/null | awk '{print $3}' | sed 's/^[0-9]*://; s/-.*//' | sort -uV | tail -n 8 | tr '\n' ' ')
+    has=$(apt-cache -q madison libnvidia-compute-580 2>/dev/null | awk '{print $3}' | sed 's/^[0-9]*://; s/-.*//' | sort -uV | tail -n 8 | paste -sd ' ')
     fail 'NVIDIA'"'"'s repository has no driver 580 (libnvidia-compute-580)' "  help: it has ${has:-none}; declare one of these, or another \`from\`"
     ;;
 esac
@@ -97,7 +96,7 @@ for each in libcuda1 libnvidia-compute-570; do
     case " $* " in *" $each "*) continue ;; esac
     case $(candidate "$each") in
     580.* | 580-* | 580) set -- "$@" "$each" ;;
-    *) set -- "$@" "$each-" ;;
+    *) case $each in nvidia-modprobe | nvidia-settings | nvidia-xconfig) ;; *) set -- "$@" "$each-" ;; esac ;;
     esac
 done
 for each in nvidia-driver-pinning-580; do
@@ -115,13 +114,13 @@ while read -r what name rest; do
         case $name in cuda | cuda-[0-9]* | cuda-drivers* | cuda-runtime-* | cuda-demo-suite-* | cuda-compat-*) echo "would bring $name, which brings a driver of its own choice" ;; esac
         # The version that comes stands in parentheses.
         version=$(printf '%s' "$rest" | sed 's/^[^(]*(\([^ ]*\).*/\1/; s/^[0-9]*://; s/-.*//')
-        case $name in nvidia-modprobe | nvidia-settings | nvidia-xconfig) continue ;; nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | cuda-drivers* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-*) ;; *) continue ;; esac
+        case $name in nvidia-modprobe | nvidia-settings | nvidia-xconfig) continue ;; nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-* | cuda-drivers*) ;; *) continue ;; esac
         case $version in 580.*) ;; [0-9][0-9][0-9].[0-9]*) echo "would bring $name of driver $version" ;; esac
         continue
     fi
     case $name in
     nvidia-driver | nvidia-driver-[0-9]* | nvidia-driver-libs* | nvidia-driver-bin | nvidia-driver-open | nvidia-open | nvidia-settings | nvidia-egl* | nvidia-vulkan* | nvidia-vdpau* | libnvidia-gl* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | xserver-xorg-video-nvidia*) echo "would remove $name, which a desktop may stand on" ;;
-    nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | cuda-drivers* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-*) ;;
+    nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-* | cuda-drivers*) ;;
     *) echo "would remove $name, which is no part of a driver" ;;
     esac
 done <"$work/said" >"$work/problems"
@@ -158,9 +157,8 @@ aWRpYS1bIWNdKiBsaWJudmlkaWEtY2ZnMSogbGlibnZpZGlhLWNvbXB1dGUqIGxpYm52aWRpYS1j
 b21tb24qIGxpYm52aWRpYS1jb21waWxlciogbGliZ2wxLW52aWRpYSogbGliZ2x4LW52aWRpYSog
 bGliZWdsLW52aWRpYSogbGliZ2xlcy1udmlkaWEqIGxpYnhudmN0cmwqIGZpcm13YXJlLW52aWRp
 YS1nc3AqIGZpcm13YXJlLW52aWRpYS1ncmFwaGljcyB4c2VydmVyLXhvcmctdmlkZW8tbnZpZGlh
-KiBjdWRhLWRyaXZlcnMqIGxpbnV4LW1vZHVsZXMtbnZpZGlhLSogbGludXgtb2JqZWN0cy1udmlk
-aWEtKiBsaW51eC1zaWduYXR1cmVzLW52aWRpYS0qClBpbjogdmVyc2lvbiA1ODAuKgpQaW4tUHJp
-b3JpdHk6IDEwMDEK
+KiBsaW51eC1tb2R1bGVzLW52aWRpYS0qIGxpbnV4LW9iamVjdHMtbnZpZGlhLSogbGludXgtc2ln
+bmF0dXJlcy1udmlkaWEtKgpQaW46IHZlcnNpb24gNTgwLioKUGluLVByaW9yaXR5OiAxMDAxCg==
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
@@ -219,9 +217,9 @@ ZGlhLVshY10qIGxpYm52aWRpYS1jZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNv
 bW1vbiogbGlibnZpZGlhLWNvbXBpbGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBs
 aWJlZ2wtbnZpZGlhKiBsaWJnbGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlh
 LWdzcCogZmlybXdhcmUtbnZpZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEq
-IGN1ZGEtZHJpdmVycyogbGludXgtbW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRp
-YS0qIGxpbnV4LXNpZ25hdHVyZXMtbnZpZGlhLSoKUGluOiB2ZXJzaW9uIEBWRVJTSU9OQCoKUGlu
-LVByaW9yaXR5OiAxMDAyCg==
+IGxpbnV4LW1vZHVsZXMtbnZpZGlhLSogbGludXgtb2JqZWN0cy1udmlkaWEtKiBsaW51eC1zaWdu
+YXR1cmVzLW52aWRpYS0qClBpbjogdmVyc2lvbiBAVkVSU0lPTkAqClBpbi1Qcmlvcml0eTogMTAw
+Mgo=
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&

@@ -55,23 +55,23 @@ ZWJ1Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRp
 YS1jZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNv
 bXBpbGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJn
 bGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZp
-ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGlu
-dXgtbW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVy
-ZXMtbnZpZGlhLSoKUGluOiByZWxlYXNlIG89TlZJRElBClBpbi1Qcmlvcml0eTogLTEKCiMgV2hh
-dCBpcyBkZWNsYXJlZC4KUGFja2FnZTogbnZpZGlhLWRyaXZlciogbnZpZGlhLW9wZW4qIG52aWRp
-YS1oZWFkbGVzcyogbnZpZGlhLWRrbXMqIG52aWRpYS1rZXJuZWwqIG52aWRpYS1maXJtd2FyZSog
-bnZpZGlhLXV0aWxzKiBudmlkaWEtY29tcHV0ZS11dGlscyogbnZpZGlhLXNtaSBudmlkaWEtcGVy
-c2lzdGVuY2VkIG52aWRpYS1tb2Rwcm9iZSBudmlkaWEtc2V0dGluZ3MgbnZpZGlhLXhjb25maWcg
-bnZpZGlhLWFsdGVybmF0aXZlIG52aWRpYS1sZWdhY3ktY2hlY2sgbnZpZGlhLXN1c3BlbmQtY29t
-bW9uIG52aWRpYS1lZ2wqIG52aWRpYS12dWxrYW4qIG52aWRpYS1vcGVuY2wqIG52aWRpYS12ZHBh
-dSogbnZpZGlhLWN1ZGEtbXBzIG52aWRpYS1saWJvcGVuY2wxIGxpYmN1ZGExIGxpYmN1ZGFkZWJ1
-Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRpYS1j
-ZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNvbXBp
-bGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJnbGVz
-LW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZpZGlh
-LWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGludXgt
-bW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVyZXMt
-bnZpZGlhLSoKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0eTogMTAwMQo=
+ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGxpbnV4LW1vZHVsZXMtbnZp
+ZGlhLSogbGludXgtb2JqZWN0cy1udmlkaWEtKiBsaW51eC1zaWduYXR1cmVzLW52aWRpYS0qClBp
+bjogcmVsZWFzZSBvPU5WSURJQQpQaW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQu
+ClBhY2thZ2U6IG52aWRpYS1kcml2ZXIqIG52aWRpYS1vcGVuKiBudmlkaWEtaGVhZGxlc3MqIG52
+aWRpYS1ka21zKiBudmlkaWEta2VybmVsKiBudmlkaWEtZmlybXdhcmUqIG52aWRpYS11dGlscyog
+bnZpZGlhLWNvbXB1dGUtdXRpbHMqIG52aWRpYS1zbWkgbnZpZGlhLXBlcnNpc3RlbmNlZCBudmlk
+aWEtbW9kcHJvYmUgbnZpZGlhLXNldHRpbmdzIG52aWRpYS14Y29uZmlnIG52aWRpYS1hbHRlcm5h
+dGl2ZSBudmlkaWEtbGVnYWN5LWNoZWNrIG52aWRpYS1zdXNwZW5kLWNvbW1vbiBudmlkaWEtZWds
+KiBudmlkaWEtdnVsa2FuKiBudmlkaWEtb3BlbmNsKiBudmlkaWEtdmRwYXUqIG52aWRpYS1jdWRh
+LW1wcyBudmlkaWEtbGlib3BlbmNsMSBsaWJjdWRhMSBsaWJjdWRhZGVidWdnZXIxIGxpYm52Y3V2
+aWQxIGxpYm52b3B0aXgxIGxpYm52aWRpYS1bIWNdKiBsaWJudmlkaWEtY2ZnMSogbGlibnZpZGlh
+LWNvbXB1dGUqIGxpYm52aWRpYS1jb21tb24qIGxpYm52aWRpYS1jb21waWxlciogbGliZ2wxLW52
+aWRpYSogbGliZ2x4LW52aWRpYSogbGliZWdsLW52aWRpYSogbGliZ2xlcy1udmlkaWEqIGxpYnhu
+dmN0cmwqIGZpcm13YXJlLW52aWRpYS1nc3AqIGZpcm13YXJlLW52aWRpYS1ncmFwaGljcyB4c2Vy
+dmVyLXhvcmctdmlkZW8tbnZpZGlhKiBsaW51eC1tb2R1bGVzLW52aWRpYS0qIGxpbnV4LW9iamVj
+dHMtbnZpZGlhLSogbGludXgtc2lnbmF0dXJlcy1udmlkaWEtKgpQaW46IHZlcnNpb24gNTgwLioK
+UGluLVByaW9yaXR5OiAxMDAxCg==
 END
 rm -f "$work/preferences/00-llamaherd-nvidia-kept"
 apt() {
@@ -84,7 +84,7 @@ candidate() { apt cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' |
 case $(candidate libnvidia-compute-580) in
 580.* | 580-* | 580) ;;
 *)
-    has=$(apt-cache -q madison libnvidia-compute-580 2>/dev/null | awk '{print $3}' | sed 's/^[0-9]*://; s/-.*//' | sort -uV | tail -n 8 | tr '\n' ' ')
+    has=$(apt-cache -q madison libnvidia-compute-580 2>/dev/null | awk '{print $3}' | sed 's/^[0-9]*://; s/-.*//' | sort -uV | tail -n 8 | paste -sd ' ')
     fail 'the distribution has no driver 580 (libnvidia-compute-580)' "  help: it has ${has:-none}; declare one of these, or another \`from\`"
     ;;
 esac
@@ -107,7 +107,7 @@ for each in ; do
     case " $* " in *" $each "*) continue ;; esac
     case $(candidate "$each") in
     580.* | 580-* | 580) set -- "$@" "$each" ;;
-    *) set -- "$@" "$each-" ;;
+    *) case $each in nvidia-modprobe | nvidia-settings | nvidia-xconfig) ;; *) set -- "$@" "$each-" ;; esac ;;
     esac
 done
 for each in ; do
@@ -125,13 +125,13 @@ while read -r what name rest; do
         case $name in cuda | cuda-[0-9]* | cuda-drivers* | cuda-runtime-* | cuda-demo-suite-* | cuda-compat-*) echo "would bring $name, which brings a driver of its own choice" ;; esac
         # The version that comes stands in parentheses.
         version=$(printf '%s' "$rest" | sed 's/^[^(]*(\([^ ]*\).*/\1/; s/^[0-9]*://; s/-.*//')
-        case $name in nvidia-modprobe | nvidia-settings | nvidia-xconfig) continue ;; nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | cuda-drivers* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-*) ;; *) continue ;; esac
+        case $name in nvidia-modprobe | nvidia-settings | nvidia-xconfig) continue ;; nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-* | cuda-drivers*) ;; *) continue ;; esac
         case $version in 580.*) ;; [0-9][0-9][0-9].[0-9]*) echo "would bring $name of driver $version" ;; esac
         continue
     fi
     case $name in
     nvidia-driver | nvidia-driver-[0-9]* | nvidia-driver-libs* | nvidia-driver-bin | nvidia-driver-open | nvidia-open | nvidia-settings | nvidia-egl* | nvidia-vulkan* | nvidia-vdpau* | libnvidia-gl* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | xserver-xorg-video-nvidia*) echo "would remove $name, which a desktop may stand on" ;;
-    nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | cuda-drivers* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-*) ;;
+    nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-* | cuda-drivers*) ;;
     *) echo "would remove $name, which is no part of a driver" ;;
     esac
 done <"$work/said" >"$work/problems"
@@ -163,23 +163,23 @@ ZWJ1Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRp
 YS1jZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNv
 bXBpbGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJn
 bGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZp
-ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGlu
-dXgtbW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVy
-ZXMtbnZpZGlhLSoKUGluOiByZWxlYXNlIG89TlZJRElBClBpbi1Qcmlvcml0eTogLTEKCiMgV2hh
-dCBpcyBkZWNsYXJlZC4KUGFja2FnZTogbnZpZGlhLWRyaXZlciogbnZpZGlhLW9wZW4qIG52aWRp
-YS1oZWFkbGVzcyogbnZpZGlhLWRrbXMqIG52aWRpYS1rZXJuZWwqIG52aWRpYS1maXJtd2FyZSog
-bnZpZGlhLXV0aWxzKiBudmlkaWEtY29tcHV0ZS11dGlscyogbnZpZGlhLXNtaSBudmlkaWEtcGVy
-c2lzdGVuY2VkIG52aWRpYS1tb2Rwcm9iZSBudmlkaWEtc2V0dGluZ3MgbnZpZGlhLXhjb25maWcg
-bnZpZGlhLWFsdGVybmF0aXZlIG52aWRpYS1sZWdhY3ktY2hlY2sgbnZpZGlhLXN1c3BlbmQtY29t
-bW9uIG52aWRpYS1lZ2wqIG52aWRpYS12dWxrYW4qIG52aWRpYS1vcGVuY2wqIG52aWRpYS12ZHBh
-dSogbnZpZGlhLWN1ZGEtbXBzIG52aWRpYS1saWJvcGVuY2wxIGxpYmN1ZGExIGxpYmN1ZGFkZWJ1
-Z2dlcjEgbGlibnZjdXZpZDEgbGlibnZvcHRpeDEgbGlibnZpZGlhLVshY10qIGxpYm52aWRpYS1j
-ZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNvbW1vbiogbGlibnZpZGlhLWNvbXBp
-bGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBsaWJlZ2wtbnZpZGlhKiBsaWJnbGVz
-LW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZpZGlh
-LWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGN1ZGEtZHJpdmVycyogbGludXgt
-bW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRpYS0qIGxpbnV4LXNpZ25hdHVyZXMt
-bnZpZGlhLSoKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0eTogMTAwMQo=
+ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGxpbnV4LW1vZHVsZXMtbnZp
+ZGlhLSogbGludXgtb2JqZWN0cy1udmlkaWEtKiBsaW51eC1zaWduYXR1cmVzLW52aWRpYS0qClBp
+bjogcmVsZWFzZSBvPU5WSURJQQpQaW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQu
+ClBhY2thZ2U6IG52aWRpYS1kcml2ZXIqIG52aWRpYS1vcGVuKiBudmlkaWEtaGVhZGxlc3MqIG52
+aWRpYS1ka21zKiBudmlkaWEta2VybmVsKiBudmlkaWEtZmlybXdhcmUqIG52aWRpYS11dGlscyog
+bnZpZGlhLWNvbXB1dGUtdXRpbHMqIG52aWRpYS1zbWkgbnZpZGlhLXBlcnNpc3RlbmNlZCBudmlk
+aWEtbW9kcHJvYmUgbnZpZGlhLXNldHRpbmdzIG52aWRpYS14Y29uZmlnIG52aWRpYS1hbHRlcm5h
+dGl2ZSBudmlkaWEtbGVnYWN5LWNoZWNrIG52aWRpYS1zdXNwZW5kLWNvbW1vbiBudmlkaWEtZWds
+KiBudmlkaWEtdnVsa2FuKiBudmlkaWEtb3BlbmNsKiBudmlkaWEtdmRwYXUqIG52aWRpYS1jdWRh
+LW1wcyBudmlkaWEtbGlib3BlbmNsMSBsaWJjdWRhMSBsaWJjdWRhZGVidWdnZXIxIGxpYm52Y3V2
+aWQxIGxpYm52b3B0aXgxIGxpYm52aWRpYS1bIWNdKiBsaWJudmlkaWEtY2ZnMSogbGlibnZpZGlh
+LWNvbXB1dGUqIGxpYm52aWRpYS1jb21tb24qIGxpYm52aWRpYS1jb21waWxlciogbGliZ2wxLW52
+aWRpYSogbGliZ2x4LW52aWRpYSogbGliZWdsLW52aWRpYSogbGliZ2xlcy1udmlkaWEqIGxpYnhu
+dmN0cmwqIGZpcm13YXJlLW52aWRpYS1nc3AqIGZpcm13YXJlLW52aWRpYS1ncmFwaGljcyB4c2Vy
+dmVyLXhvcmctdmlkZW8tbnZpZGlhKiBsaW51eC1tb2R1bGVzLW52aWRpYS0qIGxpbnV4LW9iamVj
+dHMtbnZpZGlhLSogbGludXgtc2lnbmF0dXJlcy1udmlkaWEtKgpQaW46IHZlcnNpb24gNTgwLioK
+UGluLVByaW9yaXR5OiAxMDAxCg==
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
@@ -241,9 +241,9 @@ ZGlhLVshY10qIGxpYm52aWRpYS1jZmcxKiBsaWJudmlkaWEtY29tcHV0ZSogbGlibnZpZGlhLWNv
 bW1vbiogbGlibnZpZGlhLWNvbXBpbGVyKiBsaWJnbDEtbnZpZGlhKiBsaWJnbHgtbnZpZGlhKiBs
 aWJlZ2wtbnZpZGlhKiBsaWJnbGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlh
 LWdzcCogZmlybXdhcmUtbnZpZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEq
-IGN1ZGEtZHJpdmVycyogbGludXgtbW9kdWxlcy1udmlkaWEtKiBsaW51eC1vYmplY3RzLW52aWRp
-YS0qIGxpbnV4LXNpZ25hdHVyZXMtbnZpZGlhLSoKUGluOiB2ZXJzaW9uIEBWRVJTSU9OQCoKUGlu
-LVByaW9yaXR5OiAxMDAyCg==
+IGxpbnV4LW1vZHVsZXMtbnZpZGlhLSogbGludXgtb2JqZWN0cy1udmlkaWEtKiBsaW51eC1zaWdu
+YXR1cmVzLW52aWRpYS0qClBpbjogdmVyc2lvbiBAVkVSU0lPTkAqClBpbi1Qcmlvcml0eTogMTAw
+Mgo=
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&

@@ -34,6 +34,24 @@ process() {
 section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
 
+section nvcc ''
+probe=$(mktemp -d) && {
+    echo __CUDACC_VER_MAJOR__.__CUDACC_VER_MINOR__ >"$probe/probe.cu"
+    timeout 60 /usr/local/cuda-13.0/bin/nvcc -E "$probe/probe.cu" 2>&1 | grep . | tail -n 20 | lines
+    rm -rf "$probe"
+}
+section 'container toolkit' ''
+{
+    nvidia-ctk --version | sed -n 's/.* version \([0-9.]*\).*/nvidia-ctk=\1/p'
+    nvidia-container-cli --version | sed -n 's/^cli-version: \([0-9.]*\).*/nvidia-container-cli=\1/p; s/^lib-version: \([0-9.]*\).*/library=\1/p'
+} 2>/dev/null | lines
+section cdi ''
+specs=$(ls /etc/cdi/*.yaml /etc/cdi/*.json /var/run/cdi/*.yaml /var/run/cdi/*.json 2>/dev/null)
+[ -z "$specs" ] || {
+    # Files of JSON are YAML too, and NVIDIA's tool writes one value a line in both.
+    printf 'names=%s\n' "$(sed -n 's/^[ -]*"\{0,1\}name"\{0,1\}: "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' $specs | sort -u | tr '\n' ' ')"
+    printf 'missing=%s\n' "$(sed -n 's/^[ -]*"\{0,1\}hostPath"\{0,1\}: "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' $specs | sort -u | while read -r path; do [ -e "$path" ] || printf '%s ' "$path"; done)"
+} | lines
 section build ik_llama.cpp-e27c3d4e93b7
 cat /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/manifest.json 2>/dev/null | lines
 section build llama.cpp-1e5a4c321023
@@ -123,6 +141,42 @@ section chat worker
 bearer '' | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "35b", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8002/v1/chat/completions
 
+# Who is on which card: after the chats, when servers hold all that they will. Asked of the driver, and of each process.
+PATH=$PATH:/usr/lib/wsl/lib
+section gpus ''
+timeout 30 nvidia-smi --query-gpu=pci.bus_id,uuid --format=csv,noheader 2>&1 | lines
+section 'gpu processes' ''
+timeout 30 nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory --format=csv,noheader,nounits 2>&1 | lines
+section 'gpu minors' ''
+grep -H '^Device Minor' /proc/driver/nvidia/gpus/*/information 2>/dev/null | lines
+section namespace ''
+readlink /proc/self/ns/pid | lines
+section kernel ''
+uname -r | lines
+section 'on cards' boxed
+pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-boxed 2>/dev/null)
+# A container's processes are those of its PID namespace.
+space=$(readlink "/proc/${pid:-0}/ns/pid") && space=${space#pid:?} &&
+    pid=$(find /proc/[0-9]*/ns/pid -maxdepth 0 -lname "pid:?${space%?}?" 2>/dev/null | cut -d / -f 3)
+for each in $pid; do
+    [ "$each" != 0 ] && [ -d "/proc/$each" ] || continue
+    printf 'pid=%s\n' "$each"
+    ls -l "/proc/$each/fd" 2>/dev/null | sed -n 's/.* -> \(\/dev\/\(nvidia\|dxg\).*\)/device=\1/p' | sort -u
+done | lines
+section 'on cards' reasoner
+pid=$(systemctl show -P MainPID llama-reasoner.service 2>/dev/null)
+for each in $pid; do
+    [ "$each" != 0 ] && [ -d "/proc/$each" ] || continue
+    printf 'pid=%s\n' "$each"
+    ls -l "/proc/$each/fd" 2>/dev/null | sed -n 's/.* -> \(\/dev\/\(nvidia\|dxg\).*\)/device=\1/p' | sort -u
+done | lines
+section 'on cards' worker
+pid=$(systemctl show -P MainPID llama-worker.service 2>/dev/null)
+for each in $pid; do
+    [ "$each" != 0 ] && [ -d "/proc/$each" ] || continue
+    printf 'pid=%s\n' "$each"
+    ls -l "/proc/$each/fd" 2>/dev/null | sed -n 's/.* -> \(\/dev\/\(nvidia\|dxg\).*\)/device=\1/p' | sort -u
+done | lines
 section end ''
 exit 0
 } </dev/null

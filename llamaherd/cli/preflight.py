@@ -1,0 +1,67 @@
+"""`herd preflight`: what hosts are, before anything is changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from llamaherd.cli.common import FAILED, json_option, plans, rigs_argument
+
+if TYPE_CHECKING:
+    from llamaherd.fleet import Rig
+    from llamaherd.planned import Plan
+    from llamaherd.preflight import Preflight
+
+AT_ONCE = 16
+"""Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
+
+
+@click.command()
+@rigs_argument
+@json_option
+@click.pass_obj
+def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
+    """Show what the hosts are, beside what is wanted of them. Changes nothing.
+
+    System, kernel, cards on the bus before there is any driver, Secure Boot, compilers, disks, RAM, who holds packages,
+    ports. `herd up` refuses for the same reasons, before it changes anything. Exit codes: 0 nothing is in the way,
+    1 something is refused or a host cannot be reached, 2 the inventory cannot be used.
+
+    \b
+    Examples:
+      herd preflight               the whole fleet, all at once
+      herd preflight duo --json    one rig, for machines
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    every = plans(inventory, rigs)
+    found = []
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(every)))) as pool:
+        for each in pool.map(_ask, every.values()):
+            found.append(each)
+            if not as_json:
+                _show(each)
+    ok = all(each.ok for each in found)
+    if as_json:
+        click.echo(json.dumps({"ok": ok, "rigs": [each.as_json() for each in found]}))
+    if not ok:
+        sys.exit(FAILED)
+
+
+def _ask(rig_and_plan: tuple[Rig, Plan]) -> Preflight:
+    from llamaherd.preflight_ask import ask
+    from llamaherd.remote import Remote
+
+    rig, plan = rig_and_plan
+    return ask(plan, Remote(rig.connect))
+
+
+def _show(found: Preflight) -> None:
+    from llamaherd.preflight_show import print_preflight
+    from llamaherd.store.show import console
+
+    print_preflight(found, console())

@@ -1,0 +1,46 @@
+"""The CUDA toolkit: what is at its place and runs is used, whoever brought it; what is missing is installed."""
+
+from __future__ import annotations
+
+from llamaherd.converge.disks import Problem
+from llamaherd.converge.packages import LOCK_SECONDS
+from llamaherd.converge.repositories import repository_steps
+from llamaherd.converge.steps import Step, differs, put_files
+from llamaherd.observe import Seen
+from llamaherd.plan_toolkit import DRIVER, METAPACKAGES
+from llamaherd.planned import Plan
+from llamaherd.render import render
+
+
+def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
+    """Keep drivers out first, then let NVIDIA's repository in, then install."""
+    toolkit = plan.toolkit
+    if toolkit is None:
+        return []
+    missing = seen.toolkit != toolkit.version
+    repository = toolkit.repository
+    ours = repository.sources.path in seen.files
+    steps = []
+    if (missing or ours or repository.name in seen.repositories) and differs(toolkit.preferences, seen):
+        steps.append(Step(put_files([toolkit.preferences])))
+    if missing or ours:
+        steps += repository_steps(repository, seen)
+    if not missing:
+        return steps
+    script = render(
+        "steps/toolkit.sh.j2",
+        t=toolkit,
+        compiler=f"cuda-nvcc-{toolkit.version.replace('.', '-')}",
+        driver=(*METAPACKAGES, *DRIVER),
+        wait=LOCK_SECONDS,
+    )
+    return [*steps, Step(script, f"installing {toolkit.package}")]
+
+
+def toolkit_problems(plan: Plan, seen: Seen) -> list[Problem]:
+    """Another toolkit where this one is to be."""
+    toolkit = plan.toolkit
+    if toolkit is None or not seen.toolkit or seen.toolkit == toolkit.version:
+        return []
+    message = f"{toolkit.nvcc} says that it is CUDA {seen.toolkit}, the inventory says {toolkit.version}"
+    return [Problem(message, f'write `cuda: "{seen.toolkit}"`, or move /usr/local/cuda-{toolkit.version} away')]

@@ -1,0 +1,92 @@
+"""Docker as it is on a host, and what gives cards to its containers: see `templates/observe/docker.sh.j2`."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PACKAGES = (
+    *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
+    *("libnvidia-container-tools", "libnvidia-container1"),
+)
+"""NVIDIA's container toolkit: all four go together at one version only (its installation guide)."""
+
+Version = tuple[int, ...]
+
+
+class SeenSettings(NamedTuple):
+    """Docker's daemon.json: octal mode, and its bytes."""
+
+    mode: str
+    content: bytes
+
+
+@dataclass
+class SeenDocker:
+    """What is there of it; nothing of it where all is empty."""
+
+    origin: str = ""
+    """Whose it is: `docker.io`, `docker-ce`, `snap`, `podman-docker`; empty for another's."""
+    version: Version = ()
+    """Of the engine: (26, 1, 5)."""
+    compose: Version = ()
+    """Of `docker compose`; empty where there is none of version 2."""
+    active: bool = False
+    enabled: bool = False
+    answers: bool = False
+    """Whether its daemon does."""
+    live_restore: bool = False
+    """Whether containers go on while the daemon is restarted."""
+    runtimes: frozenset[str] = frozenset()
+    running: list[str] = field(default_factory=list)
+    """Names of all containers that run."""
+    cdi: bool = False
+    """Whether the daemon that runs gives devices by CDI."""
+    settings: SeenSettings | None = None
+    toolkit: dict[str, str] = field(default_factory=dict)
+    """Versions of those of the toolkit's packages that are installed."""
+    refresh: dict[str, str] = field(default_factory=dict)
+    """By unit that describes cards for CDI: whether it is enabled, in systemd's words."""
+    devices: set[str] = field(default_factory=set)
+    """Names that CDI has for cards now."""
+
+    @property
+    def there(self) -> bool:
+        """Whether there is a Docker at all."""
+        return bool(self.version or self.origin)
+
+    def tell(self, what: str, fields: Sequence[str]) -> None:
+        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
+        match what, fields:
+            case "from", [origin]:
+                self.origin = self.origin or origin
+            case "answers", [version, compose, live_restore, runtimes, cdi]:
+                self.answers, self.live_restore = True, live_restore == "true"
+                self.version, self.compose = _version(version), _version(compose)
+                self.runtimes, self.cdi = frozenset(runtimes.split()), bool(cdi.strip())
+            case "silent", [version, compose]:
+                self.version, self.compose = _version(version), _version(compose)
+            case "service", [active, enabled]:
+                self.active, self.enabled = active == "active", enabled == "enabled"
+            case "running", [name]:
+                self.running.append(name)
+            case "settings", [mode, content]:
+                self.settings = SeenSettings(mode, base64.b64decode(content))
+            case "toolkit", [package, version, status]:
+                if status == "installed":
+                    self.toolkit[package] = version
+            case "refresh", [unit, enabled]:
+                self.refresh[unit] = enabled
+            case "device", [name]:
+                self.devices.add(name)
+            case _:
+                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")
+
+
+def _version(text: str) -> Version:
+    """`26.1.5+dfsg1` as (26, 1, 5); nothing for what is no version."""
+    match = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(int(number) for number in match[1].split(".")) if match else ()

@@ -1,0 +1,83 @@
+# Cards for containers: Docker's settings, what describes cards for CDI, and Docker anew for what it still lacks.
+exec 8>/run/llamaherd.lock && flock 8 || exit 1
+# What somebody has written since it was read is not lost.
+path=$(readlink -f /etc/docker/daemon.json)
+if [ "$(sha256sum 2>/dev/null <"$path" | cut -c -64)" != '' ]; then
+    echo '/etc/docker/daemon.json has changed while this ran, and was left alone; run again' >&2
+    exit 1
+fi
+umask 022
+mkdir -p "${path%/*}"
+[ -e "$path.before-llamaherd" ] || [ ! -e "$path" ] || { cp -p "$path" "$path.before-llamaherd.new" && mv -f "$path.before-llamaherd.new" "$path.before-llamaherd"; } || exit 1
+base64 -d >"$path.llamaherd-new" <<'END' || exit 1
+ewogICAgInJ1bnRpbWVzIjogewogICAgICAgICJudmlkaWEiOiB7CiAgICAgICAgICAgICJhcmdz
+IjogW10sCiAgICAgICAgICAgICJwYXRoIjogIm52aWRpYS1jb250YWluZXItcnVudGltZSIKICAg
+ICAgICB9CiAgICB9LAogICAgImZlYXR1cmVzIjogewogICAgICAgICJjZGkiOiB0cnVlCiAgICB9
+Cn0K
+END
+[ ! -e "$path" ] || { chmod --reference="$path" "$path.llamaherd-new" && chown --reference="$path" "$path.llamaherd-new"; } || exit 1
+# Docker itself says whether it would start with them.
+said=$(dockerd --validate --config-file "$path.llamaherd-new" 2>&1) || {
+    rm -f "$path.llamaherd-new"
+    printf '%s\n' "$said" | tail -n 3 >&2
+    echo "Docker would not start with /etc/docker/daemon.json as it would be; it was left as it was" >&2
+    exit 1
+}
+mv -fT "$path.llamaherd-new" "$path" || exit 1
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+[ -d /etc/systemd/system/docker.service.d ] || (umask 022 && mkdir -p /etc/systemd/system/docker.service.d)
+base64 -d >/etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new <<'END' || exit 1
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
+eSwgbm90IHRoaXMgZmlsZS4KIyBBdCBib290IERvY2tlciBzdGFydHMgY29udGFpbmVycyBvbmNl
+LCBhbmQgZmFpbHMgdGhvc2Ugd2hvc2UgY2FyZHMgbm9ib2R5IGhhcyBkZXNjcmliZWQgeWV0Lgpb
+VW5pdF0KV2FudHM9bnZpZGlhLWNkaS1yZWZyZXNoLnNlcnZpY2UKQWZ0ZXI9bnZpZGlhLWNkaS1y
+ZWZyZXNoLnNlcnZpY2UK
+END
+chown root /etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new &&
+    chmod 0644 /etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new &&
+    mv -f /etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new /etc/systemd/system/docker.service.d/llamaherd-cards.conf || exit 1
+
+systemctl daemon-reload
+for unit in nvidia-cdi-refresh.path nvidia-cdi-refresh.service; do
+    systemctl cat "$unit" >/dev/null 2>&1 && { systemctl -q enable "$unit" || exit 1; }
+done
+systemctl -q start nvidia-cdi-refresh.path 2>/dev/null
+described() {
+    there=$(timeout 20 nvidia-ctk cdi list 2>/dev/null)
+    for device in nvidia.com/gpu=GPU-5090; do
+        printf '%s\n' "$there" | grep -Fqx "$device" || return 1
+    done
+}
+described || systemctl restart nvidia-cdi-refresh.service 2>/dev/null
+described || {
+    journalctl -q -u nvidia-cdi-refresh -n 5 --no-pager -o cat 2>/dev/null | cut -c -300 >&2
+    echo 'CDI knows no such card: 'nvidia.com/gpu=GPU-5090 >&2
+    echo "  help: it knows $(printf '%s\n' "$there" | grep -F nvidia.com/ | tr '\n' ' '); does \`nvidia-smi -L\` show the cards that are declared?" >&2
+    exit 1
+}
+has_runtime() { docker info --format '{{range $name, $each := .Runtimes}}{{println $name}}{{end}}' 2>/dev/null | grep -qx nvidia; }
+has_cdi() { docker info --format '{{json .CDISpecDirs}}' 2>/dev/null | grep -q /; }
+answers() {
+    for _ in $(seq 60); do docker info >/dev/null 2>&1 && return; sleep 1; done
+    return 1
+}
+if has_cdi && ! has_runtime; then
+    # Runtimes are read anew while containers run; CDI is not.
+    systemctl reload docker && sleep 1
+fi
+if ! has_cdi || ! has_runtime; then
+    running=$(docker ps --format '{{.Names}}' | tr '\n' ' ')
+    if [ "$running" ] && [ "$(docker info --format '{{.LiveRestoreEnabled}}')" != true ]; then
+        echo "Docker must be restarted once to give cards to containers, and these run: $running" >&2
+        echo '  help: stop them, or write `restart_docker: true` under `gpus: container_toolkit:`; then run again' >&2
+        exit 1
+    fi
+    echo 'restarting Docker'
+    systemctl restart docker
+fi
+answers && has_cdi && has_runtime || {
+    journalctl -q -u docker -n 10 --no-pager -o cat | cut -c -300 >&2
+    echo "Docker gives no cards to containers, though its settings say so; its last lines are above" >&2
+    exit 1
+}

@@ -1,0 +1,66 @@
+# Installs CUDA 13.0, and nothing that is of a driver; others beside it, and their links, are left alone.
+# For scripts that install: apt waits for whoever else installs, and takes nothing away to make room.
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+wait=600
+mkdir -p /var/log/llamaherd
+log=/var/log/llamaherd/apt.log
+date -u +'== %F %T' >>"$log"
+apt_get() { apt-get -q -y -o DPkg::Lock::Timeout="$wait" "$@" >>"$log" 2>&1; }
+# By the kernel's own list of locks, since fuser may not be installed: name and id of the process.
+holder() {
+    for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
+        [ -f "$lock" ] || continue
+        pid=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
+        [ -n "$pid" ] && [ -r "/proc/$pid/comm" ] && echo "$(cat "/proc/$pid/comm") (process $pid)" && return
+    done
+}
+# A dpkg that was killed half-way is set right first; one that runs is waited for.
+mend() {
+    waited=0
+    while :; do
+        said=$(dpkg --configure -a 2>&1) && break
+        case $said in *lock*) [ "$waited" -lt "$wait" ] || break ;; *) break ;; esac
+        sleep 5
+        waited=$((waited + 5))
+    done
+    printf '%s\n' "$said" >>"$log"
+}
+# $1: what could not be done
+give_up() {
+    held=$(holder)
+    tail -n 12 "$log"
+    echo "$1. The whole log is $log on the host." >&2
+    [ -z "$held" ] || echo "  help: $held holds apt's locks; let it end, or end it, and run again" >&2
+    exit 1
+}
+exec 8>/run/llamaherd.lock && flock 8 || exit 1
+mend
+apt_get update || give_up 'apt could not read its lists anew'
+[ -n "$(apt-cache madison cuda-toolkit-13-0)" ] || {
+    echo 'none of this host'"'"'s repositories has cuda-toolkit-13-0' >&2
+    there=$(apt-cache pkgnames cuda-toolkit- | sed -n 's/^cuda-toolkit-\([0-9]*\)-\([0-9]*\)$/\1.\2/p' | sort -V | tr '\n' ' ')
+    echo "  help: write another \`cuda:\`; there is ${there:-none at all: is \`gpus: repository:\` right?}" >&2
+    exit 1
+}
+set -- cuda-toolkit-13-0
+# Installed, and its compiler does not run: somebody has removed what is in it.
+[ "$(dpkg-query -W -f '${db:Status-Status}' cuda-nvcc-13-0 2>/dev/null)" != installed ] || set -- --reinstall "$@" cuda-nvcc-13-0
+would=$(apt-get -q -s install --no-install-recommends "$@" 2>&1) || {
+    printf '%s\n' "$would" | tail -n 8
+    echo 'apt cannot install cuda-toolkit-13-0 here; its reasons are above' >&2
+    exit 1
+}
+bad=$(printf '%s\n' "$would" | while read -r verb package _; do
+    case $verb in Remv) printf '%s would go; ' "$package" ;; Inst) ;; *) continue ;; esac
+    case $package in cuda | cuda-[0-9]* | cuda-runtime-* | cuda-drivers* | cuda-compat-* | nvidia-driver* | nvidia-open* | nvidia-dkms* | nvidia-kernel-* | nvidia-headless* | nvidia-utils* | nvidia-compute* | nvidia-firmware* | nvidia-modprobe | nvidia-persistenced | nvidia-settings | nvidia-smi | nvidia-alternative* | nvidia-legacy-* | nvidia-opencl* | nvidia-vdpau-driver* | nvidia-vulkan* | nvidia-egl* | nvidia-xconfig | nvidia-imex* | nvidia-fabricmanager* | nvidia-suspend-* | libnvidia-[!c]* | libnvidia-c[!o]* | libnvidia-co[!n]* | libcuda1* | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libxnvctrl* | libgl*-nvidia-* | libegl-nvidia* | firmware-nvidia-* | linux-modules-nvidia-* | xserver-xorg-video-nvidia*) printf '%s would come; ' "$package" ;; esac
+done)
+[ -z "$bad" ] || {
+    echo 'cuda-toolkit-13-0 was not installed: with it, '"${bad%; }" >&2
+    echo '  help: a toolkit brings no driver and takes nothing away; see why with `apt-get -s install cuda-toolkit-13-0` on the host' >&2
+    exit 1
+}
+apt_get install --no-install-recommends --no-remove "$@" || give_up 'apt could not install cuda-toolkit-13-0'
+/usr/local/cuda-13.0/bin/nvcc --version >>"$log" 2>&1 || {
+    echo 'cuda-toolkit-13-0 is installed, and there is no /usr/local/cuda-13.0/bin/nvcc that runs' >&2
+    exit 1
+}

@@ -1,0 +1,98 @@
+"""The roles of CUDA toolkit and Docker on pyinfra's @fake connector: virgin, as planned, and drifted hosts."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from llamaherd.distributions import COMPOSE_PACKAGES
+from llamaherd.planned import Plan
+from tests.support.fake import run
+from tests.support.rigs import GONE, Declared, changed, converged, gpu_rig, planned
+
+CUDA = "cuda_toolkit | CUDA 13.0"
+DOCKER = "container_runtime | Docker and Compose"
+CARDS = "container_runtime | cards for containers"
+SYSTEMS = sorted(COMPOSE_PACKAGES)
+
+
+def declared(folder: Path, system: str) -> Declared:
+    """A server that is built with CUDA, one in a container on a card, one in a container without; a model from here."""
+    model = folder / "gemma.gguf"
+    model.write_text("gemma")
+    sha256 = hashlib.sha256(b"gemma").hexdigest()
+    rig = changed(gpu_rig(), {f"instances/{name}": GONE for name in ("reasoner", "worker")})
+    rig["host"]["os"] = system
+    rig["models"] = {"gemma": {"file": str(model), "sha256": sha256}}
+    rig["engines"] = {name: rig["engines"][name] for name in ("main", "image")}
+    rig["instances"]["boxed"] |= {"engine": "image"}
+    rig["instances"]["built"] = {"engine": "main", "model": "gemma", "on": ["new"], "context": 4096, "port": 8001}
+    return rig
+
+
+@pytest.fixture(params=SYSTEMS)
+def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Plan:
+    return planned(declared(tmp_path, request.param))
+
+
+def virgin(plan: Plan) -> list[str]:
+    return [
+        *(f"os\t{plan.os}", "arch\tx86_64", "systemd\tyes"),
+        *(f"free\t/var/lib\t{10**12}\toverlay", f"store\t/var/lib\t{10**12}\toverlay\toverlay\trw"),
+    ]
+
+
+def test_a_virgin_host_gets_both_before_what_needs_them(plan: Plan) -> None:
+    ran = run(plan, virgin(plan))
+    assert not ran.failed
+    assert {CUDA, DOCKER, CARDS} <= set(ran.changed)
+    order = [ran.operations.index(name) for name in (CUDA, DOCKER, CARDS, "serve | boxed (compose)")]
+    assert order == sorted(order)
+    assert ran.operations.index(CUDA) < min(n for n, name in enumerate(ran.operations) if name.startswith("engines |"))
+
+
+def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
+    ran = run(plan, converged(plan, {}))
+    assert (ran.changed, ran.failed) == ([], False)
+    assert ran.commands == ["sh -s"] * len(ran.operations)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "changes"),
+    [
+        ("toolkit\t13.0", None, CUDA),
+        ("docker\tservice\tactive\tenabled", "docker\tservice\tinactive\tenabled", DOCKER),
+        ("docker\ttoolkit\tlibnvidia-container1\t1.20.0-1\tinstalled", None, CARDS),
+        ("docker\tdevice\tnvidia.com/gpu=GPU-5090", None, CARDS),
+    ],
+    ids=["the toolkit is gone", "Docker does not run", "a package is gone", "a card is not described"],
+)
+def test_a_drift_changes_what_it_concerns(tmp_path: Path, line: str, instead: str | None, changes: str) -> None:
+    plan = planned(declared(tmp_path, "debian-13"))
+    world = converged(plan, {})
+    assert line in world
+    drifted = [instead if each == line else each for each in world if each != line or instead]
+    ran = run(plan, [each for each in drifted if each is not None])
+    assert (ran.changed, ran.failed) == ([changes], False)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "said"),
+    [
+        ("docker\tfrom\tdocker.io", "docker\tfrom\tsnap", "is a snap"),
+        ("toolkit\t13.0", "toolkit\t12.8", "says that it is CUDA 12.8"),
+        ("\t/etc/cdi /var/run/cdi ", "\t", "these run: llama-boxed, llama-small"),
+    ],
+    ids=["a snap", "another toolkit", "containers in the way"],
+)
+def test_what_stands_in_the_way_is_said_before_anything_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, instead: str, said: str
+) -> None:
+    plan = planned(declared(tmp_path, "debian-13"))
+    world = [each.replace(line, instead) for each in converged(plan, {})]
+    assert world != converged(plan, {})
+    ran = run(plan, world)
+    assert (ran.failed, ran.changed) == (True, [])
+    assert said in caplog.text
