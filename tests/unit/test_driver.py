@@ -8,7 +8,7 @@ import pytest
 
 from llamaherd.converge.driver import driver_problems, driver_steps, load_steps, reboot_steps
 from llamaherd.converge.steps import Reboot
-from llamaherd.drivers import branch_of, upstream, whose
+from llamaherd.drivers import branch_of, upstream
 from llamaherd.findings import SaidError
 from llamaherd.looks.driver import Persistence, SeenDriver, SeenPackage
 from llamaherd.observe import Seen, SeenUnit, answer, question
@@ -110,28 +110,19 @@ def test_versions_are_taken_apart(version: str, own: str, branch: str | None) ->
     assert (upstream(version), branch_of(version)) == (own, branch)
 
 
-@pytest.mark.parametrize(
-    ("maintainer", "source"),
-    [
-        ("cudatools <cudatools@nvidia.com>", "nvidia"),
-        ("Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>", "distribution"),
-        ("Ubuntu Core Developers <ubuntu-devel-discuss@lists.ubuntu.com>", "distribution"),
-        ("Canonical Kernel Team <kernel-team@lists.ubuntu.com>", "distribution"),
-        ("Tom <tom@example.org>", None),
-    ],
-)
-def test_whose_a_package_is_its_maintainer_tells(maintainer: str, source: str | None) -> None:
-    assert whose(maintainer) == source
-
-
 # --- what a host says ------------------------------------------------------------------------------------------------
 
 
 def test_an_answer_is_read_whole() -> None:
     seen = answer(
         line
-        for line in """nvidia\tpackage\tlibcuda1\t550.163.01-2\tinstalled\tDebian NVIDIA Maintainers <a@debian.org>
-nvidia\tpackage\tnvidia-smi\t550.163.01-2\tconfig-files\tDebian NVIDIA Maintainers <a@debian.org>
+        for line in """nvidia\tpackage\tlibcuda1\t550.163.01-2\tinstalled
+nvidia\tpackage\tnvidia-smi\t550.163.01-2\tconfig-files
+nvidia\tpackage\tlibnvidia-cfg1\t550.163.01-1\tinstalled
+nvidia\tpackage\tlibnvidia-ml1\t550.163.01-3\tinstalled
+nvidia\torigin\tlibcuda1\tdistribution
+nvidia\torigin\tlibnvidia-cfg1\tdistribution
+nvidia\torigin\tlibnvidia-cfg1\tnvidia
 nvidia\tloaded\t550.163.01
 nvidia\tuvm
 nvidia\tdisk\t6.12.1\t550.163.01
@@ -145,7 +136,12 @@ nvidia\tfree\t1000
 nvidia\ttried\t550.163.01 6.12.1""".splitlines()
     ).nvidia
     assert seen == SeenDriver(
-        packages={"libcuda1": SeenPackage("550.163.01-2", "distribution")},
+        packages={
+            "libcuda1": SeenPackage("550.163.01-2", "distribution"),
+            # Both have that version, and none has this one.
+            "libnvidia-cfg1": SeenPackage("550.163.01-1"),
+            "libnvidia-ml1": SeenPackage("550.163.01-3"),
+        },
         loaded="550.163.01",
         uvm=True,
         disk={"6.12.1": "550.163.01"},
@@ -160,7 +156,10 @@ nvidia\ttried\t550.163.01 6.12.1""".splitlines()
     assert (seen.version("libcuda1"), seen.version("nvidia-smi")) == ("550.163.01", None)
 
 
-@pytest.mark.parametrize("line", ["nvidia\tpackage\tx", "nvidia\tfree\tmuch", "nvidia\tmoon", "nvidia\tuvm\tyes"])
+@pytest.mark.parametrize(
+    "line",
+    ["nvidia\tpackage\tx", "nvidia\torigin\tx\tnvidia", "nvidia\tfree\tmuch", "nvidia\tmoon", "nvidia\tuvm\tyes"],
+)
 def test_a_line_that_cannot_have_been_printed_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"not asked for|invalid literal"):
         answer([line])

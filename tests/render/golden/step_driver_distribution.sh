@@ -79,7 +79,12 @@ apt() {
     shift
     "apt-$what" -q -o Dir::Etc::preferencesparts="$work/preferences" -o DPkg::Lock::Timeout=600 "$@"
 }
-candidate() { apt cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | sed 's/^[0-9]*://'; }
+# All at once: apt takes seconds to match preferences with all packages.
+set -- libnvidia-compute-580  
+for kernel in ; do set -- "$@" "linux-headers-$kernel"; done
+apt cache policy "$@" 2>/dev/null |
+    awk '/^[^ ]/ {name = $1} /^  Candidate: / {sub(/^[0-9]*:/, "", $2); print name $2}' >"$work/candidates"
+candidate() { sed -n "s/^$1://p" "$work/candidates"; }
 
 case $(candidate libnvidia-compute-580) in
 580.* | 580-* | 580) ;;
@@ -95,7 +100,9 @@ done
 for kernel in ; do
     case $(candidate "linux-headers-$kernel") in
     '' | '(none)')
-        [ "$kernel" != "$(next_kernel)" ] || modinfo -k "$kernel" -n nvidia >/dev/null 2>&1 || fail \
+        # A module of another version does not help: that goes with its driver.
+        has=$(modinfo -k "$kernel" -F version nvidia 2>/dev/null)
+        [ "$kernel" != "$(next_kernel)" ] || [ "${has:-none}" = "$(candidate libnvidia-compute-580 | sed 's/-.*//')" ] || fail \
             "there are no headers of kernel $kernel, which the next boot starts: apt has no linux-headers-$kernel" \
             "  help: reboot into a kernel that the distribution still has, and run this again"
         ;;
