@@ -80,11 +80,3 @@ def branch_of(version: str) -> str | None:
     """`580` for a version of the driver; None where a package counts otherwise, such as by kernels or by dates."""
     found = re.fullmatch(r"(\d{3})(\.\d+)+", upstream(version))
     return found[1] if found else None
-
-
-def whose(maintainer: str) -> Source | None:
-    """Who made a package, as far as it tells."""
-    words = maintainer.lower()
-    if re.search(r"@(\w+\.)*nvidia\.com", words):
-        return "nvidia"
-    return "distribution" if re.search(r"\b(debian|ubuntu|canonical)\b", words) else None

@@ -8,11 +8,12 @@ import socket
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from docker import DockerClient, from_env
 from docker.errors import APIError, DockerException, NotFound
@@ -28,6 +29,15 @@ BOOT_SECONDS = 60
 SPEC = "llamaherd.spec"  # the label that says what the container was made from
 
 
+class File(NamedTuple):
+    """A file to put on a host."""
+
+    path: str
+    data: bytes
+    mode: int = 0o644
+    owner: int = 0
+
+
 @dataclass(frozen=True)
 class BoxHost:
     """One host; `folder` keeps its keys, which outlive the container."""
@@ -39,6 +49,10 @@ class BoxHost:
     """More ports of the container and where they appear on 127.0.0.1."""
     caches: str = "llamaherd"
     """Boxes of one name share their package and compiler caches."""
+    debian: image.Debian = image.TRIXIE
+    """What it runs."""
+    reboots: bool = False
+    """Whether it comes back after a reboot from inside; without, that is its end until `up`."""
 
     @property
     def key(self) -> Path:
@@ -71,7 +85,7 @@ class BoxHost:
     def up(self, say: Say = print) -> None:
         """Make the host, or start the one that is there; returns when systemd and sshd are ready."""
         self._keys()
-        image_id = image.ensure(self._client, say)
+        image_id = image.ensure(self._client, self.debian, say)
         spec = self._spec(image_id)
         container = self._container()
         if container is not None and container.labels.get(SPEC) != spec:
@@ -84,6 +98,21 @@ class BoxHost:
         if container.status != "running":
             self._start(container)
         self._wait(container)
+
+    def reboot(self) -> None:
+        """Boot it anew from inside, as its own root would; returns when it is ready again. It must be one that can."""
+        before = self.boots()
+        self.exec("systemctl", "reboot")
+        deadline = time.monotonic() + BOOT_SECONDS
+        while self.boots() == before:
+            if time.monotonic() > deadline:
+                raise BoxError(f"the host {self.name} did not go down within {BOOT_SECONDS} s")
+            time.sleep(0.2)
+        self._wait(self._there())
+
+    def boots(self) -> int:
+        """How often it has come back after a reboot from inside, since it was made."""
+        return int(self._there().attrs["RestartCount"])
 
     def down(self, *, caches: bool = False, say: Say = print) -> None:
         """Remove the host and its data; with `caches`, also what would make the next one fast."""
@@ -99,15 +128,16 @@ class BoxHost:
             except APIError as error:
                 say(f"the volume {volume} stays: {error.explanation}")
         if caches:
-            image.remove(self._client, say)
+            image.remove(self._client, self.debian, say)
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def put(self, *files: File) -> None:
+        """Files on it, past SSH; not where something is mounted, such as /run."""
+        self._put(self._there(), files)
 
     def exec(self, *argv: str, check: bool = True) -> str:
         """Run a command inside as root, past SSH; returns what it printed."""
-        container = self._container()
-        if container is None:
-            raise BoxError(f"there is no host {self.name}")
-        code, out, err = self._run(container, list(argv))
+        code, out, err = self._run(self._there(), list(argv))
         if check and code != 0:
             raise BoxError(f"{' '.join(argv)} failed on {self.name} (exit {code}):\n{ending(out + err)}")
         return out
@@ -128,6 +158,12 @@ class BoxHost:
             return self._client.containers.get(self.name)
         except NotFound:
             return None
+
+    def _there(self) -> Container:
+        """The container, which is there."""
+        if (container := self._container()) is None:
+            raise BoxError(f"there is no host {self.name}")
+        return container
 
     def _keys(self) -> None:
         """Both key pairs, made once, and the known_hosts that follows from one of them."""
@@ -176,6 +212,9 @@ class BoxHost:
             *(f"/proc/sys/{part}" for part in ("abi", "debug", "dev", "fs", "kernel", "vm")),
         ]
         config["CgroupnsMode"] = "host"
+        if self.reboots:
+            # Without CAP_SYS_BOOT systemd ends where it would boot again; the engine starts it anew.
+            config["RestartPolicy"] = {"Name": "always"}
         return config
 
     def _environment(self) -> dict[str, str]:
@@ -213,16 +252,20 @@ class BoxHost:
     def _put_keys(self, container: Container) -> None:
         """Give the host its identity and its user's key, before its sshd looks for them."""
         files = [
-            ("etc/ssh/ssh_host_ed25519_key", self.host_key.read_text(), 0),
-            ("etc/ssh/ssh_host_ed25519_key.pub", self._public(self.host_key), 0),
-            (f"home/{USER}/.ssh/authorized_keys", self._public(self.key), USER_ID),
+            File("/etc/ssh/ssh_host_ed25519_key", self.host_key.read_bytes(), 0o600),
+            File("/etc/ssh/ssh_host_ed25519_key.pub", self._public(self.host_key).encode(), 0o600),
+            File(f"/home/{USER}/.ssh/authorized_keys", self._public(self.key).encode(), 0o600, USER_ID),
         ]
+        self._put(container, files)
+
+    def _put(self, container: Container, files: Iterable[File]) -> None:
+        """Files, with the folders that they lie in."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
-            for name, text, owner in files:
-                entry = tarfile.TarInfo(name)
-                entry.size, entry.mode, entry.uid, entry.gid = len(text.encode()), 0o600, owner, owner
-                tar.addfile(entry, io.BytesIO(text.encode()))
+            for file in files:
+                entry = tarfile.TarInfo(file.path.lstrip("/"))
+                entry.size, entry.mode, entry.uid, entry.gid = len(file.data), file.mode, file.owner, file.owner
+                tar.addfile(entry, io.BytesIO(file.data))
         container.put_archive("/", archive.getvalue())
 
     def _wait(self, container: Container) -> None:
@@ -231,10 +274,12 @@ class BoxHost:
         state = ""
         while time.monotonic() < deadline:
             container.reload()
-            if container.status != "running":
+            if container.status != "running" and not self.reboots:
                 log = container.logs(tail=10).decode(errors="replace")
                 raise BoxError(f"the host {self.name} went down while it started:\n{ending(log)}")
-            state = self._run(container, ["systemctl", "is-system-running"])[1].strip()
+            # One that reboots cannot be asked for a moment.
+            with suppress(*([APIError] if self.reboots else [])):
+                state = self._run(container, ["systemctl", "is-system-running"])[1].strip()
             if state in ("running", "degraded") and self._greeted():
                 return
             time.sleep(0.2)

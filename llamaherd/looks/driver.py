@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from llamaherd.drivers import PARTS, Source, branch_of, upstream, whose
+from llamaherd.drivers import PARTS, Source, branch_of, upstream
 
 GLOBS = (*PARTS, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
 """The packages that a host is asked about: a driver's, and those that stand for the newest kernel and its headers."""
 
 
 class SeenPackage(NamedTuple):
-    """A package that is installed: its version, and whose it is as far as it tells."""
+    """A package that is installed: its version, and whose repository has that; None where none has it, or both.
+
+    Its maintainer does not tell: NVIDIA's packaging is made from the distributions', and names theirs.
+    """
 
     version: str
-    source: Source | None
+    source: Source | None = None
 
     @property
     def branch(self) -> str | None:
@@ -65,9 +68,13 @@ class SeenDriver:
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
         match what, fields:
-            case "package", [name, version, status, maintainer]:
+            case "package", [name, version, status]:
                 if status == "installed":
-                    self.packages[name] = SeenPackage(version, whose(maintainer))
+                    self.packages[name] = SeenPackage(version)
+            case "origin", [name, ("nvidia" | "distribution") as source] if name in self.packages:
+                package = self.packages[name]
+                # Two sources may have the same version; then it cannot be told.
+                self.packages[name] = package._replace(source=None if package.source else source)
             case "loaded", [version]:
                 self.loaded = version or "of a version that it does not tell"
             case "uvm", []:

@@ -270,10 +270,10 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
 def _driver(driver: DriverPlan) -> list[tuple[str, ...]]:
     """The driver as planned: installed, kept and loaded, on a host that follows the newest kernel of its kind."""
     version = driver.version or f"{driver.branch}.95.05"
-    whose = "NVIDIA <cudatools@nvidia.com>" if driver.source == "nvidia" else "Debian NVIDIA Maintainers <x@debian.org>"
     kernels = ("linux-image-generic", f"{driver.prebuilt}-generic" if driver.prebuilt else "linux-headers-generic")
     packages = [*((name, f"{version}-1") for name in driver.packages), *((name, f"{KERNEL}.90") for name in kernels)]
-    lines: list[tuple[str, ...]] = [("package", name, number, "installed", whose) for name, number in packages]
+    lines: list[tuple[str, ...]] = [("package", name, number, "installed") for name, number in packages]
+    lines += [("origin", name, driver.source) for name, _ in packages]
     lines += [("loaded", version), ("uvm",), ("disk", KERNEL, version), ("library", version)]
     lines += [("persistence", "active", "enabled"), ("free", str(10**12))]
     lines += [("component", name) for name in ("main", *driver.components)]

@@ -8,7 +8,7 @@ import pytest
 
 from llamaherd.converge.driver import driver_problems, driver_steps, load_steps, reboot_steps
 from llamaherd.converge.steps import Reboot
-from llamaherd.drivers import branch_of, upstream, whose
+from llamaherd.drivers import branch_of, upstream
 from llamaherd.findings import SaidError
 from llamaherd.looks.driver import Persistence, SeenDriver, SeenPackage
 from llamaherd.observe import Seen, SeenUnit, answer, question
@@ -79,7 +79,7 @@ def test_modules_follow_cards_and_branch(cards: tuple[str, str], branch: int, mo
 def test_nothing_is_planned_where_none_is_declared_and_under_wsl() -> None:
     bare, wsl = planned(gpu_rig()), planned(gpu_rig(), {"gpus/driver": {"branch": 580}, "host/wsl": {}})
     for plan in (bare, wsl):
-        assert (plan.driver, plan.repositories) == (None, ())
+        assert plan.driver is None
         assert "nvidia-persistenced" not in question(plan)
 
 
@@ -111,17 +111,22 @@ def test_versions_are_taken_apart(version: str, own: str, branch: str | None) ->
 
 
 @pytest.mark.parametrize(
-    ("maintainer", "source"),
+    ("origins", "source"),
     [
-        ("cudatools <cudatools@nvidia.com>", "nvidia"),
-        ("Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>", "distribution"),
-        ("Ubuntu Core Developers <ubuntu-devel-discuss@lists.ubuntu.com>", "distribution"),
-        ("Canonical Kernel Team <kernel-team@lists.ubuntu.com>", "distribution"),
-        ("Tom <tom@example.org>", None),
+        (["nvidia"], "nvidia"),
+        (["distribution"], "distribution"),
+        # Both have that version: then it cannot be told.
+        (["distribution", "nvidia"], None),
+        # A file that somebody installed by hand.
+        ([], None),
     ],
 )
-def test_whose_a_package_is_its_maintainer_tells(maintainer: str, source: str | None) -> None:
-    assert whose(maintainer) == source
+def test_whose_a_package_is_its_repository_tells(origins: list[str], source: str | None) -> None:
+    seen = SeenDriver()
+    seen.tell("package", ["libcuda1", "550.163.01-2", "installed"])
+    for origin in origins:
+        seen.tell("origin", ["libcuda1", origin])
+    assert seen.packages["libcuda1"].source == source
 
 
 # --- what a host says ------------------------------------------------------------------------------------------------
@@ -130,8 +135,9 @@ def test_whose_a_package_is_its_maintainer_tells(maintainer: str, source: str | 
 def test_an_answer_is_read_whole() -> None:
     seen = answer(
         line
-        for line in """nvidia\tpackage\tlibcuda1\t550.163.01-2\tinstalled\tDebian NVIDIA Maintainers <a@debian.org>
-nvidia\tpackage\tnvidia-smi\t550.163.01-2\tconfig-files\tDebian NVIDIA Maintainers <a@debian.org>
+        for line in """nvidia\tpackage\tlibcuda1\t550.163.01-2\tinstalled
+nvidia\torigin\tlibcuda1\tdistribution
+nvidia\tpackage\tnvidia-smi\t550.163.01-2\tconfig-files
 nvidia\tloaded\t550.163.01
 nvidia\tuvm
 nvidia\tdisk\t6.12.1\t550.163.01

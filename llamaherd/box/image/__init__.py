@@ -1,4 +1,4 @@
-"""The box's image: a Debian that boots, pulled from a registry or, where none answers, made from a mirror."""
+"""The image of a throwaway host: a Debian that boots, pulled from a registry or else made from a mirror."""
 
 import hashlib
 import io
@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from docker import DockerClient, from_env
@@ -18,9 +19,6 @@ from llamaherd.box.errors import BoxError, ending
 
 Say = Callable[[str], None]
 
-RELEASE, VERSION = "trixie", "13"
-BASE = f"llamaherd-debian:{VERSION}"
-IMAGE = f"llamaherd-box:{VERSION}"
 RECIPE = "llamaherd.recipe"  # the label that says what the image was made from
 
 HERE = Path(__file__).parent
@@ -28,26 +26,46 @@ CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
-def ensure(client: DockerClient, say: Say) -> str:
-    """The id of the image, made first when there is none or its recipe has changed."""
-    sources = mirror_sources()
+class Debian(NamedTuple):
+    """A release that hosts are made from."""
+
+    codename: str
+    version: str
+
+    @property
+    def base(self) -> str:
+        """The tag of a plain system."""
+        return f"llamaherd-debian:{self.version}"
+
+    @property
+    def image(self) -> str:
+        """The tag of a system that boots and lets its user in."""
+        return f"llamaherd-box:{self.version}"
+
+
+BOOKWORM, TRIXIE = Debian("bookworm", "12"), Debian("trixie", "13")
+
+
+def ensure(client: DockerClient, debian: Debian, say: Say) -> str:
+    """The id of a release's image, made first when there is none or its recipe has changed."""
+    sources = mirror_sources(debian)
     files = _context(sources)
-    recipe = hashlib.sha256(repr([BASE, sorted(files.items())]).encode()).hexdigest()[:16]
+    recipe = hashlib.sha256(repr([debian.base, sorted(files.items())]).encode()).hexdigest()[:16]
     try:
-        image = client.images.get(IMAGE)
+        image = client.images.get(debian.image)
     except ImageNotFound:
         pass
     else:
         if image.labels.get(RECIPE) == recipe:
             return str(image.id)
-    _ensure_base(client, sources, say)
-    say(f"building the image {IMAGE}")
+    _ensure_base(client, debian, sources, say)
+    say(f"building the image {debian.image}")
     try:
         image, _ = client.images.build(
             fileobj=_tar(files),
             custom_context=True,
-            tag=IMAGE,
-            buildargs={"BASE": BASE},
+            tag=debian.image,
+            buildargs={"BASE": debian.base},
             labels={RECIPE: recipe},
             rm=True,
             forcerm=True,
@@ -63,9 +81,9 @@ def ensure(client: DockerClient, say: Say) -> str:
     return str(image.id)
 
 
-def remove(client: DockerClient, say: Say) -> None:
-    """Remove the image and its base, unless another box stands on them."""
-    for tag in (IMAGE, BASE):
+def remove(client: DockerClient, debian: Debian, say: Say) -> None:
+    """Remove a release's image and its base, unless another box stands on them."""
+    for tag in (debian.image, debian.base):
         try:
             client.images.remove(tag)
         except ImageNotFound:
@@ -74,8 +92,8 @@ def remove(client: DockerClient, say: Say) -> None:
             say(f"the image {tag} stays: {error.explanation}")
 
 
-def mirror_sources() -> list[str]:
-    """Sources for the box's release, on the mirror that this machine's own apt uses.
+def mirror_sources(debian: Debian) -> list[str]:
+    """Sources for a release, on the mirror that this machine's own apt uses.
 
     None where this machine is no Debian, or its mirror is of a kind that only works here (a file, a disc):
     then the release's public defaults serve.
@@ -84,7 +102,7 @@ def mirror_sources() -> list[str]:
     codename = system.get("VERSION_CODENAME")
     if system["ID"] != "debian" or not codename:
         return []
-    ours = {codename + pocket: RELEASE + pocket for pocket in ("", "-updates", "-security")}
+    ours = {codename + pocket: debian.codename + pocket for pocket in ("", "-updates", "-security")}
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(CREATED_BY) $(COMPONENT) $(RELEASE) $(REPO_URI)"],
         capture_output=True,
@@ -98,29 +116,29 @@ def mirror_sources() -> list[str]:
         if kind == "Packages" and component == "main" and suite in ours and reachable:
             found.setdefault(ours[suite], uri)
     # Without the release itself, the pockets beside it are of no use.
-    return [f"deb {uri} {suite} main" for suite, uri in found.items()] if RELEASE in found else []
+    return [f"deb {uri} {suite} main" for suite, uri in found.items()] if debian.codename in found else []
 
 
-def _ensure_base(client: DockerClient, sources: list[str], say: Say) -> None:
+def _ensure_base(client: DockerClient, debian: Debian, sources: list[str], say: Say) -> None:
     """A plain Debian under our own tag: pulled, or made from the mirror."""
     try:
-        client.images.get(BASE)
+        client.images.get(debian.base)
     except ImageNotFound:
         pass
     else:
         return
-    say(f"pulling debian:{VERSION} (a registry that says nothing for 10 s counts as absent)")
+    say(f"pulling debian:{debian.version} (a registry that says nothing for 10 s counts as absent)")
     # The timeout is for each silence, not for the whole: a slow registry that answers is waited for.
     hasty = from_env(timeout=10)
     try:
-        hasty.images.pull("debian", VERSION).tag(BASE)
+        hasty.images.pull("debian", debian.version).tag(debian.base)
     except (DockerException, RequestException):
-        _bootstrap(client, sources, say)
+        _bootstrap(client, debian, sources, say)
     finally:
         hasty.close()
 
 
-def _bootstrap(client: DockerClient, sources: list[str], say: Say) -> None:
+def _bootstrap(client: DockerClient, debian: Debian, sources: list[str], say: Say) -> None:
     """Make the base with mmdebstrap, which needs only a Debian mirror."""
     say("no image registry answers: making the base image from a Debian mirror with mmdebstrap (about 20 s)")
     keyring = [f"--keyring={KEYRING}"] if KEYRING.exists() else []
@@ -129,7 +147,7 @@ def _bootstrap(client: DockerClient, sources: list[str], say: Say) -> None:
         ended = subprocess.run(
             [
                 *("mmdebstrap", "--variant=minbase", "--include=ca-certificates", *keyring),
-                *('--aptopt=Acquire::Retries "3"', RELEASE, str(archive), *sources),
+                *('--aptopt=Acquire::Retries "3"', debian.codename, str(archive), *sources),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -142,7 +160,7 @@ def _bootstrap(client: DockerClient, sources: list[str], say: Say) -> None:
                 "mmdebstrap could not make the base image. Look whether a Debian mirror can be reached; it "
                 f"said:\n{ending(ended.stdout)}"
             )
-        repository, tag = BASE.split(":")
+        repository, tag = debian.base.split(":")
         client.api.import_image(str(archive), repository=repository, tag=tag)
 
 

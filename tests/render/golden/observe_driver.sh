@@ -125,7 +125,16 @@ grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status:
 
 # NVIDIA's driver: as packages, as modules on disk and in the kernel, and as what the user-space library is.
 PATH=$PATH:/usr/sbin:/sbin
-dpkg-query -W -f 'nvidia\tpackage\t${Package}\t${Version}\t${db:Status-Status}\t${Maintainer}\n' 'nvidia-driver*' 'nvidia-open*' 'nvidia-headless*' 'nvidia-dkms*' 'nvidia-kernel*' 'nvidia-firmware*' 'nvidia-utils*' 'nvidia-compute-utils*' nvidia-smi nvidia-persistenced nvidia-modprobe nvidia-settings nvidia-xconfig nvidia-alternative nvidia-legacy-check nvidia-suspend-common 'nvidia-egl*' 'nvidia-vulkan*' 'nvidia-opencl*' 'nvidia-vdpau*' nvidia-cuda-mps nvidia-libopencl1 libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 'libnvidia-[!c]*' 'libnvidia-cfg1*' 'libnvidia-compute*' 'libnvidia-common*' 'libnvidia-compiler*' 'libgl1-nvidia*' 'libglx-nvidia*' 'libegl-nvidia*' 'libgles-nvidia*' 'libxnvctrl*' 'firmware-nvidia-gsp*' firmware-nvidia-graphics 'xserver-xorg-video-nvidia*' 'linux-modules-nvidia-*' 'linux-objects-nvidia-*' 'linux-signatures-nvidia-*' 'cuda-drivers*' dkms 'linux-image-[!0-9u]*' 'linux-headers-[!0-9]*' 2>/dev/null | grep -v '	not-installed	'
+packages=$(dpkg-query -W -f 'nvidia\tpackage\t${Package}\t${Version}\t${db:Status-Status}\n' 'nvidia-driver*' 'nvidia-open*' 'nvidia-headless*' 'nvidia-dkms*' 'nvidia-kernel*' 'nvidia-firmware*' 'nvidia-utils*' 'nvidia-compute-utils*' nvidia-smi nvidia-persistenced nvidia-modprobe nvidia-settings nvidia-xconfig nvidia-alternative nvidia-legacy-check nvidia-suspend-common 'nvidia-egl*' 'nvidia-vulkan*' 'nvidia-opencl*' 'nvidia-vdpau*' nvidia-cuda-mps nvidia-libopencl1 libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 'libnvidia-[!c]*' 'libnvidia-cfg1*' 'libnvidia-compute*' 'libnvidia-common*' 'libnvidia-compiler*' 'libgl1-nvidia*' 'libglx-nvidia*' 'libegl-nvidia*' 'libgles-nvidia*' 'libxnvctrl*' 'firmware-nvidia-gsp*' firmware-nvidia-graphics 'xserver-xorg-video-nvidia*' 'linux-modules-nvidia-*' 'linux-objects-nvidia-*' 'linux-signatures-nvidia-*' 'cuda-drivers*' dkms 'linux-image-[!0-9u]*' 'linux-headers-[!0-9]*' 2>/dev/null | grep -v '	not-installed')
+[ -z "$packages" ] || printf '%s\n' "$packages"
+names=$(printf '%s\n' "$packages" | awk -F'\t' '$5 == "installed" {print $3}')
+# Where apt would have the version that is installed: NVIDIA's repositories are flat, and no distribution's are. Without
+# preferences, which take seconds to be matched with all packages.
+[ -z "$names" ] || apt-cache -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null policy $names 2>/dev/null | awk '
+    /^[^ ]/ {name = substr($1, 1, length($1) - 1)}
+    /^ \*\*\* / {here = 1; next}
+    /^     [^ ]/ {here = 0}
+    here && /^        / && NF > 2 {print "nvidia\torigin\t" name "\t" (NF == 3 ? "nvidia" : "distribution")}' | sort -u
 [ -d /sys/module/nvidia ] && say nvidia loaded "$(cat /sys/module/nvidia/version 2>/dev/null)"
 [ -d /sys/module/nvidia_uvm ] && say nvidia uvm
 for each in $(printf '%s\n' "$kernel" "${next:-$kernel}" | sort -u); do

@@ -1,0 +1,43 @@
+"""Rigs with cards, of each release of Debian, made for the session and removed with it."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.box.bench import Ended
+from tests.box.gpus.rigs import RELEASES, GpuRig, bare
+from tests.support.fake_kernel import RTX_3090
+from tests.support.nvidia_packages import debian_driver, headers, metapackages, pinning
+
+
+@pytest.fixture(scope="session", params=RELEASES)
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuRig]:
+    """A rig with a card, and nothing else; its repository has three branches, and what leads astray.
+
+    With LLAMAHERD_KEEP=1 it is not removed afterwards.
+    """
+    made = bare(request.param, tmp_path_factory.mktemp("rig"))
+    made.fit([RTX_3090])
+    drivers = [package for version in ("580.95.05", "580.105.08", "590.48.01") for package in debian_driver(version)]
+    traps = [*metapackages("580.105.08", "13.0"), *metapackages("590.48.01", "13.1")]
+    made.repository.publish(*drivers, *traps, pinning("580"), pinning("590"), pinning("595"), headers(made.kernel))
+    with made.repository:
+        yield made
+    if not os.environ.get("LLAMAHERD_KEEP"):
+        made.host.down()
+
+
+@pytest.fixture(scope="session")
+def first(rig: GpuRig) -> Ended:
+    """The first run, to the bare rig."""
+    rig.declare(rig.rig())
+    return rig.deploy()
+
+
+@pytest.fixture
+def driven(rig: GpuRig, first: Ended) -> Iterator[GpuRig]:
+    """The rig with its driver, for a test that changes it: afterwards it is as declared again."""
+    assert first.code == 0, first.output
+    yield rig
+    rig.restore()
