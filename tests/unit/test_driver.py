@@ -79,7 +79,7 @@ def test_modules_follow_cards_and_branch(cards: tuple[str, str], branch: int, mo
 def test_nothing_is_planned_where_none_is_declared_and_under_wsl() -> None:
     bare, wsl = planned(gpu_rig()), planned(gpu_rig(), {"gpus/driver": {"branch": 580}, "host/wsl": {}})
     for plan in (bare, wsl):
-        assert (plan.driver, plan.repositories) == (None, ())
+        assert plan.driver is None
         assert "nvidia-persistenced" not in question(plan)
 
 
@@ -110,6 +110,25 @@ def test_versions_are_taken_apart(version: str, own: str, branch: str | None) ->
     assert (upstream(version), branch_of(version)) == (own, branch)
 
 
+@pytest.mark.parametrize(
+    ("origins", "source"),
+    [
+        (["nvidia"], "nvidia"),
+        (["distribution"], "distribution"),
+        # Both have that version: then it cannot be told.
+        (["distribution", "nvidia"], None),
+        # A file that somebody installed by hand.
+        ([], None),
+    ],
+)
+def test_whose_a_package_is_its_repository_tells(origins: list[str], source: str | None) -> None:
+    seen = SeenDriver()
+    seen.tell("package", ["libcuda1", "550.163.01-2", "installed"])
+    for origin in origins:
+        seen.tell("origin", ["libcuda1", origin])
+    assert seen.packages["libcuda1"].source == source
+
+
 # --- what a host says ------------------------------------------------------------------------------------------------
 
 
@@ -117,12 +136,8 @@ def test_an_answer_is_read_whole() -> None:
     seen = answer(
         line
         for line in """nvidia\tpackage\tlibcuda1\t550.163.01-2\tinstalled
-nvidia\tpackage\tnvidia-smi\t550.163.01-2\tconfig-files
-nvidia\tpackage\tlibnvidia-cfg1\t550.163.01-1\tinstalled
-nvidia\tpackage\tlibnvidia-ml1\t550.163.01-3\tinstalled
 nvidia\torigin\tlibcuda1\tdistribution
-nvidia\torigin\tlibnvidia-cfg1\tdistribution
-nvidia\torigin\tlibnvidia-cfg1\tnvidia
+nvidia\tpackage\tnvidia-smi\t550.163.01-2\tconfig-files
 nvidia\tloaded\t550.163.01
 nvidia\tuvm
 nvidia\tdisk\t6.12.1\t550.163.01
@@ -136,12 +151,7 @@ nvidia\tfree\t1000
 nvidia\ttried\t550.163.01 6.12.1""".splitlines()
     ).nvidia
     assert seen == SeenDriver(
-        packages={
-            "libcuda1": SeenPackage("550.163.01-2", "distribution"),
-            # Both have that version, and none has this one.
-            "libnvidia-cfg1": SeenPackage("550.163.01-1"),
-            "libnvidia-ml1": SeenPackage("550.163.01-3"),
-        },
+        packages={"libcuda1": SeenPackage("550.163.01-2", "distribution")},
         loaded="550.163.01",
         uvm=True,
         disk={"6.12.1": "550.163.01"},
@@ -156,10 +166,7 @@ nvidia\ttried\t550.163.01 6.12.1""".splitlines()
     assert (seen.version("libcuda1"), seen.version("nvidia-smi")) == ("550.163.01", None)
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["nvidia\tpackage\tx", "nvidia\torigin\tx\tnvidia", "nvidia\tfree\tmuch", "nvidia\tmoon", "nvidia\tuvm\tyes"],
-)
+@pytest.mark.parametrize("line", ["nvidia\tpackage\tx", "nvidia\tfree\tmuch", "nvidia\tmoon", "nvidia\tuvm\tyes"])
 def test_a_line_that_cannot_have_been_printed_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"not asked for|invalid literal"):
         answer([line])

@@ -15,9 +15,8 @@ OWN = "/etc/apt/sources.list.d/own.list"
 def known(rig: GpuRig, repository: AptRepository) -> str:
     """What apt says to a repository, when it shall trust the rig's own key and no other."""
     source = f"deb [signed-by=/etc/apt/keyrings/own.asc] {repository.url}/ /"
-    rig.sh(
-        f"mkdir -p /etc/apt/keyrings; echo '{source}' >{OWN}; echo '{rig.repository.key}' >/etc/apt/keyrings/own.asc"
-    )
+    rig.sh(f"mkdir -p /etc/apt/keyrings; printf '%s' '{rig.repository.key}' >/etc/apt/keyrings/own.asc")
+    rig.sh(f"echo '{source}' >{OWN}")
     return rig.sh(UPDATE, check=False)
 
 
