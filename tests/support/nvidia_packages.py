@@ -106,57 +106,6 @@ def metapackages(version: str, cuda: str, *, least: str = "580.65.06") -> list[P
     ]
 
 
-def toolkit(cuda: str, nvcc: str) -> list[Package]:
-    """A CUDA toolkit such as `13.0`, whose compiler says that it is `13.0.88` and compiles nothing."""
-    short, major = cuda.replace(".", "-"), cuda.partition(".")[0]
-    root, version = f"/usr/local/cuda-{cuda}", f"{cuda}.2-1"
-    banner = (
-        "#!/bin/sh\necho 'nvcc: NVIDIA (R) Cuda compiler driver'\n"
-        f"echo 'Cuda compilation tools, release {cuda}, V{nvcc}'\n"
-    )
-    alternative = f"#!/bin/sh\nupdate-alternatives --install /usr/local/cuda cuda {root} {short.replace('-', '')}\n"
-    common = f"cuda-toolkit-{short}-config-common"
-    return [
-        Package(
-            f"cuda-toolkit-{short}", version, depends=(f"cuda-compiler-{short}", f"cuda-cudart-dev-{short}", common)
-        ),
-        Package(f"cuda-compiler-{short}", version, depends=(f"cuda-nvcc-{short} (>= {cuda})",)),
-        Package(f"cuda-nvcc-{short}", f"{nvcc}-1", files={f"{root}/bin/nvcc": banner}),
-        Package(f"cuda-cudart-dev-{short}", f"{cuda}.96-1", files={f"{root}/include/cuda_runtime.h": "\n"}),
-        Package(
-            common, f"{cuda}.96-1", depends=(f"cuda-toolkit-{major}-config-common",), scripts={"postinst": alternative}
-        ),
-        Package(f"cuda-toolkit-{major}-config-common", f"{cuda}.96-1", depends=("cuda-toolkit-config-common",)),
-        Package("cuda-toolkit-config-common", f"{cuda}.96-1"),
-    ]
-
-
-def container_toolkit(version: str) -> list[Package]:
-    """The container toolkit, such as `1.20.0`: four packages, which since 1.18 insist on one version."""
-    full = f"{version}-1"
-    exact, source = f"(= {full})", "nvidia-container-toolkit"
-    ctk = f'#!/bin/sh\n[ "$1" = --version ] && echo "NVIDIA Container Toolkit CLI version {version}"\n'
-    return [
-        Package(
-            "nvidia-container-toolkit",
-            full,
-            depends=(f"nvidia-container-toolkit-base {exact}", f"libnvidia-container-tools {exact}"),
-            source=source,
-            files={"/usr/bin/nvidia-container-runtime-hook": "#!/bin/sh\nexit 1\n"},
-        ),
-        Package(
-            "nvidia-container-toolkit-base",
-            full,
-            source=source,
-            files={"/usr/bin/nvidia-ctk": ctk, "/usr/bin/nvidia-container-runtime": '#!/bin/sh\nexec runc "$@"\n'},
-        ),
-        Package(
-            "libnvidia-container-tools", full, depends=(f"libnvidia-container1 {exact}",), source="libnvidia-container"
-        ),
-        Package("libnvidia-container1", full, source="libnvidia-container"),
-    ]
-
-
 def headers(kernel: str) -> Package:
     """What modules of a kernel are compiled against; no mirror has those of the kernel below a container."""
     source = f"/usr/src/linux-headers-{kernel}"
