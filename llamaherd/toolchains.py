@@ -68,14 +68,22 @@ DISTRIBUTION_GCC: Mapping[str, int] = {
 }
 """The gcc that the package `g++` of a distribution is (their package lists)."""
 
-OLDER_GCC: Mapping[str, tuple[int, ...]] = {
-    "debian-12": (11,),
-    "debian-13": (12, 13),
-    "ubuntu-22.04": (9, 10),
-    "ubuntu-24.04": (9, 10, 11, 12),
-    "ubuntu-26.04": (13, 14),
+OLDER_GCC: Mapping[str, tuple[int, ...]] = {"debian-12": (11,), "ubuntu-24.04": (11, 12)}
+"""Older ones that a distribution has beside it, as packages `g++-N`, and that a toolkit needs (their package lists)."""
+
+GLIBC: Mapping[str, Release] = {
+    "debian-12": (2, 36),
+    "debian-13": (2, 41),
+    "ubuntu-22.04": (2, 35),
+    "ubuntu-24.04": (2, 39),
+    "ubuntu-26.04": (2, 43),
 }
-"""Older ones that a distribution has beside it, as packages `g++-N` (their package lists)."""
+"""The C library of a distribution (their package lists)."""
+
+NEWEST_GLIBC: tuple[tuple[Release, Release], ...] = (((13, 0), (2, 40)), ((13, 2), (2, 41)))
+"""Toolkits before the first compile with a C library up to the second. glibc 2.41 declares `cospi` and its like, 2.42
+`rsqrt`, and nvcc stops where include/crt/math_functions.h, which every file of CUDA includes, declares them otherwise:
+read in the nvcc packages of 12.6, 12.8, 12.9 and 13.0, and of 13.1, 13.2, 13.3 and 13.5. No older g++ helps."""
 
 FIRST_DRIVER: Mapping[int, int] = {11: 450, 12: 525, 13: 580}
 """The first driver branch for all toolkits of a major version (NVIDIA, CUDA Minor Version Compatibility)."""
@@ -129,9 +137,9 @@ def compiles_for(toolkit: Release, architecture: str) -> bool:
     return first_toolkit(architecture) <= toolkit and (removed is None or toolkit < removed)
 
 
-def oldest_gcc(system: str) -> int:
-    """The oldest g++ that a distribution has: a toolkit that takes no other takes this one, if it takes any."""
-    return min((DISTRIBUTION_GCC[system], *OLDER_GCC[system]))
+def newest_glibc(toolkit: Release) -> Release | None:
+    """The newest C library that a toolkit compiles with; None where none is known to be too new."""
+    return next((newest for before, newest in NEWEST_GLIBC if toolkit < before), None)
 
 
 def beside_gcc(system: str, toolkit: Release) -> int | None:
@@ -139,22 +147,22 @@ def beside_gcc(system: str, toolkit: Release) -> int | None:
     newest = NEWEST_GCC.get(toolkit)
     if newest is None or DISTRIBUTION_GCC[system] <= newest:
         return None
-    return max((gcc for gcc in OLDER_GCC[system] if gcc <= newest), default=None)
+    return max((gcc for gcc in OLDER_GCC.get(system, ()) if gcc <= newest), default=None)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a toolkit has to go with: architectures of cards, an oldest gcc, a driver branch if that is known."""
+    """What a toolkit has to go with: architectures of cards, the host's C library, its driver branch if known."""
 
     architectures: Collection[str]
-    gcc: int
+    glibc: Release
     driver: int | None = None
 
     def met_by(self, toolkit: Release) -> bool:
         """Whether a toolkit that is known here goes with all of it."""
         return (
             toolkit not in MISCOMPILING
-            and NEWEST_GCC[toolkit] >= self.gcc
+            and self.glibc <= (newest_glibc(toolkit) or self.glibc)
             and all(compiles_for(toolkit, each) for each in self.architectures)
             and (self.driver is None or self.driver >= FIRST_DRIVER[toolkit[0]])
         )

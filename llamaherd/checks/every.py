@@ -5,6 +5,7 @@ from __future__ import annotations
 from llamaherd.checks.arguments import abilities, arguments, options, versions
 from llamaherd.checks.cache import cache_types
 from llamaherd.checks.cards import identities, power
+from llamaherd.checks.containers import container_toolkit
 from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory
 from llamaherd.checks.models import beside_models, drafting, models
@@ -19,7 +20,7 @@ from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
     *(references, unused, images, store),
-    *(toolkit, driver, options, versions),
+    *(toolkit, driver, container_toolkit, options, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),

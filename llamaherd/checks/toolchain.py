@@ -20,7 +20,7 @@ _LASTING = f"write `branch: {toolchains.LONG_SUPPORTED}`, which NVIDIA supports 
 
 
 def toolkit(subject: Subject) -> Iterator[Finding]:
-    """A CUDA toolkit that does not do for the cards, for the models or for the host's compiler."""
+    """A CUDA toolkit that does not do for the cards, the models, or the host's compiler and C library."""
     gpus = subject.rig.gpus
     engines = built_with_cuda(subject.rig)
     if gpus is None or not engines:
@@ -36,9 +36,9 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
         return
     cards = built_for(subject.rig)
     system = subject.rig.host.os
-    gcc = toolchains.oldest_gcc(system) if _with_the_hosts_gcc(engines) else 0
     driver = int(gpus.driver.branch) if gpus.driver and subject.rig.host.wsl is None else None
-    way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, gcc, driver), declared)
+    glibc = toolchains.GLIBC[system]
+    way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, glibc, driver), declared)
     for name, card in _one_of_each(cards).items():
         what = f"`{name}` ({card.model}, architecture {card.cuda_architecture})"
         removed = toolchains.removed_in(card.cuda_architecture)
@@ -50,13 +50,14 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH041", place, message, way_out.said)
     if declared in toolchains.MISCOMPILING and not all(_optimises_less(engine) for engine in engines.values()):
         yield _miscompiled(subject, gpus.cuda, way_out.said)
-    newest_gcc = toolchains.NEWEST_GCC.get(declared)
-    if newest_gcc and gcc > newest_gcc:
-        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and the oldest that {system} has is gcc {gcc}"
-        other = f"`options: {{CMAKE_CUDA_HOST_COMPILER: …}}` for the engine, with a g++-{newest_gcc} of your own"
-        yield Finding("LH043", place, message, f"{way_out.said}, or {other}")
-    elif gcc and (beside := toolchains.beside_gcc(system, declared)):
-        own = toolchains.DISTRIBUTION_GCC[system]
+    if (newest := toolchains.newest_glibc(declared)) and glibc > newest:
+        message = (
+            f"CUDA {gpus.cuda} does not compile with the C library of {system}, glibc {shown(glibc)}: "
+            f"the newest that it does with is {shown(newest)}"
+        )
+        yield Finding("LH069", place, message, way_out.said)
+    elif _with_the_hosts_gcc(engines) and (beside := toolchains.beside_gcc(system, declared)):
+        newest_gcc, own = toolchains.NEWEST_GCC[declared], toolchains.DISTRIBUTION_GCC[system]
         message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and {system} compiles with gcc {own}"
         help_ = f"g++-{beside} is installed beside it, and compiles the host's part of CUDA code"
         yield Finding("LH043", place, message, help_, "note")
@@ -97,16 +98,12 @@ class _WayOut:
 
     @property
     def said(self) -> str:
-        """The sentence; it gives up the driver first, then the host's compiler."""
+        """The sentence; it gives up the driver first."""
         if found := self.needs.nearest(self.declared):
             return f'write `cuda: "{shown(found)}"`'
         if found := replace(self.needs, driver=None).nearest(self.declared):
             return f'write `cuda: "{shown(found)}"` and `branch: {toolchains.FIRST_DRIVER[found[0]]}`'
-        if found := replace(self.needs, driver=None, gcc=0).nearest(self.declared):
-            compiler = "`options: {CMAKE_CUDA_HOST_COMPILER: …}`"
-            older = f"with a g++-{toolchains.NEWEST_GCC[found]} of your own"
-            return f'write `cuda: "{shown(found)}"`, and {compiler} for the engine, {older}'
-        return "no toolkit compiles for all of these cards: leave one of them out of `on`"
+        return "no toolkit compiles for all of these cards on this system: leave one out of `on`, or run an image"
 
 
 def _modules(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from llamaherd.checks import cache, cards, images, processor, splitting, toolchain, unused, wsl
+from llamaherd.checks import cache, cards, containers, images, processor, splitting, toolchain, unused, wsl
 from llamaherd.checks.subject import Check, Subject
 from llamaherd.findings import Finding, Severity
 from llamaherd.fleet import Rig
@@ -18,6 +18,7 @@ from tests.support.rigs import Declared, changed, gpu_rig
 CHECKS: tuple[Check, ...] = (
     toolchain.toolkit,
     toolchain.driver,
+    containers.container_toolkit,
     cards.identities,
     cards.power,
     splitting.splitting,

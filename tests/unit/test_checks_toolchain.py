@@ -63,30 +63,30 @@ CASES = {
     "a Pascal that only an image uses": Case(
         PASCAL | {"instances/worker/on": ["new"], "instances/reasoner/on": ["new"], "instances/small/on": ["old"]}
     ),
-    "12.8 for gcc 15 and Pascal": Case(
+    "12.8 for Pascal and a new C library": Case(
         PASCAL | {"gpus/cuda": "12.8", "host/os": "ubuntu-26.04"},
-        "LH043",
+        "LH069",
         "'12.8'",
-        "CUDA 12.8 takes gcc up to 14, and ubuntu-26.04 compiles with gcc 15",
-        "g++-14 is installed beside it",
-        "note",
+        "the C library of ubuntu-26.04, glibc 2.43: the newest that it does with is 2.40",
+        "no toolkit compiles for all of these cards on this system: leave one out of `on`, or run an image",
     ),
-    "12.6 for gcc 14": Case(
-        {"gpus/cuda": "12.6", "host/os": "debian-13", NEW + "model": "RTX 4090"},
-        "LH043",
-        "'12.6'",
-        "takes gcc up to 13",
-        "g++-13 is installed beside it",
-        "note",
+    "12.8 for glibc 2.41": Case(
+        {"gpus/cuda": "12.8", "host/os": "debian-13"}, "LH069", "'12.8'", "glibc 2.41", 'write `cuda: "13.0"`'
     ),
-    "11.8 for a system whose oldest gcc is 12": Case(
-        {"gpus/cuda": "11.8", "host/os": "debian-13", NEW + "model": "RTX 4090"},
-        "LH043",
-        "'11.8'",
-        "takes gcc up to 11, and the oldest that debian-13 has is gcc 12",
-        'write `cuda: "12.0"`, or `options: {CMAKE_CUDA_HOST_COMPILER: …}` for the engine, with a g++-11 of your own',
+    "13.0 for glibc 2.41": Case({"gpus/cuda": "13.0", "host/os": "debian-13"}),
+    "13.0 for glibc 2.43": Case(
+        {"gpus/cuda": "13.0", "host/os": "ubuntu-26.04"}, "LH069", "'13.0'", "is 2.41", 'write `cuda: "13.3"`'
     ),
-    "12.3 where an older gcc is there": Case(
+    "13.3 for glibc 2.43": Case({"gpus/cuda": "13.3", "host/os": "ubuntu-26.04"}),
+    "a toolkit that somebody has mended": Case(
+        {
+            "gpus/cuda": "12.8",
+            "host/os": "debian-13",
+            MAIN: {"CMAKE_CUDA_COMPILER": "/opt/cuda/bin/nvcc"},
+            "engines/ik/options": {"CMAKE_CUDA_COMPILER": "/opt/cuda/bin/nvcc"},
+        }
+    ),
+    "12.3 for gcc 13": Case(
         {"gpus/cuda": "12.3", NEW + "model": "RTX 4090"},
         "LH043",
         "'12.3'",
@@ -94,13 +94,12 @@ CASES = {
         "g++-12 is installed beside it",
         "note",
     ),
-    "12.8 for gcc 14": Case({"gpus/cuda": "12.8", "host/os": "debian-13"}),
+    "12.4 for gcc 13": Case({"gpus/cuda": "12.4", NEW + "model": "RTX 4090"}),
     "a compiler of its own": Case(
         {
-            "gpus/cuda": "12.6",
-            "host/os": "debian-13",
+            "gpus/cuda": "12.3",
             NEW + "model": "RTX 4090",
-            MAIN: {"CMAKE_CUDA_HOST_COMPILER": "g++-13"},
+            MAIN: {"CMAKE_CUDA_HOST_COMPILER": "g++-12"},
             "engines/ik/options": {"CMAKE_CUDA_FLAGS": "-allow-unsupported-compiler"},
         }
     ),
@@ -201,15 +200,11 @@ CASES = {
     ),
     "an old driver for images": Case(driver(570) | IMAGES),
     "the way out names a driver as well": Case(
-        {"gpus/cuda": "11.8", "host/os": "ubuntu-26.04", NEW + "model": "RTX 4090"}
-        | driver(520)
-        | {MAIN: {"CMAKE_CUDA_HOST_COMPILER": "g++-13"}}
-        | {"instances/worker/on": ["old"], "engines/ik/options": {"CMAKE_CUDA_ARCHITECTURES": "86"}}
-        | {"instances/reasoner/on": ["old"], "instances/boxed/on": ["old"], "instances/small/on": ["new"]},
-        "LH043",
-        "'11.8'",
-        "the oldest that ubuntu-26.04 has is gcc 13",
-        '`cuda: "12.4"` and `branch: 525`, or `options: {CMAKE_CUDA_HOST_COMPILER: …}`',
+        {"gpus/cuda": "12.8", "host/os": "debian-13"} | driver(570),
+        "LH069",
+        "'12.8'",
+        "glibc 2.41",
+        '`cuda: "13.0"` and `branch: 580`',
     ),
 }
 
@@ -265,12 +260,22 @@ def test_the_tables_know_every_system_and_card() -> None:
     assert {toolkit[0] for toolkit in toolchains.NEWEST_GCC} == set(toolchains.FIRST_DRIVER)
     assert list(toolchains.NEWEST_GCC) == sorted(toolchains.NEWEST_GCC)
     assert first_toolkit("61") == (0, 0)
-    assert set(toolchains.OLDER_GCC) == set(toolchains.DISTRIBUTION_GCC)
+    assert set(toolchains.GLIBC) == set(toolchains.DISTRIBUTION_GCC)
     assert all(max(older) < toolchains.DISTRIBUTION_GCC[name] for name, older in toolchains.OLDER_GCC.items())
 
 
 def test_no_toolkit_for_all() -> None:
-    needs = Needs({"61", "110"}, 0)
+    needs = Needs({"61", "110"}, (2, 36))
     assert needs.nearest((12, 8)) is None
-    assert Needs({"61"}, 13).nearest((13, 0)) == (12, 9)
-    assert Needs({"75"}, 0).nearest((13, 1)) == (13, 3)
+    assert Needs({"61"}, (2, 39)).nearest((13, 0)) == (12, 9)
+    assert Needs({"61"}, (2, 41)).nearest((13, 0)) is None
+    assert Needs({"75"}, (2, 36)).nearest((13, 1)) == (13, 3)
+
+
+@pytest.mark.parametrize("system", toolchains.DISTRIBUTION_GCC)
+def test_every_toolkit_that_compiles_on_a_system_has_a_compiler_there(system: str) -> None:
+    for toolkit_, newest in toolchains.NEWEST_GCC.items():
+        glibc = toolchains.newest_glibc(toolkit_)
+        if glibc is None or toolchains.GLIBC[system] <= glibc:
+            gcc = toolchains.beside_gcc(system, toolkit_) or toolchains.DISTRIBUTION_GCC[system]
+            assert gcc <= newest, toolkit_

@@ -17,7 +17,7 @@ from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
 PLAN = planned(gpu_rig())
 OWN_DRIVER = planned(gpu_rig(), {"gpus/driver": {"branch": 580}})
-OLD_ADA = {"gpus/cuda": "12.6", "host/os": "debian-13", "gpus/cards/new/model": "RTX 4090"}
+OLD_ADA = {"gpus/cuda": "12.3", "gpus/cards/new/model": "RTX 4090"}
 ON_NONE: dict[str, Any] = {f"instances/{name}/on": [] for name in ("reasoner", "worker")}
 
 # --- the plan --------------------------------------------------------------------------------------------------------
@@ -54,9 +54,9 @@ def test_under_wsl_it_comes_from_a_repository_without_drivers() -> None:
 def test_the_compiler_that_fits_is_installed_and_used() -> None:
     plan = planned(gpu_rig(), OLD_ADA)
     assert plan.toolkit
-    assert plan.toolkit.compiler == "/usr/bin/g++-13"
-    assert {build.options["CMAKE_CUDA_HOST_COMPILER"] for build in plan.builds} == {"/usr/bin/g++-13"}
-    assert "g++-13" in plan.packages
+    assert plan.toolkit.compiler == "/usr/bin/g++-12"
+    assert {build.options["CMAKE_CUDA_HOST_COMPILER"] for build in plan.builds} == {"/usr/bin/g++-12"}
+    assert "g++-12" in plan.packages
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_the_compiler_that_fits_is_installed_and_used() -> None:
         ({}, {None}),
         ({"gpus/cuda": "12.8", "host/os": "debian-13"}, {None}),
         ({"gpus/cuda": "13.9"}, {None}),
-        (OLD_ADA | {"engines/main/options": {"CMAKE_CUDA_HOST_COMPILER": "g++-12"}}, {"g++-12", "/usr/bin/g++-13"}),
+        (OLD_ADA | {"engines/main/options": {"CMAKE_CUDA_HOST_COMPILER": "g++-11"}}, {"g++-11", "/usr/bin/g++-12"}),
         (
             OLD_ADA | {"engines/ik/options": {"CMAKE_CUDA_FLAGS": "-allow-unsupported-compiler"}},
-            {None, "/usr/bin/g++-13"},
+            {None, "/usr/bin/g++-12"},
         ),
     ],
 )
@@ -79,7 +79,7 @@ def test_nobody_else_is_told_a_compiler(changes: dict[str, Any], compilers: set[
 
 def test_a_plan_shows_it() -> None:
     assert "  cuda       13.0: cuda-toolkit-13-0, unless /usr/local/cuda-13.0/bin/nvcc is there\n" in show_plan(PLAN)
-    assert "             with g++-13 for the host's part\n" in show_plan(planned(gpu_rig(), OLD_ADA))
+    assert "             with g++-12 for the host's part\n" in show_plan(planned(gpu_rig(), OLD_ADA))
 
 
 # --- what keeps drivers out ------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_a_report_shows_the_driver_and_fails_with_it(capsys: pytest.CaptureFixtu
     rig = Rig.model_validate(changed(gpu_rig(), DRIVER))
     right = verify.judge(rig, PLAN, AS_PLANNED)
     wrong = verify.judge(rig, PLAN, AS_PLANNED | {("driver", ""): ""})
-    assert [replace(each, instances=()).ok for each in (right, wrong)] == [True, False]
+    assert [replace(each, instances=(), machine=()).ok for each in (right, wrong)] == [True, False]
     print_report(wrong)
     said = capsys.readouterr().out
     assert "duo: NVIDIA's driver\n" in said
