@@ -21,6 +21,10 @@ from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.planned import DriverPlan, RepositoryPlan, TextFile
 from llamaherd.toolchains import BLACKWELL, TURING
 
+SOURCES = "src:*nvidia*:any"
+"""All of a driver's packages for preferences, as NVIDIA's own pinning packages name them. Patterns of names would do
+the same and make each call of apt on the host two seconds slower, as it matches them with all packages (Debian 13)."""
+
 HELD_PRIORITY = 1002
 WANTED_PRIORITY = 1001
 """Above 1000 apt goes back to an older version where it must; what is kept comes before what is only of the branch."""
@@ -74,7 +78,7 @@ def kept(version: str) -> TextFile:
     """What keeps apt at the version that was installed: a newer one of the branch is none of its business."""
     text = (
         "# Written by llamaherd when it installed the driver. To move to another version, declare it.\n"
-        f"Package: {' '.join(FAMILIES)}\nPin: version {version}*\nPin-Priority: {HELD_PRIORITY}\n"
+        f"Package: {SOURCES}\nPin: version {version}*\nPin-Priority: {HELD_PRIORITY}\n"
     )
     return TextFile(path=str(DRIVER_KEPT), text=text)
 
@@ -133,16 +137,15 @@ def _head(rig: str) -> str:
 def _preferences(os: str, driver: Driver) -> str:
     """The first entry that matches a version decides: what must not come, then the branch."""
     distribution = "Debian" if os.startswith("debian") else "Ubuntu"
-    ours = " ".join(FAMILIES)
     if driver.from_ == "nvidia":
         other, of = " ".join(DISTRIBUTIONS_OWN), f"release o={distribution}"
     else:
-        other, of = ours, "release o=NVIDIA"
+        other, of = " ".join(FAMILIES), "release o=NVIDIA"
     version = f"{driver.version}*" if driver.version else f"{driver.branch}.*"
     entries = (
         ("Metapackages that bring a driver of their own choice.", " ".join(NEVER), "version *", -1),
         ("The other source of drivers: two are never mixed.", other, of, -1),
-        ("What is declared.", ours, f"version {version}", WANTED_PRIORITY),
+        ("What is declared.", SOURCES, f"version {version}", WANTED_PRIORITY),
     )
     return "\n".join(
         f"# {why}\nPackage: {packages}\nPin: {pin}\nPin-Priority: {priority}\n"

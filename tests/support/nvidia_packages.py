@@ -53,8 +53,8 @@ def debian_driver(version: str) -> list[Package]:
         part("firmware-nvidia-gsp", files={f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin": "firmware\n"}),
         part("nvidia-kernel-support", "nvidia-modprobe", files={"/etc/modprobe.d/nvidia.conf": _NO_NOUVEAU}),
         part("nvidia-modprobe", source="nvidia-modprobe", files={"/usr/bin/nvidia-modprobe": "#!/bin/sh\nexit 1\n"}),
-        _modules("nvidia-kernel-open-dkms", f"{version}-1", "Dual MIT/GPL", "nvidia-kernel-dkms"),
-        _modules("nvidia-kernel-dkms", f"{version}-1", "NVIDIA", "nvidia-kernel-open-dkms"),
+        _modules("nvidia-kernel-open-dkms", f"{version}-1", "Dual MIT/GPL"),
+        _modules("nvidia-kernel-dkms", f"{version}-1", "NVIDIA"),
         # What a desktop has, for metapackages to drag in.
         part(
             "nvidia-driver",
@@ -65,31 +65,39 @@ def debian_driver(version: str) -> list[Package]:
 
 
 def ubuntu_driver(version: str) -> list[Package]:
-    """The same for Ubuntu: up to 580 every name has its branch, from 590 on none has."""
+    """The same for Ubuntu: up to 580 every name has its branch, from 590 on none has. Two conflict."""
     branch = version.partition(".")[0]
     end = f"-{branch}" if int(branch) < 590 else ""
     full = f"{version}-0ubuntu1"
     exact, source = f"(= {full})", DRIVER + end
 
     def part(name: str, *depends: str, files: dict[str, File] | None = None) -> Package:
-        return Package(name, full, depends=depends, source=source, maintainer=UBUNTUS, files=files or {})
+        one = (f"any-{name}",)
+        return Package(
+            name + end,
+            full,
+            depends=depends,
+            provides=one,
+            conflicts=one,
+            replaces=one,
+            source=source,
+            maintainer=UBUNTUS,
+            files=files or {},
+        )
 
     libraries = _library("libcuda.so", version) | _library("libnvidia-ml.so", version)
+    gsp, common = f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin", f"nvidia-kernel-common{end} {exact}"
     return [
-        part(f"libnvidia-compute{end}", files=libraries),
-        part(f"nvidia-utils{end}", f"libnvidia-compute{end} {exact}", files=_smi(version)),
-        part(f"nvidia-compute-utils{end}", f"libnvidia-compute{end} {exact}", files=_persistenced()),
-        part(f"nvidia-firmware{end}", files={f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin": "firmware\n"}),
+        part("libnvidia-compute", files=libraries),
+        part("nvidia-utils", f"libnvidia-compute{end} {exact}", files=_smi(version)),
+        part("nvidia-compute-utils", f"libnvidia-compute{end} {exact}", files=_persistenced()),
+        part("nvidia-firmware", files={gsp: "firmware\n"}),
         part(
-            f"nvidia-kernel-common{end}",
-            f"nvidia-firmware{end} {exact}",
-            files={"/etc/modprobe.d/nvidia.conf": _NO_NOUVEAU},
+            "nvidia-kernel-common", f"nvidia-firmware{end} {exact}", files={"/etc/modprobe.d/nvidia.conf": _NO_NOUVEAU}
         ),
-        _modules(
-            f"nvidia-dkms{end}-open", full, "Dual MIT/GPL", f"nvidia-dkms{end}", f"nvidia-kernel-common{end} {exact}"
-        ),
-        _modules(f"nvidia-dkms{end}", full, "NVIDIA", f"nvidia-dkms{end}-open", f"nvidia-kernel-common{end} {exact}"),
-        part(f"nvidia-driver{end}", f"nvidia-utils{end} {exact}", f"nvidia-dkms{end} {exact}"),
+        _modules(f"nvidia-dkms{end}-open", full, "Dual MIT/GPL", common),
+        _modules(f"nvidia-dkms{end}", full, "NVIDIA", common),
+        part("nvidia-driver", f"nvidia-utils{end} {exact}", f"nvidia-dkms{end} {exact}"),
     ]
 
 
@@ -121,8 +129,8 @@ def _library(name: str, version: str) -> dict[str, File]:
     return {f"{_LIBRARIES}/{name}.{version}": "", f"{_LIBRARIES}/{name}.1": Link(f"{name}.{version}")}
 
 
-def _modules(name: str, version: str, license_: str, other: str, *depends: str) -> Package:
-    """Kernel modules for dkms, which conflict with those of the other licence."""
+def _modules(name: str, version: str, license_: str, *depends: str) -> Package:
+    """Kernel modules for dkms, which conflict with those of another licence or branch."""
     upstream = version.partition("-")[0]
     source = f"/usr/src/nvidia-{upstream}"
     parts = "".join(
@@ -137,8 +145,8 @@ def _modules(name: str, version: str, license_: str, other: str, *depends: str) 
         name,
         version,
         depends=("dkms", *(depends or (f"firmware-nvidia-gsp (= {version})", f"nvidia-kernel-support (= {version})"))),
-        provides=(f"nvidia-kernel-{upstream}",),
-        conflicts=(other,),
+        provides=(f"nvidia-kernel-{upstream}", "nvidia-dkms-kernel"),
+        conflicts=("nvidia-dkms-kernel",),
         source=DRIVER,
         maintainer=UBUNTUS if "ubuntu" in version else DEBIANS,
         files={

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.box.bench import Ended
-from tests.box.gpus.rigs import RELEASES, GpuRig, bare
+from tests.box.gpus.rigs import DEBIANS, GpuRig, bare
 from tests.support.fake_kernel import RTX_3090
 from tests.support.nvidia_packages import debian_driver, headers, metapackages, pinning
 
 
-@pytest.fixture(scope="session", params=RELEASES)
+@pytest.fixture(scope="session", params=DEBIANS)
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuRig]:
     """A rig with a card, and nothing else; its repository has three branches, and what leads astray.
 

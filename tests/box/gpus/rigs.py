@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from llamaherd.box import image
 from llamaherd.box.cli import BOX
@@ -14,11 +14,23 @@ from tests.box.bench import Bench, Declared
 from tests.support.apt_repository import AptRepository
 from tests.support.fake_kernel import FakeCard, files
 
-RELEASES: Mapping[str, tuple[image.Debian, int]] = {
-    "debian-12": (image.BOOKWORM, 2211),
-    "debian-13": (image.TRIXIE, 2212),
+
+class Made(NamedTuple):
+    """What a rig is made from: its name, the port of its sshd, and what runs on it."""
+
+    name: str
+    port: int
+    debian: image.Debian
+
+
+DEBIANS: Mapping[str, Made] = {
+    "debian-12": Made("llamaherd-deb12", 2211, image.BOOKWORM),
+    "debian-13": Made("llamaherd-deb13", 2212, image.TRIXIE),
 }
-"""What a rig runs, by the inventory's name for it, and the port of its sshd."""
+"""By the inventory's name for it."""
+
+UBUNTU = Made("llamaherd-ubuntu", 2213, image.TRIXIE)
+"""Debian 13 that says it is Ubuntu 24.04, for names and moves of packages as Ubuntu has them. Its apt is newer."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +92,7 @@ def bare(os: str, folder: Path) -> GpuRig:
 
     What apt has fetched for earlier ones is kept.
     """
-    debian, port = RELEASES[os]
-    name = f"llamaherd-deb{debian.version}"
+    name, port, debian = DEBIANS.get(os, UBUNTU)
     # Caches of its own: apt locks the folder of packages, and another rig may use it at the same time.
     host = BoxHost(name, port, BOX / name, caches=name, debian=debian, reboots=True)
     host.down()

@@ -45,6 +45,8 @@ def has(rig: GpuRig, version: str) -> None:
     branch = version.partition(".")[0]
     pins = [name for name in ("580", "590", "595") if rig.version(f"nvidia-driver-pinning-{name}")]
     assert pins == [branch]
+    # What a package has left behind in preferences would count on.
+    assert rig.sh("ls /etc/apt/preferences.d | grep pinning") == f"nvidia-driver-pinning-{branch}"
     assert rig.sh("modinfo -F version nvidia; cat /sys/module/nvidia/version") == f"{version}\n{version}"
     assert rig.sh("nvidia-smi --query-gpu=name --format=csv,noheader") == "NVIDIA GeForce RTX 3090"
     assert (
@@ -125,7 +127,7 @@ def test_killed_between_driver_and_reboot(driven: GpuRig) -> None:
 @only_13
 def test_back_to_a_version_of_the_branch_before(driven: GpuRig) -> None:
     """While the distribution's own updates are on their way: who holds apt is named, and let finish."""
-    hold = "import fcntl, time; fcntl.lockf(open('/var/lib/dpkg/lock-frontend', 'w'), fcntl.LOCK_EX); time.sleep(20)"
+    hold = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, 2); time.sleep(20)"
     driven.sh(f'systemd-run -q --unit other-apt python3 -c "{hold}"; sleep 1')
     said = driven.sh(render("steps/apt-holder.sh.j2") + "holder 2>&1")
     assert re.search(r"apt is held by python3 \(process \d+\)", said), said
