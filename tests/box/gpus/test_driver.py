@@ -168,3 +168,7 @@ def test_a_repository_that_is_another_or_does_not_answer(driven: GpuRig) -> None
     refused(driven, another, f"is not the one that is declared, {'0' * 40}", driven.repository.fingerprint)
     driven.repository.status = 503
     refused(driven, rig, "could not be fetched")
+    driven.repository.status = 200
+    driven.declare(driven.rig())
+    ended = driven.deploy()
+    assert ended.code == 0, ended.output

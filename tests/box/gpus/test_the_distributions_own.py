@@ -15,7 +15,7 @@ from tests.support.nvidia_packages import headers
 pytestmark = [pytest.mark.box, pytest.mark.parametrize("rig", ["debian-13"], indirect=True)]
 
 OWN = {"branch": 550, "from": "distribution"}
-PARTS = ("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-persistenced", "nvidia-open-kernel-dkms")
+PARTS = ("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-persistenced", "nvidia-kernel-dkms")
 
 
 @pytest.fixture
