@@ -69,7 +69,8 @@ class Body:
 def ask(lines: Lines, offer: Offer, start: int, end: int, size: int) -> Body:
     """Ask for the bytes from `start` to before `end` of a file of this size; the answer may have fewer.
 
-    Of a source that ignores ranges, only the whole file can be had. Raises RefusedError, LaterError, ChangedError, RangeIgnoredError.
+    Of a source that ignores ranges, only the whole file can be had. Raises RefusedError, LaterError, ChangedError,
+    RangeIgnoredError.
     """
     first = offer.target
     try:
@@ -86,7 +87,7 @@ def ask(lines: Lines, offer: Offer, start: int, end: int, size: int) -> Body:
 
 def _asked(lines: Lines, offer: Offer, url: str, start: int, end: int, size: int) -> Body:
     headers = {"Accept-Encoding": "identity", "User-Agent": "llamaherd"}
-    # That ranges are ignored may have been found out since a part was claimed: then there is no answer to be had for it.
+    # That ranges are ignored may have been found out since a part was claimed: it is not the whole for that.
     if not (offer.ignores_ranges and (start, end) == (0, size)):
         headers["Range"] = f"bytes={start}-{end - 1}"
         if offer.etag:
