@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from llamaherd.layout import ACCOUNTS, FETCH_RUN, FETCHER, FOLDERS, INCOMING, KEYS, PINNED, POWER_RUN, POWER_UNIT
+from llamaherd.looks.docker import DOCKER_PACKAGES, SeenDocker
 from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
-from llamaherd.looks.docker import SeenDocker
 from llamaherd.looks.machine import SeenMachine
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
@@ -151,6 +151,7 @@ def question(plan: Plan) -> str:
         toolkit=plan.toolkit,
         runtime=plan.runtime,
         toolkit_packages=TOOLKIT_PACKAGES,
+        docker_packages=DOCKER_PACKAGES,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),
