@@ -25,8 +25,8 @@ from llamaherd.layout import (
     REBOOT_MARK,
     REBOOT_NOTE,
 )
+from llamaherd.looks.docker import DOCKER_PACKAGES, SeenDocker
 from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
-from llamaherd.looks.docker import SeenDocker
 from llamaherd.looks.driver import GLOBS, SeenDriver
 from llamaherd.looks.machine import SeenMachine
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
@@ -175,6 +175,7 @@ def question(plan: Plan) -> str:
         toolkit=plan.toolkit,
         runtime=plan.runtime,
         toolkit_packages=TOOLKIT_PACKAGES,
+        docker_packages=DOCKER_PACKAGES,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
         ours=(*FOLDERS, INCOMING, KEYS),

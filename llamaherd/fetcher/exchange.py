@@ -69,7 +69,8 @@ class Body:
 def ask(lines: Lines, offer: Offer, start: int, end: int, size: int) -> Body:
     """Ask for the bytes from `start` to before `end` of a file of this size; the answer may have fewer.
 
-    With `offer.ignores_ranges` for the whole file. Raises RefusedError, LaterError, ChangedError, RangeIgnoredError.
+    Of a source that ignores ranges, only the whole file can be had. Raises RefusedError, LaterError, ChangedError,
+    RangeIgnoredError.
     """
     first = offer.target
     try:
@@ -86,7 +87,8 @@ def ask(lines: Lines, offer: Offer, start: int, end: int, size: int) -> Body:
 
 def _asked(lines: Lines, offer: Offer, url: str, start: int, end: int, size: int) -> Body:
     headers = {"Accept-Encoding": "identity", "User-Agent": "llamaherd"}
-    if not offer.ignores_ranges:
+    # That ranges are ignored may have been found out since a part was claimed: it is not the whole for that.
+    if not (offer.ignores_ranges and (start, end) == (0, size)):
         headers["Range"] = f"bytes={start}-{end - 1}"
         if offer.etag:
             headers["If-Range"] = offer.etag
@@ -172,7 +174,7 @@ def _checked(
         if status == 200:
             raise wrong_size(offer, response.length, size)
         raise not_as_asked(offer, f"sends {response.length} bytes for a range of {past - first}")
-    if status == 200 and not offer.ignores_ranges and (start, end) != (0, size):
+    if status == 200 and (start, end) != (0, size):
         raise RangeIgnoredError
     return Body(lines, url, response, first, past if status == 200 else min(past, end))
 

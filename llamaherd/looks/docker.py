@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ PACKAGES = (
     *("libnvidia-container-tools", "libnvidia-container1"),
 )
 """NVIDIA's container toolkit: all four go together at one version only (its installation guide)."""
+
+_ENGINES = ("podman-docker", "docker-ce", "docker.io")
+DOCKER_PACKAGES = (*_ENGINES, "docker-compose", "docker-compose-v2", "docker-compose-plugin")
+"""Packages of engines and of Compose, as Debian, Ubuntu and Docker call theirs."""
 
 Version = tuple[int, ...]
 
@@ -61,16 +66,24 @@ class SeenDocker:
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
         match what, fields:
-            case "from", [origin]:
-                self.origin = self.origin or origin
-            case "answers", [version, compose, live_restore, runtimes, cdi]:
-                self.answers, self.live_restore = True, live_restore == "true"
-                self.version, self.compose = _version(version), _version(compose)
-                self.runtimes, self.cdi = frozenset(runtimes.split()), bool(cdi.strip())
-            case "silent", [version, compose]:
-                self.version, self.compose = _version(version), _version(compose)
-            case "service", [active, enabled]:
-                self.active, self.enabled = active == "active", enabled == "enabled"
+            case "snap", []:
+                self.origin = "snap"
+            case "package", [package, version]:
+                if package in _ENGINES:
+                    self.origin = self.origin or package
+                else:
+                    self.compose = max(self.compose, _version(version))
+            case "compose", [version]:
+                self.compose = _version(version)
+            case "info", [text]:
+                info = json.loads(text)
+                self.answers, self.version = True, _version(info["ServerVersion"])
+                self.live_restore = bool(info.get("LiveRestoreEnabled"))
+                self.runtimes, self.cdi = frozenset(info.get("Runtimes") or ()), bool(info.get("CDISpecDirs"))
+            case "silent", [version]:
+                self.version = _version(version)
+            case "service", [active, *enabled] if len(enabled) < 2:
+                self.active, self.enabled = active == "active", enabled == ["enabled"]
             case "running", [name]:
                 self.running.append(name)
             case "settings", [mode, content]:
@@ -88,5 +101,5 @@ class SeenDocker:
 
 def _version(text: str) -> Version:
     """`26.1.5+dfsg1` as (26, 1, 5); nothing for what is no version."""
-    match = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    match = re.match(r"(?:\d+:)?v?(\d+(?:\.\d+)*)", text)
     return tuple(int(number) for number in match[1].split(".")) if match else ()

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fetching import BLOCK, REPO, Host, sha256, source, wanted
+from llamaherd.fetcher.exchange import RangeIgnoredError, ask
+from llamaherd.fetcher.job import Source
+from llamaherd.fetcher.lines import Lines
+from llamaherd.fetcher.source import Offer, Supplier
+from tests.support.fetching import BLOCK, HASTY, REPO, Host, sha256, source, wanted
 from tests.support.hub_server import Hub, Request
 
 FILE = "model.gguf"
@@ -149,6 +153,20 @@ def test_a_hub_that_ignores_ranges_is_read_from_the_beginning(host: Host, hub: H
     # Each body goes a little further than the one before, which has to be read again.
     hub.on_request = lambda _: setattr(hub, "truncate_after", len(hub.requests) * BLOCK // 16)
     assert fetched(host, hub)
+
+
+def test_a_part_that_was_claimed_before_ranges_were_ignored_is_not_taken_for_the_whole(hub: Hub) -> None:
+    """Else several requests that were under way then would write the same bytes at once."""
+    hub.ignore_ranges = True
+    offer = Offer(Source(**source(hub, FILE)), Supplier("hub", HASTY), None, HASTY.patience)
+    offer.ignores_ranges = True
+    lines = Lines(HASTY)
+    with pytest.raises(RangeIgnoredError):
+        ask(lines, offer, BLOCK, 2 * BLOCK, len(WHOLE))
+    with ask(lines, offer, 0, len(WHOLE), len(WHOLE)) as body:
+        assert (body.at, body.end) == (0, len(WHOLE))
+    lines.close()
+    assert [request.range for request in hub.requests] == [f"bytes={BLOCK}-{2 * BLOCK - 1}", None]
 
 
 def test_a_hub_that_ignores_ranges_only_later(host: Host, hub: Hub) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -314,12 +315,14 @@ def docker(plan: Plan) -> list[tuple[str, ...]]:
     """Docker as Debian 13 has it, and what gives cards to containers, where the plan has such."""
     assert plan.runtime
     toolkit = plan.runtime.toolkit
-    engine = ("answers", "26.1.5+dfsg1", "2.26.1-4", "false")
-    lines: list[tuple[str, ...]] = [("from", "docker.io"), ("service", "active", "enabled")]
+    lines: list[tuple[str, ...]] = [("package", "docker.io", "26.1.5+dfsg1-9+deb13u1")]
+    lines += [("package", "docker-compose", "2.26.1-4"), ("service", "active", "enabled")]
+    info = {"ServerVersion": "26.1.5+dfsg1", "LiveRestoreEnabled": False, "Runtimes": {"runc": {}}, "CDISpecDirs": []}
     if toolkit is None:
-        return [("docker", *line) for line in [*lines, (*engine, "io.containerd.runc.v2 runc ", "")]]
+        return [("docker", *line) for line in [*lines, ("info", json.dumps(info))]]
     version = f"{toolkit.version or '1.20.0'}-1"
-    lines += [(*engine, "io.containerd.runc.v2 nvidia runc ", "/etc/cdi /var/run/cdi ")]
+    info |= {"Runtimes": {"nvidia": {}, "runc": {}}, "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}
+    lines += [("info", json.dumps(info))]
     lines += [("running", instance.service) for instance in plan.of("compose")]
     lines += [("settings", "644", base64.b64encode(merge_settings(None, cdi=True) or b"").decode())]
     lines += [("toolkit", package, version, "installed") for package in TOOLKIT_PACKAGES]

@@ -282,12 +282,30 @@ def test_cdi_is_switched_on_where_docker_does_not_by_itself(version: tuple[int, 
 
 
 def test_a_daemon_that_does_not_answer_is_known_by_its_programs() -> None:
-    seen = answer(["docker\tfrom\tdocker-ce", "docker\tsilent\t29.1.3\tv2.40.3", "docker\tservice\tfailed\tenabled"])
+    said = [
+        "package\tdocker-ce\t5:29.1.3-1",
+        "compose\tv2.40.3",
+        "silent\t29.1.3",
+        "service\tfailed\tenabled",
+    ]
+    seen = answer(f"docker\t{line}" for line in said)
     assert (seen.docker.version, seen.docker.compose, seen.docker.answers) == ((29, 1, 3), (2, 40, 3), False)
     assert not seen.docker.active
 
 
-@pytest.mark.parametrize("line", ["docker\tanswers\t1", "docker\tservice", "docker\tcdi\ta"])
+def test_packages_tell_whose_docker_is_and_its_compose() -> None:
+    """As dpkg-query prints them on Ubuntu, Debian, and with Docker's own repository."""
+    for compose, version in (
+        ("docker-compose-v2\t2.40.3+ds1-0ubuntu1~24.04.1", (2, 40, 3)),
+        ("docker-compose\t2.26.1-4", (2, 26, 1)),
+        ("docker-compose-plugin\t5.0.2-1~debian.13~trixie", (5, 0, 2)),
+    ):
+        seen = answer(f"docker\tpackage\t{line}" for line in ("docker.io\t28.2.2", compose))
+        assert (seen.docker.origin, seen.docker.compose) == ("docker.io", version)
+    assert answer(["docker\tsnap", "docker\tpackage\tdocker.io\t28.2.2"]).docker.origin == "snap"
+
+
+@pytest.mark.parametrize("line", ["docker\tinfo\t{", "docker\tservice", "docker\tcdi\ta"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="was not asked for"):
+    with pytest.raises(ValueError, match=r"was not asked for|Expecting"):
         answer([line])

@@ -136,19 +136,21 @@ done
 
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
 [ -x /usr/local/cuda-13.0/bin/nvcc ] && say toolkit "$(timeout 30 /usr/local/cuda-13.0/bin/nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
-# Docker: whose it is, what it can do, and what runs under it. Asked of the daemon where it answers, in one call.
+# Docker: whose it is, what it can do, and what runs under it. Its socket answers in a tenth of the time of its client.
 if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
-    case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker from snap ;; esac
-    for package in podman-docker docker-ce docker.io; do
-        [ "$(dpkg-query -W -f '${db:Status-Status}' $package 2>/dev/null)" = installed ] && say docker from $package && break
-    done
-    known='docker	answers	{{.ServerVersion}}	{{range .ClientInfo.Plugins}}{{if eq .Name "compose"}}{{.Version}}{{end}}{{end}}	{{.LiveRestoreEnabled}}	{{range $name, $each := .Runtimes}}{{$name}} {{end}}'
-    # One that is older than CDI says so by an error.
-    info=$(timeout 20 docker info --format "$known"'	{{range .CDISpecDirs}}{{.}} {{end}}' 2>/dev/null) ||
-        info=$(timeout 20 docker info --format "$known"'	' 2>/dev/null) ||
-        info=$(printf 'docker\tsilent\t%s\t%s' "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" "$(timeout 20 docker compose version --short 2>/dev/null)")
-    printf '%s\n' "$info"
-    say docker service "$(systemctl is-active docker.service 2>/dev/null)" "$(systemctl is-enabled docker.service 2>/dev/null)"
+    case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker snap ;; esac
+    packages=$(dpkg-query -W -f '${db:Status-Status}\tdocker\tpackage\t${Package}\t${Version}\n' podman-docker docker-ce docker.io docker-compose docker-compose-v2 docker-compose-plugin 2>/dev/null | sed -n 's/^installed\t//p')
+    printf '%s\n' "$packages" | grep .
+    case $packages in
+    *compose*) ;;
+    *) say docker compose "$(timeout 20 docker compose version --short 2>/dev/null)" ;;
+    esac
+    info=$(curl -q -fs --max-time 20 --unix-socket /var/run/docker.sock http://docker/info 2>/dev/null || timeout 20 docker info --format '{{json .}}' 2>/dev/null)
+    case $info in
+    *'"ServerVersion":"'[0-9]*) say docker info "$(printf '%s' "$info" | tr -d '\t\n')" ;;
+    *) say docker silent "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" ;;
+    esac
+    say docker service $(systemctl show -p ActiveState,UnitFileState docker.service 2>/dev/null | sort | cut -d = -f 2)
 fi
 [ "$docker" ] && timeout 20 docker ps --format 'docker	running	{{.Names}}' 2>/dev/null
 if [ -f /etc/docker/daemon.json ]; then
