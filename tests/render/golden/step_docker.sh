@@ -7,7 +7,7 @@ mkdir -p /var/log/llamaherd
 log=/var/log/llamaherd/apt.log
 date -u +'== %F %T' >>"$log"
 apt_get() { apt-get -q -y -o DPkg::Lock::Timeout="$wait" "$@" >>"$log" 2>&1; }
-# By the kernel's own list of locks, since fuser may not be installed: name and id of the process.
+# Who holds a lock of apt or dpkg, name and id of the process: by the kernel's own list, since fuser may not be installed.
 holder() {
     for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
         [ -f "$lock" ] || continue

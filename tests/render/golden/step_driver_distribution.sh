@@ -8,12 +8,12 @@ log=/var/log/llamaherd/apt.log
 date -u +'== %F %T driver 580' >>"$log"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-# Who holds a lock of apt or dpkg, by the kernel's own list of locks: fuser may not be installed.
+# Who holds a lock of apt or dpkg, name and id of the process: by the kernel's own list, since fuser may not be installed.
 holder() {
-    for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock; do
+    for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
         [ -f "$lock" ] || continue
         pid=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
-        [ -z "$pid" ] || { echo "apt is held by $(cat "/proc/$pid/comm" 2>/dev/null) (process $pid) for more than ten minutes" >&2 && return; }
+        [ -n "$pid" ] && [ -r "/proc/$pid/comm" ] && echo "$(cat "/proc/$pid/comm") (process $pid)" && return
     done
 }
 fail() {
@@ -33,7 +33,11 @@ for _ in $(seq 120); do
     case $said in *'Could not get lock'* | *'locked by another'* | *'is held by process'*) sleep 5 ;; *) break ;; esac
 done
 printf '%s\n' "$said" >>"$log"
-case $said in *'Could not get lock'* | *'locked by another'* | *'is held by process'*) holder && exit 1 ;; esac
+case $said in *'Could not get lock'* | *'locked by another'* | *'is held by process'*)
+    held=$(holder)
+    [ -z "$held" ] || fail "apt is held by $held for more than ten minutes" "  help: let it end, or end it, and run again"
+    ;;
+esac
 
 # As apt will see it.
 mkdir "$work/preferences"
@@ -196,8 +200,8 @@ install() {
         install --no-install-recommends --allow-downgrades "$@" >>"$log" 2>&1 || {
         tail -n 12 "$log"
         tail -n 8 /var/lib/dkms/nvidia*/*/build/make.log 2>/dev/null
-        holder
-        fail "apt could not install: $*. The whole log is $log on the host."
+        held=$(holder)
+        fail "apt could not install: $*. The whole log is $log on the host." ${held:+"  help: $held holds apt's locks; let it end, or end it, and run again"}
     }
 }
 if [ -n "${pinning-}" ]; then
