@@ -31,6 +31,8 @@ preflight.apply(plan=plan, _sudo=True)
 cuda_toolkit.apply(plan=plan, _sudo=True)
 container_runtime.apply(plan=plan, _sudo=True)
 """
+# All that is faked of the card: that there is one.
+SMI = f"#!/bin/sh\necho 'GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUID})'\n"
 OURS = (
     "/etc/apt/preferences.d/llamaherd-* /etc/apt/sources.list.d/llamaherd-* /etc/apt/keyrings/llamaherd-* "
     "/etc/docker/daemon.json* /etc/systemd/system/docker.service.d"
@@ -87,13 +89,14 @@ def cards(bench: Bench, tmp_path: Path) -> Iterator[Cards]:
     sh = bench.sh
     gateway = sh("ip route show default | cut -d ' ' -f 3").strip()
     driver = [Package(name, "580.95.05-1") for name in ("cuda-drivers", "nvidia-driver", "libcuda1", "nvidia-modprobe")]
+    sh(f"cat >/usr/local/bin/nvidia-smi <<'END'\n{SMI}END\nchmod 0755 /usr/local/bin/nvidia-smi")
     brought = [*toolkit("13.0"), *toolkit("12.9"), *driver, *container_toolkit("1.19.1", [UUID])]
     # What the next release has of it so far.
     brought += container_toolkit("1.20.0", [UUID])[:2]
     with AptRepository(*brought, host=gateway) as repository:
         yield Cards(bench, repository, tmp_path)
     sh("docker rm -f on-card", check=False)
-    sh(f"rm -rf {OURS} && apt-get -q -y purge {' '.join(PACKAGES)} 'cuda-*'", check=False)
+    sh(f"rm -rf {OURS} /usr/local/bin/nvidia-smi && apt-get -q -y purge {' '.join(PACKAGES)} 'cuda-*'", check=False)
     sh("rm -rf /usr/local/cuda-* && systemctl daemon-reload && systemctl restart docker && apt-get -q update")
 
 
