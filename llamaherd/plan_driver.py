@@ -21,9 +21,10 @@ from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.planned import DriverPlan, RepositoryPlan, TextFile
 from llamaherd.toolchains import BLACKWELL, TURING
 
-SOURCES = "src:*nvidia*:any"
-"""All of a driver's packages for preferences, as NVIDIA's own pinning packages name them. Patterns of names would do
-the same and make each call of apt on the host two seconds slower, as it matches them with all packages (Debian 13)."""
+SOURCES = "src:*nvidia*:any libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libxnvctrl0"
+"""All of a driver's packages for preferences, as NVIDIA's own pinning packages name them, and by name those that a
+repository which names no sources would hide. Patterns of names would do the same and make each call of apt on the host
+two seconds slower, as it matches them with all packages (Debian 13)."""
 
 HELD_PRIORITY = 1002
 WANTED_PRIORITY = 1001

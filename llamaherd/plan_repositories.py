@@ -63,7 +63,7 @@ def container_toolkit_repository(rig: Rig) -> RepositoryPlan:
 
 def _declared(name: str, rig: str, declared: Repository) -> RepositoryPlan:
     url = declared.url.rstrip("/")
-    key = declared.key if declared.key.startswith(("http://", "https://")) else f"{url}/{declared.key}"
+    key = declared.key if "://" in declared.key else f"{url}/{declared.key}"
     return _repository(name, rig, url, key, declared.fingerprint.upper())
 
 

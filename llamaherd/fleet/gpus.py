@@ -77,9 +77,9 @@ class Card(Declared):
 class Repository(Declared):
     """A repository of apt in place of the one that is usual: a mirror in the LAN, say."""
 
-    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+(/\S*)?$")]
-    """Where its `InRelease` lies: a flat repository, as NVIDIA's are."""
-    key: Annotated[str, StringConstraints(pattern=r"^(https?://)?[^\s/]\S*$")]
+    url: Annotated[str, StringConstraints(pattern=r"^(https?://[^\s/]+(/\S*)?|file:///\S+)$")]
+    """Where its `InRelease` lies: a flat repository, as NVIDIA's are. `file:///` is a folder of the host."""
+    key: Annotated[str, StringConstraints(pattern=r"^(https?://|file:///)?[^\s/]\S*$")]
     """The key that signs it: a URL, or a path that counts from `url`."""
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{40}$")]
     """All 40 digits of that key's fingerprint: any other key is refused."""

@@ -53,7 +53,8 @@ cmM6bnZpZGlhLW9wZW4tZ3B1LWtlcm5lbC1tb2R1bGVzKiBzcmM6bGludXgtcmVzdHJpY3RlZC1t
 b2R1bGVzKiBzcmM6bnZpZGlhLXBlcnNpc3RlbmNlZCBzcmM6bnZpZGlhLW1vZHByb2JlIHNyYzpu
 dmlkaWEtc2V0dGluZ3Mgc3JjOm52aWRpYS14Y29uZmlnClBpbjogcmVsZWFzZSBvPVVidW50dQpQ
 aW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQuClBhY2thZ2U6IHNyYzoqbnZpZGlh
-KjphbnkKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0eTogMTAwMQo=
+KjphbnkgbGliY3VkYTEgbGliY3VkYWRlYnVnZ2VyMSBsaWJudmN1dmlkMSBsaWJudm9wdGl4MSBs
+aWJ4bnZjdHJsMApQaW46IHZlcnNpb24gNTgwLioKUGluLVByaW9yaXR5OiAxMDAxCg==
 END
 apt() {
     what=$1
@@ -145,7 +146,8 @@ cmM6bnZpZGlhLW9wZW4tZ3B1LWtlcm5lbC1tb2R1bGVzKiBzcmM6bGludXgtcmVzdHJpY3RlZC1t
 b2R1bGVzKiBzcmM6bnZpZGlhLXBlcnNpc3RlbmNlZCBzcmM6bnZpZGlhLW1vZHByb2JlIHNyYzpu
 dmlkaWEtc2V0dGluZ3Mgc3JjOm52aWRpYS14Y29uZmlnClBpbjogcmVsZWFzZSBvPVVidW50dQpQ
 aW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQuClBhY2thZ2U6IHNyYzoqbnZpZGlh
-KjphbnkKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0eTogMTAwMQo=
+KjphbnkgbGliY3VkYTEgbGliY3VkYWRlYnVnZ2VyMSBsaWJudmN1dmlkMSBsaWJudm9wdGl4MSBs
+aWJ4bnZjdHJsMApQaW46IHZlcnNpb24gNTgwLioKUGluLVByaW9yaXR5OiAxMDAxCg==
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
@@ -196,7 +198,8 @@ umask 077
 base64 -d >/etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new <<'END' || exit 1
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCB3aGVuIGl0IGluc3RhbGxlZCB0aGUgZHJpdmVyLiBUbyBt
 b3ZlIHRvIGFub3RoZXIgdmVyc2lvbiwgZGVjbGFyZSBpdC4KUGFja2FnZTogc3JjOipudmlkaWEq
-OmFueQpQaW46IHZlcnNpb24gQFZFUlNJT05AKgpQaW4tUHJpb3JpdHk6IDEwMDIK
+OmFueSBsaWJjdWRhMSBsaWJjdWRhZGVidWdnZXIxIGxpYm52Y3V2aWQxIGxpYm52b3B0aXgxIGxp
+YnhudmN0cmwwClBpbjogdmVyc2lvbiBAVkVSU0lPTkAqClBpbi1Qcmlvcml0eTogMTAwMgo=
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&

@@ -62,8 +62,9 @@ bGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZp
 ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGxpbnV4LW1vZHVsZXMtbnZp
 ZGlhLSogbGludXgtb2JqZWN0cy1udmlkaWEtKiBsaW51eC1zaWduYXR1cmVzLW52aWRpYS0qClBp
 bjogcmVsZWFzZSBvPU5WSURJQQpQaW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQu
-ClBhY2thZ2U6IHNyYzoqbnZpZGlhKjphbnkKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0
-eTogMTAwMQo=
+ClBhY2thZ2U6IHNyYzoqbnZpZGlhKjphbnkgbGliY3VkYTEgbGliY3VkYWRlYnVnZ2VyMSBsaWJu
+dmN1dmlkMSBsaWJudm9wdGl4MSBsaWJ4bnZjdHJsMApQaW46IHZlcnNpb24gNTgwLioKUGluLVBy
+aW9yaXR5OiAxMDAxCg==
 END
 rm -f "$work/preferences/00-llamaherd-nvidia-kept"
 apt() {
@@ -165,8 +166,9 @@ bGVzLW52aWRpYSogbGlieG52Y3RybCogZmlybXdhcmUtbnZpZGlhLWdzcCogZmlybXdhcmUtbnZp
 ZGlhLWdyYXBoaWNzIHhzZXJ2ZXIteG9yZy12aWRlby1udmlkaWEqIGxpbnV4LW1vZHVsZXMtbnZp
 ZGlhLSogbGludXgtb2JqZWN0cy1udmlkaWEtKiBsaW51eC1zaWduYXR1cmVzLW52aWRpYS0qClBp
 bjogcmVsZWFzZSBvPU5WSURJQQpQaW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQu
-ClBhY2thZ2U6IHNyYzoqbnZpZGlhKjphbnkKUGluOiB2ZXJzaW9uIDU4MC4qClBpbi1Qcmlvcml0
-eTogMTAwMQo=
+ClBhY2thZ2U6IHNyYzoqbnZpZGlhKjphbnkgbGliY3VkYTEgbGliY3VkYWRlYnVnZ2VyMSBsaWJu
+dmN1dmlkMSBsaWJudm9wdGl4MSBsaWJ4bnZjdHJsMApQaW46IHZlcnNpb24gNTgwLioKUGluLVBy
+aW9yaXR5OiAxMDAxCg==
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
@@ -220,7 +222,8 @@ umask 077
 base64 -d >/etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new <<'END' || exit 1
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCB3aGVuIGl0IGluc3RhbGxlZCB0aGUgZHJpdmVyLiBUbyBt
 b3ZlIHRvIGFub3RoZXIgdmVyc2lvbiwgZGVjbGFyZSBpdC4KUGFja2FnZTogc3JjOipudmlkaWEq
-OmFueQpQaW46IHZlcnNpb24gQFZFUlNJT05AKgpQaW4tUHJpb3JpdHk6IDEwMDIK
+OmFueSBsaWJjdWRhMSBsaWJjdWRhZGVidWdnZXIxIGxpYm52Y3V2aWQxIGxpYm52b3B0aXgxIGxp
+YnhudmN0cmwwClBpbjogdmVyc2lvbiBAVkVSU0lPTkAqClBpbi1Qcmlvcml0eTogMTAwMgo=
 END
 chown root /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
     chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
