@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from llamaherd.converge.disks import Problem
+from llamaherd.converge.machine import CONTAINERS
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import Reboot, Step, differs, encoded, put_files
 from llamaherd.drivers import DESKTOP, NEVER, PARTS, TOOLS, named, upstream
@@ -23,9 +24,6 @@ ROOM = 3 * 10**9
 
 BOOT_ROOM = 150 * 10**6
 """Bytes that one more initramfs may take of /boot."""
-
-CONTAINERS = frozenset({"docker", "lxc", "lxc-libvirt", "systemd-nspawn", "podman", "container-other"})
-"""What systemd-detect-virt calls hosts whose kernel is another's."""
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
 """Of a unit that is started without anybody's doing; Ubuntu's udev starts the persistence daemon, which is static."""
