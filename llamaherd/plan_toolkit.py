@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from llamaherd import toolchains
 from llamaherd.checks.building import built_with_cuda
+from llamaherd.drivers import FAMILIES, NEVER
 from llamaherd.fleet import Engine, Rig
 from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.planned import TextFile, ToolkitPlan
 
 PREFERENCES = "/etc/apt/preferences.d/llamaherd-cuda"
 
-METAPACKAGES = ("cuda", "cuda-[0-9]*", "cuda-runtime-*", "cuda-drivers*", "cuda-compat-*")
-"""Those of NVIDIA's packages that drag a driver in, or a part of one that home cards refuse (CUDA Compatibility,
-Forward Compatibility: error 804)."""
-
-DRIVER = (
-    *("nvidia-driver*", "nvidia-open*", "nvidia-dkms*", "nvidia-kernel-*", "nvidia-headless*", "nvidia-utils*"),
-    *("nvidia-compute*", "nvidia-firmware*", "nvidia-modprobe", "nvidia-persistenced", "nvidia-settings", "nvidia-smi"),
-    *("nvidia-alternative*", "nvidia-legacy-*", "nvidia-opencl*", "nvidia-vdpau-driver*", "nvidia-vulkan*"),
-    *("nvidia-egl*", "nvidia-xconfig", "nvidia-imex*", "nvidia-fabricmanager*", "nvidia-suspend-*"),
-    *("libnvidia-[!c]*", "libnvidia-c[!o]*", "libnvidia-co[!n]*", "libcuda1*", "libcudadebugger1", "libnvcuvid1"),
-    *("libnvoptix1", "libxnvctrl*", "libgl*-nvidia-*", "libegl-nvidia*", "firmware-nvidia-*"),
-    *("linux-modules-nvidia-*", "xserver-xorg-video-nvidia*"),
-)
-"""The driver's, as NVIDIA's repositories for Debian and Ubuntu call them: patterns that apt and a shell read alike.
-`libnvidia-container*` is none of them."""
+DRIVER = (*FAMILIES, "nvidia-imex*", "nvidia-fabricmanager*")
+"""What NVIDIA's repositories have of a driver, with what goes with one of data centres."""
 
 
 def plan_toolkit(rig: Rig) -> ToolkitPlan | None:
@@ -64,7 +52,7 @@ def _preferences(rig: Rig) -> str:
     text = (
         f"# Written by llamaherd for rig `{rig.rig}`: change the inventory, not this file.\n"
         "# What would drag a driver in, or a part of one that these cards refuse.\n"
-        f"Package: {' '.join(METAPACKAGES)}\nPin: version *\nPin-Priority: -1\n"
+        f"Package: {' '.join(NEVER)}\nPin: version *\nPin-Priority: -1\n"
     )
     if declared and declared.from_ == "nvidia" and rig.host.wsl is None:
         return text

@@ -6,8 +6,9 @@ from llamaherd.converge.disks import Problem
 from llamaherd.converge.packages import LOCK_SECONDS
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import Step, differs, put_files
+from llamaherd.drivers import NEVER
 from llamaherd.observe import Seen
-from llamaherd.plan_toolkit import DRIVER, METAPACKAGES
+from llamaherd.plan_toolkit import DRIVER
 from llamaherd.planned import Plan
 from llamaherd.render import render
 
@@ -31,7 +32,7 @@ def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
         "steps/toolkit.sh.j2",
         t=toolkit,
         compiler=f"cuda-nvcc-{toolkit.version.replace('.', '-')}",
-        driver=(*METAPACKAGES, *DRIVER),
+        driver=(*NEVER, *DRIVER),
         wait=LOCK_SECONDS,
     )
     return [*steps, Step(script, f"installing {toolkit.package}")]

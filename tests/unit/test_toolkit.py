@@ -9,8 +9,9 @@ import pytest
 
 from llamaherd.converge.host import obstacles
 from llamaherd.converge.toolkit import toolkit_problems, toolkit_steps
+from llamaherd.drivers import NEVER
 from llamaherd.observe import Seen, answer, question
-from llamaherd.plan_toolkit import DRIVER, METAPACKAGES
+from llamaherd.plan_toolkit import DRIVER
 from llamaherd.planned import Plan
 from llamaherd.show import show_plan
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
@@ -102,12 +103,12 @@ META = ["cuda", "cuda-13-0", "cuda-runtime-13-0", "cuda-drivers", "cuda-drivers-
 
 @pytest.mark.parametrize("name", [*DRIVERS, *META])
 def test_what_is_a_drivers_is_known_for_it(name: str) -> None:
-    assert [each for each in (*METAPACKAGES, *DRIVER) if fnmatch.fnmatchcase(name, each)]
+    assert [each for each in (*NEVER, *DRIVER) if fnmatch.fnmatchcase(name, each)]
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_a_toolkits_is_not(name: str) -> None:
-    assert [each for each in (*METAPACKAGES, *DRIVER) if fnmatch.fnmatchcase(name, each)] == []
+    assert [each for each in (*NEVER, *DRIVER) if fnmatch.fnmatchcase(name, each)] == []
 
 
 def test_a_driver_of_nvidias_repository_may_come_from_there() -> None:
