@@ -190,7 +190,7 @@ def question(plan: Plan) -> str:
         power=plan.power is not None,
         power_unit=POWER_UNIT,
         power_run=POWER_RUN,
-        card_fields=",".join(FIELDS),
+        card_fields=",".join(FIELDS) if plan.has_cards and (plan.power or any(card.at for card in plan.cards)) else "",
         wsl=plan.wsl is not None,
         profile=plan.wsl.profile if plan.wsl else None,
         root="",

@@ -9,8 +9,8 @@ from llamaherd.answers import Answers, pairs
 from llamaherd.nvidia_smi import number
 from llamaherd.planned import CardPower, PowerPlan
 
-QUERY = "index,uuid,pci.bus_id,power.limit,clocks.gr"
-"""The fields that the driver is asked for; it names them in its answer."""
+QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics"
+"""The fields that the driver is asked for. Its answer names them, by their long names whatever it was asked by."""
 
 ROUNDING, CLOCK_STEP = 1, 15
 """W and MHz by which a card may be off: drivers keep milliwatts, and clocks come in steps."""
@@ -49,7 +49,7 @@ def _row_of(at: str, rows: Sequence[Row]) -> Row | None:
 
 
 def _judged(card: CardPower, row: Row, note: str) -> tuple[bool, str]:
-    limit, clock = number(row["power.limit"]), number(row["clocks.gr"])
+    limit, clock = number(row["power.limit"]), number(row.get("clocks.current.graphics", ""))
     problems, found = [], []
     if card.limit is not None:
         refused = note.startswith("refused ") or limit is None

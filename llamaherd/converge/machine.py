@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from llamaherd.cards import CARDS, is_known, is_other, model_of, sold_as
 from llamaherd.converge.disks import Problem
+from llamaherd.converge.power import find
 from llamaherd.devices import address, short_address
 from llamaherd.looks.machine import PciCard
 from llamaherd.observe import Seen
@@ -87,7 +88,10 @@ def matches(cards: Sequence[CardPlan], seen: Seen) -> list[Match]:
     by_address = {_place(card): card for card in there if card.address}
     found: dict[str, PciCard | None] = {}
     for card in cards:
-        if ":" in card.at and len(by_address) == len(there):
+        shown = find(card.at, seen.cards)
+        if shown and address(shown.pci) in by_address:
+            found[card.name] = by_address[address(shown.pci)]
+        elif ":" in card.at and len(by_address) == len(there):
             found[card.name] = by_address.get(address(card.at))
         elif card.at.isdigit() and seen.machine.virtual not in CONTAINERS:
             found[card.name] = there[int(card.at)] if int(card.at) < len(there) else None
@@ -118,8 +122,17 @@ def _may_be_that(card: CardPlan, found: PciCard) -> bool:
 
 
 def _card_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
+    if not plan.has_cards:
+        return
+    unknown = [card for card in plan.cards if _is_unknown(card, plan, seen)]
+    for card in unknown:
+        yield Problem(
+            f"card `{card.name}` ({card.at}) is not in this host",
+            _search(", ".join(f"{each.name} ({each.uuid} at {short_address(each.pci)})" for each in seen.cards)),
+            about_card(card.name),
+        )
     there = cards_of(seen)
-    if not plan.has_cards or not plan.cards or there is None:
+    if not plan.cards or there is None:
         return
     if not there:
         yield _none(plan, seen)
@@ -127,6 +140,8 @@ def _card_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
     shown = ", ".join(map(named, there))
     for card, found, right in matches(plan.cards, seen):
         what = about_card(card.name)
+        if card in unknown:
+            continue
         if found is None:
             yield Problem(
                 f"card `{card.name}` ({card.model}) is not in this host: {_missing(card)}", _search(shown), what
@@ -136,6 +151,16 @@ def _card_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
             known = "" if model in CARDS else " and its `architecture:`"
             message = f"card `{card.name}` is declared as {card.model}, and is {named(found)}"
             yield Problem(message, f"write `model: {model}`{known}, or put the card in that is declared", what)
+
+
+def _is_unknown(card: CardPlan, plan: Plan, seen: Seen) -> bool:
+    """Whether the driver, which answers, does not show a card: unless another driver is to come, which may know it."""
+    if not card.at or not seen.cards or find(card.at, seen.cards):
+        return False
+    driver, nvidia = plan.driver, seen.nvidia
+    return driver is None or (
+        driver.wants(nvidia.loaded or "") and all(package in nvidia.packages for package in driver.packages)
+    )
 
 
 def _none(plan: Plan, seen: Seen) -> Problem:

@@ -64,7 +64,10 @@ def power_problems(plan: Plan, seen: Seen, *, driver_is_there: bool = False) -> 
                 "install it, so that `nvidia-smi` shows the cards, or take `power_limit` and `clocks` out",
             )
         ]
-    return [problem for card in plan.power.cards for problem in _card_problems(card, seen.cards)]
+    # What is not in this host at all, preflight has said of all cards (converge/machine.py): here it is for cards that
+    # a new driver has brought to light, or not.
+    there = [card for card in plan.power.cards if driver_is_there or find(card.at, seen.cards)]
+    return [problem for card in there for problem in _card_problems(card, seen.cards)]
 
 
 def find(at: str, cards: Iterable[SeenCard]) -> SeenCard | None:

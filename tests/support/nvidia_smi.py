@@ -29,8 +29,9 @@ NAMES = {
     "power.min_limit": "least",
     "power.max_limit": "most",
     "clocks.current.graphics": "clock",
-    "clocks.gr": "clock",
 }
+SHORT = {"clocks.gr": "clocks.current.graphics"}
+"""Fields that may be asked for by another name than the one that stands over the answer."""
 UNITS = {"power": " [W]", "clocks": " [MHz]"}
 WARNING = "Treating as warning and moving on.\nAll done."
 
@@ -44,6 +45,7 @@ def card(uuid: str, pci: str, name: str, limits: tuple[float, float, float] | No
 
 def query(cards: list[Card], fields: list[str], style: str) -> None:
     """`--query-gpu`, as CSV without units beside the figures."""
+    fields = [SHORT.get(field, field) for field in fields]
     if "noheader" not in style:
         print(", ".join(field + UNITS.get(field.partition(".")[0], "") for field in fields))
     for number, each in enumerate(cards):

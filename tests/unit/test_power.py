@@ -276,7 +276,7 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     seen.power_unit = None
     assert base_steps(BARE, seen) == []
     assert "llamaherd-gpu-power.service ]" in question(BARE)
-    assert "power.limit" not in question(BARE)
+    assert "/run/llamaherd/gpu-power/GPU-" not in question(BARE)
 
 
 @pytest.mark.parametrize(
@@ -299,17 +299,18 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
             {OLD + "power_limit": "280W", OLD + "uuid": "GPU-7777"},
             {},
             "card `old` (GPU-7777) is not in this host",
-            "there is NVIDIA GeForce RTX 3090 (GPU-3090 at 00000000:01:00.0)",
+            "there is NVIDIA GeForce RTX 3090 (GPU-3090 at 0000:02:00.0), NVIDIA GeForce RTX 5090 (GPU-5090 at",
         ),
     ],
 )
 def test_what_a_card_cannot_be_held_to_stops_the_run(
     changes: dict[str, Any], seen: dict[str, Any], message: str, way_out: str
 ) -> None:
-    there = SeenCard("GPU-3090", "00000000:01:00.0", True, 350, 350, 100, 366, 210, "NVIDIA GeForce RTX 3090")
+    old = SeenCard("GPU-3090", "00000000:02:00.0", True, 350, 350, 100, 366, 210, "NVIDIA GeForce RTX 3090")
+    new = SeenCard("GPU-5090", "00000000:01:00.0", True, 575, 575, 400, 600, 210, "NVIDIA GeForce RTX 5090")
     plan = held(changes)
     host = seen_of(plan)
-    host.cards = [replace(there, **seen)]
+    host.cards = [replace(old, **seen), new]
     (problem,) = obstacles(plan, host, {})
     assert message in problem.message
     assert way_out in problem.help

@@ -11,6 +11,7 @@ from llamaherd.cards import CARDS, is_known, is_other, model_of
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.host import obstacles
 from llamaherd.converge.machine import machine_problems
+from llamaherd.converge.power import power_problems
 from llamaherd.observe import Seen, answer
 from llamaherd.planned import Plan
 from llamaherd.preflight import Preflight, Row, lines, survey, unreachable
@@ -153,6 +154,46 @@ def test_cards_that_are_not_as_declared(
     assert row.what.startswith("card")
 
 
+SHOWN = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00, 210, NVIDIA GeForce RTX 3090"
+
+
+@pytest.mark.parametrize(
+    ("at", "bus"),
+    [
+        ({"uuid": "GPU-7"}, ["card | 0000:01:00.0 | 2204 | - | nvidia"]),
+        ({"pci": "0000:41:00.0"}, ["virtual | docker"]),
+        # In a container, the bus has cards that it was not given.
+        ({"index": 1}, ["virtual | docker", *(f"card | 0000:0{n}:00.0 | 2204 | - | nvidia" for n in (1, 2))]),
+    ],
+)
+def test_a_card_that_the_driver_does_not_show_is_not_in_this_host(at: dict[str, Any], bus: list[str]) -> None:
+    plan = rig({"a": {**OLD, **at}}, {"gpus/cards/a/power_limit": "280W"})
+    seen = answer([*(f"machine\t{line}".replace(" | ", "\t") for line in bus), SHOWN])
+    (problem,) = machine_problems(plan, seen)
+    assert problem.message == f"card `a` ({plan.cards[0].at}) is not in this host"
+    assert problem.help.startswith("there is NVIDIA GeForce RTX 3090 (GPU-1 at 0000:01:00.0); correct the inventory")
+    assert power_problems(plan, seen) == [], "it is said once"
+
+
+def test_a_driver_that_is_to_come_may_show_a_card_that_this_one_does_not() -> None:
+    plan = rig({"a": {**OLD, "uuid": "GPU-7"}}, {"gpus/driver": {"branch": 580}})
+    assert plan.driver
+    bus = "machine\tcard\t0000:01:00.0\t2204\t-\tnvidia"
+    packages = [f"nvidia\tpackage\t{name}\t580.95.05-1\tinstalled" for name in plan.driver.packages]
+    old, new = "nvidia\tloaded\t535.261.03", "nvidia\tloaded\t580.95.05"
+    assert machine_problems(plan, answer([bus, SHOWN, old, *packages])) == []
+    assert machine_problems(plan, answer([bus, SHOWN, new, *packages[1:]])) == []
+    assert len(machine_problems(plan, answer([bus, SHOWN, new, *packages]))) == 1
+
+
+def test_a_card_is_found_by_its_uuid_where_the_driver_answers() -> None:
+    plan = rig({"a": {**OLD, "uuid": "GPU-1"}, "b": {"model": "RTX 4090", "uuid": "GPU-2"}})
+    bus = [f"machine\tcard\t0000:0{number}:00.0\t2204\t-\tnvidia" for number in (1, 2)]
+    cards = [SHOWN, SHOWN.replace("GPU-1", "GPU-2").replace(":01:", ":02:")]
+    (problem,) = machine_problems(plan, answer([*bus, *cards]))
+    assert problem.message == "card `b` is declared as RTX 4090, and is RTX 3090 at 0000:02:00.0"
+
+
 def test_what_is_not_known_is_no_problem() -> None:
     plan = rig({"a": OLD})
     seen = seen_of(plan, without=("card", "bus", "virtual", "kernel", "memory", "boot", "headers"))
@@ -160,10 +201,9 @@ def test_what_is_not_known_is_no_problem() -> None:
     assert [row for row in found.rows if row.verdict != "ok"] == []
     assert of(found, "cards").found == "not known before there is a driver"
     # A driver that answers knows better than a bus which shows none.
-    driver = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00, 210, NVIDIA GeForce RTX 3090"
     dropped = [line for line in converged(plan, {}) if not line.startswith("machine\tcard")]
     assert machine_problems(plan, answer(dropped)) != []
-    assert machine_problems(plan, answer([*dropped, driver])) == []
+    assert machine_problems(plan, answer([*dropped, SHOWN])) == []
 
 
 def test_under_wsl_there_is_no_bus_to_look_at() -> None:

@@ -21,7 +21,7 @@ AS_PLANNED = {
     ("power unit", ""): "ActiveState=active\nUnitFileState=enabled",
     ("cards", ""): "\n".join(
         [
-            HEADER.replace("clocks.current.graphics", "clocks.gr"),
+            HEADER,
             "0, GPU-3090, 00000000:01:00.0, 280.00, 210",
             "1, GPU-5090, 00000000:21:00.0, 450.00, 2400",
         ]

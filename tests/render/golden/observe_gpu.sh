@@ -235,6 +235,14 @@ if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
     of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
     say power "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)"
 fi
+if command -v nvidia-smi >/dev/null; then
+    # A driver that hangs must not hang this.
+    cards=$(timeout 30 nvidia-smi --format=csv,noheader,nounits --query-gpu=uuid,pci.bus_id,persistence_mode,power.limit,power.default_limit,power.min_limit,power.max_limit,clocks.current.graphics,name 2>&1)
+    printf '%s\n' "$cards" | grep '^GPU-' | sed 's/^/card\t/' | grep . ||
+        say driver "$(printf '%s\n' "$cards" | grep . | head -n 1 | tr '\t' ' ')"
+else
+    say driver "there is no nvidia-smi"
+fi
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done

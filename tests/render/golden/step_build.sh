@@ -87,7 +87,8 @@ while systemctl -q is-active "$unit"; do
     sleep 1
     elapsed=$(($(date +%s) - began))
     if [ $((elapsed % 10)) = 0 ]; then
-        done=$(tail -c 300 "$work/build.log" 2>/dev/null | tr '\r' '\n' | sed -n 's/^\[\([0-9]*\/[0-9]*\)\].*/\1/p' | tail -n 1)
+        # A compiler may have much to say meanwhile.
+        done=$(tail -c 100000 "$work/build.log" 2>/dev/null | tr '\r' '\n' | sed -n 's/^\[\([0-9]*\/[0-9]*\)\].*/\1/p' | tail -n 1)
         echo "building llama.cpp-254c2e111fca: ${done:-configuring} after ${elapsed} s"
     fi
 done

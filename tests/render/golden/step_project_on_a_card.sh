@@ -55,12 +55,13 @@ chown root /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
     chmod 0644 /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
     mv -f /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new /etc/llamaherd/compose/boxed/compose.yaml || exit 1
 
+began=$(date +%s)
 echo "starting llama-boxed in its container: it has 300 s to load its model"
 if ! docker compose --progress plain -f /etc/llamaherd/compose/boxed/compose.yaml up -d --force-recreate --remove-orphans \
     --wait --wait-timeout 300 >/run/llamaherd-compose.log 2>&1; then
     tail -n 5 /run/llamaherd-compose.log | cut -c -300 >&2
     docker logs --tail 20 llama-boxed 2>&1 | cut -c -300 >&2
-    echo "llama-boxed did not become healthy within 300 s; its last lines are above, all of them in: docker logs llama-boxed" >&2
+    echo "llama-boxed is not healthy after $(($(date +%s) - began)) s of 300; its last lines are above, all of them in: docker logs llama-boxed" >&2
     docker compose -f /etc/llamaherd/compose/boxed/compose.yaml stop >/dev/null 2>&1
     exit 1
 fi

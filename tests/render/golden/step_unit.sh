@@ -61,13 +61,14 @@ chown llama /etc/llamaherd/keys/chat.llamaherd-new &&
     chmod 0400 /etc/llamaherd/keys/chat.llamaherd-new &&
     mv -f /etc/llamaherd/keys/chat.llamaherd-new /etc/llamaherd/keys/chat || exit 1
 
+began=$(date +%s)
 systemctl daemon-reload
 systemctl -q enable llama-chat.service || exit 1
 systemctl reset-failed llama-chat.service 2>/dev/null
 echo "starting llama-chat.service: it has 300 s to load its model"
 if ! systemctl restart llama-chat.service 2>/dev/null; then
     journalctl -q -u llama-chat.service -n 20 --no-pager -o cat | cut -c -300 >&2
-    echo "llama-chat.service did not become healthy within 300 s; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2
+    echo "llama-chat.service is not healthy after $(($(date +%s) - began)) s of 300; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2
     # Left alone, it would go on failing every ten seconds behind our back.
     systemctl stop llama-chat.service
     exit 1

@@ -73,6 +73,7 @@ chown root /etc/systemd/system/llama-reasoner.service.llamaherd-new &&
     chmod 0644 /etc/systemd/system/llama-reasoner.service.llamaherd-new &&
     mv -f /etc/systemd/system/llama-reasoner.service.llamaherd-new /etc/systemd/system/llama-reasoner.service || exit 1
 
+began=$(date +%s)
 systemctl daemon-reload
 systemctl -q enable llama-reasoner.service || exit 1
 systemctl reset-failed llama-reasoner.service 2>/dev/null
@@ -81,7 +82,7 @@ if ! systemctl restart llama-reasoner.service 2>/dev/null; then
     # Said first, and long gone from the last lines.
     journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID llama-reasoner.service)" --no-pager -o cat | grep -i cuda | head -n 3 | cut -c -300 >&2
     journalctl -q -u llama-reasoner.service -n 20 --no-pager -o cat | cut -c -300 >&2
-    echo "llama-reasoner.service did not become healthy within 360 s; its last lines are above, all of them in: journalctl -u llama-reasoner.service" >&2
+    echo "llama-reasoner.service is not healthy after $(($(date +%s) - began)) s of 360; its last lines are above, all of them in: journalctl -u llama-reasoner.service" >&2
     # Left alone, it would go on failing every ten seconds behind our back.
     systemctl stop llama-reasoner.service
     exit 1
