@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from paramiko import SSHException
 from pyinfra import host, logger
 from pyinfra.api import FileUploadCommand, Host, State, StringCommand, operation
 from pyinfra.api.command import PyinfraCommand
+from pyinfra.context import ctx_host
 from typing_extensions import override
 
 from llamaherd.converge.driver import after_reboot_script, reboot_script
@@ -39,6 +41,21 @@ TELL_SECONDS = 15
 
 ASK_SECONDS = 5
 """Between two tries to reach it."""
+
+FRESH_SECONDS = 2
+"""How long a look holds while we change nothing. Longer, and what others do meanwhile would count."""
+
+
+class Look(NamedTuple):
+    """What a host answered to a question, and when: in seconds, and whether operations were carried out by then."""
+
+    at: float
+    executing: bool
+    question: str
+    seen: Seen
+
+
+_looks: WeakKeyDictionary[Host, Look] = WeakKeyDictionary()
 
 Commands = Generator[PyinfraCommand, None, None]
 
@@ -166,6 +183,8 @@ def converge(
 ) -> Commands:
     """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned.
 
+    A look of the operation before does, where that has changed nothing, and just now.
+
     `notes` is what a person is told then, of that look too: what is left for people to do, which is no change.
     """
     seen = observe(plan)
@@ -178,6 +197,9 @@ def converge(
     except (SaidError, UnreadableKeyError) as error:
         yield Refusal([str(error)])
         return
+    if todo:
+        # What is done now is to be seen by whoever comes next.
+        _looks.pop(ctx_host.get(), None)
     for step in todo:
         if isinstance(step, Step):
             yield Script(step)
@@ -198,8 +220,14 @@ def converge(
 
 def observe(plan: Plan) -> Seen | None:
     """What the host looks like now; None where it could not be asked, which pyinfra has then shown."""
+    asked, here, executing = question(plan), ctx_host.get(), host.state.is_executing
+    last = _looks.get(here)
+    if last and (last.executing, last.question) == (executing, asked) and monotonic() - last.at < FRESH_SECONDS:
+        return last.seen
     # Without _ignore_errors a fact that fails raises inside the operation, and ends the run of every host.
-    seen: Seen | None = host.get_fact(Observed, _stdin=question(plan), _ignore_errors=True)
+    seen: Seen | None = host.get_fact(Observed, _stdin=asked, _ignore_errors=True)
+    if seen is not None:
+        _looks[here] = Look(monotonic(), executing, asked, seen)
     return seen
 
 

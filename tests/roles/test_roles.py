@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.planned import Plan
-from tests.support.fake import run
+from tests.support.fake import Ran, run
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
 
 VIRGIN = [
@@ -78,8 +78,8 @@ def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert ran.operations == names(plan)
     assert (ran.changed, ran.sent, ran.failed) == ([], [], False)
-    # One look for each operation, and nothing else.
-    assert ran.commands == ["sh -s"] * len(NAMES)
+    # One look for all operations, and nothing else.
+    assert ran.commands == ["sh -s"]
     assert not [script for script in ran.scripts if script.startswith("{\n")]
 
 
@@ -113,10 +113,30 @@ def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) 
     assert not [text for text in (*ran.commands, *ran.scripts) if "hf_canary" in text]
 
 
-def test_a_fetch_costs_one_look_when_all_is_there(with_hub: Plan) -> None:
+def test_a_fetch_costs_nothing_when_all_is_there(with_hub: Plan) -> None:
     ran = run(with_hub, converged(with_hub, {"chat": KEY}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"] * (len(NAMES) + 1)
+    assert ran.commands == ["sh -s"]
+
+
+def looks(ran: Ran) -> int:
+    return sum(not script.startswith("{\n") for script in ran.scripts)
+
+
+def test_whoever_comes_after_a_change_looks_anew(plan: Plan) -> None:
+    ran = run(plan, VIRGIN)
+    # As this stand-in never changes, each operation but two has something to do.
+    assert looks(ran) == len(ran.changed)
+    stopped = [line for line in converged(plan, {"chat": KEY}) if not line.startswith(("unit\t", "listens\t"))]
+    one = run(plan, stopped)
+    assert one.changed == ["serve | chat (systemd)"]
+    assert looks(one) == 2, "one before that change, and one after it"
+
+
+def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamaherd.operations.FRESH_SECONDS", 0)
+    ran = run(plan, converged(plan, {"chat": KEY}))
+    assert (ran.changed, looks(ran)) == ([], len(NAMES))
 
 
 def test_an_endpoint_that_is_none_fails_the_host_with_a_sentence(
