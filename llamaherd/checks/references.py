@@ -40,7 +40,7 @@ def references(subject: Subject) -> Iterator[Finding]:
                     "LH020",
                     document.value((*where, "on", index)),
                     f"instance `{name}` wants card `{card}`, which this rig does not declare",
-                    nearest(card, cards),
+                    "leave `on` out: without cards it runs on the CPU" if card == "cpu" else nearest(card, cards),
                 )
         if instance.port in ports:
             yield Finding(
