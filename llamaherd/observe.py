@@ -80,7 +80,7 @@ class SeenStore:
 
 
 class SeenPowerUnit(NamedTuple):
-    """The unit that holds cards to limits and clocks."""
+    """The unit that holds cards to limits, clocks and fan speeds."""
 
     active: str
     enabled: str
@@ -88,11 +88,15 @@ class SeenPowerUnit(NamedTuple):
 
 
 class HeldCard(NamedTuple):
-    """Our note of what a card is held to: watts or `refused`, MHz, `on`; `-` for nothing and `?` for not known."""
+    """Our note of what a card is held to: watts or `refused`, MHz, `on`, percent.
+
+    `-` stands for nothing and `?` for not known. Notes of before there were fans do not speak of them.
+    """
 
     limit: str = "?"
     clocks: str = "?"
     persistence: str = "?"
+    fans: str = "-"
 
 
 @dataclass

@@ -160,7 +160,7 @@ def test_what_is_not_known_is_no_problem() -> None:
     assert [row for row in found.rows if row.verdict != "ok"] == []
     assert of(found, "cards").found == "not known before there is a driver"
     # A driver that answers knows better than a bus which shows none.
-    driver = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00, 210, NVIDIA GeForce RTX 3090"
+    driver = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00, 210, 30, NVIDIA GeForce RTX 3090"
     dropped = [line for line in converged(plan, {}) if not line.startswith("machine\tcard")]
     assert machine_problems(plan, answer(dropped)) != []
     assert machine_problems(plan, answer([*dropped, driver])) == []
