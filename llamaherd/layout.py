@@ -32,10 +32,12 @@ SHARE_RUN = PurePosixPath("/run/llamaherd/share")
 
 POWER_UNIT = "llamaherd-gpu-power.service"
 POWER_PROGRAM = LIBEXEC / "gpu-power"
+POWER_FANS = LIBEXEC / "gpu-fans"
+"""What it sets fans with."""
 POWER_TABLE = PurePosixPath("/etc/llamaherd/gpu-power")
 """What cards are held to, a line each."""
 POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
-"""What they are held to by now, a note each. Gone with the next boot, as are limits and locks."""
+"""What they are held to by now, a note each. Gone with the next boot, as are limits, locks and fan speeds."""
 
 DRIVER_KEPT = PurePosixPath("/etc/apt/preferences.d/00-llamaherd-nvidia-kept")
 """Which version of the driver stays. apt takes the first entry that matches: this file comes before the next."""

@@ -14,6 +14,7 @@ FIELDS = (
     "power.min_limit",
     "power.max_limit",
     "clocks.current.graphics",
+    "fan.speed",
     "name",
 )
 """What is asked; the name comes last, since nobody promises that none has a comma."""
@@ -21,7 +22,11 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class SeenCard:
-    """A card: watts and MHz, None for what it does not tell. `persistent`: it stays loaded when nothing uses it."""
+    """A card: watts, MHz, and percent, None for what it does not tell.
+
+    `persistent`: it stays loaded when nothing uses it. `fan` is told by cards with fans that can be set, and may exceed
+    100.
+    """
 
     uuid: str
     pci: str
@@ -31,6 +36,7 @@ class SeenCard:
     least: float | None
     most: float | None
     clock: float | None
+    fan: float | None
     name: str
 
 
@@ -40,9 +46,9 @@ def card(line: str) -> SeenCard:
     if len(fields) != len(FIELDS):
         raise ValueError(f"not {len(FIELDS)} fields of a card: {line!r}")
     uuid, pci, persistence, *numbers, name = fields
-    limit, default, least, most, clock = map(number, numbers)
+    limit, default, least, most, clock, fan = map(number, numbers)
     persistent = {"Enabled": True, "Disabled": False}.get(persistence)
-    return SeenCard(uuid, pci, persistent, limit, default, least, most, clock, name)
+    return SeenCard(uuid, pci, persistent, limit, default, least, most, clock, fan, name)
 
 
 def number(text: str) -> float | None:

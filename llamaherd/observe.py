@@ -80,7 +80,7 @@ class SeenStore:
 
 
 class SeenPowerUnit(NamedTuple):
-    """The unit that holds cards to limits and clocks."""
+    """The unit that holds cards to limits, clocks and fan speeds."""
 
     active: str
     enabled: str
@@ -88,11 +88,15 @@ class SeenPowerUnit(NamedTuple):
 
 
 class HeldCard(NamedTuple):
-    """Our note of what a card is held to: watts or `refused`, MHz, `on`; `-` for nothing and `?` for not known."""
+    """Our note of what a card is held to: watts or `refused`, MHz, `on`, percent.
+
+    `-` stands for nothing and `?` for not known. Notes of before there were fans do not speak of them.
+    """
 
     limit: str = "?"
     clocks: str = "?"
     persistence: str = "?"
+    fans: str = "-"
 
 
 @dataclass
@@ -190,7 +194,7 @@ def question(plan: Plan) -> str:
         power=plan.power is not None,
         power_unit=POWER_UNIT,
         power_run=POWER_RUN,
-        card_fields=",".join(FIELDS) if plan.has_cards and (plan.power or any(card.at for card in plan.cards)) else "",
+        card_fields=FIELDS if plan.has_cards and (plan.power or any(card.at for card in plan.cards)) else (),
         wsl=plan.wsl is not None,
         profile=plan.wsl.profile if plan.wsl else None,
         root="",

@@ -1,4 +1,4 @@
-"""What the cards of a rig are held to: power limits and clocks, from every boot on. Pure, as all of the plan."""
+"""What the cards of a rig are held to: power limits, clocks and fans, from every boot on. Pure, as all of the plan."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from llamaherd.devices import address
 from llamaherd.fleet import Card, Rig
-from llamaherd.layout import POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS
+from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS
 from llamaherd.planned import CardPlan, CardPower, InstancePlan, PowerPlan, TextFile
 from llamaherd.render import render
 
 
 def declared_power(rig: Rig) -> tuple[CardPower, ...]:
-    """The cards of a rig that have a limit or clocks, whoever is to set them."""
+    """The cards of a rig that have a limit, clocks or a fan speed, whoever is to set them."""
     cards = rig.gpus.cards if rig.gpus else {}
     return tuple(
         CardPower(
@@ -20,9 +20,10 @@ def declared_power(rig: Rig) -> tuple[CardPower, ...]:
             at=_at(card, position),
             limit=card.power_limit,
             clocks=(card.clocks.min, card.clocks.max) if card.clocks else None,
+            fans=card.fans,
         )
         for position, (name, card) in enumerate(cards.items())
-        if card.power_limit is not None or card.clocks
+        if card.power_limit is not None or card.clocks or card.fans is not None
     )
 
 
@@ -44,6 +45,7 @@ def plan_power(rig: Rig, instances: Iterable[InstancePlan]) -> PowerPlan | None:
         return None
     return PowerPlan(
         cards=cards,
+        fans=TextFile(path=str(POWER_FANS), text=render("gpu-fans.py"), mode="0755"),
         program=TextFile(path=str(POWER_PROGRAM), text=render("gpu-power.sh"), mode="0755"),
         table=TextFile(path=str(POWER_TABLE), text=_table(rig.rig, cards)),
         unit=TextFile(
@@ -66,9 +68,12 @@ def _at(card: Card, position: int) -> str:
 
 
 def _table(rig: str, cards: Iterable[CardPower]) -> str:
-    head = f"# Written by llamaherd for rig `{rig}`: change the inventory, not this file.\n# card, which one, W, MHz\n"
+    head = (
+        f"# Written by llamaherd for rig `{rig}`: change the inventory, not this file.\n# card, which one, W, MHz, %\n"
+    )
     return head + "".join(
-        f"{card.name} {card.at} {card.limit or '-'} {','.join(map(str, card.clocks or '-'))}\n" for card in cards
+        f"{card.name} {card.at} {card.limit or '-'} {','.join(map(str, card.clocks or '-'))} {card.fans or '-'}\n"
+        for card in cards
     )
 
 

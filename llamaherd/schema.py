@@ -20,7 +20,7 @@ from pydantic_core import core_schema
 
 from llamaherd import fleet
 from llamaherd.fleet import Rig
-from llamaherd.fleet.base import Megahertz, Size, Watts
+from llamaherd.fleet.base import Megahertz, Percent, Size, Watts
 from llamaherd.fleet.serving import Rate, Share
 from llamaherd.fleet.store import DataRate, Hours, Origin
 from llamaherd.inheritance import EXTENDS, INSTANCE_DEFAULTS, OWN_KEYS
@@ -77,6 +77,13 @@ _SPELLINGS: Mapping[Any, Schema] = {
         "pattern": r"^\s*\d{1,6}\s*([mM][hH][zZ])?\s*$",
         "minimum": 1,
         "examples": ["1800MHz"],
+    },
+    _parser(Percent): {
+        "type": ["string", "integer"],
+        "pattern": r"^\s*0{0,3}([1-9][0-9]?|100)\s*%?\s*$",
+        "minimum": 1,
+        "maximum": 100,
+        "examples": ["70%"],
     },
     _parser(DataRate): {
         "type": ["string", "integer"],
@@ -216,7 +223,7 @@ def _part(name: str, part: Schema) -> Schema:
 
 def _cleaned(schema: Schema) -> Schema:
     """Without what only pydantic means by it: titles, formats, bounds that are spelled twice, defaults of null."""
-    kept = {key: value for key, value in schema.items() if key not in ("title", "format", "gt")}
+    kept = {key: value for key, value in schema.items() if key not in ("title", "format", "gt", "ge", "le")}
     if kept.get("default", 0) is None:
         del kept["default"]
     if "anyOf" in kept:

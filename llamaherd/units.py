@@ -1,4 +1,4 @@
-"""Quantities as people write them: sizes in bytes, rates of transfer and power."""
+"""Quantities as people write them: sizes in bytes, rates of transfer, power, clocks and fans."""
 
 from __future__ import annotations
 
@@ -69,6 +69,11 @@ def parse_watts(text: object) -> int:
 def parse_megahertz(text: object) -> int:
     """Megahertz of `1800MHz` or 1800. Raises ValueError."""
     return _number(text, "MHz", "megahertz; write it like 1800MHz")
+
+
+def parse_percent(text: object) -> int:
+    """Percent of `70%`, `70 %` or 70. Raises ValueError."""
+    return _number(text, "%", "percent; write it like 70%")
 
 
 def _number(text: object, unit: str, what: str) -> int:

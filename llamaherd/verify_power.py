@@ -9,11 +9,11 @@ from llamaherd.answers import Answers, pairs
 from llamaherd.nvidia_smi import number
 from llamaherd.planned import CardPower, PowerPlan
 
-QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics"
+QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed"
 """The fields that the driver is asked for. Its answer names them, by their long names whatever it was asked by."""
 
-ROUNDING, CLOCK_STEP = 1, 15
-"""W and MHz by which a card may be off: drivers keep milliwatts, and clocks come in steps."""
+ROUNDING, CLOCK_STEP, FAN_STEP = 1, 15, 3
+"""W, MHz and percent by which a card may be off: drivers keep milliwatts, clocks come in steps, fans turn."""
 
 Row = dict[str, str]
 
@@ -70,4 +70,16 @@ def _judged(card: CardPower, row: Row, note: str) -> tuple[bool, str]:
             problems.append(f"runs at {clock:g} MHz, held should be {least} to {most} MHz: converge")
         else:
             found.append(f"held to {least} to {most} MHz")
+    if card.fans is not None:
+        speed = number(row["fan.speed"])
+        if speed is None:
+            problems.append(f"has no fans that can be set, declared are {card.fans} %")
+        elif abs(speed - card.fans) > FAN_STEP:
+            problems.append(
+                f"its fans run at {speed:g} %, declared are {card.fans} %: another was set, or it is too hot; converge"
+            )
+        elif note.split()[3:4] != [str(card.fans)]:
+            problems.append(f"its fans are not held at {card.fans} %: converge")
+        else:
+            found.append(f"fans at {speed:g} %")
     return not problems, "; ".join(problems or found)

@@ -27,7 +27,7 @@ def print_report(report: Report) -> None:
         console.print(f"[bold]{report.rig}[/]: the host")
         show(report.machine)
     if report.cards:
-        console.print(f"[bold]{report.rig}[/]: power limits and clocks of cards")
+        console.print(f"[bold]{report.rig}[/]: power limits, clocks and fans of cards")
         show(report.cards)
     for instance in report.instances:
         what = f"{instance.model} on {instance.engine}, {instance.backend}, port {instance.port}"

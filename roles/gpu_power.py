@@ -1,4 +1,4 @@
-"""GPU power: limits and clocks of cards, set at every boot by a unit of ours."""
+"""GPU power: limits, clocks and fans of cards, set at every boot by a unit of ours."""
 
 from __future__ import annotations
 

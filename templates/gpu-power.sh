@@ -1,12 +1,14 @@
 #!/bin/sh
-# Holds cards to the power limits and clocks of a table, and lets go of what it held and the table no longer has.
+# Holds cards to the power limits, clocks and fan speeds of a table, and lets go of what it held and the table no longer
+# has.
 #
 #   gpu-power hold TABLE   TABLE has a line a card: its name; which one (UUID, PCI address, or number in the order of
-#                          addresses); watts; lowest,highest MHz. `-` stands where nothing is declared.
+#                          addresses); watts; lowest,highest MHz; percent. `-` stands where nothing is declared.
 #   gpu-power release      Everything that was held goes back to the cards' defaults.
 #
 # No query tells which clocks are locked. So there is a note for each card, named by its UUID: the limit, the clocks,
-# persistence. It is unknown (?) while the card is changed, so that a run which is killed leaves no wrong one.
+# persistence, the fans' speed. It is unknown (?) while the card is changed, so that a run which is killed leaves no
+# wrong one.
 LC_ALL=C
 export LC_ALL
 notes=${RUNTIME_DIRECTORY:-/run/llamaherd/gpu-power}
@@ -123,6 +125,8 @@ free_clocks() {
     fi
 }
 
+{% include "gpu/power-fans.sh" %}
+
 # Without persistence a card forgets its limit as soon as nothing uses it. Ubuntu starts the daemon with it off.
 keep_loaded() {
     persistence=on
@@ -135,19 +139,25 @@ keep_loaded() {
     fi
 }
 
-# What was held of a card, which is unknown from now on, and what it is set to.
+# uuid percent: what was held of a card, which is unknown from now on, and what it is set to. Fans of which nothing was
+# ever declared are known all the time: whoever else sets them is not to be disturbed.
 begin() {
     look "$1"
-    limit=- clocks=- persistence=-
+    limit=- clocks=- persistence=- fans=-
     if [ -f "$notes/$1" ]; then
-        read -r limit clocks persistence <"$notes/$1"
-        limit=${limit:-?} clocks=${clocks:-?}
+        read -r limit clocks persistence fans <"$notes/$1"
+        # Of before there were fans, a note has three words. One that has fewer was cut off.
+        [ -n "$persistence" ] || fans='?'
+        limit=${limit:-?} clocks=${clocks:-?} fans=${fans:--}
     fi
-    echo '? ? ?' >"$notes/$1"
+    case "$fans $2" in
+    '- -') echo '? ? ? -' ;;
+    *) echo '? ? ? ?' ;;
+    esac >"$notes/$1"
 }
 
 note() {
-    echo "$limit $clocks $persistence" >"$notes/$1"
+    echo "$limit $clocks $persistence $fans" >"$notes/$1"
 }
 
 hold() {
@@ -158,7 +168,7 @@ hold() {
     esac
     mkdir -p "$notes"
     declared=' '
-    while read -r name at watts mhz <&3; do
+    while read -r name at watts mhz percent <&3; do
         case $name in
         '' | '#'*) continue ;;
         esac
@@ -168,9 +178,13 @@ hold() {
             continue
         fi
         declared="$declared$uuid "
-        begin "$uuid"
+        # A table of before there were fans says nothing of them.
+        percent=${percent:--}
+        begin "$uuid" "$percent"
         keep_loaded "$name" "$uuid"
-        # Clocks first: where a limit is refused they stand in for it.
+        # Fans before limits, which may let the card get hotter.
+        if [ "$percent" = - ]; then free_fans "$name" "$uuid"; else hold_fans "$name" "$uuid" "$percent"; fi
+        # Clocks before them as well: where a limit is refused they stand in for it.
         if [ "$mhz" = - ]; then free_clocks "$name" "$uuid"; else hold_clocks "$name" "$uuid" "$mhz"; fi
         if [ "$watts" = - ]; then free_limit "$name" "$uuid"; else hold_limit "$name" "$uuid" "$watts" "$mhz"; fi
         note "$uuid"
@@ -188,11 +202,12 @@ free() {
     known=$(smi -i "$1" --query-gpu=uuid --format=csv,noheader)
     case $known in
     "$1")
-        begin "$1"
+        begin "$1" -
+        free_fans "$1" "$1"
         free_clocks "$1" "$1"
         free_limit "$1" "$1"
         note "$1"
-        [ "$limit $clocks" = '- -' ] || return
+        [ "$limit $clocks $fans" = '- - -' ] || return
         ;;
     *"No devices were found"*) ;;
     *) fail "card $1 cannot be asked: $(first_line "$known")" && return ;;

@@ -1,4 +1,4 @@
-"""Cards: whether they can be told apart, and what power and clocks they are given."""
+"""Cards: whether they can be told apart, and what power, clocks and fans they are given."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ COLLAPSES_BELOW = {"RTX 3090": 200}
 """Measured, in watts: at 200 W it decodes 6 % slower and reads prompts 40 % slower than at 350 W, and below that it
 collapses (llmgarage.ai, February 2026; jeanfbrito.github.io)."""
 
+LEAST_FANS = 40
+"""Percent, below which a fixed speed leaves a busy card to get hot and slow down: it does not rise under load."""
+
 
 def identities(subject: Subject) -> Iterator[Finding]:
     """Two cards that are one, and cards that cannot be numbered."""
@@ -42,7 +45,7 @@ def identities(subject: Subject) -> Iterator[Finding]:
 
 
 def power(subject: Subject) -> Iterator[Finding]:
-    """Power limits and clocks that a card refuses, that cost more than they save, or that are not Linux' to set."""
+    """Limits, clocks and fan speeds that a card refuses, that do more harm than good, or that are not Linux' to set."""
     cards = subject.rig.gpus.cards if subject.rig.gpus else {}
     for name, card in cards.items():
         where = ("gpus", "cards", name)
@@ -50,17 +53,25 @@ def power(subject: Subject) -> Iterator[Finding]:
             message = f"card `{name}` has a lowest clock of {card.clocks.min} MHz and a highest of {card.clocks.max}"
             help_ = f"write `clocks: {{min: {card.clocks.max}, max: {card.clocks.min}}}`, or leave `min` out"
             yield Finding("LH051", subject.document.value((*where, "clocks")), message, help_)
-        if (card.power_limit or card.clocks) and len(cards) > 1 and not list(_identity(card)):
-            message = f"card `{name}` has limits of its own, and nothing tells it from the other cards"
+        if (card.power_limit or card.clocks or card.fans) and len(cards) > 1 and not list(_identity(card)):
+            own = "limits" if card.power_limit or card.clocks else "a fan speed"
+            message = f"card `{name}` has {own} of its own, and nothing tells it from the other cards"
             help_ = "add its `uuid`, which `nvidia-smi -L` shows"
             yield Finding("LH049", subject.document.key(where), message, help_)
         if subject.rig.host.wsl is not None:
             yield from _under_wsl(subject, name, card)
-        elif card.power_limit is not None:
+            continue
+        if card.power_limit is not None:
             place = subject.document.value((*where, "power_limit"))
             yield from (
                 Finding("LH050", place, message, help_, "note" if _laptop(card) else "warning")
                 for message, help_ in _unwise_limit(name, card, card.power_limit)
+            )
+        if card.fans is not None:
+            place = subject.document.value((*where, "fans"))
+            yield from (
+                Finding("LH050", place, message, help_, "warning")
+                for message, help_ in _unwise_fans(name, card, card.fans)
             )
 
 
@@ -94,6 +105,10 @@ def _under_wsl(subject: Subject, name: str, card: Card) -> Iterator[Finding]:
             message = f"`{key}` of card `{name}` cannot be set inside WSL: the card belongs to Windows"
             help_ = f"run gpu-power.ps1, which `herd up` writes for Windows: it does `nvidia-smi.exe {command}` there"
             yield Finding("LH048", subject.document.key(("gpus", "cards", name, key)), message, help_, "warning")
+    if card.fans is not None:
+        message = f"`fans` of card `{name}` cannot be set inside WSL, nor by what `herd up` writes for Windows"
+        help_ = "take it out, and set the fans in Windows with the tool of the card's maker or the NVIDIA app"
+        yield Finding("LH048", subject.document.key(("gpus", "cards", name, "fans")), message, help_, "warning")
 
 
 def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]]:
@@ -108,6 +123,15 @@ def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]
     elif limit < least:
         message = f"{limit} W is so little that card `{name}` ({card.model}) collapses rather than saves"
         yield message, f"write `power_limit: {least}W` or more"
+
+
+def _unwise_fans(name: str, card: Card, percent: int) -> Iterator[tuple[str, str]]:
+    """What is doubtful about a fixed speed of fans, and what to write."""
+    if _laptop(card):
+        yield f"card `{name}` is a laptop's, whose fans belong to the firmware", "take `fans` out"
+    elif percent < LEAST_FANS:
+        message = f"fans of card `{name}` at {percent} % stay so under load, and a card that gets hot slows down"
+        yield message, f"write `fans: {LEAST_FANS}%` or more, or take `fans` out: the card then controls them itself"
 
 
 def _laptop(card: Card) -> bool:

@@ -1,4 +1,4 @@
-"""Power limits and clocks of cards: set anew only where what the driver and our notes say is not what is planned."""
+"""Power limits, clocks and fans: set anew only where what the driver and our notes say is not what is planned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.steps import Step, differs, put_files
 from llamaherd.findings import SaidError
-from llamaherd.layout import POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
+from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
 from llamaherd.nvidia_smi import SeenCard
 from llamaherd.observe import Seen
 from llamaherd.planned import CardPower, Plan
@@ -18,6 +18,9 @@ ROUNDING = 1
 
 CLOCK_STEP = 15
 """MHz between two clocks of a card: one that is held may run so much above."""
+
+FAN_STEP = 3
+"""Points by which fans that are held may run beside their speed."""
 
 
 def power_steps(plan: Plan, seen: Seen) -> list[Step]:
@@ -44,11 +47,11 @@ def power_removal_steps(plan: Plan, seen: Seen) -> list[Step]:
     script = render(
         "steps/remove-gpu-power.sh.j2",
         unit=UNITS / POWER_UNIT,
-        program=POWER_PROGRAM,
+        programs=(POWER_PROGRAM, POWER_FANS),
         table=POWER_TABLE,
         notes=POWER_RUN,
     )
-    return [Step(script, "giving cards their own power limits and clocks again")]
+    return [Step(script, "giving cards their own power limits, clocks and fan speeds again")]
 
 
 def power_problems(plan: Plan, seen: Seen, *, driver_is_there: bool = False) -> list[Problem]:
@@ -60,8 +63,8 @@ def power_problems(plan: Plan, seen: Seen, *, driver_is_there: bool = False) -> 
             return []
         return [
             Problem(
-                f"power limits and clocks are declared, and NVIDIA's driver does not answer: {seen.driver_says}",
-                "install it, so that `nvidia-smi` shows the cards, or take `power_limit` and `clocks` out",
+                f"power limits, clocks or fans are declared, and NVIDIA's driver does not answer: {seen.driver_says}",
+                "install it, so that `nvidia-smi` shows the cards, or take `power_limit`, `clocks` and `fans` out",
             )
         ]
     # What is not in this host at all, preflight has said of all cards (converge/machine.py): here it is for cards that
@@ -83,6 +86,21 @@ def _card_problems(card: CardPower, cards: Sequence[SeenCard]) -> list[Problem]:
     if seen is None:
         there = ", ".join(f"{each.name} ({each.uuid} at {each.pci})" for each in cards)
         return [Problem(f"card `{card.name}` ({card.at}) is not in this host", f"there is {there}")]
+    return [*_fan_problems(card, seen), *_limit_problems(card, seen)]
+
+
+def _fan_problems(card: CardPower, seen: SeenCard) -> list[Problem]:
+    if card.fans is None or seen.fan is not None:
+        return []
+    return [
+        Problem(
+            f"card `{card.name}` ({seen.name}) has no fans that can be set",
+            "take `fans` out: what cools it is the machine's",
+        )
+    ]
+
+
+def _limit_problems(card: CardPower, seen: SeenCard) -> list[Problem]:
     if card.limit is None:
         return []
     if seen.limit is None and card.clocks is None:
@@ -121,6 +139,10 @@ def _drifted(card: CardPower, seen: SeenCard, host: Seen) -> bool:
     if held.clocks != (",".join(map(str, card.clocks)) if card.clocks else "-"):
         return True
     if card.clocks and seen.clock is not None and seen.clock > card.clocks[1] + CLOCK_STEP:
+        return True
+    if held.fans != str(card.fans or "-"):
+        return True
+    if card.fans is not None and (seen.fan is None or abs(seen.fan - card.fans) > FAN_STEP):
         return True
     if card.limit is None:
         return held.limit != "-"

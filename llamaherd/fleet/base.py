@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, model_validator
 
-from llamaherd.units import parse_megahertz, parse_size, parse_watts
+from llamaherd.units import parse_megahertz, parse_percent, parse_size, parse_watts
 
 
 class Declared(BaseModel):
@@ -35,6 +35,7 @@ LocalPath = Annotated[Path, BeforeValidator(beside_inventory)]
 Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int), Field(gt=0)]
 Watts = Annotated[int, BeforeValidator(parse_watts, json_schema_input_type=str | int), Field(gt=0)]
 Megahertz = Annotated[int, BeforeValidator(parse_megahertz, json_schema_input_type=str | int), Field(gt=0)]
+Percent = Annotated[int, BeforeValidator(parse_percent, json_schema_input_type=str | int), Field(ge=1, le=100)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]

@@ -1,4 +1,4 @@
-"""The cards of a rig, and what they need of the host: NVIDIA's driver, its toolkits, power limits and clocks."""
+"""The cards of a rig, and what they need of the host: NVIDIA's driver, its toolkits, limits and fans."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS
-from llamaherd.fleet.base import Declared, Megahertz, Name, Size, Watts
+from llamaherd.fleet.base import Declared, Megahertz, Name, Percent, Size, Watts
 
 
 def _as_text(value: Any) -> Any:
@@ -47,6 +47,8 @@ class Card(Declared):
     """Power that it may draw."""
     clocks: Clocks | None = None
     """Between which clocks it is held; a laptop's card often takes these and no power limit."""
+    fans: Percent | None = None
+    """Fixed speed of all its fans; without it the card looks after them itself."""
 
     @model_validator(mode="after")
     def _known(self) -> Card:

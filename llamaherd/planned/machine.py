@@ -115,7 +115,7 @@ class CardPlace(Planned):
 
 
 class CardPower(Planned):
-    """What one card is held to: a power limit in watts, and a lowest and a highest clock in MHz.
+    """What one card is held to: a power limit in watts, a lowest and a highest clock in MHz, its fans in percent.
 
     `at` says which card: its UUID, its PCI address as nvidia-smi writes it, or its number in the order of addresses.
     """
@@ -124,27 +124,33 @@ class CardPower(Planned):
     at: str
     limit: int | None = None
     clocks: tuple[int, int] | None = None
+    fans: int | None = None
 
     @property
     def declared(self) -> str:
         """The same for people."""
         limit = f"{self.limit} W" if self.limit is not None else ""
         clocks = f"{self.clocks[0]} to {self.clocks[1]} MHz" if self.clocks else ""
-        return ", ".join(filter(None, (limit, clocks)))
+        fans = f"fans at {self.fans} %" if self.fans is not None else ""
+        return ", ".join(filter(None, (limit, clocks, fans)))
 
 
 class PowerPlan(Planned):
-    """Cards that are held to limits and clocks, from every boot on: by a program, its table, and a unit."""
+    """Cards that are held to limits, clocks and fan speeds, from every boot on: by a program, its table, and a unit.
+
+    `fans` is the program that sets fans. It is always there, as it also gives them back when they are not declared.
+    """
 
     cards: tuple[CardPower, ...]
+    fans: TextFile
     program: TextFile
     table: TextFile
     unit: TextFile
 
     @property
     def files(self) -> tuple[TextFile, ...]:
-        """All three, the unit last: it uses the others."""
-        return (self.program, self.table, self.unit)
+        """All of them, each after those that it uses: a run may end between two."""
+        return (self.fans, self.program, self.table, self.unit)
 
 
 class WslPlan(Planned):

@@ -1,4 +1,8 @@
-"""A power limit, held by a real unit of a real systemd. Faked is `nvidia-smi` alone, which keeps cards in a file."""
+"""A power limit and fans, held by a real unit of a real systemd in its real sandbox, by the real programs.
+
+Faked is what NVIDIA's driver would bring: `nvidia-smi`, which keeps cards in a file, and the library that sets fans,
+made from C on the host.
+"""
 
 import json
 import subprocess
@@ -18,6 +22,10 @@ UUID = "GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10"
 # What a unit may write to that is no file system of the host's.
 CARDS = "/dev/shm/cards.json"
 PROGRAM = "/usr/local/bin/nvidia-smi"
+FANS = "/dev/shm/fans"
+LIBRARY = "/usr/local/lib/libnvidia-ml.so.1"
+OWN, HELD = "0 0", "70 70"
+"""What both fans are told: nothing, so that the card controls them, or a speed."""
 
 
 @pytest.fixture
@@ -27,25 +35,34 @@ def fake(bench: Bench, tmp_path: Path) -> Iterator[Bench]:
         json.dumps({"cards": [card(UUID, "00000000:01:00.0", "NVIDIA GeForce RTX 3090", (350.0, 100.0, 366.0))]})
     )
     (tmp_path / "nvidia-smi").write_text(
-        f'#!/bin/sh\nexport FAKE_CARDS={CARDS} RUNTIME_DIRECTORY="${{RUNTIME_DIRECTORY:-/run/llamaherd/gpu-power}}"\n'
+        f"#!/bin/sh\nexport FAKE_CARDS={CARDS} FAKE_FANS={FANS}\n"
+        'export RUNTIME_DIRECTORY="${RUNTIME_DIRECTORY:-/run/llamaherd/gpu-power}"\n'
         'exec python3 /usr/local/lib/nvidia_smi.py "$@"\n'
     )
     (tmp_path / "nvidia-smi").chmod(0o755)
-    source = ROOT / "tests" / "support" / "nvidia_smi.py"
-    for file, place in ((tmp_path / "nvidia-smi", PROGRAM), (source, "/usr/local/lib/nvidia_smi.py")):
+    support = ROOT / "tests" / "support"
+    for file, place in (
+        (tmp_path / "nvidia-smi", PROGRAM),
+        (support / "nvidia_smi.py", "/usr/local/lib/nvidia_smi.py"),
+        (support / "nvml.c", "/usr/local/lib/nvml.c"),
+    ):
         subprocess.run(["docker", "cp", "-q", str(file), f"{bench.host.name}:{place}"], check=True)
     # `docker cp` does not see what is mounted inside.
     bench.sh(f"cat >{CARDS} <<'END'\n{(tmp_path / 'cards.json').read_text()}\nEND")
+    bench.sh(f"echo '{UUID} 30 100 0 {OWN}' >{FANS}")
+    # g++ is there for engines, and brings gcc.
+    warnings, soname = "-Wall -Wextra -Werror", LIBRARY.rpartition("/")[2]
+    bench.sh(f"gcc {warnings} -shared -fPIC -Wl,-soname,{soname} -o {LIBRARY} /usr/local/lib/nvml.c && ldconfig")
     yield bench
     bench.declare(bench.rig())
     bench.deploy()
-    bench.sh(f"rm -f {PROGRAM} /usr/local/lib/nvidia_smi.py {CARDS}")
+    bench.sh(f"rm -f {PROGRAM} /usr/local/lib/nvidia_smi.py /usr/local/lib/nvml.c {LIBRARY} {CARDS} {FANS}; ldconfig")
 
 
-def limited(bench: Bench, watts: int | None) -> Declared:
+def limited(bench: Bench, watts: int | None, **more: str) -> Declared:
     """The rig with its card, which no instance is on."""
     rig = bench.rig()
-    declared = {"model": "RTX 3090", "uuid": UUID} | ({"power_limit": f"{watts}W"} if watts else {})
+    declared = {"model": "RTX 3090", "uuid": UUID, **more} | ({"power_limit": f"{watts}W"} if watts else {})
     return rig | {"gpus": {"cuda": "13.0", "cards": {"big": declared}}}
 
 
@@ -81,4 +98,48 @@ def test_a_power_limit_is_held(fake: Bench) -> None:
     assert fake.deploy().code == 0
     assert limit(fake) == 350
     assert fake.sh("systemctl list-unit-files -q llamaherd-gpu-power.service", check=False) == ""
+    fake.unchanged(before)
+
+
+def told(bench: Bench) -> str:
+    """What the fans are told."""
+    return " ".join(bench.sh(f"cat {FANS}").split()[4:])
+
+
+def test_fans_are_held(fake: Bench) -> None:
+    """Refused by the card, set, seen when somebody else sets them, mended, set at every start, and given back."""
+    before = fake.running()
+    fake.declare(limited(fake, 280, fans="20%"))
+    ended = fake.deploy()
+    assert ended.code == 1, ended.output
+    assert f"card {UUID} takes fan speeds of 30 to 100 %, not 20 %" in ended.output
+    assert (told(fake), limit(fake)) == (OWN, 280)
+
+    fake.declare(limited(fake, 280, fans="70%"))
+    fake.finishes()
+    assert told(fake) == HELD
+    # After a boot nothing is held and no note is there.
+    fake.sh(f"rm -rf /run/llamaherd/gpu-power/*; echo '{UUID} 30 100 0 {OWN}' >{FANS}")
+    fake.sh("systemctl restart llamaherd-gpu-power")
+    assert told(fake) == HELD
+
+    fake.sh(f"echo '{UUID} 30 100 0 45 45' >{FANS}")
+    drifted = fake.herd("verify")
+    assert drifted.code == 1, drifted.output
+    assert "its fans run at 45 %, declared are 70 %" in drifted.output
+    fake.finishes()
+    assert told(fake) == HELD
+
+    # The limit stays, and with it the unit: fans alone are let go.
+    fake.declare(limited(fake, 280))
+    fake.finishes()
+    assert (told(fake), limit(fake)) == (OWN, 280)
+
+    fake.declare(limited(fake, None, fans="70%"))
+    assert fake.deploy().code == 0
+    assert (told(fake), limit(fake)) == (HELD, 350)
+    fake.declare(limited(fake, None))
+    fake.finishes()
+    assert told(fake) == OWN
+    assert fake.sh("ls /opt/llamaherd/libexec/gpu-fans", check=False) == ""
     fake.unchanged(before)

@@ -90,6 +90,7 @@ HELD = planned(
     gpu_rig(),
     {
         "gpus/cards/old/power_limit": "280W",
+        "gpus/cards/old/fans": "70%",
         "gpus/cards/new/power_limit": "450W",
         "gpus/cards/new/clocks": {"max": "2400MHz"},
     },
@@ -330,6 +331,7 @@ def texts() -> dict[str, str]:
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
         "gpu_power.service": power(HELD).unit.text,
+        "gpu_fans.program": power(HELD).fans.text,
         "gpu_power.table": power(HELD).table.text,
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
     }

@@ -9,7 +9,7 @@ import pytest
 
 from llamaherd.planned import Plan
 from tests.support.fake import run
-from tests.support.power import BOTH
+from tests.support.power import BOTH, OLD
 from tests.support.rigs import GONE, Declared, cards, changed, converged, gpu_rig, planned
 
 HOLDS = "gpu_power | limits and clocks"
@@ -33,7 +33,7 @@ def declared(tmp_path: Path) -> Declared:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return planned(declared(tmp_path), BOTH)
+    return planned(declared(tmp_path), {**BOTH, OLD + "fans": "70%"})
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ def test_a_virgin_host_has_its_cards_held_before_it_serves(plan: Plan) -> None:
     assert ran.operations.index(HOLDS) < ran.operations.index("serve | small (compose)")
     (script,) = [script for script in ran.scripts if "systemctl restart llamaherd-gpu-power.service" in script]
     assert "/opt/llamaherd/libexec/gpu-power.llamaherd-new" in script
+    assert "/opt/llamaherd/libexec/gpu-fans.llamaherd-new" in script
 
 
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
@@ -71,8 +72,10 @@ def test_a_rig_that_declares_nothing_pays_nothing(bare: Plan) -> None:
         ("GPU-3090, 00000000:02:00.0, Enabled, 280.00", "GPU-3090, 00000000:02:00.0, Enabled, 350.00"),
         ("held\tGPU-5090\t450\t210,2400\ton", "held\tGPU-5090\t450\t-\ton"),
         ("power\tactive", "power\tfailed"),
+        ("210, 70, NVIDIA", "210, 45, NVIDIA"),
+        ("held\tGPU-3090\t280\t-\ton\t70", "held\tGPU-3090\t280\t-\ton"),
     ],
-    ids=["a limit", "a lock", "the unit"],
+    ids=["a limit", "a lock", "the unit", "a fan speed", "a note of before there were fans"],
 )
 def test_a_drift_changes_what_it_concerns(plan: Plan, drift: tuple[str, str]) -> None:
     world = [line.replace(*drift) for line in converged(plan, {})]
@@ -92,7 +95,7 @@ def test_what_is_no_longer_declared_is_given_back(bare: Plan) -> None:
     [
         (["driver\tthere is no nvidia-smi"], "NVIDIA's driver does not answer: there is no nvidia-smi"),
         (
-            ["card\tGPU-3090, 00000000:01:00.0, Enabled, 350.00, 350.00, 300.00, 366.00, 210, NVIDIA GeForce RTX 3090"],
+            ["card\tGPU-3090, 00000000:01:00.0, Enabled, 350.00, 350.00, 300.00, 366.00, 210, 30, GeForce RTX 3090"],
             "takes a power limit of 300 to 366 W, the inventory says 280 W",
         ),
     ],

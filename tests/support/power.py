@@ -1,4 +1,4 @@
-"""Rigs whose cards are held to limits and clocks, and the program that holds them, run against a stand-in's cards."""
+"""Rigs whose cards are held to limits, clocks and fan speeds, and the programs that do it, run against stand-ins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from llamaherd.layout import POWER_RUN
 from llamaherd.planned import Plan
-from tests.support import nvidia_smi
+from tests.support import nvidia_smi, nvml
 from tests.support.rigs import gpu_rig, planned
 
 OLD, NEW = "gpus/cards/old/", "gpus/cards/new/"
@@ -25,7 +25,7 @@ NEW_CARD = nvidia_smi.card("GPU-5090", "00000000:21:00.0", "NVIDIA GeForce RTX 5
 
 
 def held(changes: Mapping[str, Any]) -> Plan:
-    """The plan of the rig with two cards, which have these limits and clocks."""
+    """The plan of the rig with two cards, which have these limits, clocks and fan speeds."""
     return planned(gpu_rig(), changes)
 
 
@@ -75,6 +75,7 @@ class Host:
         assert plan.power
         program, table = self.folder / "gpu-power", self.folder / "table"
         program.write_text(plan.power.program.text)
+        (self.folder / "gpu-fans.py").write_text(plan.power.fans.text)
         table.write_text(plan.power.table.text)
         told = [*command, str(table)] if command == ("hold",) else list(command)
         return self.shell([str(program), *told])
@@ -98,5 +99,9 @@ def host(folder: Path, *cards: nvidia_smi.Card) -> Host:
     program = folder / "bin" / "nvidia-smi"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {nvidia_smi.__file__} "$@"\n')
     program.chmod(0o755)
+    # Beside the program, as on a host. It is the real one: what is faked is NVIDIA's library.
+    fans = folder / "gpu-fans"
+    fans.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {nvml.__file__} "$0.py" "$@"\n')
+    fans.chmod(0o755)
     made.put(*cards)
     return made

@@ -306,7 +306,7 @@ def cards(plan: Plan) -> list[str]:
     assert plan.power
     return [
         f"{card.at}, 00000000:{number + 1:02X}:00.0, Enabled, {card.limit or 350}.00, 350.00, 100.00, 600.00, 210, "
-        "NVIDIA GeForce RTX 3090"
+        f"{card.fans or 30}, NVIDIA GeForce RTX 3090"
         for number, card in enumerate(plan.power.cards)
     ]
 
@@ -351,7 +351,14 @@ def _windows(wsl: WslPlan) -> list[tuple[str, ...]]:
 
 
 def _held(card: CardPower) -> tuple[str, ...]:
-    return ("held", card.at, str(card.limit or "-"), ",".join(map(str, card.clocks or "-")), "on")
+    return (
+        "held",
+        card.at,
+        str(card.limit or "-"),
+        ",".join(map(str, card.clocks or "-")),
+        "on",
+        str(card.fans or "-"),
+    )
 
 
 def _file(path: str, text: str, mode: str, owner: str) -> list[tuple[str, ...]]:

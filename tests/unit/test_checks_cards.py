@@ -1,4 +1,4 @@
-"""Cards: telling them apart, power, clocks, and what of them is Windows' own."""
+"""Cards: telling them apart, power, clocks, fans, and what of them is Windows' own."""
 
 from __future__ import annotations
 
@@ -37,6 +37,30 @@ CASES = {
         "old",
         "card `old` has limits of its own, and nothing tells it from the other cards",
         "add its `uuid`",
+    ),
+    "a fan speed for a card that nothing tells from another": Case(
+        {OLD + "uuid": GONE, OLD + "fans": "70%"},
+        "LH049",
+        "old",
+        "card `old` has a fan speed of its own",
+        "`uuid`",
+    ),
+    "fans": Case({OLD + "fans": "40%", NEW + "fans": 100}),
+    "fans that are slow": Case(
+        {OLD + "fans": "39%"},
+        "LH050",
+        "39%",
+        "fans of card `old` at 39 % stay so under load",
+        "write `fans: 40%` or more, or take `fans` out",
+        "warning",
+    ),
+    "fans of a laptop": Case(
+        {NEW + "model": "RTX 5090M", NEW + "fans": "30%"},
+        "LH050",
+        "30%",
+        "card `new` is a laptop's, whose fans belong to the firmware",
+        "take `fans` out",
+        "warning",
     ),
     "no limit for a card that nothing tells from another": Case({OLD + "uuid": GONE}),
     "by number": Case(BY_INDEX),
@@ -109,6 +133,15 @@ CASES = {
     ),
     "clocks under WSL": Case(
         {NEW + "clocks": {"max": 1800}}, "LH048", "clocks", "`clocks` of card", "-lgc 210,1800", "warning", wsl=True
+    ),
+    "fans under WSL": Case(
+        {NEW + "fans": "30%"},
+        "LH048",
+        "fans",
+        "`fans` of card `new` cannot be set inside WSL, nor by what `herd up` writes for Windows",
+        "with the tool of the card's maker or the NVIDIA app",
+        "warning",
+        wsl=True,
     ),
     "a driver under WSL": Case(
         {"gpus/driver": {"branch": 550}}, "LH048", "driver", "Windows' own", "leave out `driver`", wsl=True

@@ -20,6 +20,7 @@ from tests.support.rigs import converged, gpu_rig, planned
 
 PLAN = held(BOTH)
 BARE = planned(gpu_rig())
+FANS = held({**BOTH, OLD + "fans": "70%"})
 CLOCKS = held({NEW + "clocks": {"max": "2400MHz"}})
 WSL = held({**BOTH, "host/wsl": {}})
 
@@ -32,7 +33,7 @@ def test_each_card_has_its_line_in_the_table() -> None:
         CardPower(name="new", at="GPU-5090", limit=450, clocks=(210, 2400)),
         CardPower(name="old", at="GPU-3090", limit=280),
     )
-    assert PLAN.power.table.text.splitlines()[2:] == ["new GPU-5090 450 210,2400", "old GPU-3090 280 -"]
+    assert PLAN.power.table.text.splitlines()[2:] == ["new GPU-5090 450 210,2400 -", "old GPU-3090 280 - -"]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,28 @@ def test_a_plan_shows_what_cards_are_held_to() -> None:
     assert "power" not in show_plan(BARE)
 
 
+def test_a_fan_speed_is_planned_beside_the_rest_and_alone() -> None:
+    assert FANS.power
+    assert [each.fans for each in FANS.power.cards] == [None, 70]
+    assert FANS.power.table.text.splitlines()[2:] == ["new GPU-5090 450 210,2400 -", "old GPU-3090 280 - 70"]
+    assert "             old: 280 W, fans at 70 % (GPU-3090)\n" in show_plan(FANS)
+    alone = held({NEW + "fans": 65})
+    assert alone.power
+    assert alone.power.table.text.splitlines()[2:] == ["new GPU-5090 - - 65"]
+    assert "  power      new: fans at 65 % (GPU-5090)\n" in show_plan(alone)
+
+
+def test_what_sets_fans_is_there_before_what_uses_it_and_also_where_none_are_declared() -> None:
+    """It gives them back as well, and a run may end between two files."""
+    assert PLAN.power
+    assert [file.path for file in PLAN.power.files] == [
+        "/opt/llamaherd/libexec/gpu-fans",
+        "/opt/llamaherd/libexec/gpu-power",
+        "/etc/llamaherd/gpu-power",
+        "/etc/systemd/system/llamaherd-gpu-power.service",
+    ]
+
+
 def test_servers_find_their_cards_held() -> None:
     assert PLAN.power
     (before,) = [line for line in PLAN.power.unit.text.splitlines() if line.startswith("Before=")]
@@ -81,41 +104,42 @@ def test_servers_find_their_cards_held() -> None:
 
 # --- what nvidia-smi says --------------------------------------------------------------------------------------------
 
-# Rows in our order of fields. The figures, and how a missing one is written, are from the place that is named.
+# Rows in our order of fields. The figures, and how a missing one is written, are from the place that is named; but the
+# speeds of fans are made up, except that of the H100, which is captured like the rest of its row.
 ROWS = {
     "H100, captured here (580.159.04)": (
         "GPU-c1482878-234f-2700-f220-209731f11bca, 00000000:00:06.0, Enabled, 700.00, 700.00, 200.00, 700.00, 405, "
-        "NVIDIA H100 80GB HBM3",
-        (True, 700, 700, 200, 700, 405),
+        "[N/A], NVIDIA H100 80GB HBM3",
+        (True, 700, 700, 200, 700, 405, None),
     ),
     "RTX 4090 (1Panel-dev/1Panel#11910)": (
-        "GPU-a, 00000000:01:00.0, Disabled, 450.00, 450.00, 150.00, 450.00, 210, NVIDIA GeForce RTX 4090",
-        (False, 450, 450, 150, 450, 210),
+        "GPU-a, 00000000:01:00.0, Disabled, 450.00, 450.00, 150.00, 450.00, 210, 30, NVIDIA GeForce RTX 4090",
+        (False, 450, 450, 150, 450, 210, 30),
     ),
     "RTX 5060 Ti (b00nz/mVolt#39; 180.00 W from a capture with 570.211.01)": (
-        "GPU-b, 00000000:05:00.0, Disabled, 180.00, 180.00, 150.00, 180.00, 2745, NVIDIA GeForce RTX 5060 Ti",
-        (False, 180, 180, 150, 180, 2745),
+        "GPU-b, 00000000:05:00.0, Disabled, 180.00, 180.00, 150.00, 180.00, 2745, 0, NVIDIA GeForce RTX 5060 Ti",
+        (False, 180, 180, 150, 180, 2745, 0),
     ),
     "RTX 2080 Ti, whose default is an error (Quake4/MindMiner#627)": (
-        "GPU-c, 00000000:09:00.0, Enabled, 210.00, [Unknown Error], 100.00, 280.00, 1560, GeForce RTX 2080 Ti",
-        (True, 210, None, 100, 280, 1560),
+        "GPU-c, 00000000:09:00.0, Enabled, 210.00, [Unknown Error], 100.00, 280.00, 1560, 41, GeForce RTX 2080 Ti",
+        (True, 210, None, 100, 280, 1560, 41),
     ),
     "RTX 2080, fields without brackets (Ricks-Lab/gpu-utils#83, 440.64)": (
-        "GPU-d, 00000000:0A:00.0, N/A, 200.00, N/A, 105.00, 292.00, 1965, GeForce RTX 2080",
-        (None, 200, None, 105, 292, 1965),
+        "GPU-d, 00000000:0A:00.0, N/A, 200.00, N/A, 105.00, 292.00, 1965, 118, GeForce RTX 2080",
+        (None, 200, None, 105, 292, 1965, 118),
     ),
     "GB10, which tells no power (lablup/all-smi#80, 580.126.09)": (
-        "GPU-e, 0000000F:01:00.0, Enabled, [N/A], [N/A], [N/A], [N/A], 2405, NVIDIA GB10",
-        (True, None, None, None, None, 2405),
+        "GPU-e, 0000000F:01:00.0, Enabled, [N/A], [N/A], [N/A], [N/A], 2405, [N/A], NVIDIA GB10",
+        (True, None, None, None, None, 2405, None),
     ),
     "RTX 4080 of a laptop (Dreaming-Codes/nvidia_oc#22)": (
-        "GPU-f, 00000000:01:00.0, Disabled, [Not Supported], [Not Supported], 5.00, 175.00, 210, "
+        "GPU-f, 00000000:01:00.0, Disabled, [Not Supported], [Not Supported], 5.00, 175.00, 210, [N/A], "
         "NVIDIA GeForce RTX 4080 Laptop GPU",
-        (False, None, None, 5, 175, 210),
+        (False, None, None, 5, 175, 210, None),
     ),
     "a name with a comma, which nobody promises not to be": (
-        "GPU-g, 00000000:01:00.0, Enabled, 1.00, 1.00, 1.00, 1.00, 210, A, B",
-        (True, 1, 1, 1, 1, 210),
+        "GPU-g, 00000000:01:00.0, Enabled, 1.00, 1.00, 1.00, 1.00, 210, 30, A, B",
+        (True, 1, 1, 1, 1, 210, 30),
     ),
 }
 
@@ -124,8 +148,8 @@ ROWS = {
 def test_a_card_is_read(row: str) -> None:
     line, figures = ROWS[row]
     seen = card(line)
-    assert (seen.persistent, seen.limit, seen.default, seen.least, seen.most, seen.clock) == figures
-    assert line == f"{seen.uuid}, {seen.pci}, {', '.join(line.split(', ')[2:8])}, {seen.name}"
+    assert (seen.persistent, seen.limit, seen.default, seen.least, seen.most, seen.clock, seen.fan) == figures
+    assert line == f"{seen.uuid}, {seen.pci}, {', '.join(line.split(', ')[2:9])}, {seen.name}"
 
 
 def test_cards_of_mixed_generations_are_told_apart() -> None:
@@ -140,9 +164,9 @@ def test_cards_of_mixed_generations_are_told_apart() -> None:
     assert [find(at, seen) for at in ("8", "GPU-z", "00000000:7F:00.0")] == [None, None, None]
 
 
-@pytest.mark.parametrize("line", ["", "No devices were found", "GPU-1, 0, Enabled, 1, 1, 1, 1, 1"])
+@pytest.mark.parametrize("line", ["", "No devices were found", "GPU-1, 0, Enabled, 1, 1, 1, 1, 1, 1"])
 def test_a_line_that_is_no_card_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="not 9 fields"):
+    with pytest.raises(ValueError, match="not 10 fields"):
         card(line)
 
 
@@ -164,7 +188,7 @@ def restarts(plan: Plan, seen: Seen) -> list[bool]:
     return ["systemctl restart" in step.script for step in power_steps(plan, seen)]
 
 
-@pytest.mark.parametrize("plan", [PLAN, CLOCKS, BARE, WSL], ids=["both", "clocks", "bare", "wsl"])
+@pytest.mark.parametrize("plan", [PLAN, FANS, CLOCKS, BARE, WSL], ids=["both", "fans", "clocks", "bare", "wsl"])
 def test_nothing_is_done_where_all_is_as_planned(plan: Plan) -> None:
     assert power_steps(plan, seen_of(plan)) == []
     assert power_problems(plan, seen_of(plan)) == []
@@ -229,6 +253,11 @@ DRIFTS: dict[str, tuple[Any, list[bool]]] = {
     "a run was killed at a card": (note_is("GPU-3090", "?", "?", "?"), [True]),
     "a note was cut off": (note_is("GPU-3090", "280"), [True]),
     "another limit was held": (note_is("GPU-3090", "300", "-", "on"), [True]),
+    "fans are held that are not declared": (note_is("GPU-3090", "280", "-", "on", "70"), [True]),
+    "fans may be held that are not declared": (note_is("GPU-3090", "280", "-", "on", "?"), [True]),
+    "a note is of before there were fans": (note_is("GPU-3090", "280", "-", "on"), []),
+    "fans of which nothing is declared run fast": (card_is(fan=90.0), []),
+    "a card without fans": (card_is(fan=None), []),
     "clocks are held that are not declared": (note_is("GPU-3090", "280", "210,900", "on"), [True]),
     "other clocks are held": (note_is("GPU-5090", "450", "210,900", "on"), [True]),
     "a card is held that is not declared": (note_is("GPU-7777", "100", "-", "on"), [True]),
@@ -244,6 +273,7 @@ DRIFTS: dict[str, tuple[Any, list[bool]]] = {
     "the unit is to be read anew": (unit_is("active", "enabled", True), [False]),
     "the table is gone": (lost("/etc/llamaherd/gpu-power"), [False]),
     "the program is gone": (lost("/opt/llamaherd/libexec/gpu-power"), [False]),
+    "the program for fans is gone": (lost("/opt/llamaherd/libexec/gpu-fans"), [False]),
 }
 
 
@@ -253,6 +283,26 @@ def test_a_drift_is_mended_and_the_unit_started_only_for_cards(case: str) -> Non
     seen = seen_of(PLAN)
     drift(seen)
     assert restarts(PLAN, seen) == steps
+
+
+@pytest.mark.parametrize(
+    ("drift", "steps"),
+    [
+        (card_is(fan=73.0), []),
+        (card_is(fan=67.0), []),
+        (card_is(fan=74.0), [True]),
+        (card_is(fan=66.0), [True]),
+        (card_is(fan=118.0), [True]),
+        (card_is(fan=0.0), [True]),
+        (note_is("GPU-3090", "280", "-", "on"), [True]),
+        (note_is("GPU-3090", "280", "-", "on", "60"), [True]),
+        (note_is("GPU-3090", "280", "-", "on", "?"), [True]),
+    ],
+)
+def test_a_fan_speed_that_is_not_held_is_drift(drift: Any, steps: list[bool]) -> None:
+    seen = seen_of(FANS)
+    drift(seen)
+    assert restarts(FANS, seen) == steps
 
 
 def test_a_limit_that_is_held_and_no_longer_declared_is_drift() -> None:
@@ -296,6 +346,12 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
             "`clocks: {max: 1800MHz}`",
         ),
         (
+            {OLD + "fans": "70%"},
+            {"fan": None, "name": "NVIDIA H100 80GB HBM3"},
+            "card `old` (NVIDIA H100 80GB HBM3) has no fans that can be set",
+            "take `fans` out",
+        ),
+        (
             {OLD + "power_limit": "280W", OLD + "uuid": "GPU-7777"},
             {},
             "card `old` (GPU-7777) is not in this host",
@@ -306,8 +362,8 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
 def test_what_a_card_cannot_be_held_to_stops_the_run(
     changes: dict[str, Any], seen: dict[str, Any], message: str, way_out: str
 ) -> None:
-    old = SeenCard("GPU-3090", "00000000:02:00.0", True, 350, 350, 100, 366, 210, "NVIDIA GeForce RTX 3090")
-    new = SeenCard("GPU-5090", "00000000:01:00.0", True, 575, 575, 400, 600, 210, "NVIDIA GeForce RTX 5090")
+    old = SeenCard("GPU-3090", "00000000:02:00.0", True, 350, 350, 100, 366, 210, 30, "NVIDIA GeForce RTX 3090")
+    new = SeenCard("GPU-5090", "00000000:01:00.0", True, 575, 575, 400, 600, 210, 30, "NVIDIA GeForce RTX 5090")
     plan = held(changes)
     host = seen_of(plan)
     host.cards = [replace(old, **seen), new]
@@ -325,12 +381,12 @@ def test_a_limit_that_a_laptop_does_not_tell_is_no_problem_beside_clocks() -> No
 def test_a_host_without_a_driver_stops_the_run() -> None:
     (problem,) = power_problems(PLAN, answer(["driver\tthere is no nvidia-smi"]))
     assert str(problem) == (
-        "power limits and clocks are declared, and NVIDIA's driver does not answer: there is no nvidia-smi\n"
-        "  help: install it, so that `nvidia-smi` shows the cards, or take `power_limit` and `clocks` out"
+        "power limits, clocks or fans are declared, and NVIDIA's driver does not answer: there is no nvidia-smi\n"
+        "  help: install it, so that `nvidia-smi` shows the cards, or take `power_limit`, `clocks` and `fans` out"
     )
 
 
-@pytest.mark.parametrize("line", ["card\tGPU-1", "held\tGPU-1\ta\tb\tc\td", "power\tactive"])
+@pytest.mark.parametrize("line", ["card\tGPU-1", "held\tGPU-1\ta\tb\tc\td\te", "power\tactive"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"not 9 fields|was not asked for"):
+    with pytest.raises(ValueError, match=r"not 10 fields|was not asked for"):
         answer([line])

@@ -1,4 +1,4 @@
-"""The program that holds cards, by /bin/sh as on a host. Only nvidia-smi is a stand-in: its cards live in a file."""
+"""The programs that hold cards, run as on a host. Stand-ins are nvidia-smi, whose cards live in a file, and NVML."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_cards_are_held_and_what_holds_them_is_noted(rig: Host) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert rig.card("GPU-3090")["limit"] == 280
     assert (rig.card("GPU-5090")["limit"], rig.card("GPU-5090")["lock"]) == (450, [210, 2400])
-    assert rig.notes == {"GPU-3090": "280 - on", "GPU-5090": "450 210,2400 on"}
+    assert rig.notes == {"GPU-3090": "280 - on -", "GPU-5090": "450 210,2400 on -"}
     assert "card old is held to 280 W\n" in done.stdout
 
 
 def test_a_card_that_is_being_changed_is_noted_as_unknown(rig: Host) -> None:
     for command in (["hold"], ["release"]):
         rig.run(PLAN, *command)
-    assert set(rig.state["noted"]) == {"? ? ?"}
+    assert set(rig.state["noted"]) == {"? ? ? -"}
     assert len(rig.changes) == 6
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_longer_declared_is_undone(rig: Host) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert rig.card("GPU-3090") == OLD_CARD
     assert (rig.card("GPU-5090")["limit"], rig.card("GPU-5090")["lock"]) == (450, None)
-    assert rig.notes == {"GPU-5090": "450 - on"}
+    assert rig.notes == {"GPU-5090": "450 - on -"}
     assert "card GPU-3090 has its default limit again, 350 W" in done.stdout
 
 
@@ -77,7 +77,7 @@ def test_what_others_set_on_cards_that_are_not_declared_is_left_alone(rig: Host)
     assert rig.changes == ["-pl 280"]
 
 
-@pytest.mark.parametrize("note", ["? ? ?", ""], ids=["unknown", "cut off"])
+@pytest.mark.parametrize("note", ["? ? ? ?", "? ? ?", "280", ""], ids=["unknown", "older", "cut off", "empty"])
 def test_a_run_that_was_killed_between_is_made_good(rig: Host, note: str) -> None:
     rig.edit("GPU-3090", limit=280.0, lock=[210, 900])
     (rig.folder / "notes").mkdir()
@@ -93,7 +93,7 @@ def test_a_card_that_forgets_is_kept_loaded(rig: Host) -> None:
     assert rig.changes == ["-pm 1", "-pl 280"]
     rig.edit("GPU-3090", persistence="Disabled", refuses=["persistence"])
     done = rig.run(LIMIT, "hold")
-    assert (done.returncode, rig.notes["GPU-3090"]) == (0, "280 - refused")
+    assert (done.returncode, rig.notes["GPU-3090"]) == (0, "280 - refused -")
     assert "card old forgets its limit when nothing uses it" in done.stdout
 
 
@@ -104,14 +104,14 @@ def test_a_card_that_forgets_is_kept_loaded(rig: Host) -> None:
             [OLD_CARD, LAPTOP],
             {NEW + "power_limit": "120W", NEW + "clocks": {"max": "1800MHz"}},
             "card new takes no power limit; its clocks are held instead",
-            {"GPU-5090": "refused 210,1800 on"},
+            {"GPU-5090": "refused 210,1800 on -"},
             id="a laptop that tells no limit",
         ),
         pytest.param(
             [OLD_CARD, SLY],
             {NEW + "power_limit": "80W", NEW + "clocks": {"max": "1800MHz"}},
             "card new takes no power limit; its clocks are held instead",
-            {"GPU-5090": "refused 210,1800 on"},
+            {"GPU-5090": "refused 210,1800 on -"},
             id="a laptop that tells one",
         ),
     ],
@@ -155,13 +155,13 @@ def test_what_a_card_does_not_take_fails_and_leaves_the_others_held(
     assert done.returncode == 1
     assert says in done.stderr
     assert rig.card("GPU-5090")["limit"] == 450
-    assert rig.notes["GPU-5090"] == "450 - on"
+    assert rig.notes["GPU-5090"] == "450 - on -"
 
 
 def test_a_limit_that_is_out_of_range_leaves_the_note_of_the_one_before(rig: Host) -> None:
     rig.run(LIMIT, "hold")
     rig.run(held({OLD + "power_limit": "80W"}), "hold")
-    assert (rig.notes["GPU-3090"], rig.card("GPU-3090")["limit"]) == ("280 - on", 280)
+    assert (rig.notes["GPU-3090"], rig.card("GPU-3090")["limit"]) == ("280 - on -", 280)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_driver_that_does_not_answer_is_said_and_forgets_nothing(rig: Host, co
     done = rig.run(LIMIT, command)
     assert done.returncode == 1
     assert "Driver/library version mismatch" in done.stderr
-    assert rig.notes == {"GPU-3090": "280 - on"}
+    assert rig.notes == {"GPU-3090": "280 - on -"}
 
 
 def test_the_note_of_a_card_that_was_taken_out_goes(rig: Host) -> None:
@@ -192,6 +192,116 @@ def test_the_note_of_a_card_that_was_taken_out_goes(rig: Host) -> None:
     rig.put(NEW_CARD)
     assert rig.run(held({NEW + "power_limit": "450W"}), "hold").returncode == 0
     assert set(rig.notes) == {"GPU-5090"}
+
+
+# --- fans ------------------------------------------------------------------------------------------------------------
+
+FANS = held({OLD + "fans": "70%"})
+WARM = held({OLD + "fans": "70%", OLD + "power_limit": "280W", NEW + "power_limit": "450W"})
+
+
+def test_fans_are_held_before_a_limit_and_alone(rig: Host) -> None:
+    done = rig.run(WARM, "hold")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rig.changes == ["-pl 450", "fan 0 70", "fan 1 70", "-pl 280"]
+    assert rig.notes == {"GPU-3090": "280 - on 70", "GPU-5090": "450 - on -"}
+    assert "the fans of card old are held at 70 %\n" in done.stdout
+    assert set(rig.state["noted"]) == {"? ? ? -", "? ? ? ?"}
+    assert rig.run(FANS, "hold").returncode == 0
+    assert rig.notes == {"GPU-3090": "- - on 70"}
+    assert rig.card("GPU-3090") == {**OLD_CARD, "fans": [70, 70]}
+
+
+@pytest.mark.parametrize(
+    ("plan", "command", "notes"),
+    [
+        (LIMIT, "hold", {"GPU-3090": "280 - on -"}),
+        (held({NEW + "power_limit": "450W"}), "hold", {"GPU-5090": "450 - on -"}),
+        (LIMIT, "release", {}),
+    ],
+    ids=["a limit stays", "another card stays", "nothing stays"],
+)
+def test_fans_that_are_no_longer_declared_are_given_back_once(
+    rig: Host, plan: Any, command: str, notes: dict[str, str]
+) -> None:
+    rig.run(WARM, "hold")
+    done = rig.run(plan, command)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (rig.card("GPU-3090")["fans"], rig.notes) == ([None, None], notes)
+    assert "are the driver's own to control again\n" in done.stdout
+    rig.edit("GPU-3090", fans=[55, 55])
+    assert rig.run(plan, command).returncode == 0
+    assert rig.card("GPU-3090")["fans"] == [55, 55]
+
+
+@pytest.mark.parametrize("note", ["280 - on", "280 - on -", "? ? ? -", "? ? ?"])
+def test_fans_of_which_nothing_was_declared_are_left_alone(rig: Host, note: str) -> None:
+    """Whether a note is of before there were fans, or of a run that was killed: somebody else may hold them."""
+    rig.edit("GPU-3090", fans=[55, 55])
+    (rig.folder / "notes").mkdir()
+    (rig.folder / "notes" / "GPU-3090").write_text(note)
+    assert rig.run(LIMIT, "hold").returncode == 0
+    assert rig.run(LIMIT, "release").returncode == 0
+    assert rig.card("GPU-3090")["fans"] == [55, 55]
+
+
+@pytest.mark.parametrize("note", ["? ? ? ?", "280 - on ?", "280", ""], ids=["killed", "refused", "cut off", "empty"])
+def test_fans_that_may_be_held_are_given_back(rig: Host, note: str) -> None:
+    rig.edit("GPU-3090", fans=[70, None])
+    (rig.folder / "notes").mkdir()
+    (rig.folder / "notes" / "GPU-3090").write_text(note)
+    assert rig.run(LIMIT, "hold").returncode == 0
+    assert (rig.card("GPU-3090")["fans"], rig.notes["GPU-3090"]) == ([None, None], "280 - on -")
+
+
+def test_a_table_of_before_there_were_fans_is_understood(rig: Host) -> None:
+    rig.run(LIMIT, "hold")
+    (rig.folder / "table").write_text("old GPU-3090 250 -\n")
+    done = rig.shell([str(rig.folder / "gpu-power"), "hold", str(rig.folder / "table")])
+    assert (done.returncode, done.stderr, rig.notes) == (0, "", {"GPU-3090": "250 - on -"})
+
+
+@pytest.mark.parametrize(
+    ("card", "says", "note"),
+    [
+        ({"fan_range": [75, 100]}, "card GPU-3090 takes fan speeds of 75 to 100 %, not 70 %", "280 - on -"),
+        ({"fans": []}, "card GPU-3090 has no fans that can be set", "280 - on ?"),
+        (
+            {"fan_errors": {"nvmlDeviceSetFanSpeed_v2": 4}},
+            "nvmlDeviceSetFanSpeed_v2 of card GPU-3090 failed: Insufficient Permissions",
+            "280 - on ?",
+        ),
+    ],
+    ids=["out of range", "no fans", "an error"],
+)
+def test_fans_that_are_refused_fail_and_leave_the_rest_held(
+    rig: Host, card: dict[str, Any], says: str, note: str
+) -> None:
+    rig.edit("GPU-3090", **card)
+    done = rig.run(WARM, "hold")
+    assert (done.returncode, done.stderr) == (1, f"the fans of card old are not held at 70 %: {says}\n")
+    assert (rig.card("GPU-3090")["limit"], rig.card("GPU-5090")["limit"]) == (280, 450)
+    assert rig.notes == {"GPU-3090": note, "GPU-5090": "450 - on -"}
+    rig.edit("GPU-3090", fan_errors={})
+    assert rig.run(LIMIT, "hold").returncode == 0
+    assert rig.notes["GPU-3090"] == "280 - on -"
+
+
+def test_fans_that_do_not_go_back_are_said_and_tried_again(rig: Host) -> None:
+    rig.run(WARM, "hold")
+    rig.edit("GPU-3090", fan_errors={"nvmlDeviceSetDefaultFanSpeed_v2": 999})
+    done = rig.run(LIMIT, "hold")
+    assert done.returncode == 1
+    assert "the fans of card old do not go back to the driver's own control: nvmlDeviceSetDefaultFan" in done.stderr
+    assert rig.notes["GPU-3090"] == "280 - on 70"
+
+
+def test_a_host_without_the_program_for_fans_says_so(rig: Host) -> None:
+    (rig.folder / "gpu-fans").unlink()
+    assert rig.run(LIMIT, "hold").returncode == 0
+    done = rig.run(FANS, "hold")
+    assert done.returncode == 1
+    assert "the fans of card old are not held at 70 %: timeout: " in done.stderr
 
 
 def test_anything_else_is_refused(rig: Host) -> None:
@@ -246,6 +356,21 @@ def test_a_drift_is_seen_said_and_mended(rig: Host, drift: dict[str, Any], card:
     rig.run(PLAN, "hold")
     if "clock" not in drift:  # a card that was above its lock slows down by itself
         assert steps(rig, PLAN) == []
+
+
+@pytest.mark.parametrize("told", [[45, 45], [None, None], [74, 74]], ids=["another", "its own", "a little more"])
+def test_fans_that_somebody_else_sets_are_seen_said_and_mended(rig: Host, told: list[int | None]) -> None:
+    rig.run(FANS, "hold")
+    assert steps(rig, FANS) == []
+    assert verified(rig, FANS) == {"old": (True, "fans at 70 %")}
+    rig.edit("GPU-3090", fans=told)
+    assert steps(rig, FANS) == ["holding old to fans at 70 %"]
+    said = f"its fans run at {told[0] or 30} %, declared are 70 %: another was set, or it is too hot; converge"
+    assert verified(rig, FANS) == {"old": (False, said)}
+    rig.run(FANS, "hold")
+    assert steps(rig, FANS) == []
+    rig.edit("GPU-3090", fans=[67, 73])
+    assert (steps(rig, FANS), verified(rig, FANS)["old"]) == ([], (True, "fans at 67 %"))
 
 
 @pytest.mark.parametrize("laptop", [LAPTOP, SLY], ids=["tells no limit", "tells one"])

@@ -154,7 +154,7 @@ def test_cards_that_are_not_as_declared(
     assert row.what.startswith("card")
 
 
-SHOWN = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00, 210, NVIDIA GeForce RTX 3090"
+SHOWN = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00, 210, 30, NVIDIA GeForce RTX 3090"
 
 
 @pytest.mark.parametrize(

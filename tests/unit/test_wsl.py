@@ -20,6 +20,7 @@ from llamaherd.observe import Seen, answer, question
 from llamaherd.plan_wsl import SCRIPTS
 from llamaherd.planned import Plan, WslPlan
 from llamaherd.render import render
+from llamaherd.show import show_plan
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.seen import SeenMachine, SeenText
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig
@@ -95,6 +96,17 @@ def test_power_limits_and_clocks_are_windows_to_set() -> None:
     text = scripts(plan)["gpu-power.ps1"]
     for command in ("-i GPU-5090 -pl 450", "-i GPU-3090 -pl 280", "-i GPU-3090 -lgc 210,1800"):
         assert f"'{command}'" in text
+
+
+def test_fans_are_nothing_that_a_script_could_set_in_windows() -> None:
+    fans: dict[str, Any] = {"host/wsl": {}, "gpus/cards/new/fans": "70%"}
+    plan = planned(gpu_rig(), fans)
+    assert "gpu-power.ps1" not in scripts(plan)
+    assert "  power      new: fans at 70 %, which is Windows' to set\n" in show_plan(plan)
+    both = planned(gpu_rig(), {**fans, "gpus/cards/new/power_limit": "450W"})
+    assert both.windows_power[0].fans == 70
+    only = planned(gpu_rig(), {"host/wsl": {}, "gpus/cards/new/power_limit": "450W"})
+    assert scripts(both)["gpu-power.ps1"] == scripts(only)["gpu-power.ps1"]
 
 
 @pytest.mark.parametrize(

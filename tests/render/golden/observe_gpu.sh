@@ -237,8 +237,8 @@ if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
 fi
 if command -v nvidia-smi >/dev/null; then
     # A driver that hangs must not hang this.
-    cards=$(timeout 30 nvidia-smi --format=csv,noheader,nounits --query-gpu=uuid,pci.bus_id,persistence_mode,power.limit,power.default_limit,power.min_limit,power.max_limit,clocks.current.graphics,name 2>&1)
-    printf '%s\n' "$cards" | grep '^GPU-' | sed 's/^/card\t/' | grep . ||
+    cards=$(timeout 30 nvidia-smi --format=csv,noheader,nounits --query-gpu=uuid,pci.bus_id,persistence_mode,power.limit,power.default_limit,power.min_limit,power.max_limit,clocks.current.graphics,fan.speed,name 2>&1)
+    printf '%s\n' "$cards" | awk -F ', ' '/^GPU-/ && NF >= 10 {print "card\t" $0}' | grep . ||
         say driver "$(printf '%s\n' "$cards" | grep . | head -n 1 | tr '\t' ' ')"
 else
     say driver "there is no nvidia-smi"

@@ -1,4 +1,4 @@
-# Power limits and clocks of cards: the files, and the unit anew where a card is not held to what is planned.
+# Power limits, clocks and fans of cards: the files, and the unit anew where a card is not held to what is planned.
 exec 8>/run/llamaherd.lock && flock 8 || exit 1
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077

@@ -35,7 +35,7 @@ section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
 
 section cards ''
-timeout 30 nvidia-smi --query-gpu=index,uuid,pci.bus_id,power.limit,clocks.current.graphics --format=csv,nounits 2>&1 | lines
+timeout 30 nvidia-smi --query-gpu=index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed --format=csv,nounits 2>&1 | lines
 section 'power unit' ''
 systemctl show -p ActiveState -p UnitFileState llamaherd-gpu-power.service 2>&1 | lines
 for note in /run/llamaherd/gpu-power/GPU-*; do

@@ -1,0 +1,174 @@
+#!/usr/bin/python3 -I
+"""Holds all fans of a card at one speed, or gives them back to the driver: NVML can, and nvidia-smi cannot.
+
+    gpu-fans UUID PERCENT   The speed stays when this has ended, as long as the driver keeps the card loaded.
+    gpu-fans UUID auto      The driver's own control again.
+
+It ends with 0 when that is so; 1 when it is not, or not of all fans; 2 when it was asked for something else; 3 when the
+card has no fans that can be set; 4 when it takes no such speed, so that nothing was changed.
+"""
+
+# For Python 3.10 and its standard library alone. No callbacks: their code would be written to memory that is run, which
+# the unit forbids.
+import ctypes
+import sys
+import time
+
+FAILED, MISUSED, NO_FANS, OUT_OF_RANGE = 1, 2, 3, 4
+
+# Figures and signatures are those of nvidia-ml-py 13.615.71, NVIDIA's own binding, and of nvml.h.
+NOT_SUPPORTED, FUNCTION_NOT_FOUND = 3, 13
+CARD, FIGURE, FIGURE_READ = ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(ctypes.c_uint)
+SIGNATURES = {
+    "nvmlInit_v2": [],
+    "nvmlDeviceGetHandleByUUID": [ctypes.c_char_p, ctypes.POINTER(CARD)],
+    "nvmlDeviceGetNumFans": [CARD, FIGURE_READ],
+    "nvmlDeviceGetMinMaxFanSpeed": [CARD, FIGURE_READ, FIGURE_READ],
+    "nvmlDeviceSetFanSpeed_v2": [CARD, FIGURE, FIGURE],
+    "nvmlDeviceSetDefaultFanSpeed_v2": [CARD, FIGURE],
+    "nvmlDeviceGetTargetFanSpeed": [CARD, FIGURE, FIGURE_READ],
+    "nvmlDeviceGetFanSpeed_v2": [CARD, FIGURE, FIGURE_READ],
+}
+
+SETTLING = 10
+"""Seconds that fans are given to get to their speed, so that who looks next reads it. They go on without us as well."""
+
+NEAR = 3
+"""Points by which a fan may run beside what it was told."""
+
+
+class RefusedError(Exception):
+    """What was asked for is not so: an exit code and a sentence."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class NvmlError(Exception):
+    """A function of NVML ended with this code, which these words say."""
+
+    def __init__(self, function: str, code: int, words: str) -> None:
+        super().__init__(words)
+        self.function, self.code = function, code
+
+
+class Nvml:
+    """NVIDIA's library, whose every return code is looked at."""
+
+    def __init__(self) -> None:
+        try:
+            self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as error:
+            raise RefusedError(FAILED, f"NVIDIA's driver is not installed here: {error}") from None
+        try:
+            self.call("nvmlInit_v2")
+        except NvmlError as error:
+            raise RefusedError(FAILED, f"NVIDIA's driver does not answer: {error}") from None
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Raises NvmlError where it fails."""
+        try:
+            function = getattr(self.library, name)
+        except AttributeError:
+            raise NvmlError(name, FUNCTION_NOT_FOUND, "Function Not Found") from None
+        function.argtypes, function.restype = SIGNATURES[name], ctypes.c_int
+        code = function(*arguments)
+        if code:
+            say = self.library.nvmlErrorString
+            say.argtypes, say.restype = [ctypes.c_int], ctypes.c_char_p
+            raise NvmlError(name, code, (say(code) or b"").decode(errors="replace"))
+
+    def read(self, name: str, *arguments: object) -> int:
+        """The figure that a function gives."""
+        figure = FIGURE()
+        self.call(name, *arguments, ctypes.byref(figure))
+        return figure.value
+
+
+class Card:
+    """A card, and how many fans it has."""
+
+    def __init__(self, uuid: str) -> None:
+        self.nvml, self.uuid, self.handle = Nvml(), uuid, CARD()
+        self.nvml.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self.handle))
+        self.fans = self.nvml.read("nvmlDeviceGetNumFans", self.handle)
+        if not self.fans:
+            raise NvmlError("nvmlDeviceGetNumFans", NOT_SUPPORTED, "Not Supported")
+
+    def hold(self, percent: int) -> None:
+        """Hold all fans at this speed."""
+        least, most = FIGURE(), FIGURE()
+        self.nvml.call("nvmlDeviceGetMinMaxFanSpeed", self.handle, ctypes.byref(least), ctypes.byref(most))
+        if not least.value <= percent <= most.value:
+            words = f"card {self.uuid} takes fan speeds of {least.value} to {most.value} %, not {percent} %"
+            raise RefusedError(OUT_OF_RANGE, words)
+        for fan in range(self.fans):
+            self.nvml.call("nvmlDeviceSetFanSpeed_v2", self.handle, fan, percent)
+        told = self.targets()
+        if told is not None and any(abs(target - percent) > NEAR for target in told):
+            raise RefusedError(FAILED, f"fans of card {self.uuid} are told {shown(told)}, not {percent} %")
+        speeds = self.settled(percent)
+        if told is None and any(abs(speed - percent) > NEAR for speed in speeds):
+            raise RefusedError(FAILED, f"fans of card {self.uuid} run at {shown(speeds)}, not at {percent} %")
+
+    def give_back(self) -> None:
+        """Let the driver control all fans again."""
+        for fan in range(self.fans):
+            self.nvml.call("nvmlDeviceSetDefaultFanSpeed_v2", self.handle, fan)
+
+    def targets(self) -> list[int] | None:
+        """What the fans are told; None where that cannot be read."""
+        try:
+            return [self.nvml.read("nvmlDeviceGetTargetFanSpeed", self.handle, fan) for fan in range(self.fans)]
+        except NvmlError as error:
+            if error.code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+                return None
+            raise
+
+    def settled(self, percent: int) -> list[int]:
+        """How the fans run: at this speed, or at another when time is up."""
+        until = time.monotonic() + SETTLING
+        while True:
+            speeds = [self.nvml.read("nvmlDeviceGetFanSpeed_v2", self.handle, fan) for fan in range(self.fans)]
+            if all(abs(speed - percent) <= NEAR for speed in speeds) or time.monotonic() > until:
+                return speeds
+            time.sleep(0.5)
+
+
+def shown(speeds: list[int]) -> str:
+    """Speeds for people."""
+    return ", ".join(f"{speed} %" for speed in speeds)
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the command line says; its exit code."""
+    uuid, speed = arguments if len(arguments) == 2 else ("", "")
+    percent = int(speed) if speed.isascii() and speed.isdigit() and len(speed) <= 3 else 0
+    if not uuid or not (speed == "auto" or 1 <= percent <= 100):
+        print("gpu-fans UUID PERCENT, from 1 to 100, or gpu-fans UUID auto", file=sys.stderr)
+        return MISUSED
+    try:
+        card = Card(uuid)
+        if speed == "auto":
+            card.give_back()
+        else:
+            card.hold(percent)
+    except RefusedError as error:
+        print(error, file=sys.stderr)
+        return error.code
+    except NvmlError as error:
+        if error.code == NOT_SUPPORTED:
+            # As of servers and many laptops: their cooling is the machine's.
+            print(f"card {uuid} has no fans that can be set", file=sys.stderr)
+            return NO_FANS
+        if error.code == FUNCTION_NOT_FOUND:
+            print(f"NVIDIA's driver is too old to set fans: it has no {error.function}", file=sys.stderr)
+            return FAILED
+        print(f"{error.function} of card {uuid} failed: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
