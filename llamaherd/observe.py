@@ -108,6 +108,8 @@ class Seen:
     systemd: bool = False
     free: tuple[str, int, str] | None = None
     """Where builds go, or its nearest parent, the bytes free there, and the device."""
+    usr: tuple[str, int, str] | None = None
+    """The same of where a CUDA toolkit goes, if one is planned."""
     store: SeenStore | None = None
     folders: bool = False
     """Whether our own folders are there."""
@@ -216,6 +218,8 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.systemd = True
             case "free", [folder, size, device]:
                 seen.free = (folder, int(size), device)
+            case "usr", [folder, size, device]:
+                seen.usr = (folder, int(size), device)
             case "store", [folder, size, device, kind, ("rw" | "ro") as access]:
                 seen.store = SeenStore(folder, int(size), device, kind, access == "rw")
             case "folders", [_]:

@@ -15,6 +15,11 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p"
 """Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""
 
 
+TOOLKIT_BYTES = 9 * 10**9
+"""What a CUDA toolkit takes while it is installed: 5.3 GB of CUDA 13.0 were measured without Nsight Systems, and its
+packages are fetched first."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Why nothing may be done to this host: a sentence, and a way out. `about` is the row of preflight's table."""
@@ -73,16 +78,20 @@ def _too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[P
 
 
 def needs(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Need]:
-    """What goes where: models and builds in the making are the bulk; what a finished build keeps is small."""
+    """What goes where: models, builds in the making and a toolkit are the bulk; what is kept of a build is small."""
     if seen.free is None or seen.store is None:
         return []
     builds = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
     models = _models_need(plan, seen, local_sizes)
-    folder, free, device = seen.free
-    # Neighbours by name may be one disk: what both need is then asked of it together.
-    if device == seen.store.device:
-        return [Need(seen.store.folder, free, builds + models)]
-    return [Need(folder, free, builds), Need(seen.store.folder, seen.store.free, models)]
+    wanted = [(*seen.free, builds), (seen.store.folder, seen.store.free, seen.store.device, models)]
+    if plan.toolkit and seen.toolkit is None and seen.usr:
+        wanted.insert(0, (*seen.usr, TOOLKIT_BYTES))
+    # Neighbours by name may be one disk: what all of them need is then asked of it together.
+    together: dict[str, Need] = {}
+    for folder, free, device, need in wanted:
+        there = together.get(device)
+        together[device] = Need(folder, free, need + (there.need if there else 0))
+    return list(together.values())
 
 
 def _models_need(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> int:

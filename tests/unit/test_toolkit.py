@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from llamaherd.converge.disks import TOOLKIT_BYTES
 from llamaherd.converge.host import obstacles
 from llamaherd.converge.toolkit import toolkit_problems, toolkit_steps
 from llamaherd.drivers import NEVER
@@ -14,6 +15,7 @@ from llamaherd.observe import Seen, answer, question
 from llamaherd.plan_toolkit import DRIVER
 from llamaherd.planned import Plan
 from llamaherd.show import show_plan
+from llamaherd.units import show_size
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
 PLAN = planned(gpu_rig())
@@ -180,3 +182,28 @@ def test_another_toolkit_at_its_place_stops_the_run() -> None:
         "/usr/local/cuda-13.0/bin/nvcc says that it is CUDA 12.8, the inventory says 13.0\n"
         '  help: write `cuda: "12.8"`, or move /usr/local/cuda-13.0 away'
     )
+
+
+@pytest.mark.parametrize(
+    ("usr", "message"),
+    [
+        ("5000000000\t/dev/root", "/usr/local has 5.0 GB free, and up to 9.0 GB are needed"),
+        ("9000000000\t/dev/root", None),
+        # One disk for all: what is built, what is fetched and the toolkit go there.
+        ("1000000000000\toverlay", None),
+    ],
+)
+def test_a_disk_without_room_for_it_stops_the_run(usr: str, message: str | None) -> None:
+    as_planned = converged(PLAN, {})
+    lines = [line for line in as_planned if not line.startswith(("toolkit\t13", "usr\t"))]
+    seen = answer([*lines, f"usr\t/usr/local\t{usr}"])
+    assert [problem.message for problem in obstacles(PLAN, seen, {})] == ([message] if message else [])
+    assert obstacles(PLAN, answer([*as_planned, "usr\t/usr/local\t1\t/dev/root"]), {}) == [], "it is there"
+
+
+def test_one_disk_is_asked_for_all_that_goes_there() -> None:
+    lines = [line for line in converged(PLAN, {}) if not line.startswith(("toolkit\t13", "build\t"))]
+    seen = answer(line.replace(str(10**12), str(10**10)) for line in lines)
+    (problem,) = [each for each in obstacles(PLAN, seen, {}) if "needed" in each.message]
+    builds = sum(build.disk for build in PLAN.builds)
+    assert problem.message.endswith(f"has 10.0 GB free, and up to {show_size(builds + TOOLKIT_BYTES)} are needed")

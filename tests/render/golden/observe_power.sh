@@ -136,6 +136,7 @@ done
 
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
 [ -x /usr/local/cuda-13.0/bin/nvcc ] && say toolkit "$(timeout 30 /usr/local/cuda-13.0/bin/nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
+say usr /usr/local $(df -B1 --output=avail,source /usr/local | tail -n 1)
 # Docker: whose it is, what it can do, and what runs under it. Its socket answers in a tenth of the time of its client.
 if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
     case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker snap ;; esac
