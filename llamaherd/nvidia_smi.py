@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 FIELDS = (
@@ -49,6 +50,14 @@ def card(line: str) -> SeenCard:
     limit, default, least, most, clock, fan = map(number, numbers)
     persistent = {"Enabled": True, "Disabled": False}.get(persistence)
     return SeenCard(uuid, pci, persistent, limit, default, least, most, clock, fan, name)
+
+
+def find(at: str, cards: Iterable[SeenCard]) -> SeenCard | None:
+    """The card that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
+    in_order = sorted(cards, key=lambda card: card.pci.upper())
+    if at.isdigit():
+        return in_order[int(at)] if int(at) < len(in_order) else None
+    return next((card for card in in_order if at.upper() in (card.uuid.upper(), card.pci.upper())), None)
 
 
 def number(text: str) -> float | None:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from llamaherd.cards import CARDS, is_known, is_other, model_of, sold_as
 from llamaherd.converge.disks import Problem
-from llamaherd.converge.power import find
 from llamaherd.devices import address, short_address
 from llamaherd.looks.machine import PciCard
+from llamaherd.nvidia_smi import find
 from llamaherd.observe import Seen
 from llamaherd.planned import BuildPlan, CardPlan, Plan
 

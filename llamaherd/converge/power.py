@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.steps import Step, differs, put_files
 from llamaherd.findings import SaidError
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
-from llamaherd.nvidia_smi import SeenCard
+from llamaherd.nvidia_smi import SeenCard, find
 from llamaherd.observe import Seen
 from llamaherd.planned import CardPower, Plan
 from llamaherd.render import render
@@ -71,14 +71,6 @@ def power_problems(plan: Plan, seen: Seen, *, driver_is_there: bool = False) -> 
     # a new driver has brought to light, or not.
     there = [card for card in plan.power.cards if driver_is_there or find(card.at, seen.cards)]
     return [problem for card in there for problem in _card_problems(card, seen.cards)]
-
-
-def find(at: str, cards: Iterable[SeenCard]) -> SeenCard | None:
-    """The card that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
-    in_order = sorted(cards, key=lambda card: card.pci.upper())
-    if at.isdigit():
-        return in_order[int(at)] if int(at) < len(in_order) else None
-    return next((card for card in in_order if at.upper() in (card.uuid.upper(), card.pci.upper())), None)
 
 
 def _card_problems(card: CardPower, cards: Sequence[SeenCard]) -> list[Problem]:

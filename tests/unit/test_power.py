@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.converge.host import base_steps, obstacles
-from llamaherd.converge.power import find, power_problems, power_steps
-from llamaherd.nvidia_smi import SeenCard, card, number
+from llamaherd.converge.power import power_problems, power_steps
+from llamaherd.nvidia_smi import SeenCard, card, find, number
 from llamaherd.observe import HeldCard, Seen, SeenPowerUnit, answer, question
 from llamaherd.planned import CardPower, Plan
 from llamaherd.show import show_plan
