@@ -15,12 +15,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from llamaherd.answers import Answers, parse
+from llamaherd.findings import HubError
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parse import GgufError
 from llamaherd.gguf.remote import fetch_header
-from llamaherd.hub import HubError, token_for
+from llamaherd.hub import token_for
 from llamaherd.layout import SERVER_USER, STATE
 from llamaherd.lock import Lock
 from llamaherd.memory import oracle

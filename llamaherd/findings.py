@@ -68,6 +68,10 @@ class SaidError(Exception):
         return f"{self.message}\n  help: {self.help}"
 
 
+class HubError(SaidError):
+    """The hub cannot give what is declared: one sentence, and a way out. Neither holds a token."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A help sentence with the nearest right name, or all right names when none is near."""
     names = sorted(known)

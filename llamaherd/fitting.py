@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from llamaherd.cards import usable
-from llamaherd.findings import SaidError
+from llamaherd.findings import HubError, SaidError
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
@@ -82,7 +82,7 @@ def _from_hub(repo: str, files: str) -> Header:
 
     try:
         header = hub.with_header(hub.resolve(repo, "main", files)).header
-    except hub.HubError as error:
+    except HubError as error:
         raise FitError(error.message, error.help) from None
     if header is None:
         raise FitError(f"{repo} has no GGUF that matches `{files}`", "name one of its quants: OWNER/NAME:QUANT")

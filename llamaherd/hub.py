@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from llamaherd.findings import SaidError
+from llamaherd.findings import HubError
 from llamaherd.lock import Endpoint, LockedFile, LockedModel, contradiction
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ TIMEOUT = 30.0  # seconds without an answer
 # Bytes of one file, and of all, that are fetched only to be hashed: a tokenizer has 20 MiB at most.
 _MAX_SMALL, _MAX_ALL_SMALL = 32 << 20, 64 << 20
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
-
-
-class HubError(SaidError):
-    """The hub cannot give what is declared: one sentence, and a way out. Neither holds a token."""
 
 
 def endpoint() -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from llamaherd import gitrefs, hub, registry
-from llamaherd.findings import Finding, InventoryError, Place, nearest
+from llamaherd.findings import Finding, HubError, InventoryError, Place, nearest
 from llamaherd.fleet import Fleet, Rig
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
@@ -215,7 +215,7 @@ class _Run:
                     self.say(f"reading the headers of {len(model.shards)} files of {model.repo}")
                     model = hub.with_header(model)
                 yield model
-            except hub.HubError as error:
+            except HubError as error:
                 self._failed(wanted, error)
 
     def _resolved(self, key: ModelKey, wanted: Wanted) -> LockedModel:
@@ -268,7 +268,7 @@ class _Run:
         """What is locked, unless it is to be upgraded."""
         return None if self.upgrade & (wanted.names | {ALL}) else known
 
-    def _failed(self, wanted: Wanted, error: gitrefs.GitError | registry.RegistryError | hub.HubError) -> None:
+    def _failed(self, wanted: Wanted, error: gitrefs.GitError | registry.RegistryError | HubError) -> None:
         self.findings.append(Finding("LH034", wanted.place, error.message, error.help))
 
     def _warn(self, place: Place, message: str, help_: str) -> None:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from llamaherd.findings import HubError
 from llamaherd.gguf.parse import CHUNK, GgufError, Parsed, parse, reach
-from llamaherd.hub import HubError
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response

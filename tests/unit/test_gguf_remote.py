@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from llamaherd.findings import HubError
 from llamaherd.gguf.hollow import write_hollow
 from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parse import CHUNK, MIB, parse
 from llamaherd.gguf.remote import Patience, fetch_header
-from llamaherd.hub import HubError
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, Weight
 from tests.support.hub_server import Hub

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd import hub
-from llamaherd.hub import HubError
+from llamaherd.findings import HubError
 from tests.support.hub_server import Hub
 
 REPO = "unsloth/Tiny-GGUF"

@@ -12,11 +12,10 @@ import pytest
 import yaml
 
 from llamaherd import hub, lock
-from llamaherd.findings import InventoryError
+from llamaherd.findings import HubError, InventoryError
 from llamaherd.fleet import Fleet, Rig
 from llamaherd.gguf.parse import CHUNK
 from llamaherd.gguf.remote import Patience
-from llamaherd.hub import HubError
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.locking import Outcome, lock_fleet, places
 from llamaherd.yamlfile import Document, read

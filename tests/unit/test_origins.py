@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from llamaherd.findings import HubError
 from llamaherd.fleet import Connect
-from llamaherd.hub import HubError
 from llamaherd.origins import places
 from llamaherd.planned import FromFolder, FromHub, FromNeighbour, Plan, StorePlan
 from tests.support.rigs import gpu_rig, planned
