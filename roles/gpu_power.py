@@ -15,4 +15,4 @@ from llamaherd.planned import Plan
 def apply(plan: Plan) -> None:
     """Before servers, which may be slower afterwards, and no longer trip a fuse."""
     if plan.power:
-        converge(name="limits and clocks", plan=plan, steps=partial(power_steps, plan))
+        converge(name="limits, clocks and fans", plan=plan, steps=partial(power_steps, plan))

@@ -94,9 +94,9 @@ def test_a_power_limit_is_held(fake: Bench) -> None:
     assert fake.deploy().code == 0
     assert limit(fake) == 280
 
-    fake.declare(limited(fake, None))
+    fake.declare(fake.rig())
     assert fake.deploy().code == 0
-    assert limit(fake) == 350
+    assert limit(fake) == 350, "where no card is declared any more, too"
     assert fake.sh("systemctl list-unit-files -q llamaherd-gpu-power.service", check=False) == ""
     fake.unchanged(before)
 

@@ -12,7 +12,7 @@ from tests.support.fake import run
 from tests.support.power import BOTH, OLD
 from tests.support.rigs import GONE, Declared, cards, changed, converged, gpu_rig, planned
 
-HOLDS = "gpu_power | limits and clocks"
+HOLDS = "gpu_power | limits, clocks and fans"
 FILES = "base | accounts and files"
 VIRGIN = [
     *("os\tubuntu-24.04", "arch\tx86_64", "systemd\tyes"),

@@ -16,7 +16,7 @@ from llamaherd.observe import HeldCard, Seen, SeenPowerUnit, answer, question
 from llamaherd.planned import CardPower, Plan
 from llamaherd.show import show_plan
 from tests.support.power import BOTH, NEW, OLD, held
-from tests.support.rigs import converged, gpu_rig, planned
+from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
 PLAN = held(BOTH)
 BARE = planned(gpu_rig())
@@ -57,7 +57,7 @@ def test_nothing_is_planned_where_nothing_is_declared() -> None:
     on_none: dict[str, Any] = {f"instances/{name}/on": [] for name in ("reasoner", "worker", "boxed")}
     bare = planned(gpu_rig(), {"gpus": None, **on_none})
     assert (bare.power, bare.windows_power, bare.has_cards) == (None, (), False)
-    assert "gpu-power" not in question(bare)
+    assert "/run/llamaherd/gpu-power" not in question(bare)
 
 
 def test_under_wsl_it_is_for_windows_to_do() -> None:
@@ -327,6 +327,13 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     assert base_steps(BARE, seen) == []
     assert "llamaherd-gpu-power.service ]" in question(BARE)
     assert "/run/llamaherd/gpu-power/GPU-" not in question(BARE)
+
+
+def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> None:
+    plan = planned(cpu_rig())
+    assert "llamaherd-gpu-power.service ]" in question(plan)
+    (step,) = base_steps(plan, answer([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
+    assert "/opt/llamaherd/libexec/gpu-power release" in step.script
 
 
 @pytest.mark.parametrize(

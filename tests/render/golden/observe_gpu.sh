@@ -231,6 +231,7 @@ for unit in $units; do
     say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$started" "$spec" "$port"
 done
 
+# Also where no card is declared any more: what was held is given back.
 if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
     show=$(systemctl show -p ActiveState,UnitFileState,NeedDaemonReload llamaherd-gpu-power.service)
     of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
