@@ -5,7 +5,7 @@
     gpu-fans UUID auto      The driver's own control again.
 
 It ends with 0 when that is so; 1 when it is not, or not of all fans; 2 when it was asked for something else; 3 when the
-card has no fans that can be set; 4 when it takes no such speed, so that nothing was changed.
+card has no fans that can be set, or there is no driver; 4 when it takes no such speed. 3 and 4 have changed nothing.
 """
 
 # For Python 3.10 and its standard library alone. No callbacks: their code would be written to memory that is run, which
@@ -60,7 +60,7 @@ class Nvml:
         try:
             self.library = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError as error:
-            raise RefusedError(FAILED, f"NVIDIA's driver is not installed here: {error}") from None
+            raise RefusedError(NO_FANS, f"NVIDIA's driver is not installed here: {error}") from None
         try:
             self.call("nvmlInit_v2")
         except NvmlError as error:
@@ -87,10 +87,10 @@ class Nvml:
 
 
 class Card:
-    """A card, and how many fans it has."""
+    """A card, how many fans it has, and whether one was set."""
 
     def __init__(self, uuid: str) -> None:
-        self.nvml, self.uuid, self.handle = Nvml(), uuid, CARD()
+        self.nvml, self.uuid, self.handle, self.touched = Nvml(), uuid, CARD(), False
         self.nvml.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self.handle))
         self.fans = self.nvml.read("nvmlDeviceGetNumFans", self.handle)
         if not self.fans:
@@ -105,6 +105,7 @@ class Card:
             raise RefusedError(OUT_OF_RANGE, words)
         for fan in range(self.fans):
             self.nvml.call("nvmlDeviceSetFanSpeed_v2", self.handle, fan, percent)
+            self.touched = True
         told = self.targets()
         if told is not None and any(abs(target - percent) > NEAR for target in told):
             raise RefusedError(FAILED, f"fans of card {self.uuid} are told {shown(told)}, not {percent} %")
@@ -148,6 +149,7 @@ def main(arguments: list[str]) -> int:
     if not uuid or not (speed == "auto" or 1 <= percent <= 100):
         print("gpu-fans UUID PERCENT, from 1 to 100, or gpu-fans UUID auto", file=sys.stderr)
         return MISUSED
+    card: Card | None = None
     try:
         card = Card(uuid)
         if speed == "auto":
@@ -158,7 +160,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return error.code
     except NvmlError as error:
-        if error.code == NOT_SUPPORTED:
+        if error.code == NOT_SUPPORTED and not (card and card.touched):
             # As of servers and many laptops: their cooling is the machine's.
             print(f"card {uuid} has no fans that can be set", file=sys.stderr)
             return NO_FANS

@@ -2,7 +2,7 @@
 
 Run as a program, it runs another one with that library: `nvml.py PROGRAM ARGUMENTS...`. What its functions answer is
 what nvml.h says of them. `fan_range` of a card is what its fans take; `fan_errors` has the codes that functions end
-with on it, by name, and `fan_at` how its fans run, where that is not what they are told.
+with on it, by name, or by name and fan, and `fan_at` how its fans run, where that is not what they are told.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Library:
             arguments[1]._obj.value = found[0] + 1
             return 0
         card = cards[arguments[0].value - 1]
-        if code := card.get("fan_errors", {}).get(name, 0):
+        errors = card.get("fan_errors", {})
+        if code := errors.get(name, errors.get(" ".join([name, *map(str, arguments[1:2])]), 0)):
             return int(code)
         return self._of_card(name, card, *arguments[1:])
 

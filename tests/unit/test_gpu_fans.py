@@ -127,24 +127,26 @@ def test_fans_that_are_told_something_else_are_said(bench: Bench, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "ends", "said"),
     [
         (
             {"missing": "libnvidia-ml.so.1"},
+            NO_FANS,
             "NVIDIA's driver is not installed here: libnvidia-ml.so.1: cannot open shared object file: No such file",
         ),
-        ({"broken": "whatever"}, "NVIDIA's driver does not answer: Driver Not Loaded\n"),
+        ({"broken": "whatever"}, FAILED, "NVIDIA's driver does not answer: Driver Not Loaded\n"),
         (
             {"missing": "nvmlDeviceGetMinMaxFanSpeed"},
+            FAILED,
             "NVIDIA's driver is too old to set fans: it has no nvmlDeviceGetMinMaxFanSpeed\n",
         ),
     ],
     ids=["no driver", "not loaded", "too old"],
 )
-def test_a_driver_that_cannot_is_said(bench: Bench, state: dict[str, Any], said: str) -> None:
+def test_a_driver_that_cannot_is_said(bench: Bench, state: dict[str, Any], ends: int, said: str) -> None:
     bench.put(state=state)
     code, words = bench.run("GPU-3090", "70")
-    assert code == FAILED
+    assert code == ends
     assert words.startswith(said)
 
 
