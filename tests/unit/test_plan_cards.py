@@ -139,7 +139,8 @@ def test_only_rigs_with_servers_on_cards_get_the_programs() -> None:
     programs = [file.path.rpartition("/")[2] for file in GPU.files]
     assert programs == ["wait-healthy", "gpu-gate", "gpu-check"]
     assert [file.path.rpartition("/")[2] for file in planned(cpu_rig()).files] == ["wait-healthy"]
-    assert "gpu-" not in question(planned(cpu_rig()))
+    asked = question(planned(cpu_rig()))
+    assert not [program for program in ("gpu-gate", "gpu-check") if program in asked]
 
 
 def test_a_container_that_came_up_without_its_card_is_made_anew() -> None:
