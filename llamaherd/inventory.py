@@ -241,21 +241,27 @@ def _finding(document: Document, problem: dict[str, Any]) -> Finding:
         case kind if kind in _KINDS:
             what, way_out = _KINDS[kind]
             given = problem["input"] if isinstance(problem["input"], str | int | float) else "…"
-            return Finding("LH012", place, f"`{shown}` must be {what}", way_out.format(key=path[-1], given=given))
+            given = str(given).lower() if isinstance(given, bool) else given
+            # What stands in a list has no key of its own.
+            key = "" if isinstance(path[-1], int) else f"{path[-1]}: "
+            return Finding("LH012", place, f"`{shown}` must be {what}", way_out.format(key=key, given=given))
         case _:
             message = str(problem["msg"]).removeprefix("Value error, ")
             return Finding("LH012", place, f"`{shown}`: {message}", "see docs/inventory.md")
 
 
-_LIST = ("a list", "write `{key}: [{given}]`, with as many between the brackets as there are")
-_MAPPING = ("a mapping", "write its keys below `{key}:`, each on a line of its own, or `{key}: {{key: value}}`")
+_LIST = ("a list", "write `{key}[{given}]`, with as many between the brackets as there are")
+_MAPPING = (
+    "a mapping",
+    "write `{key}{{KEY: VALUE}}`; docs/inventory.md has its keys, and a short form if there is one",
+)
 _NUMBER = ("a whole number", "write it in digits, without a point")
 _KINDS = {
     **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), _LIST),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), _MAPPING),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), _NUMBER),
-    **dict.fromkeys(("bool_type", "bool_parsing"), ("true or false", "write `{key}: true` or `{key}: false`")),
-    "string_type": ("text", 'write it in quotes, as in `{key}: "{given}"`'),
+    **dict.fromkeys(("bool_type", "bool_parsing"), ("true or false", "write `{key}true` or `{key}false`")),
+    "string_type": ("text", 'write it in quotes, as in `{key}"{given}"`'),
 }
 """What a value should have been, by what pydantic says of it, and how that is written."""
 

@@ -79,6 +79,15 @@ class SeenStore:
     writable: bool
 
 
+class SeenRoom(NamedTuple):
+    """Room for a CUDA toolkit: a folder, bytes free there, the device, and the bytes of it that are there already."""
+
+    folder: str
+    free: int
+    device: str
+    begun: int
+
+
 class SeenPowerUnit(NamedTuple):
     """The unit that holds cards to limits, clocks and fan speeds."""
 
@@ -108,8 +117,8 @@ class Seen:
     systemd: bool = False
     free: tuple[str, int, str] | None = None
     """Where builds go, or its nearest parent, the bytes free there, and the device."""
-    usr: tuple[str, int, str] | None = None
-    """The same of where a CUDA toolkit goes, if one is planned."""
+    room: SeenRoom | None = None
+    """Where the planned CUDA toolkit is to go, while its compiler is not there."""
     store: SeenStore | None = None
     folders: bool = False
     """Whether our own folders are there."""
@@ -218,8 +227,8 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.systemd = True
             case "free", [folder, size, device]:
                 seen.free = (folder, int(size), device)
-            case "usr", [folder, size, device]:
-                seen.usr = (folder, int(size), device)
+            case "room", [folder, size, device, begun]:
+                seen.room = SeenRoom(folder, int(size), device, int(begun))
             case "store", [folder, size, device, kind, ("rw" | "ro") as access]:
                 seen.store = SeenStore(folder, int(size), device, kind, access == "rw")
             case "folders", [_]:

@@ -219,7 +219,7 @@ def converge(
 
 
 def observe(plan: Plan) -> Seen | None:
-    """What the host looks like now; None where it could not be asked, which pyinfra has then shown."""
+    """What the host looks like, by a fresh look; None where it could not be asked, which pyinfra has then shown."""
     asked, here, executing = question(plan), ctx_host.get(), host.state.is_executing
     last = _looks.get(here)
     if last and (last.executing, last.question) == (executing, asked) and monotonic() - last.at < FRESH_SECONDS:

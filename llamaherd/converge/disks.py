@@ -84,8 +84,9 @@ def needs(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Need]:
     builds = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
     models = _models_need(plan, seen, local_sizes)
     wanted = [(*seen.free, builds), (seen.store.folder, seen.store.free, seen.store.device, models)]
-    if plan.toolkit and seen.toolkit is None and seen.usr:
-        wanted.insert(0, (*seen.usr, TOOLKIT_BYTES))
+    if seen.room:
+        folder, free, device, begun = seen.room
+        wanted.insert(0, (folder, free, device, max(0, TOOLKIT_BYTES - begun)))
     # Neighbours by name may be one disk: what all of them need is then asked of it together.
     together: dict[str, Need] = {}
     for folder, free, device, need in wanted:

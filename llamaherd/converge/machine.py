@@ -139,9 +139,9 @@ def _card_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
         return
     shown = ", ".join(map(named, there))
     for card, found, right in matches(plan.cards, seen):
-        what = about_card(card.name)
         if card in unknown:
             continue
+        what = about_card(card.name)
         if found is None:
             yield Problem(
                 f"card `{card.name}` ({card.model}) is not in this host: {_missing(card)}", _search(shown), what

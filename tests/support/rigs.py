@@ -254,8 +254,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
         lines += [("card", line) for line in cards(plan)]
     if plan.toolkit:
         preferences = plan.toolkit.preferences
-        lines += [("usr", "/usr/local", str(10**12), "overlay"), ("toolkit", plan.toolkit.version)]
-        lines += [*_file(preferences.path, preferences.text, "0644", "0 root")]
+        lines += [("toolkit", plan.toolkit.version), *_file(preferences.path, preferences.text, "0644", "0 root")]
     for repository in plan.repositories:
         sources = repository.sources
         lines += [

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from llamaherd.drivers import NEVER
 from llamaherd.observe import Seen, answer, question
 from llamaherd.plan_toolkit import DRIVER
 from llamaherd.planned import Plan
+from llamaherd.render import render
 from llamaherd.show import show_plan
 from llamaherd.units import show_size
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
@@ -185,25 +189,42 @@ def test_another_toolkit_at_its_place_stops_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usr", "message"),
+    ("room", "message"),
     [
-        ("5000000000\t/dev/root", "/usr/local has 5.0 GB free, and up to 9.0 GB are needed"),
-        ("9000000000\t/dev/root", None),
+        ("5000000000\t/dev/root\t0", "/usr/local has 5.0 GB free, and up to 9.0 GB are needed"),
+        ("9000000000\t/dev/root\t0", None),
+        # A run that was killed has brought most of it.
+        ("2000000000\t/dev/root\t7000000000", None),
+        ("2000000000\t/dev/root\t6000000000", "/usr/local has 2.0 GB free, and up to 3.0 GB are needed"),
+        ("0\t/dev/root\t12000000000", None),
         # One disk for all: what is built, what is fetched and the toolkit go there.
-        ("1000000000000\toverlay", None),
+        ("1000000000000\toverlay\t0", None),
     ],
 )
-def test_a_disk_without_room_for_it_stops_the_run(usr: str, message: str | None) -> None:
-    as_planned = converged(PLAN, {})
-    lines = [line for line in as_planned if not line.startswith(("toolkit\t13", "usr\t"))]
-    seen = answer([*lines, f"usr\t/usr/local\t{usr}"])
+def test_a_disk_without_room_for_it_stops_the_run(room: str, message: str | None) -> None:
+    seen = answer([*converged(PLAN, {}), f"room\t/usr/local\t{room}"])
+    seen.toolkit = None
     assert [problem.message for problem in obstacles(PLAN, seen, {})] == ([message] if message else [])
-    assert obstacles(PLAN, answer([*as_planned, "usr\t/usr/local\t1\t/dev/root"]), {}) == [], "it is there"
 
 
 def test_one_disk_is_asked_for_all_that_goes_there() -> None:
     lines = [line for line in converged(PLAN, {}) if not line.startswith(("toolkit\t13", "build\t"))]
+    lines.append(f"room\t/usr/local\t{10**12}\toverlay\t0")
     seen = answer(line.replace(str(10**12), str(10**10)) for line in lines)
     (problem,) = [each for each in obstacles(PLAN, seen, {}) if "needed" in each.message]
     builds = sum(build.disk for build in PLAN.builds)
     assert problem.message.endswith(f"has 10.0 GB free, and up to {show_size(builds + TOOLKIT_BYTES)} are needed")
+
+
+def test_room_is_asked_for_while_there_is_no_compiler(tmp_path: Path) -> None:
+    """The question itself, asked of this machine: it has no CUDA 99.9, and its disk is what df says."""
+    nvcc = tmp_path / "nvcc"
+    script = render("observe/toolkit.sh.j2", toolkit={"version": "99.9", "nvcc": nvcc})
+    run = ["sh", "-c", f"say() {{ printf '%s|' \"$@\"; }}\n{script}"]
+    what, folder, free, device, begun, _ = subprocess.run(run, capture_output=True, text=True).stdout.split("|")
+    assert (what, folder, begun) == ("room", "/usr/local", "0")
+    assert abs(int(free) - shutil.disk_usage("/usr/local").free) < 10**9
+    assert device
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.9, V99.9.1'\n")
+    nvcc.chmod(0o755)
+    assert subprocess.run(run, capture_output=True, text=True).stdout == "toolkit|99.9|"

@@ -135,8 +135,13 @@ for user in llama llama-build llama-fetch; do
 done
 
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
-[ -x /usr/local/cuda-13.0/bin/nvcc ] && say toolkit "$(timeout 30 /usr/local/cuda-13.0/bin/nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
-say usr /usr/local $(df -B1 --output=avail,source /usr/local | tail -n 1)
+# Where there is none: the room for it, and what an earlier run has brought of it.
+if [ -x /usr/local/cuda-13.0/bin/nvcc ]; then
+    say toolkit "$(timeout 30 /usr/local/cuda-13.0/bin/nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
+else
+    begun=$(du -scB1 /usr/local/cuda-13.0 /var/cache/apt/archives/*-13-0_*.deb 2>/dev/null | tail -n 1 | cut -f 1)
+    say room /usr/local $(df -B1 --output=avail,source /usr/local /usr 2>/dev/null | sed -n 2p) "${begun:-0}"
+fi
 # Docker: whose it is, what it can do, and what runs under it. Its socket answers in a tenth of the time of its client.
 if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
     case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker snap ;; esac
