@@ -12,6 +12,7 @@ from llamaherd.box import downloads, tiny_moe
 from llamaherd.box.cli import BOX, CACHE, TINY_MOE
 from llamaherd.box.host import BoxHost
 from tests.box.bench import Bench, Ended
+from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 from tests.box.supply import STORE, TOKEN, Supply
 from tests.support.hub_server import Hub
 
@@ -23,7 +24,8 @@ def box_host() -> Iterator[BoxHost]:
     With LLAMAHERD_KEEP=1 it is neither removed afterwards nor made anew before, for those who write tests.
     """
     keep = bool(os.environ.get("LLAMAHERD_KEEP"))
-    host = BoxHost(name="llamaherd-test", port=2202, folder=BOX / "llamaherd-test")
+    name = slotted("llamaherd-test")
+    host = BoxHost(name=name, port=2202 + PORTS_OF_A_SLOT * SLOT, folder=BOX / name)
     if not keep:
         host.down()
     host.up()

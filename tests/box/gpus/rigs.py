@@ -11,6 +11,7 @@ from llamaherd.box import image
 from llamaherd.box.cli import BOX
 from llamaherd.box.host import BoxHost, File
 from tests.box.bench import Bench, Declared
+from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 from tests.support.apt_repository import AptRepository
 from tests.support.fake_kernel import FakeCard, files
 
@@ -92,7 +93,8 @@ def bare(os: str, folder: Path) -> GpuRig:
 
     What apt has fetched for earlier ones is kept.
     """
-    name, port, debian = DEBIANS.get(os, UBUNTU)
+    made, port, debian = DEBIANS.get(os, UBUNTU)
+    name, port = slotted(made), port + PORTS_OF_A_SLOT * SLOT
     # Caches of its own: apt locks the folder of packages, and another rig may use it at the same time.
     host = BoxHost(name, port, BOX / name, caches=name, debian=debian, reboots=True)
     host.down()
