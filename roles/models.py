@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
 
 from pyinfra.api import deploy
@@ -11,16 +12,19 @@ from llamaherd.operations import converge
 from llamaherd.origins import places
 from llamaherd.planned import Plan
 
+_WATCHER = secrets.token_hex(8)
+"""What this run of `herd up` is called by the hosts where it waits for a fetch."""
+
 
 @deploy("models")
 def begin(plan: Plan) -> None:
     """Begin to fetch, in a unit of its own that goes on beside what follows."""
     if any(model.url for model in plan.models):
-        converge(name="begin to fetch", plan=plan, steps=partial(begin_steps, plan, places=places))
+        converge(name="begin to fetch", plan=plan, steps=partial(begin_steps, plan, places=places, watcher=_WATCHER))
 
 
 @deploy("models")
 def apply(plan: Plan) -> None:
     """Wait for what is fetched, and let all that has arrived into the store."""
     if plan.models:
-        converge(name="in the store", plan=plan, steps=partial(model_steps, plan, places=places))
+        converge(name="in the store", plan=plan, steps=partial(model_steps, plan, places=places, watcher=_WATCHER))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from llamaherd.converge.programs import LAUNCHER
 from llamaherd.converge.steps import Later, Say, Send, Step, encoded
@@ -64,21 +65,29 @@ def model_sends(plan: Plan, seen: Seen) -> list[Send]:
     return list(sends.values())
 
 
-def begin_steps(plan: Plan, seen: Seen, places: Places) -> list[Later]:
-    """Begin to fetch, and go on to other things meanwhile."""
+def begin_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Step | Later]:
+    """Begin to fetch, and go on to other things meanwhile. `watcher` tells one run of `herd up` from the others."""
     wanted = to_fetch(plan, seen)
-    if not wanted or seen.fetch == _job_id(plan):
+    if not wanted:
         return []
-    return [Later(lambda say: Step(_fetch(plan, wanted, places, say, wait=False)), "asking where models are")]
+    if seen.fetch == _job_id(plan):
+        return [
+            Step(render("steps/join-fetch.sh.j2", id=seen.fetch, watcher=watcher, run=FETCH_RUN, lock=FETCH_LOCK)),
+        ]
+    make = partial(_fetch, plan, wanted, places, watcher, wait=False)
+    return [Later(make, "asking where models are")]
 
 
-def model_steps(plan: Plan, seen: Seen, places: Places) -> list[Send | Step | Later]:
-    """Bring what is missing: sent from here, or fetched; then all of it is let in."""
+def model_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Send | Step | Later]:
+    """Bring what is missing: sent from here, or fetched; then all of it is let in.
+
+    What `watcher` has begun to fetch, or has joined, it awaits: a fetch that has failed by now is not begun again.
+    """
     incomplete = [model for model in plan.models if missing_files(model, seen)]
     if not incomplete:
         return []
     wanted = to_fetch(plan, seen)
-    wait = Later(lambda say: Step(_fetch(plan, wanted, places, say, wait=True)), f"bringing {_what(wanted)}")
+    wait = Later(partial(_fetch, plan, wanted, places, watcher, wait=True), f"bringing {_what(wanted)}")
     admit = render(
         "steps/admit-models.sh.j2",
         store=plan.store.path,
@@ -90,10 +99,18 @@ def model_steps(plan: Plan, seen: Seen, places: Places) -> list[Send | Step | La
     return [*model_sends(plan, seen), *([wait] if wanted else []), Step(admit)]
 
 
-def _fetch(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Places, say: Say, *, wait: bool) -> str:
+def _fetch(
+    plan: Plan,
+    wanted: Sequence[tuple[ModelPlan, ModelFile]],
+    places: Places,
+    watcher: str,
+    say: Say,
+    *,
+    wait: bool,
+) -> Step:
     found = places(plan, [file.sha256 for _, file in wanted], say)
     job = fetch_job(plan, wanted, found)
-    return render(
+    script = render(
         "steps/fetch.sh.j2",
         job=job,
         content=encoded(json.dumps(job, indent=1)),
@@ -104,9 +121,11 @@ def _fetch(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Pl
         lock=FETCH_LOCK,
         user=FETCH_USER,
         program=LAUNCHER,
+        watcher=watcher,
         says=f"fetching {_what(wanted)} meanwhile",
         wait=wait,
     )
+    return Step(script)
 
 
 def fetch_job(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Iterable[Place]) -> dict[str, object]:

@@ -160,6 +160,32 @@ def test_what_a_hub_refuses(supply: Supply) -> None:
     supply.settled()
 
 
+def test_a_fetch_that_fails_is_done_once(supply: Supply) -> None:
+    """A run begins to fetch, and awaits it later: what failed by then is not tried again."""
+    supply.hurry()
+    supply.hub.corrupt.add(FILE)
+    supply.refused(FILE, "sha256", supply.sha256)
+    assert len(supply.bodies) == 1
+    supply.hub.corrupt.clear()
+    supply.deploys()
+    assert len(supply.bodies) == 2
+
+
+def test_a_fetch_that_is_stopped_by_hand_stays_stopped(supply: Supply) -> None:
+    """The run that waits for it ends with a sentence; the next one goes on from the last byte."""
+    bench = supply.bench
+    hand = threading.Timer(8, lambda: bench.sh("systemctl stop llamaherd-fetch"))
+    hand.start()
+    supply.refused("the fetch ended before all had come", "`systemctl stop`", "goes on from there")
+    hand.join()
+    assert bench.sh("systemctl is-active llamaherd-fetch", check=False) == "inactive"
+    assert 0 < arrived(supply) < len(supply.content)
+    assert len(supply.bodies) == 1
+    supply.hurry()
+    supply.deploys()
+    assert supply.twice <= LITTLE
+
+
 def test_a_revision_that_is_gone(supply: Supply) -> None:
     supply.hub.forget(REPO)
     supply.refused("no longer has this revision", "herd lock --upgrade")

@@ -24,7 +24,7 @@ from llamaherd.converge.driver import after_reboot_script, driver_steps, load_st
 from llamaherd.converge.engines import build_steps, image_steps
 from llamaherd.converge.host import base_steps
 from llamaherd.converge.lending import share
-from llamaherd.converge.models import Place, begin_steps, model_steps
+from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
 from llamaherd.converge.packages import package_steps
 from llamaherd.converge.power import power_removal_steps, power_steps
 from llamaherd.converge.repositories import repository_steps
@@ -79,6 +79,7 @@ VLLM = planned(
 BOUND = planned(
     cpu_rig(), {"instances/chat/cpus": "0-1", "instances/chat/mlock": True, "instances/chat/environment": {"A": "b %c"}}
 )
+WATCHER = "0123456789abcdef"
 NEIGHBOUR = FromNeighbour(
     name="six",
     connect=Connect(host="six.lan"),
@@ -214,6 +215,11 @@ def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[Place]:
     return [Place("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_token")]
 
 
+def fetch_id() -> str:
+    """What the fetch is called that the GPU rig wants."""
+    return str(fetch_job(GPU, to_fetch(GPU, Seen()), [])["id"])
+
+
 def made(steps: Sequence[Send | Step | Later]) -> str:
     """The text of a first step that is put together when its turn comes."""
     step = steps[0]
@@ -277,8 +283,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_admit_source": lambda: script(build_steps(build(CPU, "main"), Seen()), 1),
     "step_build": lambda: script(build_steps(build(CPU, "main"), Seen())),
     "step_image": lambda: script(image_steps(CPU.images[0], Seen())),
-    "step_fetch_begun": lambda: made(begin_steps(GPU, Seen(), hub)),
-    "step_fetch_awaited": lambda: made(model_steps(GPU, Seen(), hub)[1:]),
+    "step_fetch_begun": lambda: made(begin_steps(GPU, Seen(), hub, WATCHER)),
+    "step_fetch_joined": lambda: script(begin_steps(GPU, Seen(fetch=fetch_id()), hub, WATCHER)),
+    "step_fetch_awaited": lambda: made(model_steps(GPU, Seen(), hub, WATCHER)[1:]),
     "step_repository": lambda: script(repository_steps(nvidia_repository(Rig.model_validate(gpu_rig())), Seen())),
     "observe_driver": lambda: question(DRIVER),
     "verify_driver": lambda: verify.question(DRIVER),
@@ -292,7 +299,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
     "store_hash": lambda: hashes.script(GPU),
-    "step_models_admitted": lambda: script(model_steps(GPU, Seen(), hub)),
+    "step_models_admitted": lambda: script(model_steps(GPU, Seen(), hub, WATCHER)),
     "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), Seen(), "key")),
     "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
     "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
@@ -396,9 +403,9 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "build": build(plan, "ik").script,
         "observe": question(plan),
         "verify": verify.question(plan),
-        "fetch": made(begin_steps(named, Seen(), hub)),
-        "wait": made(model_steps(named, Seen(), hub)[1:]),
-        "admit": script(model_steps(named, Seen(), hub)),
+        "fetch": made(begin_steps(named, Seen(), hub, WATCHER)),
+        "wait": made(model_steps(named, Seen(), hub, WATCHER)[1:]),
+        "admit": script(model_steps(named, Seen(), hub, WATCHER)),
         "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
         "unit": script(unit_steps(instance(plan, "worker"), Seen(), None)),
         "observe under WSL": question(hostile_wsl),

@@ -15,7 +15,7 @@ from llamaherd.converge.host import base_steps, obstacles, sends
 from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
 from llamaherd.converge.packages import package_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Say, Send, Step
+from llamaherd.converge.steps import Later, Say, Send, Step
 from llamaherd.observe import Seen, SeenContainer, SeenUnit, answer
 from llamaherd.planned import InstancePlan, Plan
 from tests.support.rigs import KEY, SHA, STARTED, WRITTEN, converged, cpu_rig, gpu_rig, planned
@@ -25,6 +25,7 @@ CPU = planned(cpu_rig())
 GPU = planned(gpu_rig())
 KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
 CHAT, DRAFTER = CPU.instances
+WATCHER = "0123456789abcdef"
 Drift = Callable[[Seen], object]
 
 
@@ -69,7 +70,8 @@ def steps_of(plan: Plan, seen: Seen) -> dict[str, int]:
         "removals": len(removal_steps(plan, seen)),
     }
     steps |= {build.engine: len(build_steps(build, seen)) for build in plan.builds}
-    steps |= {"begin": len(begin_steps(plan, seen, nowhere)), "models": len(model_steps(plan, seen, nowhere))}
+    steps |= {"begin": len(begin_steps(plan, seen, nowhere, WATCHER))}
+    steps |= {"models": len(model_steps(plan, seen, nowhere, WATCHER))}
     steps |= {f"image {n}": len(image_steps(image, seen)) for n, image in enumerate(plan.images)}
     steps |= {instance.name: len(switch(instance, seen)) for instance in plan.instances}
     return {role: count for role, count in steps.items() if count}
@@ -319,8 +321,8 @@ def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
         seen.incoming |= {file.sha256: int(file.size or 0) for file in model.files}
 
     seen = seen_of(GPU, arrived)
-    assert begin_steps(GPU, seen, nowhere) == []
-    (admit,) = model_steps(GPU, seen, nowhere)
+    assert begin_steps(GPU, seen, nowhere, WATCHER) == []
+    (admit,) = model_steps(GPU, seen, nowhere, WATCHER)
     assert isinstance(admit, Step)
     assert all(f"admit {file.name} {file.sha256}" in admit.script for file in model.files)
 
@@ -329,9 +331,13 @@ def test_a_fetch_that_runs_is_not_begun_again() -> None:
     seen = Seen()
     job = fetch_job(GPU, to_fetch(GPU, seen), [])
     seen.fetch = str(job["id"])
-    assert begin_steps(GPU, seen, nowhere) == []
+    (join,) = begin_steps(GPU, seen, nowhere, WATCHER)
+    assert isinstance(join, Step)
+    assert "systemd-run" not in join.script
     seen.fetch = "another"
-    assert len(begin_steps(GPU, seen, nowhere)) == 1
+    (begin,) = begin_steps(GPU, seen, nowhere, WATCHER)
+    assert isinstance(begin, Later)
+    assert "systemd-run" in begin.make(print).script
 
 
 def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
@@ -341,7 +347,8 @@ def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
     seen = Seen(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
     assert len(to_fetch(GPU, seen)) == 1
     assert fetch_job(GPU, to_fetch(GPU, seen), [])["id"] == begun["id"]
-    assert begin_steps(GPU, seen, nowhere) == []
+    (join,) = begin_steps(GPU, seen, nowhere, WATCHER)
+    assert isinstance(join, Step)
 
 
 def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
@@ -462,7 +469,8 @@ def test_a_token_is_on_stdin_alone() -> None:
         return [Place("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
 
     carried = base64.b64encode(b"hf_canary").decode()
-    (begin,) = begin_steps(GPU, Seen(), hub)
+    (begin,) = begin_steps(GPU, Seen(), hub, WATCHER)
+    assert isinstance(begin, Later)
     step = begin.make(print)
     assert step.script.count(carried) == 1
     assert "hf_canary" not in step.script.replace(carried, "")

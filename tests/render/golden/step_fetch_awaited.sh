@@ -18,6 +18,9 @@ runs() {
     esac
 }
 ours() { [ "$(cat "$run.id" 2>/dev/null)" = 8e2bba1ef066 ]; }
+# Whoever wants what a fetch brings writes itself down: what that fetch ends with is its answer, and it begins no other.
+waits() { grep -Fxqs 0123456789abcdef "$run.watchers"; }
+join() { waits || echo 0123456789abcdef >>"$run.watchers"; }
 
 begin() {
     mkdir -p "$store" && install -d -o llama-fetch -g llama-fetch "$incoming" || return 1
@@ -25,6 +28,7 @@ begin() {
     install -d "${run%/*}" && install -d -m 0700 "$run" "$run/secrets" || return 1
     # What root reads is root's: the folder beside is the fetching user's.
     printf '%s\n' 8e2bba1ef066 >"$run.id"
+    : >"$run.watchers"
     base64 -d >"$run.json" <<'END' || return 1
 ewogImlkIjogIjhlMmJiYTFlZjA2NiIsCiAiaW5jb21pbmciOiAiL3Zhci9saWIvbGxhbWFoZXJk
 L21vZGVscy8uaW5jb21pbmciLAogInN0b3JlIjogIi92YXIvbGliL2xsYW1haGVyZC9tb2RlbHMi
@@ -58,7 +62,7 @@ END
         -p ProtectKernelModules=yes -p ProtectKernelTunables=yes -p ProtectControlGroups=yes -p RestrictNamespaces=yes \
         -p LockPersonality=yes -p RestrictRealtime=yes -p RestrictSUIDSGID=yes -p SystemCallArchitectures=native \
         -p SystemCallFilter=@system-service -p SystemCallErrorNumber=EPERM \
-        /opt/llamaherd/libexec/fetcher/fetch fetch "$run.json" "$run"
+        /opt/llamaherd/libexec/fetcher/fetch fetch "$run.json" "$run" && join
 }
 
 # Two runs at once begin one fetch.
@@ -76,19 +80,20 @@ watch() {
         last=$line
     done
 }
-begun=''
 until all_here; do
     if runs; then
+        if ours; then join; else echo "another run fetches what it needs: waiting for it"; fi
         flock -u 9
-        ours || echo "another run fetches what it needs: waiting for it"
         watch
         flock 9
-    elif ours && [ "$begun" ]; then
-        cat "$run/failed" >&2 2>/dev/null || echo "the fetch was stopped before it ended (killed, or out of memory); run again to go on" >&2
+    elif ours && waits; then
+        cat "$run/failed" >&2 2>/dev/null || cat >&2 <<'END'
+the fetch ended before all had come: by `systemctl stop`, a kill, or for want of memory
+  help: `journalctl -u llamaherd-fetch.service` says more; what has come is kept, and `herd up` goes on from there
+END
         exit 1
     else
         begin || { echo "cannot begin to fetch in $store; the reason is above" >&2; exit 1; }
-        begun=yes
     fi
 done
 exec 9>&-

@@ -18,6 +18,9 @@ runs() {
     esac
 }
 ours() { [ "$(cat "$run.id" 2>/dev/null)" = 8e2bba1ef066 ]; }
+# Whoever wants what a fetch brings writes itself down: what that fetch ends with is its answer, and it begins no other.
+waits() { grep -Fxqs 0123456789abcdef "$run.watchers"; }
+join() { waits || echo 0123456789abcdef >>"$run.watchers"; }
 
 begin() {
     mkdir -p "$store" && install -d -o llama-fetch -g llama-fetch "$incoming" || return 1
@@ -25,6 +28,7 @@ begin() {
     install -d "${run%/*}" && install -d -m 0700 "$run" "$run/secrets" || return 1
     # What root reads is root's: the folder beside is the fetching user's.
     printf '%s\n' 8e2bba1ef066 >"$run.id"
+    : >"$run.watchers"
     base64 -d >"$run.json" <<'END' || return 1
 ewogImlkIjogIjhlMmJiYTFlZjA2NiIsCiAiaW5jb21pbmciOiAiL3Zhci9saWIvbGxhbWFoZXJk
 L21vZGVscy8uaW5jb21pbmciLAogInN0b3JlIjogIi92YXIvbGliL2xsYW1haGVyZC9tb2RlbHMi
@@ -58,14 +62,14 @@ END
         -p ProtectKernelModules=yes -p ProtectKernelTunables=yes -p ProtectControlGroups=yes -p RestrictNamespaces=yes \
         -p LockPersonality=yes -p RestrictRealtime=yes -p RestrictSUIDSGID=yes -p SystemCallArchitectures=native \
         -p SystemCallFilter=@system-service -p SystemCallErrorNumber=EPERM \
-        /opt/llamaherd/libexec/fetcher/fetch fetch "$run.json" "$run"
+        /opt/llamaherd/libexec/fetcher/fetch fetch "$run.json" "$run" && join
 }
 
 # Two runs at once begin one fetch.
 exec 9>/run/lock/llamaherd-fetch && flock 9 || exit 1
 all_here && exit 0
 if runs; then
-    ours && exit 0
+    ours && join && exit 0
     echo "the fetch that runs is for what was declared before: it ends here, and what it has is kept"
     systemctl stop "$unit"
 fi
