@@ -94,9 +94,26 @@ def model_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Se
         incoming=_incoming(plan),
         sent=INCOMING,
         user=FETCH_USER,
-        models=incomplete,
+        models=_admitted(incomplete),
     )
     return [*model_sends(plan, seen), *([wait] if wanted else []), Step(admit)]
+
+
+def _admitted(models: Sequence[ModelPlan]) -> list[dict[str, object]]:
+    """The models for the script; `twin` is where another file of the same content lies by the time of its turn."""
+    first: dict[str, str] = {}
+    return [
+        {
+            "folder": model.folder,
+            "files": [
+                {"name": file.name, "sha256": file.sha256, "twin": None if twin == path else twin}
+                for file in model.files
+                for path in (f"{model.folder}/{file.name}",)
+                for twin in (first.setdefault(file.sha256, path),)
+            ],
+        }
+        for model in models
+    ]
 
 
 def _fetch(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from llamaherd.fetcher import places
+from llamaherd.fetcher import manifest, places
 from llamaherd.fetcher.job import File, Job
 from llamaherd.fetcher.places import Candidate
 from llamaherd.fetcher.progress import Progress
@@ -78,7 +78,7 @@ def _take(candidate: Candidate, file: File, incoming: int, seen: Seen) -> str:
         state = os.fstat(source)
         if not stat.S_ISREG(state.st_mode) or state.st_size != file.size:
             raise _NotItError
-        # The store's own files do not change: a link is as good as a clone, and what is vouched for is proved.
+        # What is vouched for is proved, and where nobody else can write to it, a link is as good as a clone.
         if candidate.vouched and candidate.vouched.unchanged(state) and _linked(source, file, incoming, None):
             return "linked"
         if _cloned(source, file, incoming, seen):
@@ -132,13 +132,17 @@ def _copy(source: int, file: File, incoming: int, seen: Seen) -> None:
 
 
 def _is_linkable(source: int, incoming: int) -> bool:
-    """Whether a file can have a name in `incoming` too, every server can read it, and not everybody write to it."""
+    """Whether a file can have a name in `incoming` too, every server can read it, and nobody but us write to it.
+
+    A link shares its bytes, owner and mode with the file: what its owner changes later, the store would vouch for.
+    """
     state, folder = os.fstat(source), os.fstat(incoming)
     return (
-        state.st_dev == folder.st_dev
+        manifest.is_ours(state)
+        and state.st_dev == folder.st_dev
         # The same filesystem seen through two mounts takes no links from one to the other.
         and _mount(source) == _mount(incoming)
-        and state.st_mode & (stat.S_IROTH | stat.S_IWOTH) == stat.S_IROTH
+        and bool(state.st_mode & stat.S_IROTH)
         and not _is_open_for_writing(source)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,11 @@ class Vouched(NamedTuple):
     def unchanged(self, seen: os.stat_result) -> bool:
         """Whether the file, as it was seen, is still the one that was found whole."""
         return (seen.st_size, _seconds(seen.st_mtime_ns)) == (self.size, self.modified)
+
+
+def is_ours(seen: os.stat_result) -> bool:
+    """Whether nobody but root, or whoever runs this, can write to a file. An access list shows in the group's bits."""
+    return seen.st_uid in (0, os.geteuid()) and not seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _seconds(nanoseconds: int) -> str:

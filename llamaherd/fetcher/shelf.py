@@ -33,14 +33,14 @@ class Shelf:
         return stream is not None
 
     def find(self, sha256: str) -> BinaryIO | None:
-        """A file, open, if it is still the one that was found whole."""
+        """A file, open, if it is still the one that was found whole, and nobody else can change it."""
         for vouched in self._current().get(sha256, []):
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
                 # Without O_NONBLOCK, a named pipe that took the file's place would be waited for.
                 handle = os.open(vouched.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 stream = stack.enter_context(os.fdopen(handle, "rb"))
                 seen = os.fstat(handle)
-                if stat.S_ISREG(seen.st_mode) and vouched.unchanged(seen):
+                if stat.S_ISREG(seen.st_mode) and vouched.unchanged(seen) and manifest.is_ours(seen):
                     stack.pop_all()
                     return stream
         return None

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -100,7 +101,7 @@ def test_a_home_that_is_linked_to_another_disk(host: Path) -> None:
 
 
 @needs_root
-def test_nothing_of_the_users_file_changes(host: Path) -> None:
+def test_a_users_file_stays_as_it_is_and_what_is_done_to_it_later_changes_nothing_here(host: Path) -> None:
     there = put(host / "usb/x.gguf", mode=0o755)
     os.chown(there, 1234, 1235)
     before = there.stat()
@@ -108,15 +109,20 @@ def test_nothing_of_the_users_file_changes(host: Path) -> None:
     after = there.stat()
     assert (after.st_mode, after.st_uid, after.st_gid, after.st_mtime_ns, after.st_nlink) == (
         *(before.st_mode, before.st_uid, before.st_gid, before.st_mtime_ns),
-        2,
+        1,
     )
-    assert there.read_bytes() == BODY
+    there.write_bytes(OTHER)
+    arrived(host)
 
 
 @needs_root
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
-def test_what_servers_cannot_read_or_all_can_write_is_copied(host: Path, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("owner", "mode"), [(0, 0o600), (0, 0o640), (0, 0o666), (0, 0o664), (1234, 0o644), (1234, 0o444)]
+)
+def test_what_servers_cannot_read_or_others_can_write_is_copied(host: Path, owner: int, mode: int) -> None:
+    """The owner of a file can write to it whatever its mode is: a `chmod` away."""
     there = put(host / "usb/x.gguf", mode=mode)
+    os.chown(there, owner, owner)
     os.chown(host / "store/.incoming", 1234, 1235)
     adopt(job(host), host / "run", root=host)
     copy = arrived(host)
@@ -152,6 +158,17 @@ def test_another_mount_of_the_same_filesystem_is_copied_from(host: Path) -> None
         adopt(job(host, mount), host / "run", root=host)
     finally:
         subprocess.run(["umount", mount], check=True)
+    assert not arrived(host).samefile(there)
+
+
+@needs_root
+def test_what_an_access_list_lets_others_write_is_copied(host: Path) -> None:
+    there = put(host / "usb/x.gguf")
+    # acl(5) as in linux/posix_acl_xattr.h: owner, user 1234, group, mask and others, with their bits.
+    entries = ((0x01, 6, -1), (0x02, 6, 1234), (0x04, 4, -1), (0x10, 6, -1), (0x20, 4, -1))
+    access = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    os.setxattr(there, "system.posix_acl_access", access)
+    adopt(job(host), host / "run", root=host)
     assert not arrived(host).samefile(there)
 
 
@@ -218,6 +235,21 @@ def test_what_the_store_vouches_for_is_not_hashed_again(host: Path) -> None:
     (there.parent / ".manifest").write_text(manifest_line(there, SHA256))
     adopt(job(host), host / "run", root=host)
     assert (host / "store/.incoming" / SHA256).samefile(there)
+
+
+@needs_root
+def test_what_the_store_vouches_for_and_others_can_write_to_is_hashed_and_copied(host: Path) -> None:
+    """Also where an earlier version has linked it in."""
+    there = put(host / "store/a/b/0123/x.gguf")
+    os.chown(there, 1234, 1234)
+    (there.parent / ".manifest").write_text(manifest_line(there, SHA256))
+    adopt(job(host), host / "run", root=host)
+    assert not arrived(host).samefile(there)
+    (host / "store/.incoming" / SHA256).unlink()
+    there.write_bytes(OTHER)
+    (there.parent / ".manifest").write_text(manifest_line(there, SHA256))
+    adopt(job(host), host / "run", root=host)
+    assert nothing_arrived(host)
 
 
 def test_what_changed_since_the_store_vouched_for_it_is_hashed(host: Path) -> None:

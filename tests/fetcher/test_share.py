@@ -9,7 +9,7 @@ import pytest
 from llamaherd.fetcher.share import byte_range
 from llamaherd.fetcher.shelf import Shelf
 from tests.support.lending import BODY, SHA256, TOKEN, Lending, ask
-from tests.support.stores import manifest_line, stored
+from tests.support.stores import manifest_line, needs_root, stored
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,19 @@ def test_a_whole_file(lending: Lending) -> None:
 def test_a_head_has_no_body(lending: Lending) -> None:
     answer = ask(lending, method="HEAD")
     assert (answer.status, answer.headers["Content-Length"], answer.body) == (200, str(len(BODY)), b"")
+
+
+@needs_root
+@pytest.mark.parametrize(("owner", "mode"), [(1234, 0o644), (0, 0o664), (0, 0o606)])
+def test_what_others_can_change_is_not_lent(tmp_path: Path, owner: int, mode: int) -> None:
+    """A file in the store whose owner is somebody else: its bytes may be other ones by the time they are sent."""
+    (sha256,) = stored(tmp_path / "a/b/0123", {"x.gguf": b"weights"})
+    assert Shelf(tmp_path).names() == [sha256]
+    path = tmp_path / "a/b/0123/x.gguf"
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+    assert Shelf(tmp_path).names() == []
+    assert Shelf(tmp_path).find(sha256) is None
 
 
 @pytest.mark.parametrize(

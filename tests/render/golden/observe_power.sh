@@ -202,7 +202,8 @@ done
 for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5; do
     [ -d "$folder" ] || continue
     [ -f "$folder/.manifest" ] && sed "s|^|verified\t$folder\t|" "$folder/.manifest"
-    find "$folder" -type f ! -name .manifest -printf "stored\t$folder\t%s\t%T@\t%P\n"
+    # What somebody else can write to is not the store's, whatever a manifest says of it.
+    find "$folder" -type f -user root ! -perm /022 ! -name .manifest -printf "stored\t$folder\t%s\t%T@\t%P\n"
 done
 
 # What arrives, and what arrived: a part is full of holes, so that its blocks count (of 512 bytes), not its length.

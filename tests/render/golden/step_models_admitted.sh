@@ -7,10 +7,19 @@ tab=$(printf '\t')
 
 line() { stat -c "%s$tab%.9Y$tab$2$tab$1" "$1"; }
 
-# $1 name, $2 sha256; in the model's folder
+# Whether nobody but root can write to it.
+ours() { [ "$(find "$1" -maxdepth 0 -type f -user root ! -perm /022 2>/dev/null)" ]; }
+
+# $1 name, $2 sha256, $3 another file of the store that has been let in and has this content; in the model's folder
 admit() {
-    if [ -f .manifest ] && [ -f "$1" ] && line "$1" "$2" | grep -Fxqf - .manifest; then
+    if [ -f .manifest ] && ours "$1" && line "$1" "$2" | grep -Fxqf - .manifest; then
         return 0
+    elif [ "${3:-}" ]; then
+        mkdir -p "$(dirname "$1")" || return 1
+        [ ! -e "$1" ] || replaced=yes
+        # Two names of one file; not every file system has that.
+        [ "$3" -ef "$1" ] || ln -fT "$3" "$1" 2>/dev/null || { cp -T "$3" "$1.part" && sync "$1.part" && mv -fT "$1.part" "$1"; }
+        return
     elif [ -f "$incoming/$2" ]; then
         from=$incoming/$2
     elif [ -f /var/lib/llamaherd/incoming/"$2" ]; then
@@ -22,13 +31,13 @@ admit() {
             return 1
         fi
         chown root:root "$from"
-    elif [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$2" ]; then
+    elif ours "$1" && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$2" ]; then
         return 0 # killed between the rename and the manifest
     else
         echo "$1 is neither in $PWD nor among what has arrived; run again" >&2
         return 1
     fi
-    # What was fetched becomes root's. What somebody else has too, linked in, stays as it is.
+    # What was fetched or copied becomes root's. What root has elsewhere too, linked in, stays as it is.
     if [ "$(stat -c %U "$from")" = llama-fetch ]; then chown root:root "$from"; fi || return 1
     if [ "$(stat -c '%u %h' "$from")" = '0 1' ]; then chmod 0644 "$from"; fi || return 1
     mkdir -p "$(dirname "$1")" || return 1
