@@ -22,7 +22,7 @@ from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parse import GgufError
 from llamaherd.gguf.remote import fetch_header
 from llamaherd.hub import token_for
-from llamaherd.layout import SERVER_USER, STATE
+from llamaherd.layout import ASK_USER, STATE
 from llamaherd.lock import Lock
 from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
@@ -159,7 +159,7 @@ def script(plan: Plan, questions: Iterable[Question], hollow: Mapping[str, tuple
         questions=asked,
         tool=TOOL,
         seconds=TOOL_SECONDS,
-        user=SERVER_USER,
+        user=ASK_USER,
         state=STATE,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import PurePosixPath
 
 BUILDS = PurePosixPath("/opt/llamaherd/builds")
@@ -55,9 +56,30 @@ PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
 GPU_CHECK = LIBEXEC / "gpu-check"
 """Says whether processes are on the cards that they should be on."""
 
-SERVER_USER = "llama"
+ASK_USER = "llama"
+"""Who an engine is when it is only asked what a server would take. No server runs as this user."""
 BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"
-ACCOUNTS = (SERVER_USER, BUILD_USER, FETCH_USER)
-CONTAINER_UID = "65532"
-"""Who a server is inside its container; no user of the host has this id."""
+ACCOUNTS = (ASK_USER, BUILD_USER, FETCH_USER)
+
+_CONTAINER_UIDS = range(2_010_000_000, 2_110_000_000)
+"""Ids that nobody gives away: above subordinate ids (login.defs: to 600,100,000), systemd's containers (UIDS-GIDS in
+its documentation: to 1,879,048,191) and SSSD's domains (sssd-ldap: to 2,000,200,000), below systemd's foreign ids
+(2,147,352,576)."""
+
+
+def unit_user(instance: str) -> str:
+    """The account that an instance's unit runs as, and nothing else does: a name that useradd and systemd take.
+
+    systemd takes 31 characters and no dots (USER_NAMES in its documentation).
+    """
+    plain = f"llama-{instance}"
+    if len(plain) <= 31 and "." not in plain and plain not in ACCOUNTS:
+        return plain
+    return f"llama_{hashlib.sha256(instance.encode()).hexdigest()[:12]}"
+
+
+def container_user(instance: str) -> str:
+    """The number that an instance's server is in its container and on the host; no account has it."""
+    number = int(hashlib.sha256(instance.encode()).hexdigest()[:12], 16)
+    return str(_CONTAINER_UIDS[number % len(_CONTAINER_UIDS)])

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from llamaherd.layout import (
-    ACCOUNTS,
     DRIVER_KEPT,
     FETCH_RUN,
     FETCHER,
@@ -170,7 +169,7 @@ def question(plan: Plan) -> str:
     return render(
         "observe.sh.j2",
         packages=plan.packages,
-        users=ACCOUNTS,
+        users=plan.accounts,
         files=[
             *(file.path for file in plan.files),
             *(instance.file.path for instance in plan.instances),

@@ -9,7 +9,7 @@ from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visi
 from llamaherd.engines import DIALECTS, Server, flags_of
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
-from llamaherd.layout import CONTAINER_UID, KEYS, PROJECTS, UNITS
+from llamaherd.layout import KEYS, PROJECTS, UNITS, container_user, unit_user
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.use import Memory, Use
 from llamaherd.pinned import NotLockedError
@@ -43,11 +43,14 @@ def plan_instance(
     arguments = DIALECTS[engine.kind].arguments(server)
     program = _program(build, image)
     service = f"llama-{name}"
+    compose = declared.backend == "compose"
+    user = container_user(name) if compose else unit_user(name)
     load_timeout = declared.load_timeout or _load_timeout(model, *([drafting] if drafting else []))
     cards = places(rig, declared)
     context: dict[str, Any] = {
         "name": name,
         "service": service,
+        "user": user,
         "engine": declared.engine,
         "kind": engine.kind,
         "model": declared.model,
@@ -74,10 +77,10 @@ def plan_instance(
     }
     # The spec is the hash of the whole text that has no spec in it yet: nothing that matters can be left out.
     spec = digest(_serving_text(rig, declared, context))
-    compose = declared.backend == "compose"
     return InstancePlan(
         name=name,
         service=service,
+        user=user,
         backend=declared.backend,
         engine=declared.engine,
         engine_kind=engine.kind,
@@ -184,7 +187,7 @@ def _reachable(listen: str) -> str:
 
 def _serving_text(rig: Rig, declared: Instance, context: Mapping[str, Any]) -> str:
     if declared.backend == "compose":
-        return render("compose.yaml.j2", rig=rig.rig, i=context, uid=CONTAINER_UID)
+        return render("compose.yaml.j2", rig=rig.rig, i=context)
     return render(
         "llama-server.service.j2",
         rig=rig.rig,

@@ -16,7 +16,7 @@ from llamaherd.converge.runtime import runtime_problems
 from llamaherd.converge.steps import Send, Step, differs, put_files
 from llamaherd.converge.toolkit import toolkit_problems
 from llamaherd.converge.wsl import starts_systemd, wsl_problems
-from llamaherd.layout import ACCOUNTS, BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
+from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
 from llamaherd.observe import Seen
 from llamaherd.planned import Plan
 from llamaherd.render import render
@@ -81,10 +81,10 @@ def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
 def base_steps(plan: Plan, seen: Seen) -> list[Step]:
     """Accounts, folders, and the small files that all roles share; and what was ours and is not declared any more."""
     steps = []
-    if not set(ACCOUNTS) <= seen.users or not seen.folders:
+    if not set(plan.accounts) <= seen.users or not seen.folders:
         script = render(
             "steps/accounts.sh.j2",
-            users=ACCOUNTS,
+            users=plan.accounts,
             build_user=BUILD_USER,
             folders=FOLDERS,
             builders=BUILDERS_FOLDERS,

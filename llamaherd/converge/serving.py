@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest_input, put_files
-from llamaherd.layout import CONTAINER_UID, GPU_CHECK, SERVER_USER
+from llamaherd.layout import GPU_CHECK, unit_user
 from llamaherd.observe import Seen
 from llamaherd.planned import InstancePlan, Plan, TextFile
 from llamaherd.render import render
@@ -22,6 +22,7 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
             render(
                 "steps/remove-instance.sh.j2",
                 name=name,
+                user=unit_user(name),
                 unit=name in units,
                 project=name in projects,
                 forget_key=name not in keep,
@@ -34,7 +35,7 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
 
 def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
     """Make one systemd instance run as planned."""
-    files = instance_files(instance, key, owner=SERVER_USER)
+    files = instance_files(instance, key)
     changed = [file for file in files if differs(file, seen)]
     unit = seen.units.get(instance.service)
     started_after = newest_input(instance, files, seen)
@@ -55,7 +56,7 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
 
 def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
     """Make one compose instance run as planned."""
-    files = instance_files(instance, key, owner=CONTAINER_UID)
+    files = instance_files(instance, key)
     changed = [file for file in files if differs(file, seen)]
     container = seen.containers.get(instance.service)
     current = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from llamaherd.layout import INCOMING, SERVER_USER
+from llamaherd.layout import INCOMING
 from llamaherd.observe import Seen
 from llamaherd.planned import InstancePlan, TextFile
 from llamaherd.render import render
@@ -87,11 +87,11 @@ def put_files(files: Iterable[TextFile]) -> str:
     )
 
 
-def instance_files(instance: InstancePlan, key: str | None, owner: str) -> list[TextFile]:
-    """The unit or project, and the key file, which `owner` alone can read."""
+def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
+    """The unit or project, and the key file, which its own server alone can read."""
     files = [instance.file]
     if instance.key_file and key is not None:
-        files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=owner))
+        files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.user))
     return files
 
 
@@ -106,7 +106,7 @@ def check_arguments(instance: InstancePlan, build_folder: str) -> str:
     return render(
         "steps/check-arguments.sh.j2",
         name=instance.name,
-        user=SERVER_USER,
+        user=instance.user,
         program=f"{build_folder}/bin/llama-server",
         arguments=instance.arguments,
         key_file=instance.key_file,

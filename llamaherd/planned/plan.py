@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
-from llamaherd.layout import BUILDS, DEFAULT_STORE, KEYS
+from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, KEYS
 from llamaherd.planned.base import Planned, TextFile
 from llamaherd.planned.machine import (
     CardPlace,
@@ -169,12 +169,15 @@ class Estimate(Planned):
 class InstancePlan(Planned):
     """One server as it must run. `spec` hashes all that a restart is needed for.
 
+    `user` is who it runs as, and nothing else does: an account, or in a container a number that no account has.
+
     `draft_folder` is that of the model which drafts for it, where that is one of its own. `cards` are those that its
     process must be found on; with `one_card`, one of them will do.
     """
 
     name: str
     service: str
+    user: str
     backend: Backend
     engine: str
     engine_kind: str
@@ -258,6 +261,11 @@ class Plan(Planned):
     power: PowerPlan | None = None
     windows_power: tuple[CardPower, ...] = ()
     wsl: WslPlan | None = None
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """The users that must be there: those of every host, and one for each unit."""
+        return (*ACCOUNTS, *(instance.user for instance in self.of("systemd")))
 
     def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
         """The instances of one backend."""

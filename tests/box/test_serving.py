@@ -8,6 +8,7 @@ import threading
 import pytest
 from testinfra.host import Host
 
+from llamaherd.layout import container_user
 from tests.box.bench import PORTS, Bench, Ended
 
 pytestmark = pytest.mark.box
@@ -35,7 +36,7 @@ def test_units_are_hardened(asked: Host, unit: str) -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_units_run_as_a_user_who_can_do_nothing_else(asked: Host, converged: Bench, unit: str) -> None:
     status = converged.sh(f"cat /proc/$(systemctl show -P MainPID {unit})/status")
-    user = asked.user("llama")
+    user = asked.user(unit)
     assert re.search(rf"^Uid:\s+{user.uid}\s", status, re.MULTILINE), status
     assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), status
     assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE), status
@@ -64,7 +65,7 @@ def test_the_container_can_do_nothing_else(converged: Bench) -> None:
 
 def test_the_process_in_the_container_is_so_confined(converged: Bench) -> None:
     status = converged.sh("cat /proc/$(docker inspect -f '{{.State.Pid}}' llama-drafter)/status")
-    assert re.search(r"^Uid:\s+65532\s", status, re.MULTILINE), status
+    assert re.search(rf"^Uid:\s+{container_user('drafter')}\s", status, re.MULTILINE), status
     assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), status
     assert re.search(r"^CapBnd:\s+0+$", status, re.MULTILINE), status
     assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE), status
@@ -139,7 +140,7 @@ def test_what_runs_is_what_its_manifest_says(asked: Host, unit: str, kind: str) 
 
 def test_the_key_is_its_servers_alone(asked: Host) -> None:
     key = asked.file("/etc/llamaherd/keys/chat")
-    assert (key.user, key.mode) == ("llama", 0o400)
+    assert (key.user, key.mode) == ("llama-chat", 0o400)
     assert asked.file("/etc/llamaherd/keys").mode == 0o711
     assert not asked.run("sudo -u nobody cat /etc/llamaherd/keys/chat").succeeded
 

@@ -544,7 +544,7 @@ def test_a_project_is_hardened(case: str) -> None:
     assert server["read_only"] is True
     assert server["cap_drop"] == ["ALL"]
     assert server["security_opt"] == ["no-new-privileges:true"]
-    assert server["user"] == "65532:65532"
+    assert server["user"] == f"{plan.user}:{plan.user}"
     assert server["pids_limit"] > 0
     assert all(volume["read_only"] for volume in server["volumes"])
     (port,) = server["ports"]

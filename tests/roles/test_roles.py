@@ -152,7 +152,10 @@ def test_an_endpoint_that_is_none_fails_the_host_with_a_sentence(
 DRIFTS: dict[str, tuple[Callable[[str], bool], list[str]]] = {
     "a package is gone": (lambda line: "ccache" in line, ["base | packages"]),
     "a model is gone": (lambda line: line.startswith("stored") and "moe" in line, ["models | in the store"]),
-    "the unit is gone": (lambda line: "llama-chat" in line or "1F90" in line, ["serve | chat (systemd)"]),
+    "the unit is gone": (
+        lambda line: "llama-chat.service" in line or line.startswith("unit") or "1F90" in line,
+        ["serve | chat (systemd)"],
+    ),
     "the image is gone": (lambda line: line.startswith("image"), ["serve | images"]),
     "the container is gone": (
         lambda line: line.startswith("container") or "1F91" in line,

@@ -16,7 +16,6 @@ from llamaherd.converge.daemon import merge as merge_settings
 from llamaherd.converge.programs import fingerprint
 from llamaherd.converge.runtime import pins
 from llamaherd.fleet import Rig
-from llamaherd.layout import ACCOUNTS, CONTAINER_UID, SERVER_USER
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
 from llamaherd.plan import plan
@@ -221,14 +220,14 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += _machine(plan)
     lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
-    lines += [*(("user", user) for user in ACCOUNTS), ("folders", "yes")]
+    lines += [*(("user", user) for user in plan.accounts), ("folders", "yes")]
     lines.append(("fetcher", fingerprint()))
     for text in plan.files:
         lines += _file(text.path, text.text, text.mode, "0 root")
     for instance in plan.instances:
         lines += _file(instance.file.path, instance.file.text, "0644", "0 root")
         if instance.key_file:
-            owner = f"995 {SERVER_USER}" if instance.backend == "systemd" else f"{CONTAINER_UID} UNKNOWN"
+            owner = f"995 {instance.user}" if instance.backend == "systemd" else f"{instance.user} UNKNOWN"
             lines += _file(instance.key_file, f"{keys[instance.name]}\n", "0400", owner)
     lines += [("build", build.id, "done") for build in plan.builds]
     lines += [("source", build.source.sha256) for build in plan.builds if build.source.sha256]

@@ -16,6 +16,7 @@ from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps
 from llamaherd.converge.packages import package_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Say, Send, Step
+from llamaherd.layout import container_user
 from llamaherd.observe import Seen, SeenContainer, SeenUnit, answer
 from llamaherd.planned import InstancePlan, Plan
 from tests.support.rigs import KEY, SHA, STARTED, WRITTEN, converged, cpu_rig, gpu_rig, planned
@@ -459,9 +460,23 @@ def test_the_key_is_on_stdin_alone() -> None:
 
 def test_a_key_belongs_to_who_reads_it() -> None:
     (chat,), (drafter,) = (switch(instance, Seen()) for instance in KEYED.instances)
-    assert "chown llama /etc/llamaherd/keys/chat.llamaherd-new" in chat.script
+    assert "chown llama-chat /etc/llamaherd/keys/chat.llamaherd-new" in chat.script
     assert "chmod 0400 /etc/llamaherd/keys/chat.llamaherd-new" in chat.script
-    assert "chown 65532 /etc/llamaherd/keys/drafter.llamaherd-new" in drafter.script
+    assert f"chown {container_user('drafter')} /etc/llamaherd/keys/drafter.llamaherd-new" in drafter.script
+
+
+def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
+    before = seen_of(KEYED)
+    before.users -= {"llama-chat"}
+    for name, owner in (("chat", ("995", "llama")), ("drafter", ("65532", "UNKNOWN"))):
+        path = f"/etc/llamaherd/keys/{name}"
+        before.files[path] = replace(before.files[path], owner=owner)
+    (accounts,) = base_steps(KEYED, before)
+    assert "llama-chat" in accounts.script
+    for instance in KEYED.instances:
+        (step,) = switch(instance, before)
+        assert f"chown {instance.user} {instance.key_file}" in step.script
+        assert switch(instance, seen_of(KEYED)) == []
 
 
 def test_a_token_is_on_stdin_alone() -> None:

@@ -21,11 +21,11 @@ def test_a_real_answer_is_read_whole() -> None:
     assert seen.free == ("/var/lib/llamaherd", 66136154112, "overlay")
     assert seen.store == SeenStore("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
     assert seen.listening == {22, 8080, 8081, 37115}
-    assert seen.users == {"llama", "llama-build", "llama-fetch"}
+    assert seen.users == {"llama", "llama-build", "llama-fetch", "llama-chat"}
     assert seen.packages >= {"cmake", "g++", "mmdebstrap"}
     assert seen.files["/etc/llamaherd/keys/chat"] == SeenFile(
         "400",
-        ("995", "llama"),
+        ("992", "llama-chat"),
         1795309341.783528417,
         "27d2bcb37fdc772efa2e1f0e34f0d5f95b8cc5fef11cda03e03627e82fb80826",
     )

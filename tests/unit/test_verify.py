@@ -36,6 +36,7 @@ RIG = Rig.model_validate(
 )
 
 CHAT = InstancePlan(
+    user="llama-chat",
     name="chat",
     service="llama-chat",
     backend="systemd",

@@ -130,7 +130,7 @@ for list in $(grep -lsF 'https://nvidia.github.io/libnvidia-container/stable/deb
     [ "$list" = /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources ] || say repository nvidia-container-toolkit "$list"
 done
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
-for user in llama llama-build llama-fetch; do
+for user in llama llama-build llama-fetch llama-reasoner llama-worker; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
 

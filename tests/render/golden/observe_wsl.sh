@@ -79,7 +79,7 @@ status=$root/var/lib/dpkg/status
 grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
-for user in llama llama-build llama-fetch; do
+for user in llama llama-build llama-fetch llama-chat; do
     id -u "$user" >/dev/null 2>&1 && say user "$user"
 done
 

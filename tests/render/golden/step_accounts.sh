@@ -1,6 +1,6 @@
-# Servers and compilers run as users of their own, who own nothing else and cannot log in.
+# Each server, and what compiles and fetches, runs as a user of its own, who owns nothing else and cannot log in.
 set -eu
-for user in llama llama-build llama-fetch; do
+for user in llama llama-build llama-fetch llama-chat; do
     id -u "$user" >/dev/null 2>&1 ||
         useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
 done

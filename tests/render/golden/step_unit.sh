@@ -2,7 +2,7 @@ exec 8>/run/llamaherd.lock && flock 8 || exit 1  # two runs at once would restar
 # The engine itself says whether it understands these arguments: it reads them all before --version ends it.
 # `timeout`, since an argument that swallows --version would start the server.
 key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"
-said=$(timeout 20 setpriv --reuid llama --regid llama --clear-groups --no-new-privs \
+said=$(timeout 20 setpriv --reuid llama-chat --regid llama-chat --clear-groups --no-new-privs \
     env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf --alias gemma --ctx-size 8192 --cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on --parallel 1 --threads 2 --host 127.0.0.1 --port 8080 --metrics --api-key-file "$key" --version 2>&1)
 rc=$?
 rm -f "$key"
@@ -32,23 +32,23 @@ aWJleGVjL3dhaXQtaGVhbHRoeSBodHRwOi8vMTI3LjAuMC4xOjgwODAvaGVhbHRoClRpbWVvdXRT
 dGFydFNlYz0zMDAKUmVzdGFydD1vbi1mYWlsdXJlClJlc3RhcnRTZWM9MTAKS2lsbFNpZ25hbD1T
 SUdJTlQKVGltZW91dFN0b3BTZWM9MzAKIyBEaWVzIGJlZm9yZSBzc2hkIGRvZXMgd2hlbiBtZW1v
 cnkgcnVucyBvdXQuCk9PTVNjb3JlQWRqdXN0PTUwMApFbnZpcm9ubWVudD1MTEFNQUhFUkRfU1BF
-Qz03MjA3OGViYzdlZjEKIyBObyBjb25maWd1cmF0aW9uIGJ1dCB0aGlzIGZpbGU6IGxsYW1hLmNw
+Qz01NGQyMmU2ZjQ0NzkKIyBObyBjb25maWd1cmF0aW9uIGJ1dCB0aGlzIGZpbGU6IGxsYW1hLmNw
 cCByZWFkcyBjb25maWcuaW5pIGZyb20gaGVyZSBhbmQgZnJvbSAvZXRjL2xsYW1hLmNwcC4KRW52
 aXJvbm1lbnQ9WERHX0NPTkZJR19IT01FPS9ub25leGlzdGVudApJbmFjY2Vzc2libGVQYXRocz0t
-L2V0Yy9sbGFtYS5jcHAKClVzZXI9bGxhbWEKR3JvdXA9bGxhbWEKVU1hc2s9MDA3NwpOb05ld1By
-aXZpbGVnZXM9eWVzCkNhcGFiaWxpdHlCb3VuZGluZ1NldD0KQW1iaWVudENhcGFiaWxpdGllcz0K
-UHJpdmF0ZURldmljZXM9eWVzCkRldmljZVBvbGljeT1jbG9zZWQKUHJvY1N1YnNldD1waWQKSVBB
-ZGRyZXNzRGVueT1hbnkKSVBBZGRyZXNzQWxsb3c9bG9jYWxob3N0CkxvY2tQZXJzb25hbGl0eT15
-ZXMKTWVtb3J5RGVueVdyaXRlRXhlY3V0ZT15ZXMKUHJpdmF0ZUlQQz15ZXMKUHJpdmF0ZVRtcD15
-ZXMKUHJvdGVjdENsb2NrPXllcwpQcm90ZWN0Q29udHJvbEdyb3Vwcz15ZXMKUHJvdGVjdEhvbWU9
-eWVzClByb3RlY3RIb3N0bmFtZT15ZXMKUHJvdGVjdEtlcm5lbExvZ3M9eWVzClByb3RlY3RLZXJu
-ZWxNb2R1bGVzPXllcwpQcm90ZWN0S2VybmVsVHVuYWJsZXM9eWVzClByb3RlY3RQcm9jPWludmlz
-aWJsZQpQcm90ZWN0U3lzdGVtPXN0cmljdApSZW1vdmVJUEM9eWVzClJlc3RyaWN0QWRkcmVzc0Zh
-bWlsaWVzPUFGX0lORVQgQUZfSU5FVDYgQUZfVU5JWApSZXN0cmljdE5hbWVzcGFjZXM9eWVzClJl
-c3RyaWN0UmVhbHRpbWU9eWVzClJlc3RyaWN0U1VJRFNHSUQ9eWVzClN5c3RlbUNhbGxBcmNoaXRl
-Y3R1cmVzPW5hdGl2ZQpTeXN0ZW1DYWxsRXJyb3JOdW1iZXI9RVBFUk0KU3lzdGVtQ2FsbEZpbHRl
-cj1Ac3lzdGVtLXNlcnZpY2UKU3lzdGVtQ2FsbEZpbHRlcj1+QHByaXZpbGVnZWQKCltJbnN0YWxs
-XQpXYW50ZWRCeT1tdWx0aS11c2VyLnRhcmdldAo=
+L2V0Yy9sbGFtYS5jcHAKClVzZXI9bGxhbWEtY2hhdApHcm91cD1sbGFtYS1jaGF0ClVNYXNrPTAw
+NzcKTm9OZXdQcml2aWxlZ2VzPXllcwpDYXBhYmlsaXR5Qm91bmRpbmdTZXQ9CkFtYmllbnRDYXBh
+YmlsaXRpZXM9ClByaXZhdGVEZXZpY2VzPXllcwpEZXZpY2VQb2xpY3k9Y2xvc2VkClByb2NTdWJz
+ZXQ9cGlkCklQQWRkcmVzc0Rlbnk9YW55CklQQWRkcmVzc0FsbG93PWxvY2FsaG9zdApMb2NrUGVy
+c29uYWxpdHk9eWVzCk1lbW9yeURlbnlXcml0ZUV4ZWN1dGU9eWVzClByaXZhdGVJUEM9eWVzClBy
+aXZhdGVUbXA9eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENvbnRyb2xHcm91cHM9eWVzClBy
+b3RlY3RIb21lPXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3RlY3RLZXJuZWxMb2dzPXllcwpQ
+cm90ZWN0S2VybmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1bmFibGVzPXllcwpQcm90ZWN0
+UHJvYz1pbnZpc2libGUKUHJvdGVjdFN5c3RlbT1zdHJpY3QKUmVtb3ZlSVBDPXllcwpSZXN0cmlj
+dEFkZHJlc3NGYW1pbGllcz1BRl9JTkVUIEFGX0lORVQ2IEFGX1VOSVgKUmVzdHJpY3ROYW1lc3Bh
+Y2VzPXllcwpSZXN0cmljdFJlYWx0aW1lPXllcwpSZXN0cmljdFNVSURTR0lEPXllcwpTeXN0ZW1D
+YWxsQXJjaGl0ZWN0dXJlcz1uYXRpdmUKU3lzdGVtQ2FsbEVycm9yTnVtYmVyPUVQRVJNClN5c3Rl
+bUNhbGxGaWx0ZXI9QHN5c3RlbS1zZXJ2aWNlClN5c3RlbUNhbGxGaWx0ZXI9fkBwcml2aWxlZ2Vk
+CgpbSW5zdGFsbF0KV2FudGVkQnk9bXVsdGktdXNlci50YXJnZXQK
 END
 chown root /etc/systemd/system/llama-chat.service.llamaherd-new &&
     chmod 0644 /etc/systemd/system/llama-chat.service.llamaherd-new &&
@@ -57,7 +57,7 @@ chown root /etc/systemd/system/llama-chat.service.llamaherd-new &&
 base64 -d >/etc/llamaherd/keys/chat.llamaherd-new <<'END' || exit 1
 a2V5Cg==
 END
-chown llama /etc/llamaherd/keys/chat.llamaherd-new &&
+chown llama-chat /etc/llamaherd/keys/chat.llamaherd-new &&
     chmod 0400 /etc/llamaherd/keys/chat.llamaherd-new &&
     mv -f /etc/llamaherd/keys/chat.llamaherd-new /etc/llamaherd/keys/chat || exit 1
 
