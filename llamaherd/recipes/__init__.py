@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from llamaherd.findings import Finding, InventoryError, Place
-from llamaherd.recipes import article, compose, prose, shell, wslconfig
+from llamaherd.recipes import article, compose, pages, prose, shell, wslconfig
 from llamaherd.recipes.shell import Recipe
+from llamaherd.recipes.words import positioned
 
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig"]
 
@@ -95,9 +96,13 @@ def _read(path: Path) -> Recipe:
 
 def _shell(path: Path, text: str) -> Recipe:
     """A script as it is; of an article, what is in it for a shell and for WSL."""
-    if path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!") or not article.is_article(text):
+    script = path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!")
+    code = () if script else pages.blocks_of(text)
+    if script or not (code or article.is_article(text)):
         return shell.check_text(path, text)
-    recipe = shell.check_text(path, article.commands_of(text), excerpts=True)
+    typed = [pages.typed(block.text) for block in code if block.shell]
+    rest = positioned(article.commands_of(pages.outside(text) if code else text, marked=bool(code)))
+    recipe = shell.check_excerpts(path, text, (*typed, rest))
     return recipe + Recipe(wslconfig.check_text(path, article.wslconfig_of(text)))
 
 

@@ -17,6 +17,7 @@ _COMMAND = re.compile(
     (?:\ +\S+)*\ *""",
     re.VERBOSE,
 )
+_COMMANDS = (_SETTING, _FLAGS, _COMMAND)
 _SENTENCE = re.compile(r"[.!?:]\s*$|[.,;:]\s+[A-Za-z]|\s(?:the|is|are|to|and|you|your|with|of)\s")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _WSLCONFIG = re.compile(
@@ -29,14 +30,23 @@ def is_article(text: str) -> bool:
     return _PROSE.search(text) is not None
 
 
-def commands_of(text: str) -> str:
-    """The text, as long as it was, with a `:` (the shell's nothing) in the place of each line of prose."""
+def commands_of(text: str, *, marked: bool = False) -> str:
+    """The text, as long as it was, with a `:` (the shell's nothing) in the place of each line of prose.
+
+    Of a page that marks its code elsewhere, lines that begin with a program or are indented as code are taken. What
+    goes on with a line that is none of ours, such as `curl … \\`, is another program's.
+    """
     lines = text.split("\n")
-    continued = False
+    continued = taken = False
     for number, line in enumerate(lines):
-        if not (continued or _is_command(line)) and line.strip():
+        taken = (
+            taken
+            if continued
+            else _is_command(line, (_COMMAND,) if marked and not line.startswith("    ") else _COMMANDS)
+        )
+        continued = line.rstrip().endswith("\\")
+        if not taken and line.strip():
             lines[number] = ":" + " " * (len(line) - 1)
-        continued = lines[number].rstrip().endswith("\\")
     return "\n".join(lines)
 
 
@@ -50,7 +60,7 @@ def wslconfig_of(text: str) -> str:
     return "\n".join(lines)
 
 
-def _is_command(line: str) -> bool:
+def _is_command(line: str, patterns: tuple[re.Pattern[str], ...]) -> bool:
     if _SENTENCE.search(_QUOTED.sub("", line)) or any(line.count(quote) % 2 for quote in "'\"`"):
         return False
-    return any(pattern.fullmatch(line) for pattern in (_SETTING, _FLAGS, _COMMAND))
+    return any(pattern.fullmatch(line) for pattern in patterns)

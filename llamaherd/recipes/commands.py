@@ -40,7 +40,7 @@ class Script:
     documents: tuple[Text, ...]
     """Here-documents: files that the script writes."""
     broken: tuple[Position, ...]
-    """Backslashes with blanks after them: they continue no line."""
+    """Backslashes with blanks or a comment after them: they continue no line."""
 
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[\w*\])?(\+?)=")
@@ -48,6 +48,8 @@ _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "$"
 _DECLARING = {"export", "declare", "local", "readonly", "typeset"}
 _MOST_ELEMENTS, _LONGEST_VALUE = 1000, 4000
 """So that `A=$A$A` on many lines fills no memory."""
+_ELIDED = re.compile(r"[\w./:-]*(?:\.\.\.|…)|\[[^\]\"']+\]|\{[\w.+-]+(?:[,|][\w.+-]+)*\}")
+"""What stands for something that is not written: `...`, `[options]`, `{none,mean}`, `{size}`."""
 _PROMPT = re.compile(r"\S+@\S+[$#%]")
 
 
@@ -127,6 +129,7 @@ class _Reader:
         if not text.chars and not any(piece.quoted for piece in token.pieces):
             return words
         start = text.at[0] if split and text.at else token.start
+        unknown = unknown or _ELIDED.fullmatch(token.text) is not None
         return [*words, Word(text, start, unknown, tuple(unset))]
 
     def _whole_array(self, token: Token) -> tuple[Word, ...] | None:

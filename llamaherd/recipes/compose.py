@@ -59,7 +59,7 @@ class _Reader:
         container = Container(
             image=expand(self._text((*path, "image"), image), self.outside)[0],
             command=command,
-            entrypoint="entrypoint" in service,
+            entrypoint=self._entrypoint((*path, "entrypoint"), service, environment),
             ports=tuple(self._ports((*path, "ports"), service.get("ports"))),
             environment=self._settings((*path, "environment"), service.get("environment")),
             gpu=_reserved(service) or service.get("runtime") == "nvidia" or "devices" in service,
@@ -114,6 +114,12 @@ class _Reader:
             words += expand(text, {**environment, **self.outside})
             empty += [word for word in expand(text, self.outside) if set(word.unset) & set(environment)]
         return tuple(words), empty
+
+    def _entrypoint(
+        self, path: Path_, service: dict[str, Any], environment: Mapping[str, str]
+    ) -> tuple[Word, ...] | None:
+        """What is started in place of the image's program; `entrypoint: ""` leaves that to the command."""
+        return self._command(path, service["entrypoint"], environment)[0] if "entrypoint" in service else None
 
     def _empty(self, words: list[Word], environment: Mapping[str, str]) -> Iterator[Finding]:
         said: set[str] = set()

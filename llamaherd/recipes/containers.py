@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llamaherd.findings import Finding, Place
+from llamaherd.recipes import images
 from llamaherd.recipes.commands import Command, Word
-from llamaherd.recipes.programs import Kind, Published, Server, base_name, engine_of, find, version_of
+from llamaherd.recipes.programs import OF_LLAMA_CPP, Kind, Published, Server, base_name, engine_of, find, version_of
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
 from llamaherd.recipes.words import Position, Text
 
-OFFICIAL = "ghcr.io/ggml-org/llama.cpp"
 _DOCKER_SWITCHES = {
     *("-d", "--detach", "--rm", "-i", "--interactive", "-t", "--tty", "-it", "-ti", "-dit", "-itd", "-id", "-td"),
     *("--privileged", "--init", "--read-only", "--no-healthcheck", "--oom-kill-disable", "-P", "--publish-all"),
@@ -27,13 +27,29 @@ class Container:
 
     image: Word
     command: tuple[Word, ...] = ()
-    entrypoint: bool = False
+    entrypoint: tuple[Word, ...] | None = None
+    """What is started in place of the image's own program; empty where that is left to the command."""
     ports: tuple[Published, ...] = ()
     environment: Mapping[str, Word] = field(default_factory=dict)
     gpu: bool = False
     privileged: Position | None = None
     host_network: Position | None = None
     healthcheck: tuple[str, Position] | None = None
+    built: bool = False
+    """Whether the recipe builds the image itself."""
+    engine: Kind | None = None
+    """The engine that the recipe is about."""
+
+    @property
+    def repository_and_tag(self) -> str:
+        """The image without its digest."""
+        return str(self.image).split("@")[0]
+
+    @property
+    def local(self) -> bool:
+        """Whether the image comes from no registry, so that it moves only when its owner builds it anew."""
+        first, slash, _ = self.repository.partition("/")
+        return self.built or not slash or first in {"local", "localhost"}
 
     @property
     def repository(self) -> str:
@@ -49,12 +65,17 @@ class Container:
     @property
     def official(self) -> bool:
         """Whether this is an image of the llama.cpp project, by its new name or its old one."""
-        return self.repository in {OFFICIAL, "ghcr.io/ggerganov/llama.cpp"}
+        return self.repository in {images.LLAMA_CPP, images.OLD_LLAMA_CPP}
 
     @property
-    def right_tag(self) -> str:
-        """The tag that serves, on what this one runs on."""
-        return re.sub(r"^(?:full|light|server)?", "server", self.tag.replace("latest", ""))
+    def first(self) -> str:
+        """The first word of the command."""
+        return str(self.command[0]) if self.command else ""
+
+    @property
+    def tool(self) -> str | None:
+        """The program that an image of all tools is told to start."""
+        return images.TOOLS.get(self.first) if self.tag.startswith("full") else None
 
 
 def server_of(container: Container) -> Server | None:
@@ -68,25 +89,34 @@ def server_of(container: Container) -> Server | None:
 
 
 def _server(container: Container) -> Server | None:
-    engine = engine_of(container.repository)
+    engine = engine_of(container.repository) or (container.engine if container.local else None)
+    if container.entrypoint is not None:
+        return find(Command((*container.entrypoint, *container.command)), engine)
     if container.command and (server := find(Command(container.command), engine)):
         return server
-    if container.entrypoint:
-        return None
     words = container.command
-    if words and not str(words[0]).startswith("-"):
-        if not (container.official and base_name(str(words[0])) in {"server"}):
+    if words and not container.first.startswith("-"):
+        if not (container.official and base_name(container.first) == "server"):
             return None
-        words = words[1:]
-    if words and str(words[0]) in {"--server", "-s"} and container.tag.startswith("full"):
         words = words[1:]
     kind: Kind | None = "vllm" if "vllm" in container.repository else engine
     if kind is None and re.search(r"llama[._-]?cpp", container.repository):
         kind = "llama.cpp"
-    if kind is None or container.tag.startswith("light"):
+    program = _started(container) if kind != "vllm" else "vllm"
+    if kind is None or program is None:
         return None
-    program = "vllm" if kind == "vllm" else "llama-server"
-    return Server(program, kind, words, container.image.start)
+    return Server(program, kind, words[1:] if container.tool else words, container.image.start)
+
+
+def _started(container: Container) -> str | None:
+    """Which of llama.cpp's programs an image starts by itself; None for one that knows no flags of ours."""
+    if container.tool:
+        return container.tool if container.tool in OF_LLAMA_CPP else None
+    if container.tag.startswith("full"):
+        return None
+    prompted = any(str(word) in {"-p", "--prompt", "-no-cnv", "-cnv"} for word in container.command)
+    alone = container.tag.startswith("light") or (prompted and not container.official)
+    return "llama-cli" if alone else "llama-server"
 
 
 def check(file: Path, container: Container) -> Iterator[Finding]:
@@ -105,37 +135,46 @@ def check(file: Path, container: Container) -> Iterator[Finding]:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
         yield Finding("LH143", at_image, message, way_out)
-    if container.official and container.gpu and not re.search(r"cuda|vulkan|rocm|intel|musa|openvino", container.tag):
+    if container.official and container.gpu and not images.FOR_GPUS.search(container.tag):
         message = f"`{container.image}` is built for the CPU alone: the GPU given to it stays idle"
-        yield Finding("LH143", at_image, message, f"use `{OFFICIAL}:server-cuda@sha256:…`")
+        yield Finding("LH143", at_image, message, f"use `{images.LLAMA_CPP}:server-cuda@sha256:…`")
     if server is not None:
         yield from _network(file, container, server)
 
 
 def _image(container: Container, place: Place) -> Iterator[Finding]:
-    right = f"{OFFICIAL}:{container.right_tag}"
-    if container.repository == "ghcr.io/ggerganov/llama.cpp":
+    right = f"{images.LLAMA_CPP}:{images.serving_tag(container.tag)}"
+    if container.repository == images.OLD_LLAMA_CPP:
         message = "the images of llama.cpp moved; nothing is found under `ghcr.io/ggerganov` any more"
-        yield Finding("LH140", place, message, f"write `{right}`, and its digest after it")
-    if container.official and container.tag.startswith("full") and _first(container) not in {"--server", "-s"}:
+        kept = container.tool or (container.tag.startswith("light") and not _serves(container))
+        same = f"{images.LLAMA_CPP}:{images.same_tag(container.tag)}" if kept else right
+        yield Finding("LH140", place, message, f"write `{same}`, and its digest after it")
+    elif container.official and not container.image.unknown and not images.exists(container.tag):
+        message = f"llama.cpp publishes no image under the tag `{container.tag}`"
+        yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
+    if container.official and container.tag.startswith("full") and not container.tool and container.entrypoint is None:
         message = f"`{container.tag}` is the image of all tools; it starts a script that does not know this command"
         yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
-    if container.official and container.tag.startswith("light"):
-        message = f"`{container.tag}` holds llama-cli alone: it serves nobody"
+    if container.official and container.tag.startswith("light") and _serves(container):
+        message = f"`{container.tag}` holds llama-cli and llama-completion alone: it serves nobody"
         yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
-    if not re.search(r"@sha256:[0-9a-f]{64}$", str(container.image)):
+    pinned = re.search(r"@sha256:[0-9a-f]{64}$", str(container.image))
+    if not (pinned or container.local or container.image.unknown):
         message = f"the tag in `{container.image}` moves: tomorrow it is another engine"
         way_out = "name the image by its digest, NAME@sha256:…, as `docker buildx imagetools inspect IMAGE` shows it"
         yield Finding("LH145", place, message, way_out, "warning")
 
 
-def _first(container: Container) -> str:
-    return str(container.command[0]) if container.command else ""
+def _serves(container: Container) -> bool:
+    """Whether a container is meant to be a server: a port is published, or an argument is a server's alone."""
+    return bool(container.ports) or any(str(word) in {"--host", "--port"} for word in container.command)
 
 
 def _program(file: Path, container: Container) -> Iterator[Finding]:
     """A program in the command of an image that starts its own: it becomes an argument."""
-    if container.entrypoint or not container.command or not container.official or _first(container).startswith("-"):
+    if container.entrypoint is not None or not container.command or not container.official:
+        return
+    if container.first.startswith("-") or container.command[0].unknown:
         return
     word = container.command[0]
     message = f"the image starts a program by itself; `{word}` would be an argument of that, and an invalid one"
@@ -189,7 +228,8 @@ def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
     """The container of `docker run ARGUMENTS`; None when no image is among them."""
     ports: list[Published] = []
     environment: dict[str, Word] = {}
-    gpu = entrypoint = False
+    gpu = False
+    entrypoint: tuple[Word, ...] | None = None
     privileged: Position | None = None
     host_network: Position | None = None
     index = 0
@@ -216,7 +256,7 @@ def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
             case "--runtime" | "--device":
                 gpu = gpu or "nvidia" in value
             case "--entrypoint":
-                entrypoint = True
+                entrypoint = (placed(value, start),) if value else ()
             case "--network" | "--net" if value == "host":
                 host_network = start
     if index >= len(arguments):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
 OF_CLI: Mapping[str, int] = {
     **dict.fromkeys(("-p", "--prompt", "-f", "--file", "-sys", "--system-prompt", "-sysf", "--system-prompt-file"), 1),
     **dict.fromkeys(("--image", "--audio", "--video", "-o", "--output", "-co", "--color"), 1),
+    "--completion-bash": 0,
     **dict.fromkeys(("-st", "--single-turn", "-mli", "--multiline-input", "--simple-io", "--verbose-prompt"), 0),
     **dict.fromkeys(("--display-prompt", "--no-display-prompt", "--show-timings", "--no-show-timings"), 0),
     **dict.fromkeys(("-cnv", "--conversation", "-no-cnv", "--no-conversation", "-i", "--interactive"), 0),
@@ -26,6 +28,8 @@ OF_CLI: Mapping[str, int] = {
 """With the number of values."""
 _SAID_ELSEWHERE = {codes.OPEN, codes.SECRET}
 """Who can reach a server is asked with its container in view; a key in a recipe is its owner's."""
+_MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
+"""Without a model nobody means to serve: `llama-server --version` is a question, asked before the start."""
 _STAND_IN = "4321"
 """A number in the place of one that only a shell knows."""
 
@@ -36,6 +40,23 @@ def check(file: Path, server: Server) -> Iterator[Finding]:
         yield _finding(problem, Place(file, *word.start))
     for problem, name in _of_environment(server):
         yield _finding(problem, Place(file, *server.settings[name].start))
+
+
+def familiar(words: Iterable[Word], engine: Kind | None) -> bool:
+    """Whether flags that stand alone are likely to be llama-server's: at least two, and most of them known to it."""
+    names = [str(word).split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", str(word))]
+    known = [name for name in names if any(each.find(name) for each in _of_llama_server(engine))]
+    return len(names) > 1 and 2 * len(known) > len(names)
+
+
+def program_of(words: Iterable[Word]) -> str:
+    """The program that flags which stand alone are likely to be meant for."""
+    return "llama-cli" if any(str(word) in OF_CLI for word in words) else "llama-server"
+
+
+def _of_llama_server(engine: Kind | None) -> list[Catalogue]:
+    kinds: tuple[Kind, ...] = (engine,) if engine else ("llama.cpp", "ik_llama.cpp")
+    return [catalogue for kind in kinds for catalogue in flags.catalogues(kind)]
 
 
 def check_build(file: Path, words: tuple[Word, ...], kind: Kind) -> Iterator[Finding]:
@@ -117,7 +138,7 @@ def _problems(server: Server) -> list[tuple[Problem, Word]]:
     found: list[tuple[Problem, Word]] = []
     for problem in flags.check(catalogue, arguments, _others(catalogue)):
         word = words[problem.index]
-        if problem.code == codes.OPEN:
+        if problem.code == codes.OPEN or (problem.code == codes.ENDS and not server.has(*_MODEL_FLAGS)):
             continue
         if problem.code == codes.SECRET:
             problem = replace(problem, help="put the key into a file, and give `--api-key-file`", severity="note")
@@ -143,8 +164,11 @@ def _arguments(server: Server) -> tuple[list[Word], list[str]]:
         if passed_over or (server.program == "llama-cli" and str(word) in OF_CLI):
             passed_over = passed_over - 1 if passed_over else OF_CLI[str(word)]
             continue
-        flag = catalogue.find(str(word)) if catalogue else None
         text = str(word)
+        if catalogue and catalogue.equals and re.match(r"--?[a-z][\w-]*\.", text):
+            passed_over = int("=" not in text)
+            continue  # one key of a flag that takes JSON
+        flag = catalogue.find(text) if catalogue else None
         if flag and not flag.removed:
             awaited = list(flag.values)
         elif word.unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from llamaherd.recipes.commands import Command, Word, expand
@@ -83,15 +83,30 @@ def base_name(path: str) -> str:
 
 def engine_of(text: str) -> Kind | None:
     """The engine that a recipe names by its repository, a path or an image."""
-    if re.search(r"\bik[_-]llama", text):
+    if re.search(r"\bik[_-]llama|\bikawrakow\b", text):
         return "ik_llama.cpp"
-    return "llama.cpp" if re.search(r"(?:ggml-org|ggerganov)/llama\.cpp", text) else None
+    return "llama.cpp" if re.search(r"(?:ggml-org|ggerganov)[/+]llama\.cpp", text) else None
+
+
+def engine_at(path: Path) -> Kind | None:
+    """The engine in whose folder a file lies, such as a clone of its repository."""
+    for part in reversed(path.parts[:-1]):
+        engine: Kind | None = "llama.cpp" if re.match(r"llama\.cpp\b", part) else engine_of(part)
+        if engine:
+            return engine
+    return None
 
 
 def version_of(text: str) -> str:
     """The build of llama.cpp that a recipe checks out or that an image's tag names; empty for none."""
     found = re.search(r"(?:checkout|--branch|-b)\s+(?:tags/)?(b\d{4,5})\b|(?:server|full|light)\S*-(b\d{4,5})\b", text)
     return (found[1] or found[2]) if found else ""
+
+
+def built_of(text: str) -> frozenset[str]:
+    """The images that a text builds itself: `docker build -t NAME`."""
+    building = re.finditer(r"\b(?:docker|podman|buildah)\b[^\n]*\bbuild\b(?:[^\n]*\\\r?\n)*[^\n]*", text)
+    return frozenset(name for each in building for name in re.findall(r"(?:-t|--tag)[ =](\S+)", each[0]))
 
 
 def find(command: Command, engine: Kind | None) -> Server | None:
@@ -122,7 +137,8 @@ def _program(word: Word, name: str, rest: tuple[Word, ...]) -> str | None:
         return SUBCOMMANDS[first]
     if name == "vllm" and first == "serve":
         return "vllm"
-    if name.startswith("python") and first == "-m" and len(rest) > 1 and str(rest[1]).startswith("vllm.entrypoints"):
+    module = str(rest[1]) if name.startswith("python") and first == "-m" and len(rest) > 1 else ""
+    if module.startswith("vllm.entrypoints") and module.endswith("api_server"):
         return "vllm"
     if word.unset and re.search(r"llama_?server", word.unset[0], re.IGNORECASE):
         return "llama-server"  # `"$LLAMA_SERVER"`, set elsewhere

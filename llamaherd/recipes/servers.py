@@ -16,8 +16,13 @@ PORTS = {"llama-server": "8080", "vllm": "8000"}
 """Where each server listens unless it is told (llama.cpp common/arg.cpp:3340)."""
 
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-PROMPTS = ("-p", "--prompt", "-f", "--file", "-st", "--single-turn", "--version", "--help", "-h")
+OF_EVERY_PROGRAM = ("--version", "--help", "-h", "--list-devices", "--completion-bash")
+PROMPTS = ("-p", "--prompt", "-f", "--file", "-st", "--single-turn", *OF_EVERY_PROGRAM)
 """With these llama-cli does one thing and ends, as it is meant to."""
+
+
+_NOT_SERVING = (*OF_EVERY_PROGRAM, "--headless")
+"""With these nothing listens; of vLLM, `--headless` is a node that works for another."""
 
 
 def is_loopback(address: str) -> bool:
@@ -34,7 +39,7 @@ def check(file: Path, server: Server) -> Iterator[Finding]:
     yield from flagged.check(file, server)
     if server.program in PORTS and not server.contained:
         yield from _open(file, server)
-    if server.program == "llama-cli" and server.has(*PROMPTS) is None:
+    if server.program == "llama-cli" and not server.contained and server.has(*PROMPTS) is None:
         message = "llama-cli talks to one terminal, and ends with it"
         way_out = "llama-server takes the same flags, and serves every program by HTTP"
         yield Finding("LH149", here, message, way_out, "note")
@@ -48,8 +53,10 @@ def check(file: Path, server: Server) -> Iterator[Finding]:
 
 def _open(file: Path, server: Server) -> Iterator[Finding]:
     """A listener beyond loopback without a key. vLLM listens everywhere unless it is told."""
-    if server.has(*API_KEY_FLAGS) or API_KEY_VARIABLES & set(server.settings):
+    if server.has(*API_KEY_FLAGS, *_NOT_SERVING) or API_KEY_VARIABLES & set(server.settings):
         return
+    if any(str(word) in {"...", "…"} for word in server.arguments):
+        return  # what is left out may be a key
     flag, host = server.has("--host"), server.value("--host")
     if flag is None and server.program == "vllm":
         message = "vLLM listens on all addresses unless it is told, and no API key is asked for"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llamaherd.findings import Finding, Place
+from llamaherd.flags import codes
 from llamaherd.recipes import containers, flagged, servers
 from llamaherd.recipes.commands import Command, Word, expand, read
-from llamaherd.recipes.programs import Kind, Server, base_name, engine_of, find, version_of
+from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
 from llamaherd.recipes.words import Position, Text, positioned
 
 _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
@@ -28,49 +29,66 @@ class Recipe:
         return Recipe(self.findings + other.findings, self.servers + other.servers)
 
 
-def check_text(file: Path, text: str, *, excerpts: bool = False) -> Recipe:
-    """Everything wrong with a shell script, a systemd unit, or flags alone.
-
-    Of `excerpts` nobody knows whether lines that follow each other were one command.
-    """
-    recipe = _Reader(file, engine_of(text), version_of(text), excerpts).read(positioned(text.removeprefix("\ufeff")))
+def check_text(file: Path, text: str) -> Recipe:
+    """Everything wrong with a shell script, a systemd unit, or flags alone."""
+    reader = _Reader(file, engine_of(text), version_of(text), built_of(text))
+    recipe = reader.read(positioned(text.removeprefix("\ufeff")))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux takes the last sign of each for a part of its command"
         recipe += Recipe((Finding("LH141", Place(file), message, f"convert it: `dos2unix {file.name}`"),))
     return recipe
 
 
+def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
+    """Everything wrong with the commands on a page, in whose folder or text the engine is named.
+
+    Nobody knows whether lines of an excerpt that follow each other were one command, or whose flags alone are.
+    """
+    engine = engine_at(file.absolute()) or engine_of(text)
+    reader = _Reader(file, engine, version_of(text), built_of(text), excerpts=True)
+    recipe = Recipe()
+    for excerpt in excerpts:
+        recipe += reader.read(excerpt)
+    return recipe
+
+
+@dataclass
 class _Reader:
-    def __init__(self, file: Path, engine: Kind | None, version: str, excerpts: bool) -> None:
-        self.file = file
-        self.engine = engine
-        self.version = version
-        self.excerpts = excerpts
+    """The state of one reading, which the excerpts of a page share."""
+
+    file: Path
+    engine: Kind | None
+    version: str
+    built: frozenset[str]
+    """Images that the text itself builds."""
+    excerpts: bool = False
+    folder: str = ""
+    exported: dict[str, Word] = field(default_factory=dict)
 
     def read(self, text: Text, *, nested: bool = False) -> Recipe:
         """What a text says; `nested` is a file that a script writes, whose own here-documents are nobody's."""
         if re.search(r"^\s*ExecStart\s*=", text.chars, re.MULTILINE):
             return self._unit(text)
         script = read(text)
-        commands = list(_joined(script.commands))
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
-        folder = ""
-        exported: dict[str, Word] = {}
-        for command, orphans in commands:
-            recipe += Recipe(tuple(self._around(command, folder)))
+        for command, orphans in _joined(script.commands):
+            if self.excerpts and _flags_alone(command) and not flagged.familiar(command.words[1:], self.engine):
+                continue  # some other program's
+            recipe += Recipe(tuple(self._around(command, self.folder)))
             if not command.words:
-                exported |= command.settings
-            recipe += self._engine(replace(command, settings={**exported, **command.settings}), orphans)
+                self.exported |= command.settings
+            recipe += self._engine(replace(command, settings={**self.exported, **command.settings}), orphans)
             words = [str(word) for word in command.words]
             if words[:1] == ["cd"] and len(words) > 1:
-                folder = base_name(words[1].rstrip("/"))
+                self.folder = base_name(words[1].rstrip("/"))
         for document in script.documents if not nested else ():
             recipe += self.read(document, nested=True)
         return recipe
 
     def _not_continued(self, position: Position) -> Finding:
-        message = "there are blanks after this backslash: the line ends here, and what follows is no part of it"
-        return Finding("LH141", Place(self.file, *position), message, "let the backslash be the last sign of its line")
+        message = "this backslash is not the last sign of its line: the command ends here, without the lines below"
+        way_out = "let the backslash be the last sign of its line, and put comments above the command"
+        return Finding("LH141", Place(self.file, *position), message, way_out)
 
     def _unit(self, text: Text) -> Recipe:
         """A systemd unit: no shell reads its lines."""
@@ -111,11 +129,13 @@ class _Reader:
             container = containers.of_docker_run(words[run + 2 :] + orphans)
             if container is None:
                 return Recipe()
+            built = container.repository_and_tag in self.built
+            container = replace(container, built=built, engine=self.engine)
             recipe = Recipe(tuple(containers.check(self.file, container)))
             server = containers.server_of(container)
             if server is None:
                 return recipe
-            return recipe + Recipe(tuple(servers.check(self.file, server)), (server,))
+            return recipe + Recipe(self._checked(server), (server,))
         server = find(command, self.engine)
         if server is None:
             return Recipe()
@@ -123,12 +143,16 @@ class _Reader:
         serving = server.program in servers.PORTS or (
             server.program == "llama-cli" and not server.has(*servers.PROMPTS)
         )
-        recipe = Recipe(tuple(servers.check(self.file, whole)), (whole,) if serving else ())
+        recipe = Recipe(self._checked(whole), (whole,) if serving else ())
         if orphans and not self.excerpts:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
             way_out = "end every line of the command but the last with a backslash, and put no comment between them"
             recipe += Recipe((Finding("LH141", Place(self.file, *orphans[0].start), message, way_out),))
         return recipe + Recipe(tuple(self._not_a_service(command, server)))
+
+    def _checked(self, server: Server) -> tuple[Finding, ...]:
+        found = servers.check(self.file, server)
+        return tuple(each for each in found if not (self.excerpts and _of_a_manual(each, server)))
 
     def _not_a_service(self, command: Command, server: Server) -> Iterator[Finding]:
         if server.program not in servers.PORTS:
@@ -193,6 +217,18 @@ class _Reader:
                 yield Finding("LH149", Place(self.file, *word.start), message, way_out, "note")
 
 
+def _of_a_manual(finding: Finding, server: Server) -> bool:
+    """Whether a finding is right of a recipe, and beside the point on a page that shows what a program can do."""
+    if finding.code == "LH149" and server.program == "llama-cli":
+        return True
+    return finding.code == codes.STRAY and sum(str(word).isalpha() for word in server.arguments[-3:]) == 3
+
+
+def _flags_alone(command: Command) -> bool:
+    """Whether a command is flags whose program was put before them."""
+    return bool(command.words) and not command.words[0].text.at
+
+
 def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word, ...]]]:
     """Each command with the lines of flags that follow it; flags that follow none are llama-server's."""
     current: Command | None = None
@@ -202,7 +238,8 @@ def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word
         flags = bool(command.words) and re.match(r"--?[a-zA-Z]", str(command.words[0])) is not None
         if flags and current is None:
             flags_alone = True
-            current = Command((Word(Text("llama-server", ()), command.words[0].start), *command.words))
+            program = flagged.program_of(command.words)
+            current = Command((Word(Text(program, ()), command.words[0].start), *command.words))
         elif flags and current and flags_alone:
             current = replace(current, words=current.words + command.words)
         elif flags:

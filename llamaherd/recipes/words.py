@@ -76,7 +76,11 @@ _LITERAL_IN_DOUBLE_QUOTES = '$`"\\'
 _ENDS_WORD = " \t\r\n;&|()<>"
 _PLAIN = re.compile(r"[^\\'\"$` \t\r\n;&|()<>]+")
 _PLAIN_IN_DOUBLE_QUOTES = re.compile(r"[^\\$`]+")
-_CONTINUED = re.compile(r"\\([ \t]*)\r?\n")
+_CONTINUED = re.compile(r"\\([ \t]*(?:[ \t]#[^\n]*)?)\r?\n")
+"""A backslash at the end of its line; what stands behind it nonetheless, blanks or a comment, is in the group."""
+_PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>\n|&;]*[^<>\n|&; ])?>|\[--?[A-Za-z][^\[\]\n]*\]")
+"""`<model>` and `[--port PORT]`, as pages have them; to a shell the first is two redirections, which nobody means.
+`<in >out` has a blank."""
 
 
 def tokens(text: Text) -> Iterator[Token]:
@@ -105,7 +109,7 @@ class _Lexer:
                 self.here = continued.end()
             elif char == "#":
                 self.here = self._until("\n")
-            elif operator := _OPERATOR.match(self.chars, self.here):
+            elif (operator := _OPERATOR.match(self.chars, self.here)) and not self._placeholder():
                 yield Token("operator", self.text.at[self.here], operator[0])
                 self.here = operator.end()
                 document_next = operator[0] in {"<<", "<<-"}
@@ -140,9 +144,14 @@ class _Lexer:
     def _word(self) -> Token:
         start = self.here
         pieces: list[Piece] = []
-        while self.here < len(self.chars) and self.chars[self.here] not in _ENDS_WORD:
+        while self.here < len(self.chars):
             char = self.chars[self.here]
-            if char == "\\":
+            if placeholder := self._placeholder():
+                pieces.append(Piece(self.text.cut(self.here, placeholder), unknown=True))
+                self.here = placeholder
+            elif char in _ENDS_WORD:
+                break
+            elif char == "\\":
                 if _CONTINUED.match(self.chars, self.here):
                     break
                 self._escaped(pieces)
@@ -157,6 +166,11 @@ class _Lexer:
                 plain = _PLAIN.match(self.chars, self.here)
                 pieces.append(self._taken(plain.end() if plain else self.here + 1))
         return Token("word", self.text.at[start], self.chars[start : self.here], tuple(pieces))
+
+    def _placeholder(self) -> int:
+        """Where the placeholder ends that stands here; 0 for none."""
+        found = _PLACEHOLDER.match(self.chars, self.here) if self.chars[self.here] in "<[" else None
+        return found.end() if found else 0
 
     def _taken(self, end: int, *, quoted: bool = False) -> Piece:
         """The characters from here up to `end`, as they are."""

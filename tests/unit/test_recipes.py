@@ -102,7 +102,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (8, 3, "LH101", "error", "write `--spec-draft-n-max 16`"),
     ],
     "broken.sh": [
-        (1, 28, "LH141", "error", "let the backslash be the last sign of its line"),
+        (1, 28, "LH141", "error", "let the backslash be the last sign of its line, and put comments above the command"),
         (
             *(4, 3, "LH141", "error"),
             "end every line of the command but the last with a backslash, and put no comment between them",

@@ -141,7 +141,7 @@ def compose(**service: object) -> str:
         ({"command": "-m a", "environment": {"GGML_CUDA_P2P": "0"}}, ["LH121"]),
         ({"command": "/app/llama-server -m a"}, ["LH143"]),
         ({"command": "/app/llama-server -m a --no-mmap", "entrypoint": ""}, ["LH101"]),
-        ({"image": "ik:1", "command": ["bash", "-c", "llama-server -m a --no-mmap"]}, ["LH145", "LH101"]),
+        ({"image": "me/ik:1", "command": ["bash", "-c", "llama-server -m a --no-mmap"]}, ["LH145", "LH101"]),
         ({"image": "redis:latest", "ports": ["6379:6379"], "command": "--port 1"}, []),
         ({"image": None, "build": "."}, []),
         ({"command": None, "environment": 1, "ports": "x", "volumes": 3, "healthcheck": [], "deploy": []}, []),

@@ -1,0 +1,142 @@
+"""Pages of documentation, in Markdown and HTML: what is code in them, by language, every character where it stands.
+
+A Markdown library would give lines without columns, and takes fences that are indented for a generator's tabs
+(`=== "GPU"`) for plain text.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+from llamaherd.recipes.words import EMPTY, Text, joined, positioned
+
+_FENCE = re.compile(r"([ \t>]*)(?:[-*+] |\d+\. )?(`{3,}|~{3,})[ \t]*\{?\.?([\w+#-]*)[^`\n]*")
+_HTML = re.compile(r"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)
+_SHELLS = {"", "sh", "bash", "shell", "zsh", "console", "shellsession", "shell-session", "terminal", "text", "txt"}
+_SHELLS |= {"plaintext", "none", "cmd", "bat", "powershell", "pwsh", "ps1", "ini", "service", "systemd", "conf"}
+_PROMPT = re.compile(r"[ \t]*(?:(?:\([\w.-]+\) ?)?(?:\S+@\S+?)?[$%>]|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+(?=\S)")
+_LANGUAGE = re.compile(r"\b(?:language|lang|highlight-source|brush)[-:] ?([\w+#-]+)")
+_CONTINUED = re.compile(r"[\\`^][ \t]*\n?$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of code on a page."""
+
+    language: str
+    text: Text
+
+    @property
+    def shell(self) -> bool:
+        """Whether a shell may be meant to read it, or systemd or WSL."""
+        return self.language in _SHELLS
+
+
+def blocks_of(text: str) -> tuple[Block, ...]:
+    """The code on a page; none for a text that marks none."""
+    fenced = tuple(_fenced(text))
+    if fenced or not _HTML.search(text):
+        return fenced
+    page = _Page()
+    page.feed(text)
+    page.close()
+    return tuple(page.blocks)
+
+
+def outside(text: str) -> str:
+    """A page of Markdown with blank lines for its code."""
+    lines = text.split("\n")
+    for block in _fenced(text):
+        for line in {line for line, _ in block.text.at}:
+            lines[line - 1] = ""
+    return "\n".join(lines)
+
+
+def typed(text: Text) -> Text:
+    """What is typed of what a terminal shows: where there are prompts, their lines alone."""
+    lines = list(_lines(text))
+    if not any(_PROMPT.match(line.chars) for line in lines):
+        return text
+    kept: list[Text] = []
+    continued = False
+    for line in lines:
+        prompt = _PROMPT.match(line.chars)
+        if prompt or continued:
+            kept.append(line.cut(prompt.end() if prompt else 0, len(line.chars)))
+            continued = _CONTINUED.search(line.chars) is not None
+    return joined(kept)
+
+
+def _lines(text: Text) -> Iterator[Text]:
+    start = 0
+    for found in re.finditer(r"[^\n]*\n|[^\n]+\Z", text.chars):
+        yield text.cut(start, found.end())
+        start = found.end()
+
+
+def _fenced(text: str) -> Iterator[Block]:
+    """Fences as CommonMark has them, at any depth of indentation."""
+    language, closing = "", ""
+    depth = 0
+    kept: list[Text] = []
+    for line in _lines(positioned(text)):
+        fence = _FENCE.fullmatch(line.chars.rstrip("\r\n"))
+        if not closing and fence:
+            closing, language, depth, kept = fence[2], fence[3].lower(), len(fence[1]), []
+        elif closing and fence and fence[2].startswith(closing) and not fence[3]:
+            yield Block(language, joined(kept))
+            closing = ""
+        elif closing:
+            margin = re.match(rf"[ \t>]{{0,{depth}}}", line.chars)
+            kept.append(line.cut(margin.end() if margin else 0, len(line.chars)))
+    if closing:
+        yield Block(language, joined(kept))
+
+
+class _Page(HTMLParser):
+    """What stands in `<pre>`, without the tags in it."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.blocks: list[Block] = []
+        self.parts: list[Text] | None = None
+        self.language = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Open a block at `<pre>`; a `class` there or at `<code>` names its language."""
+        if tag == "pre":
+            self.parts, self.language = [], ""
+        if self.parts is not None:
+            named = _LANGUAGE.search(dict(attrs).get("class") or "")
+            self.language = named[1].lower() if named else self.language
+        if tag == "br":
+            self._take("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the block."""
+        if tag == "pre" and self.parts is not None:
+            self.blocks.append(Block(self.language, joined(self.parts)))
+            self.parts = None
+
+    def handle_data(self, data: str) -> None:
+        """Take text as it is."""
+        if self.parts is not None:
+            line, column = self.getpos()
+            self.parts.append(positioned(data, line, column + 1))
+
+    def handle_entityref(self, name: str) -> None:
+        """Take `&lt;` for what it means."""
+        self._take(html.unescape(f"&{name};"))
+
+    def handle_charref(self, name: str) -> None:
+        """Take `&#39;` for what it means."""
+        self._take(html.unescape(f"&#{name};"))
+
+    def _take(self, chars: str) -> None:
+        if self.parts is not None:
+            line, column = self.getpos()
+            self.parts.append(Text(chars, ((line, column + 1),) * len(chars)) if chars else EMPTY)
