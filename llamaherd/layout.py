@@ -53,6 +53,9 @@ REBOOT_NOTE = STATE / "driver-reboot"
 PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
 """At which version apt keeps the container toolkit."""
 
+STARTED = LIBEXEC / "started"
+"""Records what servers are started with, and says what of it has changed since."""
+
 GPU_CHECK = LIBEXEC / "gpu-check"
 """Says whether processes are on the cards that they should be on."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import NamedTuple
 
 from llamaherd.layout import (
@@ -28,6 +27,7 @@ from llamaherd.looks.docker import DOCKER_PACKAGES, SeenDocker
 from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
 from llamaherd.looks.driver import GLOBS, SeenDriver
 from llamaherd.looks.machine import SeenMachine
+from llamaherd.looks.serving import SeenContainer, SeenServing, SeenUnit
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
 from llamaherd.render import render
@@ -42,29 +42,6 @@ class SeenFile:
     owner: tuple[str, str]
     written: float
     sha256: str
-
-
-@dataclass(frozen=True)
-class SeenUnit:
-    """A unit of ours and its process: `started` in seconds since the epoch, `port` the one that it was given."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
-    started: float
-    spec: str
-    port: int | None = None
-
-
-@dataclass(frozen=True)
-class SeenContainer:
-    """A container of ours."""
-
-    status: str
-    health: str
-    started: float
-    spec: str
-    port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +120,8 @@ class Seen:
     units: dict[str, SeenUnit] = field(default_factory=dict)
     projects: set[str] = field(default_factory=set)
     containers: dict[str, SeenContainer] = field(default_factory=dict)
+    serving: dict[str, SeenServing] = field(default_factory=dict)
+    """What else is known of units and containers that run."""
     images: set[str] = field(default_factory=set)
     off_cards: set[str] = field(default_factory=set)
     """Containers that are healthy, and not on their cards: at boot Docker starts them without asking."""
@@ -174,7 +153,6 @@ def question(plan: Plan) -> str:
             *(file.path for file in plan.files),
             *(instance.file.path for instance in plan.instances),
             *(instance.key_file for instance in plan.instances if instance.key_file),
-            *(f"{model.folder}/.manifest" for model in plan.models),
             *(file.path for file in (plan.power.files if plan.power else ())),
             *((*(file.path for file in plan.driver.files), str(DRIVER_KEPT)) if plan.driver else ()),
             *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
@@ -198,6 +176,8 @@ def question(plan: Plan) -> str:
         fetcher=FETCHER,
         stores=[model.folder for model in plan.models],
         images=[image.tag for image in plan.images],
+        units=plan.of("systemd"),
+        projects=plan.of("compose"),
         on_cards=[instance for instance in plan.of("compose") if instance.cards],
         gpu_check=GPU_CHECK,
         has_cards=plan.has_cards,
@@ -260,16 +240,18 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.kept[folder] = int(size)
             case "fetch", [job]:
                 seen.fetch = job
-            case "unit", [name, active, enabled, needs_reload, started, spec, port]:
+            case "unit", [name, active, enabled, needs_reload, run, spec, port]:
                 seen.units[name] = SeenUnit(
-                    active, enabled, needs_reload == "yes", float(started or 0), spec, int(port) if port else None
+                    active, enabled, needs_reload == "yes", run, spec, int(port) if port else None
                 )
             case "project", [name]:
                 seen.projects.add(name)
-            case "container", [name, status, health, started, spec, port]:
+            case "container", [name, status, health, run, spec, port]:
                 seen.containers[name.lstrip("/")] = SeenContainer(
-                    status, health, _rfc3339(started), spec, int(port) if port else None
+                    status, health, run, spec, int(port) if port else None
                 )
+            case "serving", [name, what, *rest]:
+                seen.serving.setdefault(name, SeenServing()).tell(what, rest)
             case "image", [tag]:
                 seen.images.add(tag)
             case "off-cards", [name]:
@@ -299,9 +281,3 @@ def answer(lines: Iterable[str]) -> Seen:
             case _:
                 raise ValueError(f"the host answered with a line that was not asked for: {line!r}")
     return seen
-
-
-def _rfc3339(text: str) -> float:
-    """Docker's times have nine digits after the point; Python reads six."""
-    head, _, fraction = text.rstrip("Z").partition(".")
-    return datetime.fromisoformat(f"{head}.{fraction[:6] or '0'}+00:00").timestamp()

@@ -97,8 +97,8 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
 
 def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
     """What units run beside the server, and what asks about a container's cards."""
-    names = ("wait-healthy", *(("gpu-gate", "gpu-check") if any(each.cards for each in instances) else ()))
-    return tuple(TextFile(path=str(LIBEXEC / name), text=render(f"{name}.sh"), mode="0755") for name in names)
+    names = ("wait-healthy", "started", *(("gpu-gate", "gpu-check") if any(each.cards for each in instances) else ()))
+    return tuple(TextFile(path=str(LIBEXEC / name), text=render(f"{name}.sh", root=""), mode="0755") for name in names)
 
 
 def _packages(rig: Rig, builds: Iterable[BuildPlan], images: bool) -> tuple[str, ...]:

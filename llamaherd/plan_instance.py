@@ -47,6 +47,7 @@ def plan_instance(
     user = container_user(name) if compose else unit_user(name)
     load_timeout = declared.load_timeout or _load_timeout(model, *([drafting] if drafting else []))
     cards = places(rig, declared)
+    folders = tuple(dict.fromkeys(each.folder for each in (model, drafting) if each))
     context: dict[str, Any] = {
         "name": name,
         "service": service,
@@ -54,7 +55,8 @@ def plan_instance(
         "engine": declared.engine,
         "kind": engine.kind,
         "model": declared.model,
-        "model_folders": tuple(dict.fromkeys(each.folder for each in (model, drafting) if each)),
+        "model_folders": folders,
+        "inputs": (str(KEYS / name) if declared.api_key else "-", *folders),
         "image": image.tag if image else engine.image,
         "program": program,
         "arguments": arguments,

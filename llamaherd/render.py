@@ -24,6 +24,7 @@ def _environment() -> Environment:
         autoescape=False,
     )
     environment.filters["quote"] = shlex.quote
+    environment.filters["unit_quote"] = unit_quote
     environment.filters["unit_value"] = unit_value
     environment.filters["compose"] = compose_value
     return environment

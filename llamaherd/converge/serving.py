@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, newest_input, put_files
-from llamaherd.layout import GPU_CHECK, unit_user
+from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, put_files
+from llamaherd.layout import GPU_CHECK, STARTED, unit_user
 from llamaherd.observe import Seen
 from llamaherd.planned import InstancePlan, Plan, TextFile
 from llamaherd.render import render
@@ -35,18 +35,21 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
 
 def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
     """Make one systemd instance run as planned."""
-    files = instance_files(instance, key)
-    changed = [file for file in files if differs(file, seen)]
+    changed = [file for file in instance_files(instance, key) if differs(file, seen)]
     unit = seen.units.get(instance.service)
-    started_after = newest_input(instance, files, seen)
-    current = unit and not changed and unit.spec == instance.spec and unit.started > started_after
+    current = unit and not changed and unit.spec == instance.spec and not outdated(instance, seen)
     if current and unit and (unit.active, unit.enabled, unit.needs_reload) == ("active", "enabled", False):
         return []
     script = render(
         "steps/switch-unit.sh.j2",
+        name=instance.service,
         unit=f"{instance.service}.service",
         timeout=instance.load_timeout,
         restart=not current,
+        run=unit.run if unit else "",
+        spec=instance.spec,
+        started=STARTED,
+        inputs=instance.inputs,
         cards=instance.where,
         check=_check(instance, changed),
         put=put_files(changed),
@@ -56,15 +59,9 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
 
 def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
     """Make one compose instance run as planned."""
-    files = instance_files(instance, key)
-    changed = [file for file in files if differs(file, seen)]
+    changed = [file for file in instance_files(instance, key) if differs(file, seen)]
     container = seen.containers.get(instance.service)
-    current = (
-        container
-        and not changed
-        and container.spec == instance.spec
-        and container.started > newest_input(instance, files, seen)
-    )
+    current = container and not changed and container.spec == instance.spec and not outdated(instance, seen)
     on_cards = instance.service not in seen.off_cards
     if current and on_cards and container and (container.status, container.health) == ("running", "healthy"):
         return []
@@ -74,6 +71,10 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         file=instance.file.path,
         timeout=instance.load_timeout,
         recreate=not current or not on_cards or container is None or container.health == "unhealthy",
+        run=container.run if container else "",
+        spec=instance.spec,
+        started=STARTED,
+        inputs=instance.inputs,
         cards=instance.where,
         one_card=instance.one_card,
         gpu_check=GPU_CHECK,
@@ -81,6 +82,12 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         put=put_files(changed),
     )
     return [Step(script, f"starting {instance.service}")]
+
+
+def outdated(instance: InstancePlan, seen: Seen) -> list[str]:
+    """What an instance that runs was started with, and is something else by now."""
+    serving = seen.serving.get(instance.service)
+    return serving.changed if serving else []
 
 
 def _check(instance: InstancePlan, changed: Sequence[TextFile]) -> str:

@@ -95,12 +95,6 @@ def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
     return files
 
 
-def newest_input(instance: InstancePlan, files: Iterable[TextFile], seen: Seen) -> float:
-    """When the newest of what an instance reads was written: a process that is older runs something else."""
-    paths = (*instance.manifests, *(file.path for file in files))
-    return max((seen.files[path].written for path in paths if path in seen.files), default=0.0)
-
-
 def check_arguments(instance: InstancePlan, build_folder: str) -> str:
     """The script that asks the built engine whether it understands the instance's arguments."""
     return render(

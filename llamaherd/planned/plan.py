@@ -209,15 +209,14 @@ class InstancePlan(Planned):
         return str(BUILDS / self.build) if self.build else None
 
     @property
-    def model_manifest(self) -> str:
-        """What is written last when the model is brought: the server must have started after that."""
-        return f"{self.model_folder}/.manifest"
+    def model_folders(self) -> tuple[str, ...]:
+        """Where the models lie that it reads."""
+        return tuple(dict.fromkeys(folder for folder in (self.model_folder, self.draft_folder) if folder))
 
     @property
-    def manifests(self) -> tuple[str, ...]:
-        """The same of every model that it reads."""
-        folders = dict.fromkeys(folder for folder in (self.model_folder, self.draft_folder) if folder)
-        return tuple(f"{folder}/.manifest" for folder in folders)
+    def inputs(self) -> tuple[str, ...]:
+        """What our program `started` is told that it reads: the file of its key, and the folders of its models."""
+        return (self.key_file or "-", *self.model_folders)
 
     @property
     def where(self) -> str:

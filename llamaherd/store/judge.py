@@ -109,7 +109,7 @@ def _users(plan: Plan, seen: SeenStore, folder: str) -> Iterator[User]:
     """Declared ones first."""
     path = f"{plan.store.path}/{folder}"
     for instance in plan.instances:
-        if f"{path}/.manifest" in instance.manifests:
+        if path in instance.model_folders:
             yield User("instance", instance.name)
     yield from dict.fromkeys(User(use.kind, use.name) for use in seen.uses if _within(use.path, path))
 

@@ -38,7 +38,8 @@ from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.looks.driver import SeenPackage
-from llamaherd.observe import Seen, SeenPowerUnit, SeenUnit, answer, question
+from llamaherd.looks.serving import SeenUnit
+from llamaherd.observe import Seen, SeenPowerUnit, answer, question
 from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
@@ -241,7 +242,7 @@ def ask_memory(*names: str) -> str:
 def loading(plan: Plan) -> Seen:
     """As planned, but that the instances are still loading."""
     seen = answer(converged(plan, {"chat": "key"}))
-    seen.units = {name: SeenUnit("activating", u.enabled, False, u.started, u.spec) for name, u in seen.units.items()}
+    seen.units = {name: SeenUnit("activating", u.enabled, False, u.run, u.spec) for name, u in seen.units.items()}
     return seen
 
 
@@ -275,6 +276,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("wait-healthy.sh"),
+    "started": lambda: render("started.sh", root=""),
     "gpu_gate": lambda: render("gpu-gate.sh"),
     "gpu_check": lambda: render("gpu-check.sh"),
     "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
@@ -305,7 +307,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
     "step_unit_on_cards": lambda: script(unit_steps(instance(GPU, "reasoner"), Seen(), None)),
     "step_project_on_a_card": lambda: script(project_steps(instance(GPU, "boxed"), Seen(), None)),
-    "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, 0, "")}))),
+    "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, "", "")}))),
     "step_toolkit": lambda: script(toolkit_steps(GPU, Seen())),
     "step_docker": lambda: script(engine_steps(CPU, Seen())),
     "step_container_toolkit": lambda: script(container_steps(GPU, Seen()), -2),

@@ -17,9 +17,10 @@ from llamaherd.converge.packages import package_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Say, Send, Step
 from llamaherd.layout import container_user
-from llamaherd.observe import Seen, SeenContainer, SeenUnit, answer
+from llamaherd.looks.serving import SeenContainer, SeenServing, SeenUnit
+from llamaherd.observe import Seen, answer
 from llamaherd.planned import InstancePlan, Plan
-from tests.support.rigs import KEY, SHA, STARTED, WRITTEN, converged, cpu_rig, gpu_rig, planned
+from tests.support.rigs import KEY, RUN, SHA, WRITTEN, converged, cpu_rig, gpu_rig, planned
 
 KEYS = {"chat": KEY, "drafter": KEY}
 CPU = planned(cpu_rig())
@@ -135,12 +136,12 @@ DRIFTS: dict[str, tuple[Drift, dict[str, int]]] = {
     "an image is gone": (lambda s: s.images.clear(), {"image 0": 1}),
     "somebody else's image": (lambda s: s.images.add("llamaherd/engine:other"), {}),
     "a unit that was removed from the inventory": (
-        lambda s: s.units.update({"llama-old": SeenUnit("active", "enabled", False, STARTED, "0")}),
+        lambda s: s.units.update({"llama-old": SeenUnit("active", "enabled", False, RUN, "0")}),
         {"removals": 1},
     ),
     "a project that was removed from the inventory": (lambda s: s.projects.add("old"), {"removals": 1}),
     "a container whose project was deleted by hand": (
-        lambda s: s.containers.update({"llama-old": SeenContainer("running", "healthy", STARTED, "0")}),
+        lambda s: s.containers.update({"llama-old": SeenContainer("running", "healthy", RUN, "0")}),
         {"removals": 1},
     ),
 }
@@ -164,9 +165,27 @@ def container(**values: Any) -> Drift:
     return lambda seen: seen.containers.update({"llama-drafter": replace(seen.containers["llama-drafter"], **values)})
 
 
+def changed(service: str, path: str) -> Drift:
+    """What a server was started with is something else by now."""
+    return lambda seen: seen.serving.setdefault(service, SeenServing()).changed.append(path)
+
+
 # What is seen of one instance, and how it is brought back: restarted or started, with which files written.
 SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
-    "unit: killed between file and restart": (CHAT, unit(started=WRITTEN - 1), "restart", ()),
+    "unit: killed between file and restart": (CHAT, changed("llama-chat", CHAT.file.path), "restart", ()),
+    "unit: started by an older version, which recorded nothing": (
+        CHAT,
+        changed("llama-chat", "/run/llamaherd/started/llama-chat"),
+        "restart",
+        (),
+    ),
+    "unit: its file has a time to come": (CHAT, lambda s: edit(s, CHAT.file.path, written=WRITTEN * 2), "", ()),
+    "unit: its key has a time to come": (
+        CHAT,
+        lambda s: edit(s, "/etc/llamaherd/keys/chat", written=WRITTEN * 2),
+        "",
+        (),
+    ),
     "unit: a process of an older spec": (CHAT, unit(spec="0ld"), "restart", ()),
     "unit: a process that says no spec": (CHAT, unit(spec=""), "restart", ()),
     "unit: stopped": (CHAT, unit(active="inactive", spec=""), "restart", ()),
@@ -202,7 +221,7 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
     ),
     "unit: a key written after the start": (
         CHAT,
-        lambda s: edit(s, "/etc/llamaherd/keys/chat", written=STARTED + 1),
+        changed("llama-chat", "/etc/llamaherd/keys/chat"),
         "restart",
         (),
     ),
@@ -211,7 +230,18 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
     "container: unhealthy, which no start heals": (DRAFTER, container(health="unhealthy"), "restart", ()),
     "container: gone": (DRAFTER, lambda s: s.containers.clear(), "restart", ()),
     "container: of an older spec": (DRAFTER, container(spec="0ld"), "restart", ()),
-    "container: killed between file and restart": (DRAFTER, container(started=WRITTEN - 1), "restart", ()),
+    "container: killed between file and restart": (
+        DRAFTER,
+        changed("llama-drafter", "/var/lib/llamaherd/started/llama-drafter"),
+        "restart",
+        (),
+    ),
+    "container: its file has a time to come": (
+        DRAFTER,
+        lambda s: edit(s, DRAFTER.file.path, written=WRITTEN * 2),
+        "",
+        (),
+    ),
     "container: project edited": (
         DRAFTER,
         lambda s: edit(s, DRAFTER.file.path, sha256="0"),
@@ -231,6 +261,9 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
 def test_how_an_instance_is_brought_back(case: str) -> None:
     instance, drift, how, written = SWITCHES[case]
     seen = seen_of(CPU, drift)
+    assert bool(switch(instance, seen)) == bool(how)
+    if not how:
+        return
     (step,) = switch(instance, seen)
     restarts = "systemctl restart" in step.script or "--force-recreate" in step.script
     assert restarts == (how == "restart")
@@ -497,5 +530,5 @@ def test_a_token_is_on_stdin_alone() -> None:
 def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[Step]]) -> None:
     seen = seen_of(CPU)
     (instance,) = (each for each in CPU.instances if each.name == name)
-    seen.files[instance.model_manifest] = replace(seen.files[instance.model_manifest], written=STARTED + 1)
+    changed(instance.service, instance.model_path)(seen)
     assert steps(instance, seen, KEYS.get(name))

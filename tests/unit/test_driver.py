@@ -11,7 +11,8 @@ from llamaherd.converge.steps import Reboot
 from llamaherd.drivers import branch_of, upstream
 from llamaherd.findings import SaidError
 from llamaherd.looks.driver import Persistence, SeenDriver, SeenPackage
-from llamaherd.observe import Seen, SeenUnit, answer, question
+from llamaherd.looks.serving import SeenUnit
+from llamaherd.observe import Seen, answer, question
 from llamaherd.planned import DriverPlan, Plan
 from llamaherd.show import show_plan
 from tests.support.rigs import GONE, KERNEL, converged, gpu_rig, planned
@@ -248,8 +249,8 @@ def test_a_driver_is_loaded_where_nothing_is_in_its_way() -> None:
 
 def test_a_reboot_says_why_and_who_goes_down() -> None:
     seen = host(loaded="580.65.06", library=VERSION, says="Failed to initialize NVML: Driver/library version mismatch")
-    seen.units["llama-chat"] = SeenUnit("active", "enabled", False, 0, "")
-    seen.units["llama-old"] = SeenUnit("inactive", "enabled", False, 0, "")
+    seen.units["llama-chat"] = SeenUnit("active", "enabled", False, "", "")
+    seen.units["llama-old"] = SeenUnit("inactive", "enabled", False, "", "")
     (reboot,) = reboot_steps(PLAN, seen)
     assert (reboot.driver, reboot.kernel) == (VERSION, KERNEL)
     assert reboot.why.startswith("the kernel runs driver 580.65.06, its libraries are 580.95.05 (nvidia-smi: Failed to")

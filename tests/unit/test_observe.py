@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.observe import Seen, SeenContainer, SeenFile, SeenStore, SeenUnit, answer, question
+from llamaherd.looks.serving import SeenContainer, SeenServing, SeenUnit
+from llamaherd.observe import Seen, SeenFile, SeenStore, answer, question
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
 CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encoding="utf-8").splitlines()
@@ -40,11 +41,9 @@ def test_a_real_answer_is_read_whole() -> None:
         )
     }
     assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795306246.915421754)
-    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, 1795309342.38449, "a3cb0e1ae986", 8080)}
+    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, "8f" * 16, "a3cb0e1ae986", 8080)}
     assert seen.projects == {"drafter"}
-    assert seen.containers == {
-        "llama-drafter": SeenContainer("running", "healthy", 1795308857.152751, "46fafba1957b", 8081)
-    }
+    assert seen.containers == {"llama-drafter": SeenContainer("running", "healthy", "d7" * 32, "46fafba1957b", 8081)}
     assert seen.images == {"llamaherd/engine:llama.cpp-66ca571ae125-a371b6"}
 
 
@@ -52,6 +51,7 @@ def shape(line: str) -> str:
     """A line without what differs from host to host and from one state of this repository to the next."""
     line = re.sub(r"^docker\tinfo\t\{.*\}$", "docker\tinfo\t<json>", line)
     line = re.sub(r"\b[0-9a-f]{64}\b", "<sha256>", line)
+    line = re.sub(r"\b[0-9a-f]{32}\b", "<run>", line)
     line = re.sub(r"\b[0-9a-f]{16}\b", "<sha>", line)
     line = re.sub(r"\b[0-9a-f]{12}\b", "<hash>", line)
     line = re.sub(r"-[0-9a-f]{6}$", "-<hash>", line)
@@ -72,15 +72,15 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
         ("package\tcmake\tconfig-files", Seen()),
         (
             "unit\tllama-a\tinactive\tdisabled\tyes\t\t\t",
-            Seen(units={"llama-a": SeenUnit("inactive", "disabled", True, 0.0, "")}),
+            Seen(units={"llama-a": SeenUnit("inactive", "disabled", True, "", "")}),
         ),
         (
-            "container\t/llama-a\tcreated\t\t0001-01-01T00:00:00Z\tabc\t",
-            Seen(containers={"llama-a": SeenContainer("created", "", -62135596800.0, "abc")}),
+            "container\t/llama-a\tcreated\t\tff\tabc\t",
+            Seen(containers={"llama-a": SeenContainer("created", "", "ff", "abc")}),
         ),
         (
-            "container\t/llama-a\trunning\tstarting\t2026-11-21T08:24:44Z\tabc\t",
-            Seen(containers={"llama-a": SeenContainer("running", "starting", 1795249484.0, "abc")}),
+            "serving\tllama-a\tchanged\tkey\t/k",
+            Seen(serving={"llama-a": SeenServing(changed=["/k"])}),
         ),
         ("incoming\tff.part\t1000000\t24", Seen(incoming={"ff.part": 12288})),
         ("kept\t/models/a/b\t7", Seen(kept={"/models/a/b": 7})),
@@ -92,7 +92,7 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
         "removed package",
         "unit that never ran",
         "container that never ran",
-        "no fraction",
+        "another key since",
         "part",
         "kept",
         "fetch",
@@ -121,8 +121,10 @@ def test_one_line(line: str, seen: Seen) -> None:
         "store\t/models\t1\tdevice\text4\trelatime",
         "stored\t/models\tmany\t1.0\tname",
         "verified\t/models\t1\t1.0\tname",
-        "unit\tllama-a\tactive\tenabled\tno\tyesterday\tabc\t8080",
-        "container\t/llama-a\trunning\thealthy\tyesterday\tabc\t8080",
+        "unit\tllama-a\tactive\tenabled\tno\tff\tabc\tport",
+        "container\t/llama-a\trunning\thealthy\tff\tabc\tport",
+        "serving\tllama-a\tchanged\tkey",
+        "serving\tllama-a\tgone",
     ],
 )
 def test_a_line_that_was_not_asked_for(line: str) -> None:

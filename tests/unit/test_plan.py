@@ -357,7 +357,7 @@ def test_a_model_that_drafts_is_read_like_the_one_that_is_served() -> None:
     served, drafting = plan.models
     assert (served.name, drafting.name) == ("35b", "gemma")
     boxed = instance_of(plan, "boxed")
-    assert boxed.manifests == (f"{served.folder}/.manifest", f"{drafting.folder}/.manifest")
+    assert boxed.model_folders == (served.folder, drafting.folder)
     assert (boxed.mtp, boxed.drafts) == (0, True)
     assert boxed.arguments[boxed.arguments.index("--spec-draft-model") + 1] == drafting.path
     volumes = yaml.safe_load(boxed.file.text)["services"]["server"]["volumes"]
@@ -372,9 +372,11 @@ def test_a_model_that_only_drafts_is_planned() -> None:
     assert [model.name for model in planned(gpu_rig(), changes).models] == ["35b", "gemma"]
 
 
-def test_a_server_that_reads_one_model_waits_for_its_manifest_alone() -> None:
+def test_what_a_server_was_started_with_is_its_key_and_its_models() -> None:
     for instance in planned(gpu_rig()).instances:
-        assert instance.manifests == (instance.model_manifest,)
+        assert instance.inputs == ("-", instance.model_folder)
+    chat = instance_of(planned(cpu_rig()), "chat")
+    assert chat.inputs == ("/etc/llamaherd/keys/chat", chat.model_folder)
 
 
 def test_time_to_load_grows_with_the_model() -> None:

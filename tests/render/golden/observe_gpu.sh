@@ -172,7 +172,7 @@ timeout 20 nvidia-ctk cdi list 2>/dev/null | sed -n 's/^\(nvidia\.com\/gpu=.*\)$
 [ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
 
 # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/.manifest /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/.manifest /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources /etc/apt/preferences.d/llamaherd-cuda /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/llamaherd-container-toolkit
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources /etc/apt/preferences.d/llamaherd-cuda /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/llamaherd-container-toolkit
 stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 
@@ -217,13 +217,45 @@ active | activating | deactivating | reloading) say fetch "$(cat /run/llamaherd/
 esac
 
 # Units by their files, and by what runs: somebody may have deleted a file under a running server.
+# What a server is started with, a line each: what it is, its hash or number, where it is. $1 is what systemd or Docker
+# says of it, $2 the file of its key or -, and then come the folders of its models.
+started_with() (
+    printf '%s\n' "$1" | sed -n 's/^InvocationID=/run\t/p'
+    # A unit is its file and its drop-ins.
+    printf '%s\n' "$1" | sed -n 's/^FragmentPath=//p; s/^DropInPaths=//p' | sed 's/ \//\n\//g' | grep . |
+        tr '\n' '\0' | xargs -0 -r sha256sum | sed 's/^\([0-9a-f]*\)  /file\t\1\t/'
+    # With a secret of this host: who reads the hash cannot try keys.
+    secret=/var/lib/llamaherd/started/.secret
+    [ "$2" = - ] || [ ! -s "$secret" ] ||
+        printf 'key\t%s\t%s\n' "$(cat "$secret" "$2" | sha256sum | cut -d ' ' -f 1)" "$2"
+    shift 2
+    # A file that came again is another one, which only a new start reads.
+    for folder; do
+        folder=$folder awk -F '\t' '{ print "model\t" $3 "\t" ENVIRON["folder"] "/" $4 }' "$folder/.manifest"
+        find "$folder" -type f ! -name .manifest -printf 'inode\t%i\t%p\n'
+    done
+) 2>/dev/null
+
+# What no longer holds of the record $1, a line each: what it is, and where; what holds now comes on stdin.
+changed_since() {
+    if [ -f "$1" ]; then
+        grep -Fxvf - "$1" | awk -F '\t' '{ print $1 "\t" $NF }'
+    else
+        cat >/dev/null
+        printf 'record\t%s\n' "$1"
+    fi
+}
+
+changed() {
+    sed "s/^/serving\t$1\tchanged\t/"
+}
 units=$({
     cd /etc/systemd/system && ls -d llama-*.service
     systemctl list-units --all --plain --no-legend 'llama-*.service' | cut -d ' ' -f 1
 } 2>/dev/null | sort -u)
 for unit in $units; do
     # As NAME=value lines, in one call: each call costs as much as all the reading around it.
-    show=$(systemctl show --timestamp=us+utc -p MainPID,ActiveState,UnitFileState,NeedDaemonReload,ExecMainStartTimestamp "$unit")
+    show=$(systemctl show -p MainPID,ActiveState,UnitFileState,NeedDaemonReload,InvocationID,FragmentPath,DropInPaths "$unit")
     of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
     pid=$(of MainPID)
     spec='' port=''
@@ -232,9 +264,13 @@ for unit in $units; do
         port=$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/.* --port \([0-9]*\).*/\1/p')
     fi
     [ -n "$spec" ] || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit" || continue
-    started=$(of ExecMainStartTimestamp)
-    [ -z "$started" ] || started=$(date -d "$started" +%s.%N)
-    say unit "${unit%.service}" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$started" "$spec" "$port"
+    name=${unit%.service}
+    say unit "$name" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$(of InvocationID)" "$spec" "$port"
+    [ "$pid" != 0 ] || continue
+    case $name in
+    llama-reasoner) started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | changed_since /run/llamaherd/started/$name | changed $name ;;
+    llama-worker) started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | changed_since /run/llamaherd/started/$name | changed $name ;;
+    esac
 done
 
 # Also where no card is declared any more: what was held is given back.
@@ -255,8 +291,13 @@ for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done
 if command -v docker >/dev/null; then
-    docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
-        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.State.StartedAt}}	{{index .Config.Labels "llamaherd.spec"}}	{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}' 2>/dev/null
+    containers=$(docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}' 2>/dev/null)
+    printf '%s\n' "$containers" | grep .
+    id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" { print $5 }')
+    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-boxed | changed llama-boxed
+    id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-small" { print $5 }')
+    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-small | changed llama-small
     # One that still loads is not asked: it may not have begun with CUDA.
     pid=$(docker inspect --type container --format '{{with .State.Health}}{{if eq .Status "healthy"}}{{$.State.Pid}}{{end}}{{end}}' llama-boxed 2>/dev/null)
     if [ -n "$pid" ] && [ -x /opt/llamaherd/libexec/gpu-check ]; then

@@ -55,6 +55,13 @@ chown root /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
     chmod 0644 /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
     mv -f /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new /etc/llamaherd/compose/boxed/compose.yaml || exit 1
 
+# Who held the lock before us may have made what we want. What was seen to be wrong is not asked about again.
+now=$(docker inspect --type container --format '{{.Id}} {{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{index .Config.Labels "llamaherd.spec"}}' llama-boxed 2>/dev/null)
+if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy 9627609db990' ] &&
+    /opt/llamaherd/libexec/started changed container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
+    echo "llama-boxed was started by another run meanwhile, as planned"
+    exit 0
+fi
 began=$(date +%s)
 echo "starting llama-boxed in its container: it has 300 s to load its model"
 if ! docker compose --progress plain -f /etc/llamaherd/compose/boxed/compose.yaml up -d --force-recreate --remove-orphans \
@@ -72,3 +79,4 @@ if ! /opt/llamaherd/libexec/gpu-check every 'docker logs llama-boxed 2>&1' \
     docker compose -f /etc/llamaherd/compose/boxed/compose.yaml stop >/dev/null 2>&1
     exit 1
 fi
+/opt/llamaherd/libexec/started record container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5

@@ -3,6 +3,6 @@ exec 8>/run/llamaherd.lock && flock 8 || exit 1
 docker stop llama-old >/dev/null 2>&1
 docker rm -f llama-old >/dev/null 2>&1
 docker network rm llama-old_default >/dev/null 2>&1
-rm -rf /etc/llamaherd/compose/old
+rm -rf /etc/llamaherd/compose/old /var/lib/llamaherd/started/llama-old
 rm -f /etc/llamaherd/keys/old
 :
