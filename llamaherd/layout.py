@@ -16,9 +16,11 @@ DEFAULT_STORE = STATE / "models"
 
 BUILD_PATH = STATE / "build"
 """Where every build sees itself: paths get into objects, and the same ones are compiled only once."""
-BUILDERS_FOLDERS = (STATE / "work", CACHE / "sources", CACHE / "ccache")
+WORK = STATE / "work"
+"""Root's, with a folder for each build that is its user's: root writes files here, which no link may lead elsewhere."""
+BUILDERS_FOLDERS = (CACHE / "sources", CACHE / "ccache")
 """What the user that compiles may write to."""
-FOLDERS = (BUILDS, LIBEXEC, STATE / "models", BUILD_PATH, PROJECTS, *BUILDERS_FOLDERS)
+FOLDERS = (BUILDS, LIBEXEC, STATE / "models", BUILD_PATH, PROJECTS, WORK, *BUILDERS_FOLDERS)
 INCOMING = STATE / "incoming"
 
 FETCHER = LIBEXEC / "fetcher"
@@ -26,10 +28,13 @@ FETCHER = LIBEXEC / "fetcher"
 FETCH_RUN = PurePosixPath("/run/llamaherd/fetch")
 """What a fetch says, and its tokens; what it is told lies beside, in `fetch.json`. Gone with the next boot."""
 FETCH_UNIT = "llamaherd-fetch.service"
-FETCH_LOCK = PurePosixPath("/run/lock/llamaherd-fetch")
-"""Held while a fetch is begun."""
 SHARE_RUN = PurePosixPath("/run/llamaherd/share")
 """The same of a rig that lends its models to a neighbour."""
+
+LOCKS = PurePosixPath("/run/llamaherd/locks")
+"""A folder of root's alone: `host`, `build`, `store`, `fetch` and `share` are held while these are changed."""
+LOCK_SECONDS = 3600
+"""How long another run is waited for: it may be loading a large model, or installing a CUDA toolkit."""
 
 POWER_UNIT = "llamaherd-gpu-power.service"
 POWER_PROGRAM = LIBEXEC / "gpu-power"

@@ -10,6 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from llamaherd.layout import LOCK_SECONDS, LOCKS
+
 _FOLDER = Path(__file__).resolve().parent.parent / "templates"
 
 
@@ -27,6 +29,7 @@ def _environment() -> Environment:
     environment.filters["unit_quote"] = unit_quote
     environment.filters["unit_value"] = unit_value
     environment.filters["compose"] = compose_value
+    environment.globals |= {"locks": str(LOCKS), "lock_seconds": LOCK_SECONDS}
     return environment
 
 

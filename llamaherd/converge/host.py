@@ -16,7 +16,7 @@ from llamaherd.converge.runtime import runtime_problems
 from llamaherd.converge.steps import Send, Step, differs, put_files
 from llamaherd.converge.toolkit import toolkit_problems
 from llamaherd.converge.wsl import starts_systemd, wsl_problems
-from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS
+from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS, WORK
 from llamaherd.observe import Seen
 from llamaherd.planned import Plan
 from llamaherd.render import render
@@ -88,6 +88,7 @@ def base_steps(plan: Plan, seen: Seen) -> list[Step]:
             build_user=BUILD_USER,
             folders=FOLDERS,
             builders=BUILDERS_FOLDERS,
+            work=WORK,
             incoming=INCOMING,
             keys=KEYS,
         )

@@ -9,7 +9,7 @@ from functools import partial
 
 from llamaherd.converge.programs import LAUNCHER
 from llamaherd.converge.steps import Later, Say, Send, Step, encoded
-from llamaherd.layout import FETCH_LOCK, FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
+from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
 from llamaherd.observe import Seen
 from llamaherd.planned import FromFolder, ModelFile, ModelPlan, Plan, digest
 from llamaherd.render import render
@@ -72,7 +72,7 @@ def begin_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[St
         return []
     if seen.fetch == _job_id(plan):
         return [
-            Step(render("steps/join-fetch.sh.j2", id=seen.fetch, watcher=watcher, run=FETCH_RUN, lock=FETCH_LOCK)),
+            Step(render("steps/join-fetch.sh.j2", id=seen.fetch, watcher=watcher, run=FETCH_RUN)),
         ]
     make = partial(_fetch, plan, wanted, places, watcher, wait=False)
     return [Later(make, "asking where models are")]
@@ -135,7 +135,6 @@ def _fetch(
         secrets=[(place.name, encoded(place.token)) for place in found if place.token],
         run=FETCH_RUN,
         unit=FETCH_UNIT,
-        lock=FETCH_LOCK,
         user=FETCH_USER,
         program=LAUNCHER,
         watcher=watcher,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llamaherd.layout import FETCH_LOCK, FETCH_RUN, FETCH_UNIT, PROJECTS, UNITS
+from llamaherd.layout import FETCH_RUN, FETCH_UNIT, PROJECTS, UNITS
 from llamaherd.planned import Plan
 from llamaherd.remote import Remote, RemoteError, Result
 from llamaherd.render import render
@@ -82,7 +82,6 @@ def prune_script(store: str, removals: Iterable[Removal]) -> str:
             if each not in parts and each.what != LEFT
         ],
         parts=[each.what.removeprefix(".incoming/") for each in parts],
-        fetch_lock=str(FETCH_LOCK),
         **places(store),
     )
 

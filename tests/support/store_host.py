@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.layout import FETCH_LOCK, FETCH_RUN, PROJECTS, UNITS
+from llamaherd.layout import FETCH_RUN, LOCKS, PROJECTS, UNITS
 from llamaherd.planned import ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.remote import Result
 from llamaherd.store.ask import Outcome, look_script, outcome, prune_script
@@ -52,9 +52,9 @@ class StoreHost:
 
     def moved(self, text: str) -> str:
         """A script that looks here instead of in the places of a host."""
-        for place in (UNITS, PROJECTS, FETCH_RUN):
+        for place in (UNITS, PROJECTS, FETCH_RUN, LOCKS):
             text = text.replace(str(place), f"{self.root}{place}")
-        return text.replace(str(FETCH_LOCK), str(self.root / "fetch.lock"))
+        return text
 
     def run(self, text: str) -> Result:
         """Run a script to its end."""

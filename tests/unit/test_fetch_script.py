@@ -11,7 +11,7 @@ import pytest
 
 from llamaherd.converge.models import Place, begin_steps, model_steps
 from llamaherd.converge.steps import Later, Say, Step
-from llamaherd.layout import FETCH_LOCK, FETCH_RUN
+from llamaherd.layout import FETCH_RUN, LOCKS
 from llamaherd.observe import Seen
 from llamaherd.planned import Plan
 from tests.support.rigs import gpu_rig, planned
@@ -74,9 +74,7 @@ class Host:
 
     def _run(self, step: Step | Later) -> subprocess.CompletedProcess[str]:
         made = step.make(print) if isinstance(step, Later) else step
-        text = made.script.replace(str(FETCH_LOCK), f"{self.root}/lock").replace(
-            str(FETCH_RUN), f"{self.root}/run/fetch"
-        )
+        text = made.script.replace(str(LOCKS), f"{self.root}/locks").replace(str(FETCH_RUN), f"{self.root}/run/fetch")
         path = f"{self.root}/bin:/usr/bin:/bin"
         environment = {"PATH": path, "ROOT": str(self.root), "RUN": f"{self.root}/run/fetch"}
         return subprocess.run(

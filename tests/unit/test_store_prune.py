@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.layout import LOCKS
 from llamaherd.store.ask import Outcome, prune_script
 from llamaherd.store.holdings import LEFT, Removal
 from tests.support.store_host import NEW, OLD, StoreHost, folders
@@ -98,7 +99,9 @@ def test_unwanted_parts_go_with_their_state(host: StoreHost) -> None:
 
 def test_nothing_goes_while_a_fetch_begins(host: StoreHost) -> None:
     host.put(f"org/name/{OLD}/a.gguf")
-    command = ["flock", str(host.root / "fetch.lock"), "sh", "-c", "echo held; exec sleep 60"]
+    locks = Path(f"{host.root}{LOCKS}")
+    locks.mkdir(mode=0o700)
+    command = ["flock", str(locks / "fetch"), "sh", "-c", "echo held; exec sleep 60"]
     held = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert held.stdout
     held.stdout.readline()

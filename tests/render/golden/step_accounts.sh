@@ -6,7 +6,8 @@ for user in llama llama-build llama-fetch llama-chat; do
 done
 umask 022
 mkdir -p /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
-chown llama-build /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
+chown root /var/lib/llamaherd/work
+chown llama-build /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
 # A key is its reader's alone; nobody can list which there are.
 install -d -m 0711 /etc/llamaherd/keys
 # What is sent from the controller arrives here, as whoever logs in, and is checked before it is let in.

@@ -6,15 +6,40 @@ unit=llamaherd-share.service
 has=$(find "$store" -name .manifest -exec cut -f 3 {} + 2>/dev/null | sort -u | grep -Fx -e 1111111111111111111111111111111111111111111111111111111111111111 -e 2222222222222222222222222222222222222222222222222222222222222222)
 [ "$has" ] || exit 0
 umask 022
-mkdir -p /run/lock && exec 9>/run/lock/llamaherd-share && flock 9 || exit 1
+# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+locks=/run/llamaherd/locks
+# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
+open_lock() {
+    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
+    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
+        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
+        return 1
+    fi
+    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
+}
+# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
+hold() {
+    open_lock "$1" "$2" || return 1
+    if ! flock -n "$1"; then
+        by=$(cat "$locks/$2")
+        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
+        if ! flock -w "$3" "$1"; then
+            by=$(cat "$locks/$2")
+            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
+            return 1
+        fi
+    fi
+    echo "process $$ since $(date +%T): $4" >"$locks/$2"
+}
+hold 9 share 3600 'lending models' >&2 || exit 1
 if [ "$(systemctl show -P ActiveState "$unit")" != active ]; then
     rm -rf "$run"
-    install -d "${run%/*}" && install -d -m 0700 "$run" "$run/secrets" || exit 1
+    install -d "${run%/*}" && install -d -m 0700 -o llama-fetch -g llama-fetch "$run" "$run/secrets" || exit 1
 fi
-(umask 077 && base64 -d >"$run/secrets/0123456789ab") <<'END' || exit 1
+# As whose folder it is: root would follow a link that leads elsewhere.
+(umask 077 && setpriv --reuid llama-fetch --regid llama-fetch --clear-groups sh -c 'base64 -d >"$1"' sh "$run/secrets/0123456789ab") <<'END' || exit 1
 dG9rZW4=
 END
-chown -R llama-fetch:llama-fetch "$run"
 if [ "$(systemctl show -P ActiveState "$unit")" != active ]; then
     # On the address that neighbours use, where that is one of ours; behind a router it is not.
     asked=$(getent ahosts six.lan | cut -d ' ' -f 1 | sort -u)
