@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from llamaherd.recipes.commands import Command, Word, expand
+from llamaherd.recipes.commands import Command, Word, read
 from llamaherd.recipes.words import Position
 
 Kind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
@@ -116,9 +116,10 @@ def find(command: Command, engine: Kind | None) -> Server | None:
     for index, word in enumerate(words if outer in PREFIXES else words[:1]):
         name, rest = base_name(str(word)), words[index + 1 :]
         if index and outer in SHELLS and " " in str(word):
-            inner = find(Command(expand(word.text, {}), command.settings), engine)
-            if inner:
-                return inner
+            for inner in read(word.text).commands:
+                settings = {**command.settings, **inner.settings}
+                if server := find(replace(inner, settings=settings), engine):
+                    return server
         if name in {"docker", "podman"} and rest and str(rest[0]) in {"run", "create"}:
             return None  # its arguments are another program's
         if program := _program(word, name, rest):

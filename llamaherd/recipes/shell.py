@@ -9,12 +9,15 @@ from pathlib import Path
 
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import codes
-from llamaherd.recipes import containers, flagged, servers
-from llamaherd.recipes.commands import Command, Word, expand, read
+from llamaherd.recipes import containers, flagged, servers, unitrules, units, unitservice
+from llamaherd.recipes.commands import Command, Word, read
 from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
 from llamaherd.recipes.words import Position, Text, positioned
 
 _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
+_UNIT = re.compile(r"^\s*(?:ExecStart\s*=|\[Service\]\s*$)", re.MULTILINE)
+_DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
+"""What begins a here-document: a script that writes a unit is none."""
 _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
 
@@ -67,8 +70,8 @@ class _Reader:
 
     def read(self, text: Text, *, nested: bool = False) -> Recipe:
         """What a text says; `nested` is a file that a script writes, whose own here-documents are nobody's."""
-        if re.search(r"^\s*ExecStart\s*=", text.chars, re.MULTILINE):
-            return self._unit(text)
+        if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
+            return self._unit(text, generated=nested)
         script = read(text)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         for command, orphans in _joined(script.commands):
@@ -90,26 +93,27 @@ class _Reader:
         way_out = "let the backslash be the last sign of its line, and put comments above the command"
         return Finding("LH141", Place(self.file, *position), message, way_out)
 
-    def _unit(self, text: Text) -> Recipe:
+    def _unit(self, text: Text, *, generated: bool) -> Recipe:
         """A systemd unit: no shell reads its lines."""
-        recipe = Recipe()
-        settings: dict[str, Word] = {}
-        for found in re.finditer(r"^[ \t]*Environment=(.*)$", text.chars, re.MULTILINE):
-            for word in expand(text.cut(*found.span(1)), {}):
-                name, _, value = str(word).partition("=")
-                settings[name] = Word(
-                    word.text.cut(len(word.text.chars) - len(value), len(word.text.chars)), word.start
-                )
+        unit = units.read(text)
+        settings, _ = units.environment(unit)
         known = {name: str(word) for name, word in settings.items()}
-        for found in re.finditer(r"^[ \t]*ExecStart\s*=[ \t]*[@!:+-]*((?:\\\r?\n|[^\n])*)", text.chars, re.MULTILINE):
-            words = expand(text.cut(*found.span(1)), known)
-            command = Command(words, settings)
-            unread = tuple(self._in_unit(words))
-            started = self._engine(command, ())
-            places = {finding.place for finding in unread}
-            others = tuple(finding for finding in started.findings if finding.place not in places)
-            recipe += Recipe((*unread, *others), started.servers)
-        return recipe
+        recipe = Recipe()
+        words: tuple[Word, ...] = ()
+        for setting in unit.all("ExecStart"):
+            prefix = re.match(r"[@!:+|-]*[ \t]*", setting.text)
+            words = units.words(setting.value.cut(prefix.end() if prefix else 0, len(setting.text)), known)
+            recipe += Recipe(tuple(self._in_unit(words))) + self._engine(Command(_until_shell(words), settings), ())
+        started = unitrules.Started(self.file, unit, words, self.excerpts, generated)
+        recipe = Recipe(tuple(unitrules.check(started))) + recipe
+        for server in recipe.servers[:1]:
+            recipe += Recipe(tuple(unitservice.check(started, server)))
+        # One word, one sentence: what no shell reads is no wrong argument besides.
+        unread = {each.place for each in recipe.findings if each.code in {"LH142", "LH191", "LH193"}}
+        kept = (
+            each for each in recipe.findings if each.place not in unread or each.code in {"LH142", "LH191", "LH193"}
+        )
+        return Recipe(tuple(kept), recipe.servers)
 
     def _in_unit(self, words: tuple[Word, ...]) -> Iterator[Finding]:
         for word in words:
@@ -215,6 +219,13 @@ class _Reader:
                 message = f"{what} that is set this way lasts until the next boot"
                 way_out = "declare it in the inventory, where it is set at every boot and verified"
                 yield Finding("LH149", Place(self.file, *word.start), message, way_out, "note")
+
+
+def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """What is meant for the program, where its author thought that a shell reads the line."""
+    texts = [str(word) for word in words]
+    ends = [index for index, text in enumerate(texts) if unitrules.is_operator(text) or text[:1] in {"#", "\\"}]
+    return words[: ends[0]] if ends else words
 
 
 def _of_a_manual(finding: Finding, server: Server) -> bool:

@@ -113,7 +113,8 @@ def locked() -> Lock:
 def findings_of(example: str, language: str, base: str, folder: Path) -> tuple[Finding, ...]:
     """What is wrong with an example: a recipe, a whole rig, or parts of the one in `base`."""
     if language != "yaml" or example.startswith(("services:", "version:")):
-        name = {"sh": "recipe.sh", "ini": ".wslconfig", "yaml": "compose.yaml"}[language]
+        ini = "llama.service" if "[Service]" in example else ".wslconfig"
+        name = {"sh": "recipe.sh", "ini": ini, "yaml": "compose.yaml"}[language]
         recipe = folder / name
         recipe.write_text(example, encoding="utf-8")
         return recipes.examine(recipe)

@@ -15,6 +15,7 @@ from llamaherd.recipes.suggest import fragment
 from llamaherd.yamlfile import read
 
 DATA = Path(__file__).parent / "data" / "recipes"
+USER = "make a user for it, `useradd --system llama`, and write `User=llama`"
 KEY = "add `--api-key-file` with a file of keys, or write `--host 127.0.0.1`"
 DIGEST = "name the image by its digest, NAME@sha256:…, as `docker buildx imagetools inspect IMAGE` shows it"
 SHARDS = "download them all, and never join them with `cat`"
@@ -119,7 +120,10 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (3, 5, "LH145", "warning", DIGEST),
     ],
     "good-compose.yml": [],
-    "heredoc.sh": [(5, 64, "LH103", "error", "write `--flash-attn on`")],
+    "heredoc.sh": [
+        (5, 1, "LH195", "note", USER),
+        (5, 64, "LH103", "error", "write `--flash-attn on`"),
+    ],
     "ik.sh": [
         (6, 52, "LH149", "note", SHARDS),
         (
@@ -129,10 +133,13 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         ),
     ],
     "llama.service": [
+        (3, 7, "LH198", "warning", "add `Wants=network-online.target`"),
         (6, 58, "LH121", "error", "leave the variable out"),
+        (7, 1, "LH195", "note", USER),
         (8, 15, "LH144", "error", KEY),
         (9, 6, "LH142", "error", "write the value itself"),
         (9, 15, "LH101", "error", "write `--load-mode mlock`"),
+        (10, 9, "LH196", "note", "add `RestartSec=5`, and `StartLimitIntervalSec=` under `[Unit]`"),
     ],
     "ncpumoe.sh": [
         (1, 17, "LH149", "note", BOOT),

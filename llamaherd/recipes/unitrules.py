@@ -1,0 +1,186 @@
+"""What is wrong with a systemd unit, whatever it starts: sections, keys, comments, variables, shell syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from llamaherd.findings import Finding, Place, Severity
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.units import Setting, Unit, environment, known_keys
+from llamaherd.recipes.words import Position
+
+_OPERATORS = {"|", "||", "&", "&&", "<", "<<", ">", ">>", "2>&1", "&>", "&>>", ";"}
+_BEHIND = re.compile(r"(?:^|\s)#")
+_PART = re.compile(r"(?<=[^\s$])\$[A-Za-z_]\w*|^\$[A-Za-z_]\w*(?=[^\s\w])")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A unit with what its ExecStart runs."""
+
+    file: Path
+    unit: Unit
+    words: tuple[Word, ...] = ()
+    """The words of ExecStart, prefixes left out."""
+    excerpt: bool = False
+    """Whether it is a part of a unit, shown on a page."""
+    generated: bool = False
+    """Whether a script writes it, whose shell may put variables in."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether other settings stand elsewhere: a drop-in, or a part shown on a page."""
+        whole = any(name == "Service" for name, _ in self.unit.sections)
+        return self.file.suffix == ".conf" or self.excerpt or not whole
+
+    @property
+    def of_user(self) -> bool:
+        """Whether a user's own manager runs it."""
+        wanted = self.unit.value("WantedBy", "Install")
+        return wanted == "default.target" or "/systemd/user/" in str(self.file)
+
+    def finding(self, code: str, at: Position, message: str, way_out: str, severity: Severity = "error") -> Finding:
+        """A finding in this unit's file."""
+        return Finding(code, Place(self.file, *at), message, way_out, severity)
+
+
+def check(started: Started) -> Iterator[Finding]:
+    """Everything wrong with a unit but its server's own arguments."""
+    yield from _names(started)
+    yield from _behind(started)
+    yield from _environment(started)
+    if started.words:
+        yield from _no_shell(started)
+        yield from _variables(started)
+
+
+def _names(started: Started) -> Iterator[Finding]:
+    """Sections and keys by systemd's own table."""
+    known = known_keys()
+    if any(section not in known and not _own(section) for section, _ in started.unit.sections):
+        yield from _sections(started)
+    for text, at in () if started.excerpt else started.unit.unread:
+        shown = text if len(text) < 40 else f"{text[:40]}…"
+        message = f"systemd skips this line: `{shown}` is neither a section nor a setting"
+        way_out = "write `Key=value`; the line above goes on here if a backslash is its last sign"
+        yield started.finding("LH190", at, message, way_out)
+    for setting in started.unit.settings:
+        if not setting.section and not started.excerpt:
+            message = f"`{setting.key}` stands under no section: systemd skips it"
+            home = _home(setting.key) or "Service"
+            yield started.finding("LH190", setting.start, message, f"put `[{home}]` on a line above it")
+        elif setting.section in known and setting.key not in known[setting.section] and not _own(setting.key):
+            yield _unknown(started, setting)
+
+
+def _own(name: str) -> bool:
+    """Whether systemd leaves a section or key to others (man systemd.unit)."""
+    return name.startswith("X-")
+
+
+def _sections(started: Started) -> Iterator[Finding]:
+    known = known_keys()
+    for section, at in started.unit.sections:
+        if section not in known and not _own(section) and not _of_another_generator(section):
+            close = get_close_matches(section, known, n=1, cutoff=0.6)
+            way_out = f"did you mean `[{close[0]}]`?" if close else "leave it out"
+            message = f"systemd knows no section `[{section}]`: what follows it is skipped"
+            yield started.finding("LH190", at, message, way_out)
+
+
+def _of_another_generator(section: str) -> bool:
+    """Sections of unit files of other kinds: mounts, slices, and what Podman makes units of."""
+    return section in {"Mount", "Automount", "Swap", "Slice", "Scope", "Container", "Pod", "Volume", "Network", "Image"}
+
+
+def _home(key: str) -> str | None:
+    homes = [section for section in ("Service", "Unit", "Install", "Timer") if key in known_keys()[section]]
+    return homes[0] if homes else None
+
+
+def _unknown(started: Started, setting: Setting) -> Finding:
+    home = _home(setting.key)
+    if home:
+        message = f"`{setting.key}` does nothing under `[{setting.section}]`: systemd skips it there"
+        return started.finding("LH190", setting.start, message, f"put it under `[{home}]`")
+    known = known_keys()[setting.section]
+    same = next((key for key in known if key.lower() == setting.key.lower()), None)
+    close = [same] if same else get_close_matches(setting.key, known, n=1, cutoff=0.75)
+    way_out = f"did you mean `{close[0]}`?" if close else "leave it out"
+    message = f"systemd 257 knows no key `{setting.key}` under `[{setting.section}]`: it skips it"
+    return started.finding("LH190", setting.start, message, way_out, "error" if close else "warning")
+
+
+def _behind(started: Started) -> Iterator[Finding]:
+    """Comments behind a value: systemd has none."""
+    for setting in started.unit.settings:
+        bare = re.sub(r"'[^']*'|\"[^\"]*\"", lambda found: "." * len(found[0]), setting.text)
+        found = _BEHIND.search(bare)
+        if found and setting.key not in {"Description", "Documentation"}:
+            at = setting.value.at[found.end() - 1]
+            message = f"systemd knows no comment behind a value: this is a part of `{setting.key}`"
+            yield started.finding("LH191", at, message, "put the comment on a line of its own")
+
+
+def _environment(started: Started) -> Iterator[Finding]:
+    found, stray = environment(started.unit)
+    for word in stray:
+        if str(word).startswith("#"):
+            break  # a comment, which is said
+        if not (started.generated and "$" in str(word)):
+            message = f"`{word}` is no `NAME=value`: systemd ends a value at a blank, and skips this"
+            way_out = 'put quotes around the whole assignment: `Environment="NAME=a b"`'
+            yield started.finding("LH193", word.start, message, way_out)
+            break
+    for name, value in found.items():
+        variable = re.search(r"\$\{?([A-Za-z_]\w*)", str(value))
+        if variable and not started.generated:
+            message = f"`{variable[0]}` in `Environment={name}=` is not put in: systemd takes it as it is written"
+            yield started.finding("LH193", value.start, message, "write the value itself")
+
+
+def is_operator(word: str) -> bool:
+    """Whether a word would end a command or send its output elsewhere, if a shell read it."""
+    return word in _OPERATORS or re.match(r"\d?>>?[&/\w]", word) is not None
+
+
+def _no_shell(started: Started) -> Iterator[Finding]:
+    for word in started.words:
+        text = str(word)
+        if is_operator(text):
+            message = f"systemd runs no shell: `{text}` reaches the program as an argument"
+            way_out = "leave it out; output goes to the journal, and what must come first into `ExecStartPre=`"
+            yield started.finding("LH191", word.start, message, way_out)
+            return
+        if text.startswith("~/") or "=~/" in text:
+            message = f"systemd does not put a home in for `~`: `{text}` is no path"
+            yield started.finding("LH191", word.start, message, "write the whole path, from `/` on")
+    first = str(started.words[0])
+    if first.rpartition("/")[2] in {"nohup", "screen", "tmux", "setsid"}:
+        message = f"`{first}` takes the server away from systemd, which sees it end"
+        way_out = "start the server itself: systemd keeps it running"
+        yield started.finding("LH191", started.words[0].start, message, way_out)
+
+
+def _variables(started: Started) -> Iterator[Finding]:
+    """Variables that nothing sets. Those of the manager itself are set where `User=` is (man systemd.exec)."""
+    if started.generated or started.unit.all("EnvironmentFile") or started.unit.all("PassEnvironment"):
+        return
+    given = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "INVOCATION_ID", "CREDENTIALS_DIRECTORY"}
+    given |= {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "LOGS_DIRECTORY", "CONFIGURATION_DIRECTORY"}
+    said: set[str] = set()
+    for word in started.words:
+        part = _PART.search(str(word))
+        if part and not word.unset and " " not in str(word):
+            message = f"`{part[0]}` is not put in: inside a word systemd knows `${{NAME}}` alone"
+            yield started.finding("LH193", word.start, message, "write the value itself, or `${NAME}`")
+        for name in word.unset:
+            if name not in given | said and not started.partial:
+                said.add(name)
+                message = f"nothing sets `{name}` here: systemd puts in nothing for it"
+                way_out = f"write the value itself, or set it: `Environment={name}=…`, or an `EnvironmentFile=`"
+                yield started.finding("LH193", word.start, message, way_out)

@@ -1,0 +1,204 @@
+"""systemd units as systemd reads them: sections, keys, continued lines, comments, words, variables, specifiers.
+
+Source: systemd 257, src/shared/conf-parser.c (config_parse, parse_line), src/basic/extract-word.c,
+src/basic/env-util.c (replace_env_argv), man systemd.syntax, systemd.service (COMMAND LINES).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.words import EMPTY, Position, Text, joined
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One `key=value`; the value without blanks around it, its continued lines joined by blanks."""
+
+    section: str
+    key: str
+    value: Text
+    start: Position
+
+    @property
+    def text(self) -> str:
+        """The value."""
+        return self.value.chars
+
+    @property
+    def at(self) -> Position:
+        """Where the value begins; of an empty one, the key."""
+        return self.value.at[0] if self.value.at else self.start
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What stands in a unit or a drop-in."""
+
+    settings: tuple[Setting, ...]
+    sections: tuple[tuple[str, Position], ...]
+    unread: tuple[tuple[str, Position], ...]
+    """Lines that are neither a section nor a setting; systemd skips them."""
+
+    def all(self, key: str, section: str = "Service") -> tuple[Setting, ...]:
+        """The settings of a list, such as `Environment`: an empty one takes back all before it.
+
+        What stands above all sections is what somebody shows of a unit.
+        """
+        found: list[Setting] = []
+        for each in self.settings:
+            if each.key == key and each.section in {section, ""}:
+                found = [*found, each] if each.text else []
+        return tuple(found)
+
+    def last(self, key: str, section: str = "Service") -> Setting | None:
+        """The setting of a single value that counts."""
+        found = self.all(key, section)
+        return found[-1] if found else None
+
+    def value(self, key: str, section: str = "Service") -> str:
+        """The value that counts; empty for none."""
+        found = self.last(key, section)
+        return found.text if found else ""
+
+    def yes(self, key: str) -> bool:
+        """Whether a truth value is set."""
+        return self.value(key).lower() in {"1", "yes", "y", "true", "t", "on"}
+
+
+@cache
+def known_keys() -> Mapping[str, Mapping[str, str]]:
+    """Every key by section, as systemd's own table has them."""
+    table = files("llamaherd.recipes").joinpath("data/systemd.json").read_text(encoding="utf-8")
+    sections: Mapping[str, Mapping[str, str]] = json.loads(table)["sections"]
+    return sections
+
+
+def read(text: Text) -> Unit:
+    """The settings of a unit, in order."""
+    settings: list[Setting] = []
+    sections: list[tuple[str, Position]] = []
+    unread: list[tuple[str, Position]] = []
+    for line in _logical_lines(text):
+        header = re.fullmatch(r"\[([^\]]*)\]", line.chars)
+        key, equals, _ = line.chars.partition("=")
+        if header:
+            sections.append((header[1], line.at[0]))
+        elif not equals or not key.strip():
+            unread.append((line.chars, line.at[0]))
+        else:
+            section = sections[-1][0] if sections else ""
+            settings.append(Setting(section, key.strip(), _stripped(line, len(key) + 1), line.at[0]))
+    return Unit(tuple(settings), tuple(sections), tuple(unread))
+
+
+def _logical_lines(text: Text) -> Iterator[Text]:
+    """Lines without comments, those that end in a backslash with the next; a comment ends none of them."""
+    kept: list[Text] = []
+    for found in re.finditer(r"[^\n]*\n|[^\n]+\Z", text.chars):
+        line = text.cut(found.start(), found.start() + len(found[0].rstrip("\r\n")))
+        if re.match(r"[ \t]*[#;]", line.chars):
+            continue
+        slashes = len(line.chars) - len(line.chars.rstrip("\\"))
+        if slashes % 2:
+            kept.append(Text(line.chars[:-1] + " ", line.at))
+            continue
+        whole = _stripped(joined([*kept, line]))
+        kept = []
+        if whole.chars:
+            yield whole
+    if kept and (whole := _stripped(joined(kept))).chars:
+        yield whole
+
+
+def _stripped(text: Text, start: int = 0) -> Text:
+    """The text from `start` on, without blanks around it."""
+    end = len(text.chars.rstrip())
+    start += len(text.chars[start:]) - len(text.chars[start:].lstrip())
+    return text.cut(start, end) if start < end else EMPTY
+
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+_UNKNOWN = re.compile(r"(?<!%)(?:%%)*%[A-Za-z]|\$\(|`")
+"""Specifiers, which systemd knows, and what only a shell could."""
+_WHOLE = re.compile(r"\$([A-Za-z_]\w*)")
+_ESCAPES = {"n": "\n", "t": "\t", "s": " ", "r": "\r"}
+
+
+def words(text: Text, variables: Mapping[str, str]) -> tuple[Word, ...]:
+    """The words of a command line with variables put in: `${NAME}` anywhere, `$NAME` as a whole word alone.
+
+    Specifiers such as `%h` are known to systemd alone.
+    """
+    result: list[Word] = []
+    for raw, quoted in _split(text):
+        start = raw.at[0] if raw.at else (1, 1)
+        whole = None if quoted else _WHOLE.fullmatch(raw.chars)
+        if whole and whole[1] in variables:
+            parts = variables[whole[1]].split()
+            result += [Word(Text(part, (start,) * len(part)), start) for part in parts]
+            continue
+        unset = [name for name in _VARIABLE.findall(raw.chars) if name not in variables]
+        unset += [whole[1]] if whole else []
+        value = _filled(raw, variables)
+        unknown = bool(unset) or _UNKNOWN.search(value.chars) is not None
+        result.append(Word(value, start, unknown, tuple(unset)))
+    return tuple(result)
+
+
+def _filled(raw: Text, variables: Mapping[str, str]) -> Text:
+    parts: list[Text] = []
+    end = 0
+    for found in _VARIABLE.finditer(raw.chars):
+        if found[1] in variables:
+            value = variables[found[1]]
+            parts += [raw.cut(end, found.start()), Text(value, (raw.at[found.start()],) * len(value))]
+            end = found.end()
+    return joined([*parts, raw.cut(end, len(raw.chars))])
+
+
+def _split(text: Text) -> Iterator[tuple[Text, bool]]:
+    """Words as extract_first_word() has them, and whether quotes stand in them. What is not closed goes to the end."""
+    kept: list[Text] = []
+    quote, quoted, begun, index = "", False, False, 0
+    while index < len(text.chars):
+        char, one = text.chars[index], text.cut(index, index + 1)
+        index += 1
+        if char == "\\" and index < len(text.chars):
+            after = text.chars[index]
+            meant = _ESCAPES.get(after, after if after in "\\\"' ;$" else f"\\{after}")
+            kept.append(Text(meant, (one.at[0],) * len(meant)))
+            index, begun = index + 1, True
+        elif char == quote or (not quote and char in "'\""):
+            quote = "" if quote else char
+            quoted = begun = True
+        elif char.isspace() and not quote:
+            if begun:
+                yield joined(kept), quoted
+            kept, quoted, begun = [], False, False
+        else:
+            kept.append(one)
+            begun = True
+    if begun:
+        yield joined(kept), quoted
+
+
+def environment(unit: Unit) -> tuple[dict[str, Word], list[Word]]:
+    """The variables that `Environment=` sets, and the words there that set none."""
+    found: dict[str, Word] = {}
+    stray: list[Word] = []
+    for setting in unit.all("Environment"):
+        for raw, _ in _split(setting.value):
+            name, equals, value = raw.chars.partition("=")
+            start = raw.at[0] if raw.at else setting.at
+            if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
+                found[name] = Word(raw.cut(len(raw.chars) - len(value), len(raw.chars)), start)
+            else:
+                stray.append(Word(raw, start))
+    return found, stray

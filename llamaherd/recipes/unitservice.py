@@ -1,0 +1,157 @@
+"""What is wrong with a systemd unit around the server that it starts: readiness, paths, devices, limits, its user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.findings import Finding
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.programs import Server
+from llamaherd.recipes.unitrules import Started
+
+_PATH_FLAGS = {
+    *("-m", "--model", "-md", "--model-draft", "--spec-draft-model", "-mm", "--mmproj", "--lora", "--api-key-file"),
+    *("--chat-template-file", "--grammar-file", "--log-file", "--slot-save-path", "--ssl-key-file", "--ssl-cert-file"),
+    *("--models-dir", "--models-preset", "--control-vector", "--path"),
+}
+_NEVER_READY = {
+    "notify": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
+    "notify-reload": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
+    "forking": "does not go into the background: after TimeoutStartSec (90 s) it is killed",
+    "oneshot": "does not end: the unit stays `activating`, and what is ordered after it never starts",
+    "dbus": "takes no name on D-Bus: after TimeoutStartSec (90 s) it is killed",
+}
+"""llama.cpp b11434 and vLLM 0.33.0 hold no call of sd_notify."""
+_HOMES = ("/home/", "/root/", "/run/user/")
+
+
+def check(started: Started, server: Server) -> Iterator[Finding]:
+    """Everything wrong around a server."""
+    yield from _readiness(started, server)
+    yield from _paths(started, server)
+    yield from _devices(started, server)
+    yield from _locked(started, server)
+    yield from _restarts(started)
+    yield from _network(started, server)
+    yield from _root(started, server)
+
+
+def _readiness(started: Started, server: Server) -> Iterator[Finding]:
+    setting = started.unit.last("Type")
+    way_out = "write `Type=exec`, and ask /health for readiness"
+    if setting and setting.text in _NEVER_READY and not server.contained:
+        message = f"`Type={setting.text}`: {server.program} {_NEVER_READY[setting.text]}"
+        yield started.finding("LH192", setting.at, message, way_out)
+    starts = started.unit.all("ExecStart")
+    if len(starts) > 1 and started.unit.value("Type") != "oneshot":
+        message = (
+            "a second `ExecStart` is refused: a service has one, unless an empty `ExecStart=` takes back the first"
+        )
+        yield started.finding("LH192", starts[1].start, message, "keep one of them; a unit for each server")
+
+
+def _paths(started: Started, server: Server) -> Iterator[Finding]:
+    folder = started.unit.value("WorkingDirectory")
+    named = [(flag, word) for flag, word in zip(server.arguments, server.arguments[1:], strict=False)]
+    paths = [word for flag, word in named if str(flag) in _PATH_FLAGS and not word.unknown and not server.contained]
+    for word in paths:
+        if not folder and not started.partial and not re.match(r"[/~%$-]", str(word)):
+            message = (
+                f"`{word}` is looked for in `/`: a service starts there, unless `WorkingDirectory=` names a folder"
+            )
+            yield started.finding("LH194", word.start, message, "write the whole path, from `/` on")
+    for key in ("WorkingDirectory", "EnvironmentFile"):
+        for setting in started.unit.all(key):
+            if not re.match(r"-?[/~%$]", setting.text):
+                message = f"`{setting.text}` is not absolute, and systemd refuses it"
+                yield started.finding("LH194", setting.at, message, "write the whole path, from `/` on")
+    yield from _hidden(started, [*paths, *started.words[:1]])
+
+
+def _hidden(started: Started, paths: list[Word]) -> Iterator[Finding]:
+    bound = " ".join(each.text for key in ("BindPaths", "BindReadOnlyPaths") for each in started.unit.all(key))
+    home = started.unit.value("ProtectHome").lower()
+    hiding: list[tuple[str, tuple[str, ...]]] = []
+    if home in {"true", "yes", "1", "on", "tmpfs"}:
+        hiding.append((f"ProtectHome={home}", _HOMES))
+    if started.unit.yes("PrivateTmp"):
+        hiding.append(("PrivateTmp=", ("/tmp/", "/var/tmp/")))
+    for key, prefixes in hiding:
+        for word in paths:
+            text = str(word)
+            if text.startswith(prefixes) and not any(text.startswith(each.split(":")[-1]) for each in bound.split()):
+                message = f"`{key}` hides `{text}` from the server"
+                way_out = "let it lie elsewhere, such as in /srv; or `BindReadOnlyPaths=` with its folder"
+                yield started.finding("LH194", word.start, message, way_out)
+
+
+def _devices(started: Started, server: Server) -> Iterator[Finding]:
+    layers = server.value("-ngl", "--gpu-layers", "--n-gpu-layers")
+    wanted = server.program == "vllm" or (layers is not None and str(layers) != "0")
+    wanted = wanted or "CUDA_VISIBLE_DEVICES" in server.settings
+    if not wanted or server.contained:
+        return
+    allowed = " ".join(each.text for each in started.unit.all("DeviceAllow"))
+    for key in ("PrivateDevices", "DevicePolicy"):
+        setting = started.unit.last(key)
+        closed = started.unit.yes(key) if key == "PrivateDevices" else not re.search("nvidia|dri|kfd|dxg", allowed)
+        if setting and closed and setting.text != "auto":
+            message = (
+                f"`{key}={setting.text}` hides the GPU's devices: the server would compute on the CPU, and not say so"
+            )
+            way_out = "leave it out" if key == "PrivateDevices" else "add `DeviceAllow=char-nvidia rw` and its like"
+            yield started.finding("LH194", setting.at, message, way_out)
+
+
+def _locked(started: Started, server: Server) -> Iterator[Finding]:
+    flag = server.has("--mlock")
+    capabilities = started.unit.value("AmbientCapabilities")
+    if flag is None or started.partial or server.contained or _is_root(started) or "CAP_IPC_LOCK" in capabilities:
+        return
+    limit = started.unit.last("LimitMEMLOCK")
+    if limit is None or re.fullmatch(r"\d+[KM]?", limit.text.split(":")[0]):
+        message = "`--mlock` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` says more"
+        yield started.finding("LH197", flag.start, message, "add `LimitMEMLOCK=infinity`", "warning")
+
+
+def _restarts(started: Started) -> Iterator[Finding]:
+    restart = started.unit.last("Restart")
+    limits = ("StartLimitIntervalSec", "StartLimitInterval", "StartLimitBurst")
+    limited = any(started.unit.last(key, section) for key in limits for section in ("Unit", "Service"))
+    if restart and restart.text != "no" and not limited and started.unit.last("RestartSec") is None:
+        message = "a server that cannot start is tried five times within a second, and then never again"
+        way_out = "add `RestartSec=5`, and `StartLimitIntervalSec=` under `[Unit]`"
+        yield started.finding("LH196", restart.at, message, way_out, "note")
+
+
+def _network(started: Started, server: Server) -> Iterator[Finding]:
+    host = server.value("--host")
+    fetches = server.has("-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
+    own = host and not host.unknown and re.fullmatch(r"\d+(?:\.\d+){3}", str(host))
+    specific = own and str(host) != "0.0.0.0" and not str(host).startswith("127.")
+    after = " ".join(each.text for each in started.unit.all("After", "Unit"))
+    pulled = " ".join(e.text for k in ("Wants", "Requires", "BindsTo") for e in started.unit.all(k, "Unit"))
+    if "network-online.target" in after and "network-online.target" not in pulled and not started.partial:
+        at = next(each.at for each in started.unit.all("After", "Unit") if "network-online.target" in each.text)
+        message = "`After=` alone does not start network-online.target, so that this may wait for nothing"
+        yield started.finding("LH198", at, message, "add `Wants=network-online.target`", "warning")
+    elif (specific or fetches) and "network-online.target" not in after and not started.partial:
+        at = host.start if specific and host else fetches.start if fetches else server.start
+        message = "this needs the network up, and network.target does not wait for that"
+        way_out = "add `Wants=network-online.target` and `After=network-online.target` under `[Unit]`"
+        yield started.finding("LH198", at, message, way_out, "warning")
+
+
+def _is_root(started: Started) -> bool:
+    unit = started.unit
+    return unit.value("User") in {"", "root", "0"} and not unit.yes("DynamicUser") and not started.of_user
+
+
+def _root(started: Started, server: Server) -> Iterator[Finding]:
+    if _is_root(started) and not started.partial and not server.contained:
+        setting = started.unit.last("User") or started.unit.last("ExecStart")
+        if setting:
+            message = "the server runs as root, and whoever breaks into it is root"
+            way_out = "make a user for it, `useradd --system llama`, and write `User=llama`"
+            yield started.finding("LH195", setting.start, message, way_out, "note")

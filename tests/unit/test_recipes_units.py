@@ -1,0 +1,227 @@
+"""systemd units among recipes: read as systemd reads them, and what each rule says and lets be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.recipes import examine
+from llamaherd.recipes.units import environment, known_keys, read, words
+from llamaherd.recipes.words import positioned
+
+START = "ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8081"
+UNIT = f"""[Unit]
+Description=llama # one
+After=network.target
+
+[Service]
+User=llama
+{START}
+Restart=on-failure
+RestartSec=5
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def said(folder: Path, text: str, name: str = "llama.service") -> list[tuple[int, str]]:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return [(finding.place.line, finding.code) for finding in examine(file)]
+
+
+def unit(*more: str, start: str = START) -> str:
+    """The unit with other lines under [Service], and another ExecStart."""
+    return UNIT.replace(START, "\n".join([start, *more]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        UNIT,
+        UNIT.replace("\n", "\r\n"),
+        unit("Type=exec", "# a comment", "; another", "LimitMEMLOCK=infinity", "X-Own=1"),
+        unit('Environment="A=b c" D=e', "Environment='F=g h'", 'Environment=G="h i"'),
+        unit(
+            "Environment=MODEL=/srv/a.gguf", "Environment=MORE=", start=START.replace("/srv/a.gguf", "${MODEL} $MORE")
+        ),
+        unit(start="EnvironmentFile=-/etc/llama.env\nExecStart=/usr/bin/llama-server -m ${MODEL}"),
+        unit(start="ExecStart=/usr/bin/llama-server \\\n# in between\n  -m /srv/a.gguf \\\n  --port 8081"),
+        unit(start="ExecStart=/usr/bin/llama-server -m ${STATE_DIRECTORY}/a.gguf\nStateDirectory=llama"),
+        unit(start="ExecStart=-+/usr/bin/llama-server -m %h/a.gguf"),
+        unit(start="WorkingDirectory=/srv\nExecStart=/usr/bin/llama-server -m a.gguf"),
+        unit(start="ExecStart=/bin/bash -c 'exec llama-server -m /srv/a.gguf | tee /tmp/log'"),
+        unit("ExecStart=", START),
+        unit("ProtectHome=read-only", start=START.replace("/srv", "/home/tom")),
+        unit("ProtectHome=true", "BindReadOnlyPaths=/home/tom", start=START.replace("/srv", "/home/tom")),
+        unit("PrivateTmp=true", "PrivateDevices=no", start=f"{START} -ngl 99"),
+        unit("DevicePolicy=closed", "DeviceAllow=char-nvidia rw", start=f"{START} -ngl 99"),
+        unit("PrivateDevices=yes", start=f"{START} -ngl 0"),
+        UNIT.replace("After=network.target", "Wants=network-online.target\nAfter=network-online.target"),
+        UNIT.replace("User=llama", "DynamicUser=yes"),
+        UNIT.replace("[Unit]", "[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=3").replace("RestartSec=5\n", ""),
+        "[Unit]\nDescription=a timer\n[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n[Service]\n",
+        f"[Container]\nImage=a/b@sha256:{'0' * 64}\n[Service]\nRestart=always\n",
+    ],
+)
+def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
+    assert said(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("StartLimitIntervalSec=60", "LH190"),
+        ("WantedBy=multi-user.target", "LH190"),
+        ("After=network.target", "LH190"),
+        ("Enviroment=A=b", "LH190"),
+        ("user=llama", "LH190"),
+        ("NoSuchThingAtAll=1", "LH190"),
+        ("a line of text", "LH190"),
+        ("[Instal]\nAlias=x", "LH190"),
+        ("RestartSec=5 # seconds", "LH191"),
+        ("Environment=A=b # what for", "LH191"),
+        ("Type=notify", "LH192"),
+        ("Type=forking", "LH192"),
+        ("Type=oneshot", "LH192"),
+        (START, "LH192"),
+        ("Environment=A=b c", "LH193"),
+        ("Environment=export A=b", "LH193"),
+        ("Environment=PATH=/opt/bin:$PATH", "LH193"),
+        ("Environment=LD_LIBRARY_PATH=${HOME}/lib", "LH193"),
+        ("WorkingDirectory=models", "LH194"),
+        ("EnvironmentFile=llama.env", "LH194"),
+    ],
+)
+def test_a_line_that_is_wrong_is_said(line: str, code: str, tmp_path: Path) -> None:
+    # Behind ExecStart, which is line 7.
+    assert said(tmp_path, unit(line)) == [(8, code)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "codes"),
+    [
+        ("-m /srv/a.gguf > /var/log/llama.log 2>&1", "", ["LH191"]),
+        ("-m /srv/a.gguf >>/var/log/llama.log", "", ["LH191"]),
+        ("-m /srv/a.gguf | tee log", "", ["LH191"]),
+        ("-m /srv/a.gguf && echo on", "", ["LH191"]),
+        ("-m /srv/a.gguf &", "", ["LH191"]),
+        ("-m /srv/a.gguf # the model", "", ["LH191"]),
+        ("-m ~/a.gguf", "", ["LH191"]),
+        ("-m ${MODEL}", "", ["LH193"]),
+        ("-m /srv/a.gguf $MORE", "", ["LH193"]),
+        ("-m $HOME/a.gguf", "", ["LH193"]),
+        ("-m /srv/$NAME", "", ["LH193"]),
+        ("-m models/a.gguf", "", ["LH194"]),
+        ("-m /srv/a.gguf --mmproj p.gguf", "", ["LH194"]),
+        ("-m /home/tom/a.gguf", "ProtectHome=true", ["LH194"]),
+        ("-m /root/a.gguf", "ProtectHome=tmpfs", ["LH194"]),
+        ("-m /tmp/a.gguf", "PrivateTmp=yes", ["LH194"]),
+        ("-m /srv/a.gguf -ngl 99", "PrivateDevices=yes", ["LH194"]),
+        ("-m /srv/a.gguf -ngl 99", "DevicePolicy=strict", ["LH194"]),
+        ("-m /srv/a.gguf --mlock", "", ["LH101", "LH197"]),
+        ("-m /srv/a.gguf --mlock", "LimitMEMLOCK=64M", ["LH101", "LH197"]),
+        ("-m /srv/a.gguf --mlock", "LimitMEMLOCK=infinity", ["LH101"]),
+        ("-m /srv/a.gguf --host 192.168.1.5 --api-key-file /etc/keys", "", ["LH198"]),
+        ("-m /srv/a.gguf -c 4096 \\ \n  -ngl 99", "", ["LH190"]),
+    ],
+)
+def test_a_command_that_is_wrong_is_said(arguments: str, more: str, codes: list[str], tmp_path: Path) -> None:
+    text = unit(*filter(None, [more]), start=f"ExecStart=/usr/bin/llama-server {arguments}")
+    assert [code for _, code in said(tmp_path, text)] == codes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "codes"),
+    [
+        ("User=llama\n", "", [(6, "LH195")]),
+        ("User=llama", "User=root", [(6, "LH195")]),
+        ("RestartSec=5\n", "", [(8, "LH196")]),
+        ("network.target", "network-online.target", [(3, "LH198")]),
+        ("WantedBy=multi-user.target", "WantedBy=default.target", []),
+        ("/usr/bin/llama-server", "/usr/bin/nohup /usr/bin/llama-server", [(7, "LH191")]),
+    ],
+)
+def test_what_is_missing_is_said(before: str, after: str, codes: list[tuple[int, str]], tmp_path: Path) -> None:
+    assert sorted(said(tmp_path, UNIT.replace(before, after))) == codes
+
+
+def test_a_unit_of_a_user_runs_as_that_user(tmp_path: Path) -> None:
+    text = UNIT.replace("User=llama\n", "")
+    assert said(tmp_path, text, ".config/systemd/user/llama.service") == []
+    assert said(tmp_path, text) == [(6, "LH195")]
+
+
+def test_a_drop_in_is_a_part_of_a_unit(tmp_path: Path) -> None:
+    text = "[Service]\nExecStart=\nExecStart=/usr/bin/llama-server -m a.gguf --no-mmap\n"
+    assert said(tmp_path, text, "llama.service.d/override.conf") == [(3, "LH101")]
+
+
+def test_a_unit_that_a_script_writes_has_variables_of_the_shell(tmp_path: Path) -> None:
+    script = f"MODEL=/srv/a.gguf\ncat > /etc/systemd/system/llama.service <<EOF\n{UNIT}EOF\nsystemctl start llama\n"
+    text = script.replace("/srv/a.gguf --port", "$MODEL --port")
+    assert said(tmp_path, text, "install.sh") == []
+    assert said(tmp_path, text.replace("RestartSec", "RestartSecs"), "install.sh") == [(10, "LH196"), (11, "LH190")]
+
+
+def test_a_nearest_name_is_a_question(tmp_path: Path) -> None:
+    file = tmp_path / "llama.service"
+    file.write_text(unit("Enviroment=A=b"), encoding="utf-8")
+    (finding,) = examine(file)
+    assert finding.help == "did you mean `Environment`?"
+
+
+def test_lines_go_on_and_comments_end_none() -> None:
+    found = read(positioned("[Service]\nA=b \\\n# x\n ; y\n  c\nB = d\\\\\n"))
+    assert [(each.key, each.text, each.start) for each in found.settings] == [
+        ("A", "b    c", (2, 1)),
+        ("B", "d\\\\", (6, 1)),
+    ]
+
+
+def test_an_empty_setting_takes_back_what_was_listed() -> None:
+    found = read(positioned("[Service]\nEnvironment=A=1\nEnvironment=\nEnvironment=B=2\n"))
+    assert list(environment(found)[0]) == ["B"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a 'b c' \"d e\" f\\ g", ["a", "b c", "d e", "f g"]),
+        ("a --x='b c'd", ["a", "--x=b cd"]),
+        ("a $LIST '$LIST' x$LIST", ["a", "1", "2", "$LIST", "x$LIST"]),
+        ("a ${LIST} x${LIST}y", ["a", "1 2", "x1 2y"]),
+        ("a # b ; c", ["a", "#", "b", ";", "c"]),
+        ("a ''", ["a", ""]),
+        ('a "open end', ["a", "open end"]),
+    ],
+)
+def test_words_are_those_of_systemd(text: str, expected: list[str]) -> None:
+    assert [str(word) for word in words(positioned(text), {"LIST": "1 2"})] == expected
+
+
+def test_the_table_of_keys_is_systemds() -> None:
+    table = known_keys()
+    assert {"ExecStart", "User", "MemoryMax", "ProtectHome", "Environment"} <= set(table["Service"])
+    assert {"StartLimitIntervalSec", "After", "ConditionPathExists"} <= set(table["Unit"])
+    assert "StartLimitIntervalSec" not in table["Service"]
+    assert {"WantedBy", "RequiredBy", "Also", "Alias"} <= set(table["Install"])
+
+
+@given(st.text(st.sampled_from(list("[]=\\#;$%{}'\" \n\tAb1/-"))))
+def test_any_text_can_be_read(text: str) -> None:
+    source = positioned(text)
+    found = read(source)
+    lines = text.split("\n")
+    for setting in found.settings:
+        assert len(setting.value.chars) == len(setting.value.at)
+        line, column = setting.start
+        assert re.match(r"\S", lines[line - 1][column - 1 :])
+        for word in words(setting.value, {"A": "b c"}):
+            assert len(word.text.chars) == len(word.text.at)
