@@ -6,7 +6,6 @@ header, of a few MB, and makes a file around it that has a hole where the weight
 
 from __future__ import annotations
 
-import base64
 import gzip
 import re
 from collections.abc import Iterable, Mapping
@@ -30,6 +29,7 @@ from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory
 from llamaherd.plan_instance import environment, held
 from llamaherd.planned import Estimate, InstancePlan, ModelPlan, Plan
+from llamaherd.quoting import base64_lines
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.sidecars import beside, together
@@ -40,7 +40,6 @@ TOOL_SECONDS = 120
 """For one instance: it opens the cards and reads a header, which takes seconds where the disk is slow."""
 
 _BASE_SECONDS = 120
-_LINE = 76
 _NOTED = 8 << 20
 """Bytes from which on it is said that the tool counts more than a server takes."""
 
@@ -67,8 +66,7 @@ class Shard:
     @property
     def packed(self) -> str:
         """The header as lines of a script: compressed, in base64."""
-        text = base64.b64encode(gzip.compress(self.header, mtime=0)).decode()
-        return "\n".join(text[at : at + _LINE] for at in range(0, len(text), _LINE))
+        return base64_lines(gzip.compress(self.header, mtime=0))
 
 
 @dataclass(frozen=True)

@@ -230,6 +230,9 @@ def _finding(document: Document, problem: dict[str, Any]) -> Finding:
                 "`from` below `models` would be a model of that name; where models come from is said of the store",
                 "write `store: {from: [hub]}` beside `models`",
             )
+        case "harmful_character":
+            message = f"`{shown}` holds {problem['ctx']['character']}, which no text here may hold"
+            return Finding("LH013", place, message, _CHARACTER_HELP)
         case "string_pattern_mismatch":
             pattern = problem["ctx"]["pattern"]
             return Finding(
@@ -250,6 +253,10 @@ def _finding(document: Document, problem: dict[str, Any]) -> Finding:
             return Finding("LH012", place, f"`{shown}`: {message}", "see docs/inventory.md")
 
 
+_CHARACTER_HELP = (
+    "take it out; of such characters, only `extra_args`, `environment` and the texts of `overlay` may hold line ends "
+    "and tabs"
+)
 _LIST = ("a list", "write `{key}[{given}]`, with as many between the brackets as there are")
 _MAPPING = (
     "a mapping",

@@ -14,7 +14,8 @@ from llamaherd.memory.estimate import estimate
 from llamaherd.memory.use import Memory, Use
 from llamaherd.pinned import NotLockedError
 from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
-from llamaherd.render import render, unit_quote
+from llamaherd.quoting import url_host
+from llamaherd.render import render
 from llamaherd.sidecars import beside, together
 from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts, placement
 
@@ -64,7 +65,7 @@ def plan_instance(
         "devices": cdi_devices(rig, declared),
         "on_gpu": bool(declared.on),
         "wsl": rig.host.wsl is not None,
-        "cards": " ".join(card.at for card in cards),
+        "cards": tuple(card.at for card in cards),
         "one_card": on_one_card(declared),
         "gate_seconds": min(GATE_SECONDS, load_timeout // 2),
         "cpus": declared.cpus,
@@ -184,18 +185,13 @@ def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
 def _reachable(listen: str) -> str:
     """Where a server that listens there is asked from its own host, as URLs have it."""
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
-    return f"[{address}]" if ":" in address else address
+    return url_host(address)
 
 
 def _serving_text(rig: Rig, declared: Instance, context: Mapping[str, Any]) -> str:
     if declared.backend == "compose":
         return render("compose.yaml.j2", rig=rig.rig, i=context)
-    return render(
-        "llama-server.service.j2",
-        rig=rig.rig,
-        i=context,
-        exec_start=" ".join([str(context["program"]), *map(unit_quote, context["arguments"])]),
-    )
+    return render("llama-server.service.j2", rig=rig.rig, i=context)
 
 
 def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.machine import CONTAINERS
 from llamaherd.converge.repositories import repository_steps
-from llamaherd.converge.steps import Reboot, Step, differs, encoded, put_files
+from llamaherd.converge.steps import Reboot, Step, differs, put_files
 from llamaherd.drivers import DESKTOP, NEVER, PARTS, TOOLS, named, upstream
 from llamaherd.findings import SaidError
 from llamaherd.layout import DRIVER_KEPT, REBOOT_MARK, REBOOT_NOTE
@@ -16,6 +16,7 @@ from llamaherd.observe import Seen
 from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import NVIDIA
 from llamaherd.planned import DriverPlan, Plan
+from llamaherd.quoting import base64_lines
 from llamaherd.render import render
 from llamaherd.units import show_size
 
@@ -66,7 +67,7 @@ def driver_steps(plan: Plan, seen: Seen) -> list[Step]:
         desktop=DESKTOP,
         never=NEVER,
         tools=TOOLS,
-        wanted=encoded(driver.files[0].text),
+        wanted=base64_lines(driver.files[0].text),
         put=put_files(driver.files),
         keep=put_files([kept("@VERSION@")]),
         kept_path=DRIVER_KEPT,

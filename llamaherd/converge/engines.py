@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from llamaherd.converge.steps import Send, Step, encoded
+from llamaherd.converge.steps import Send, Step
 from llamaherd.layout import BUILD_PATH, BUILD_USER
 from llamaherd.observe import Seen
 from llamaherd.planned import BuildPlan, ImagePlan
+from llamaherd.quoting import base64_lines
 from llamaherd.render import render
 
 
@@ -19,7 +20,7 @@ def build_steps(build: BuildPlan, seen: Seen) -> list[Send | Step]:
     if not state and archive and sha256 and sha256 not in seen.sources:
         admit = Step(render("steps/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
         steps += [Send(archive, sha256), admit]
-    script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=encoded(build.script), path=BUILD_PATH)
+    script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=base64_lines(build.script), path=BUILD_PATH)
     return [*steps, Step(script, f"building {build.id}")]
 
 
@@ -27,5 +28,5 @@ def image_steps(image: ImagePlan, seen: Seen) -> list[Step]:
     """Make the image of a build."""
     if image.tag in seen.images:
         return []
-    script = render("steps/image.sh.j2", i=image, dockerfile=encoded(image.dockerfile))
+    script = render("steps/image.sh.j2", i=image, dockerfile=base64_lines(image.dockerfile))
     return [Step(script, f"making image {image.tag}")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.converge.programs import LAUNCHER
-from llamaherd.converge.steps import encoded
 from llamaherd.layout import FETCH_USER, SHARE_RUN
 from llamaherd.planned import FromNeighbour
+from llamaherd.quoting import base64_lines
 from llamaherd.render import render
 
 IDLE = 900
@@ -28,7 +28,7 @@ def share(lender: FromNeighbour, wanted: Sequence[str], name: str, token: str) -
         program=LAUNCHER,
         idle=IDLE,
         name=name,
-        secret=encoded(token),
+        secret=base64_lines(token),
     )
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from llamaherd.converge.programs import LAUNCHER
-from llamaherd.converge.steps import Later, Say, Send, Step, encoded
+from llamaherd.converge.steps import Later, Say, Send, Step
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
 from llamaherd.observe import Seen
 from llamaherd.planned import FromFolder, ModelFile, ModelPlan, Plan, digest
+from llamaherd.quoting import base64_lines
 from llamaherd.render import render
 from llamaherd.units import show_size
 
@@ -130,9 +131,9 @@ def _fetch(
     script = render(
         "steps/fetch.sh.j2",
         job=job,
-        content=encoded(json.dumps(job, indent=1)),
+        content=base64_lines(json.dumps(job, indent=1)),
         files=[file for _, file in wanted],
-        secrets=[(place.name, encoded(place.token)) for place in found if place.token],
+        secrets=[(place.name, base64_lines(place.token)) for place in found if place.token],
         run=FETCH_RUN,
         unit=FETCH_UNIT,
         user=FETCH_USER,

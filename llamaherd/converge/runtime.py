@@ -5,7 +5,6 @@ Docker is restarted only for what the daemon that runs lacks, and under containe
 
 from __future__ import annotations
 
-import base64
 import hashlib
 
 from llamaherd.converge import daemon
@@ -17,6 +16,7 @@ from llamaherd.layout import PINNED
 from llamaherd.looks.docker import PACKAGES, SeenDocker
 from llamaherd.observe import Seen
 from llamaherd.planned import ContainerToolkitPlan, Plan, RuntimePlan, TextFile
+from llamaherd.quoting import base64_lines
 from llamaherd.render import render
 
 BACKUP = ".before-llamaherd"
@@ -120,7 +120,7 @@ def _wiring_steps(toolkit: ContainerToolkitPlan, docker: SeenDocker, seen: Seen)
         path=daemon.PATH,
         backup=BACKUP,
         before=hashlib.sha256(before).hexdigest() if before is not None else "",
-        content=base64.encodebytes(merged).decode().strip() if merged != before else "",
+        content=base64_lines(merged) if merged != before else "",
         order=put_files(order),
         devices=toolkit.devices,
         may_restart=toolkit.restart_docker,

@@ -50,7 +50,7 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
         spec=instance.spec,
         started=STARTED,
         inputs=instance.inputs,
-        cards=instance.where,
+        cards=[card.at for card in instance.cards],
         check=_check(instance, changed),
         put=put_files(changed),
     )
@@ -75,7 +75,7 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         spec=instance.spec,
         started=STARTED,
         inputs=instance.inputs,
-        cards=instance.where,
+        cards=[card.at for card in instance.cards],
         one_card=instance.one_card,
         gpu_check=GPU_CHECK,
         check=_check(instance, changed),

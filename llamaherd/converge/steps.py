@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from llamaherd.layout import INCOMING
 from llamaherd.observe import Seen
 from llamaherd.planned import InstancePlan, TextFile
+from llamaherd.quoting import base64_lines
 from llamaherd.render import render
 
 
@@ -56,11 +56,6 @@ class Reboot:
     why: str
 
 
-def encoded(text: str) -> str:
-    """Text as a here-document can hold it, whatever is in it."""
-    return base64.encodebytes(text.encode()).decode().strip()
-
-
 def differs(file: TextFile, seen: Seen) -> bool:
     """Whether the host's file is not this one: its bytes, its mode, or its owner."""
     have = seen.files.get(file.path)
@@ -78,7 +73,7 @@ def put_files(files: Iterable[TextFile]) -> str:
             {
                 "path": file.path,
                 "folder": str(PurePosixPath(file.path).parent),
-                "content": encoded(file.text),
+                "content": base64_lines(file.text),
                 "mode": file.mode,
                 "owner": file.owner,
             }

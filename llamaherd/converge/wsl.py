@@ -6,7 +6,6 @@ said, with the command, for as long as the state of the virtual machine shows th
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from llamaherd.converge.steps import Step
 from llamaherd.observe import Seen
 from llamaherd.plan_wsl import FOLDER, SCRIPTS
 from llamaherd.planned import Plan, WslPlan
+from llamaherd.quoting import base64_lines
 from llamaherd.render import render
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import Merged, MergeError, canonical, counting, merge
@@ -47,7 +47,7 @@ class _File(NamedTuple):
     @property
     def content(self) -> str:
         """As a here-document can hold it."""
-        return base64.encodebytes(self.text).decode().strip()
+        return base64_lines(self.text)
 
     @property
     def before(self) -> str:

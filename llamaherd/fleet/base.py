@@ -6,8 +6,17 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    model_validator,
+)
 
+from llamaherd.characters import one_line
 from llamaherd.units import parse_megahertz, parse_percent, parse_size, parse_watts
 
 
@@ -22,7 +31,7 @@ class Declared(BaseModel):
 
 def beside_inventory(value: Any, info: ValidationInfo) -> Any:
     """A relative path is relative to the YAML file that names it; `~` is the controller's home."""
-    if not isinstance(value, str):
+    if not isinstance(one_line(value), str):
         return value
     folder = (info.context or {}).get("folder", Path())
     try:
@@ -47,7 +56,7 @@ class Secret(Declared):
 
     file: LocalPath | None = None
     """File of this machine that holds the secret and nothing else."""
-    env: str | None = None
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """Name of an environment variable of this machine that holds it."""
 
     @model_validator(mode="after")

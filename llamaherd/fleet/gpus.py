@@ -7,12 +7,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS
+from llamaherd.characters import Line
 from llamaherd.fleet.base import Declared, Megahertz, Name, Percent, Size, Watts
 
 
 def _as_text(value: Any) -> Any:
     """`branch: 580` and `cuda: 13.0` are numbers to YAML and names to people."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+# Of the characters of URLs (RFC 3986), those that neither apt, curl nor a shell gives a meaning of its own.
+_KEY = r"^(https?://|file:///)?[A-Za-z0-9._~%-][A-Za-z0-9._~:/?@!&()*+,;=%-]*$"
+_REPOSITORY = r"^(https?://[A-Za-z0-9._~:@\[\]%-]+(/[A-Za-z0-9._~:/?@!&()*+,;=%-]*)?|file:///[A-Za-z0-9._~:/@+,=%-]+)$"
 
 
 class Clocks(Declared):
@@ -27,7 +33,7 @@ class Clocks(Declared):
 class Card(Declared):
     """One GPU. Which it is of several, `uuid`, `pci` or `index` says."""
 
-    model: str
+    model: Annotated[Line, StringConstraints(min_length=1, max_length=100)]
     """What it is called, such as `RTX 3090`."""
     uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]+$")] | None = None
     """From `nvidia-smi -L`; stays the same wherever the card is plugged in."""
@@ -37,7 +43,7 @@ class Card(Declared):
     """Its PCI address, such as `0000:01:00.0`: the slot rather than the card."""
     index: Annotated[int, Field(ge=0, le=31)] | None = None
     """The n-th card in the order of PCI addresses, from 0."""
-    architecture: Annotated[str, StringConstraints(pattern=r"^\d{2,3}[af]?$")] | None = None
+    architecture: Annotated[str, StringConstraints(pattern=r"^[0-9]{2,3}[af]?$")] | None = None
     """Compute capability without the dot, where `model` does not tell."""
     memory: Size | None = None
     """Its memory as `nvidia-smi` shows it, where `model` does not tell."""
@@ -79,9 +85,9 @@ class Card(Declared):
 class Repository(Declared):
     """A repository of apt in place of the one that is usual: a mirror in the LAN, say."""
 
-    url: Annotated[str, StringConstraints(pattern=r"^(https?://[^\s/]+(/\S*)?|file:///\S+)$")]
+    url: Annotated[str, StringConstraints(pattern=_REPOSITORY)]
     """Where its `InRelease` lies: a flat repository, as NVIDIA's are. `file:///` is a folder of the host."""
-    key: Annotated[str, StringConstraints(pattern=r"^(https?://|file:///)?[^\s/]\S*$")]
+    key: Annotated[str, StringConstraints(pattern=_KEY)]
     """The key that signs it: a URL, or a path that counts from `url`."""
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{40}$")]
     """All 40 digits of that key's fingerprint: any other key is refused."""
@@ -90,9 +96,9 @@ class Repository(Declared):
 class Driver(Declared):
     """NVIDIA's driver."""
 
-    branch: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | int), Field(pattern=r"^\d{3}$")]
+    branch: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | int), Field(pattern=r"^[0-9]{3}$")]
     """Its branch, such as 580."""
-    version: Annotated[str, StringConstraints(pattern=r"^\d{3}(\.\d+)+$")] | None = None
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9]{3}(\.[0-9]+)+$")] | None = None
     """One version of the branch, such as `580.95.05`; otherwise the newest when it is first installed, then kept."""
     from_: Annotated[Literal["nvidia", "distribution"], Field(alias="from")] = "nvidia"
     """Whose packages: NVIDIA's repository, or the distribution. They are never mixed."""
@@ -111,7 +117,7 @@ class Driver(Declared):
 class ContainerToolkit(Declared):
     """NVIDIA's container toolkit, which gives cards to containers."""
 
-    version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")] | None = None
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] | None = None
     """One version, such as `1.20.0`; the newest otherwise, and then kept."""
     repository: Repository | None = None
     """Where its packages come from, if not from NVIDIA's own repository."""
@@ -124,7 +130,9 @@ class Gpus(Declared):
 
     driver: Driver | None = None
     """Given where llamaherd shall bring the driver; under WSL it is Windows' own."""
-    cuda: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | float), Field(pattern=r"^\d+\.\d+$")]
+    cuda: Annotated[
+        str, BeforeValidator(_as_text, json_schema_input_type=str | float), Field(pattern=r"^[0-9]+\.[0-9]+$")
+    ]
     """Version of the CUDA toolkit, such as "13.0"."""
     repository: Repository | None = None
     """Where driver and toolkit come from, if not from NVIDIA's own repository."""

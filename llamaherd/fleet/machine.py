@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from llamaherd.characters import Line, Plain
 from llamaherd.fleet.base import Declared, LocalPath, Port, Size
 
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
+
+# What the OpenSSH client itself refuses in both, as they end up in commands (valid_hostname and valid_ruser of ssh.c).
+_HOST = r"^[^\s\-'`\"$\\;&<>|(){},][^\s'`\"$\\;&<>|(){},]*$"
+_USER = r"^[^\s\-'`\";&<>|(){}]([^\s'`\";&<>|(){}]*[^\s'`\";&<>|(){}\\])?$"
+_WslName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 
 
 class Connect(Declared):
     """How the controller reaches a rig. `connect: local` is the machine that herd runs on."""
 
-    host: str
+    host: Annotated[Line, StringConstraints(pattern=_HOST, max_length=253)]
     """Name or address to log in at, or a `Host` of `~/.ssh/config`."""
     port: Port = 22
     """Port of the SSH server."""
-    user: str | None = None
+    user: Annotated[Line, StringConstraints(pattern=_USER, max_length=256)] | None = None
     """Who logs in: root, or a user with `sudo` without a password."""
     key: LocalPath | None = None
     """Private SSH key, without a passphrase."""
@@ -48,9 +54,9 @@ class Wsl(Declared):
     """`mirrored` makes servers reachable from Windows and the LAN as if Windows ran them."""
     keep_alive: bool = True
     """Never shut down when idle: WSL ends itself with its last terminal otherwise, servers included."""
-    windows_profile: str | None = None
+    windows_profile: Line | None = None
     """The Windows user's folder as WSL sees it, such as `/mnt/c/Users/tom`, where it cannot be found out."""
-    settings: dict[str, dict[str, str | int | bool]] = Field(default_factory=dict)
+    settings: dict[_WslName, dict[_WslName, Plain]] = Field(default_factory=dict)
     """Further keys of `.wslconfig`, by section."""
 
 

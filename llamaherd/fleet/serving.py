@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
+from llamaherd.characters import Line, Lines
 from llamaherd.fleet.base import Declared, Name, Port, Secret, Watts
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
@@ -77,9 +78,8 @@ class Sampling(Declared):
 
 def _rate(value: Any) -> Any:
     """Tokens per second of `35 t/s`, `35 tok/s` or 35."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:t/s|tok/s|tokens/s)?\s*", value)):
-        return float(match[1])
-    return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:t/s|tok/s|tokens/s)?\s*", str(value), re.ASCII)
+    return float(match[1]) if match and isinstance(value, str) else value
 
 
 Rate = Annotated[float, BeforeValidator(_rate, json_schema_input_type=str | float), Field(gt=0)]
@@ -100,13 +100,13 @@ def _share(value: Any) -> Any:
     """`75%`, a number of layers, or `all`, which is `100%`."""
     if value == "all":
         return "100%"
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     return value
 
 
 Share = Annotated[
-    Annotated[int, Field(ge=0)] | Annotated[str, StringConstraints(pattern=r"^(100|\d{1,2})(\.\d+)?%$")],
+    Annotated[int, Field(ge=0)] | Annotated[str, StringConstraints(pattern=r"^(100|[0-9]{1,2})(\.[0-9]+)?%$")],
     BeforeValidator(_share, json_schema_input_type=str | int),
 ]
 
@@ -140,7 +140,7 @@ class Instance(Declared):
     """Slots: requests that are answered at once."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads. Default: the performance cores, or all cores."""
-    cpus: Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] | None = None
+    cpus: Annotated[str, StringConstraints(pattern=r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$")] | None = None
     """Logical processors that it may use, such as `0-5,12-17`."""
     numa: Literal["distribute", "isolate", "numactl"] | None = None
     """How memory is spread on a host with several NUMA nodes."""
@@ -162,7 +162,7 @@ class Instance(Declared):
     """Least length of a part of an earlier prompt that is used again."""
     expect: Expect | None = None
     """What its owner saw, or wants to see."""
-    listen: str = "127.0.0.1"
+    listen: Line = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port
     """Port, one per instance."""
@@ -170,11 +170,11 @@ class Instance(Declared):
     """`systemd`: a unit. `compose`: a Docker Compose project."""
     api_key: Secret | None = None
     """Where the key is that clients must send."""
-    environment: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
+    environment: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Lines] = Field(
         default_factory=dict
     )
     """Environment variables of the server. Not for secrets."""
-    extra_args: tuple[str, ...] = ()
+    extra_args: tuple[Lines, ...] = ()
     """More arguments, after all others: a list, or a text that is split as a shell does."""
     load_timeout: Annotated[int, Field(ge=5, le=7200)] | None = None
     """Seconds that it may take to load its model."""
@@ -182,6 +182,8 @@ class Instance(Declared):
     @field_validator("listen")
     @classmethod
     def _address(cls, value: str) -> str:
+        if "%" in value:
+            raise ValueError(f"`{value}` names an interface behind `%`; write the address alone, or `::` for all")
         return str(ip_address("127.0.0.1" if value == "localhost" else value))
 
     @field_validator("kv", mode="before", json_schema_input_type=CacheType | CacheTypes)

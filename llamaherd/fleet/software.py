@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
+from llamaherd.characters import Line, Lines, Plain
 from llamaherd.fleet.base import Commit, Declared, LocalPath, Sha256, beside_inventory
 
 EngineKind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
@@ -19,10 +20,18 @@ UPSTREAM: dict[str, str] = {
 """Where each engine's source is kept by its authors."""
 
 
+OptionName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
+Given = Annotated[Line, StringConstraints(min_length=1)]
+# An argument of git's and of docker's must not begin as an option does.
+GitUrl = Annotated[Line, StringConstraints(pattern=r"^[^\s-]\S*$")]
+Image = Annotated[Line, StringConstraints(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._/:@\[\]-]*$")]
+Repo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+
+
 class Version(Declared):
     """What an archive cannot tell the build: llama.cpp counts and names git commits."""
 
-    number: int
+    number: Annotated[int, Field(ge=0)]
     """llama.cpp's build number."""
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z._-]+$")] = "unknown"
     """The commit to name beside it."""
@@ -31,19 +40,19 @@ class Version(Declared):
 class Source(Declared):
     """Where a source comes from: a git URL at a commit or a ref that the lock pins, or an archive with its sha256."""
 
-    git: str | None = None
+    git: GitUrl | None = None
     """Repository, which the host fetches from."""
     commit: Commit | None = None
     """The commit in it, all 40 digits."""
     ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
     """Or a tag or branch in it, which `herd lock` resolves to a commit."""
-    archive: str | None = None
+    archive: Line | None = None
     """Or a tar archive: a URL, or a file of this machine."""
     sha256: Sha256 | None = None
     """The archive's hash."""
-    folder: str = ""
+    folder: Line = ""
     """Where in the source `CMakeLists.txt` lies."""
-    overlay: dict[str, str] = Field(default_factory=dict)
+    overlay: dict[Line, Lines] = Field(default_factory=dict)
     """Files to write into `folder` before the build: path and text."""
     version: Version | None = None
     """What the build shall call itself."""
@@ -91,13 +100,11 @@ class Engine(Declared):
     """Short for a `source` in the authors' own repository at this tag, branch or commit."""
     source: Source | None = None
     """Build it on the host from this."""
-    image: Annotated[str, StringConstraints(pattern=r"^\S+$")] | None = None
+    image: Image | None = None
     """Or run this image: by digest, or by a tag that `herd lock` resolves to one."""
-    options: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")], str | int | bool] = Field(
-        default_factory=dict
-    )
+    options: dict[OptionName, Plain] = Field(default_factory=dict)
     """CMake options beyond those that follow from the rig, and instead of them."""
-    flags: Annotated[str, StringConstraints(pattern=r"^[\w.-]+$")] | None = None
+    flags: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
     """Which version's flags it understands, where neither `ref` nor `source` tells: b11434, a commit, a date."""
 
     @model_validator(mode="before")
@@ -134,15 +141,15 @@ def cmake_value(value: str | int | bool) -> str:
 class Model(Declared):
     """A model: from a hub (`hf`, `revision`, `quant` or `files`), or a GGUF file of the controller with its sha256."""
 
-    hf: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
+    hf: Repo | None = None
     """Repository of a model hub."""
-    revision: str = "main"
+    revision: Given = "main"
     """Branch, tag or commit of it."""
     quant: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
     """Short for `files`: the GGUF files that have this quant in their name, such as `UD-Q4_K_XL`."""
-    files: str = "*.gguf"
+    files: Given = "*.gguf"
     """Which of its files: exactly one, or all shards of one model."""
-    mmproj: Annotated[str, StringConstraints(min_length=1)] | None = None
+    mmproj: Given | None = None
     """Its vision projector: a file of the same repository, such as `mmproj-F16.gguf`."""
     file: LocalPath | None = None
     """Or a GGUF file of this machine, which is sent."""
@@ -162,6 +169,8 @@ class Model(Declared):
             raise ValueError("give either `hf` with `quant` or `files`, or `file` with `sha256`")
         if self.file is not None and self.sha256 is None:
             raise ValueError("`file` needs its `sha256`")
+        if self.file is not None and self.file.name.startswith("-"):
+            raise ValueError(f"`{self.file.name}` begins as an option does; give the file another name")
         if self.file is not None and self.mmproj is not None:
             raise ValueError("`mmproj` is a file of the repository in `hf`; beside `file` there is none")
         return self

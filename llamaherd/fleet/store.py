@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator
 
+from llamaherd.characters import Line
 from llamaherd.fleet.base import Declared, Port
 from llamaherd.layout import DEFAULT_STORE
 from llamaherd.units import parse_data_rate, parse_hours
@@ -37,7 +38,7 @@ def _origin(value: Any) -> Any:
 StorePath = Annotated[
     str, StringConstraints(pattern=r"^/[A-Za-z0-9._+/-]*$", max_length=200), AfterValidator(_absolute)
 ]
-Origin = Annotated[str, BeforeValidator(_origin, json_schema_input_type=str)]
+Origin = Annotated[Line, BeforeValidator(_origin, json_schema_input_type=str)]
 DataRate = Annotated[int, BeforeValidator(parse_data_rate, json_schema_input_type=str | int), Field(gt=0)]
 Hours = Annotated[str, BeforeValidator(parse_hours, json_schema_input_type=str)]
 Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$")]

@@ -14,7 +14,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, StringConstraints, model_validator
 
-Value = bool | int | float | str | tuple[int, ...]
+from llamaherd.characters import Line
+
+Value = bool | int | float | Line | tuple[int, ...]
 """A hyperparameter. An array of numbers or truth values, one per layer, is a tuple; other arrays are left out."""
 
 # Bytes and elements of one block of each type: the structs of ggml/src/ggml-common.h, as the table type_traits of
@@ -137,6 +139,9 @@ def tensor_bytes(kind: str, shape: tuple[int, ...]) -> int:
     return (shape[0] // elements * size + ROW_EXTRA.get(kind, 0)) * math.prod(shape[1:])
 
 
+_LAYERS = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
+
+
 class TensorGroup(BaseModel):
     """Tensors of one name, type and shape, in one layer or many. `shape` has the fastest axis first, as GGUF does.
 
@@ -145,10 +150,12 @@ class TensorGroup(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: Line
     type: str
     shape: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
-    layers: Annotated[str, StringConstraints(pattern=r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$")] | None = None
+    layers: (
+        Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$")] | None
+    ) = None
 
     @model_validator(mode="after")
     def _has_a_size(self) -> TensorGroup:
@@ -193,11 +200,11 @@ class Header(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    architecture: str
-    name: str | None = None
-    quant: str | None = None
+    architecture: Line
+    name: Line | None = None
+    quant: Line | None = None
     vocabulary: int = 0
-    parameters: dict[str, Value] = {}
+    parameters: dict[Line, Value] = {}
     tensors: tuple[TensorGroup, ...] = ()
 
     def __hash__(self) -> int:

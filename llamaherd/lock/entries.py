@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from llamaherd.characters import harmful
 from llamaherd.fleet import Model
 from llamaherd.gguf.header import Header
 
@@ -18,7 +19,7 @@ def _shaped(pattern: str, sentence: str) -> AfterValidator:
     compiled = re.compile(pattern)
 
     def check(text: str) -> str:
-        if not compiled.fullmatch(text):
+        if not compiled.fullmatch(text) or harmful(text):
             raise ValueError(sentence)
         return text
 
@@ -27,12 +28,12 @@ def _shaped(pattern: str, sentence: str) -> AfterValidator:
 
 def _inside(path: str) -> str:
     # The hub names these paths and a host creates them: none may lead out of the model's own folder.
-    if "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    if "\\" in path or any(part in ("", ".", "..") or part[0] == "-" for part in path.split("/")):
         raise ValueError("must be a path inside the repository, such as `UD-Q4_K_XL/model.gguf`")
     return path
 
 
-Text = Annotated[str, _shaped(r"[^\x00-\x1f\x7f-\x9f]+", "must be a text on one line")]
+Text = Annotated[str, _shaped(r".+", "must be a text on one line")]
 FilePath = Annotated[Text, AfterValidator(_inside)]
 Commit = Annotated[str, _shaped(r"[0-9a-f]{40}", "must be a full commit: 40 hex digits")]
 Sha256 = Annotated[str, _shaped(r"[0-9a-f]{64}", "must be a sha256: 64 hex digits")]
@@ -48,7 +49,10 @@ Repo = Annotated[
 # `@`, `?` and `#` are refused: what stands beside them may be a secret, and locks are committed.
 Endpoint = Annotated[
     str,
-    _shaped(r"https?://[^\s/@?#]+(/[^\s@?#]*[^\s/@?#])?", "must be a plain URL, such as `https://hub.lan`"),
+    _shaped(
+        r"https?://[^\s/@?#'\"`\\{}]+(/[^\s@?#'\"`\\{}]*[^\s/@?#'\"`\\{}])?",
+        "must be a plain URL, such as `https://hub.lan`",
+    ),
 ]
 # For the same reason: no password, and over http not even a user, who is often a token.
 GitUrl = Annotated[

@@ -219,11 +219,6 @@ class InstancePlan(Planned):
         return (self.key_file or "-", *self.model_folders)
 
     @property
-    def where(self) -> str:
-        """Its cards as our programs are told of them."""
-        return " ".join(card.at for card in self.cards)
-
-    @property
     def drafts(self) -> bool:
         """Whether anything drafts for it."""
         return bool(self.mtp or self.draft_folder)

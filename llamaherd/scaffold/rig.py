@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import yaml
 
 from llamaherd.fleet import LOCAL, Connect
 from llamaherd.inheritance import DEFAULTS
+from llamaherd.quoting import Written, yaml_value
 from llamaherd.render import render
 from llamaherd.scaffold.cards import WrittenCard, written_cards
 from llamaherd.scaffold.look import Look, LookError
@@ -63,10 +63,10 @@ def _free(name: str) -> bool:
     return re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", name) is not None and f"{name}.yaml" != DEFAULTS
 
 
-def scalar(text: str) -> str:
+def scalar(text: str) -> Written:
     """A text as YAML has it: in quotes where it would be something else without."""
     plain = re.fullmatch(r"[A-Za-z]([A-Za-z0-9 ._/-]*[A-Za-z0-9])?", text) and yaml.safe_load(text) == text
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return Written(text) if plain else yaml_value(text)
 
 
 def round_ram(memory: int) -> str:

@@ -43,7 +43,8 @@ from llamaherd.observe import Seen, SeenPowerUnit, answer, question
 from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
-from llamaherd.render import render, unit_quote
+from llamaherd.quoting import systemd_argument as unit_quote
+from llamaherd.render import render
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal

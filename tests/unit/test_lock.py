@@ -114,10 +114,10 @@ def hexes(digits: int) -> st.SearchStrategy[str]:
     )
 
 
-LINE = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1)
-NAME = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/\\"), min_size=1).filter(
-    lambda part: part not in (".", "..")
-)
+LINE = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cn", "Cs", "Zl", "Zp"]), min_size=1)
+NAME = st.text(
+    st.characters(exclude_categories=["Cc", "Cf", "Cn", "Cs", "Zl", "Zp"], exclude_characters="/\\"), min_size=1
+).filter(lambda part: part not in (".", "..") and not part.startswith("-"))
 WORD = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 URL = st.sampled_from(["https://huggingface.co", "http://172.17.0.1:8080", "https://cache.lan/hf"])
 

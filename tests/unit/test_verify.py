@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -293,7 +294,7 @@ def test_no_answer_is_taken_for_a_heading(lines: list[str]) -> None:
 )
 def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
     instance = CHAT.model_copy(update={"listen": listen})
-    assert f"ask 5 {url} " in question(PLAN.model_copy(update={"instances": (instance,)}))
+    assert f"ask 5 {shlex.quote(url)} " in question(PLAN.model_copy(update={"instances": (instance,)}))
 
 
 @pytest.mark.parametrize(
