@@ -15,7 +15,6 @@ from llamaherd.engines import DIALECTS, Server, flags_of, version_of
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
 from llamaherd.flags.codes import MANAGED, OPEN
-from llamaherd.fleet import Engine
 from llamaherd.fleet.software import cmake_value
 from llamaherd.recipes.suggest import keys_of
 
@@ -151,21 +150,26 @@ def options(subject: Subject) -> Iterator[Finding]:
 
 
 def versions(subject: Subject) -> Iterator[Finding]:
-    """A name in `flags` that stands for no version that is known."""
+    """Versions whose flags are not known: which ones are gone by instead."""
     for name, engine in subject.rig.engines.items():
-        if engine.flags and flags_of(engine) and not _is_known(engine):
-            told = ", ".join(each.version for each in catalogues(engine.kind))
-            yield Finding(
-                "LH175",
-                subject.document.value(("engines", name, "flags")),
-                f"`{engine.flags}` tells no version of {engine.kind} whose flags are known",
-                f"known here: {told}; the engine itself is asked on the host before anything is switched",
-                "warning",
-            )
-
-
-def _is_known(engine: Engine) -> bool:
-    return catalogue(engine.kind, version_of(engine) or "") is not None
+        known, version = flags_of(engine), version_of(engine)
+        if known is None or known.exact or version is None:
+            continue
+        exact = catalogue(engine.kind, version)
+        if exact is None and not (engine.flags or (engine.source and engine.source.build_number)):
+            continue  # a commit, which is not known before it is locked
+        key = "flags" if engine.flags else "ref"
+        told = ", ".join(each.version for each in catalogues(engine.kind))
+        asked = "the engine itself is asked on the host before anything is switched"
+        place = subject.document.value(("engines", name, key))
+        if exact:
+            message = f"the flags of {engine.kind} {version} are not known here: those of {known.version} are gone by"
+            yield Finding("LH175", place, message, f"known here: {told}; {asked}", "note")
+            continue
+        oldest = known.version == catalogues(engine.kind)[0].version
+        message = f"`{version}` tells no version of {engine.kind} whose flags are known: "
+        message += f"those of the {'oldest' if oldest else 'newest'}, {known.version}, are gone by"
+        yield Finding("LH175", place, message, f"known here: {told}; {asked}", "warning")
 
 
 def _others(known: Catalogue) -> tuple[Catalogue, ...]:

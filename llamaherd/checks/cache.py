@@ -92,4 +92,4 @@ def _compiled(engine: Engine) -> frozenset[str] | None:
     chosen = str(engine.options.get("GGML_CUDA_FA_QUANTS", "all")).strip().lower()
     if chosen == "all" or (every is not None and is_on(every)):
         return None
-    return frozenset(part.strip() for part in re.split("[;,]", chosen)) | {"f16-f16"}
+    return frozenset(part.strip() for part in re.split("[;,]", chosen) if part.strip()) | {"f16-f16"}

@@ -6,7 +6,7 @@ from llamaherd.engines.dialect import Dialect, Server
 from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
 from llamaherd.engines.llama_cpp import LlamaCpp
 from llamaherd.engines.vllm import Vllm
-from llamaherd.flags.load import catalogue, catalogues
+from llamaherd.flags.load import assumed
 from llamaherd.flags.model import Catalogue
 from llamaherd.fleet import Engine
 
@@ -24,7 +24,5 @@ def version_of(engine: Engine) -> str | None:
 
 
 def flags_of(engine: Engine) -> Catalogue | None:
-    """The flags of the pinned version, or of the newest that is known where that cannot be told; None without any."""
-    version = version_of(engine)
-    found = catalogue(engine.kind, version) if version else None
-    return found or next(reversed(catalogues(engine.kind)), None)
+    """The flags of the pinned version, or those to go by where they are not known; None without any."""
+    return assumed(engine.kind, version_of(engine))

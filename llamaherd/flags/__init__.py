@@ -4,7 +4,7 @@ from llamaherd.flags.arguments import check
 from llamaherd.flags.cmake import check_options
 from llamaherd.flags.codes import CODES
 from llamaherd.flags.environment import check_environment
-from llamaherd.flags.load import catalogue, catalogues
+from llamaherd.flags.load import assumed, catalogue, catalogues
 from llamaherd.flags.model import Catalogue, Flag, Problem, Value
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Flag",
     "Problem",
     "Value",
+    "assumed",
     "catalogue",
     "catalogues",
     "check",

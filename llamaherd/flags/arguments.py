@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.advice import advise, shown
 from llamaherd.flags.model import Catalogue, Flag, Problem, Value
+from llamaherd.flags.near import near
 from llamaherd.flags.ways import FORMERLY, NEEDLESS, Translation, translate
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
@@ -133,19 +133,16 @@ class _Reader:
         if argument in NEEDLESS:
             yield Problem(code, index, length, message, f"leave it out: {NEEDLESS[argument]}", severity, ())
             return
-        near = self.nearest(argument) if code == codes.UNKNOWN else None
-        if near:
-            replacement = (near, *self.arguments[index + 1 : self.next])
-            yield Problem(code, index, length, message, f"did you mean `{near}`?", severity, replacement)
+        if code == codes.UNKNOWN and (meant := self.nearest(argument)):
+            yield Problem(code, index, length, message, f"did you mean `{meant}`?", severity)
         else:
             yield Problem(code, index, length, message, "leave it out, or use an engine that has it", severity)
 
     def nearest(self, argument: str) -> str | None:
-        """The flag that is spelled most like it, if one is near."""
-        dashed = argument.replace("_", "-")
-        known = sorted(name for name, flag in self.catalogue.flags.items() if not flag.removed)
-        close = get_close_matches(dashed, known, n=1, cutoff=0.75)
-        return close[0] if close else self.catalogue.first(f"-{dashed}")
+        """The flag that was meant, if it can only be a slip."""
+        if same := self.catalogue.first(f"-{argument}", argument.removeprefix("-")):
+            return same
+        return near(argument, sorted(name for name, flag in self.catalogue.flags.items() if not flag.removed))
 
     def joined(self, index: int, name: str, value: str) -> Iterator[Problem]:
         """`--flag=value`, which is read as two arguments where the engine allows it."""
@@ -263,18 +260,17 @@ class _Reader:
             if one.kind == self.catalogue.kind and (flag := one.find(name)) and flag.values and not flag.removed
             if flag.values[0].choices and flag.values[0].wrong(text) is None
         ]
-        close = get_close_matches(text, value.choices, n=1)
+        close = near(text, (choice for choice in value.choices if not choice.lstrip("-").isdigit()))
         if takers:
             way_out = f"{takers[0]} takes it; here, choose one of those"
         else:
-            way_out = f"did you mean `{close[0]}`?" if close else "choose one of those"
+            way_out = f"did you mean `{close}`?" if close else "choose one of those"
         return Problem(
             codes.NO_CHOICE,
             index,
             length,
             f"`{name}` takes {value.says}, not `{text}`",
             way_out,
-            replacement=(name, close[0]) if close and not takers and length == 2 else None,
         )
 
     def switch(self, index: int, flag: Flag) -> Iterator[Problem]:

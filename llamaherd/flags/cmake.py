@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
 from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.model import Problem
+from llamaherd.flags.near import near
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -54,6 +54,8 @@ GONE: Mapping[str, Mapping[str, str]] = {
     IK: {"GGML_CUDA_FA": "flash attention is always built"},
 }
 OURS = ("GGML_", "LLAMA_")
+FA_TYPES = frozenset(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"))
+"""Types of a cache for which llama.cpp has kernels of flash attention (ggml/cmake/common.cmake:56)."""
 WARNING: Severity = "warning"
 ERROR: Severity = "error"
 
@@ -92,10 +94,27 @@ def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str,
             message = f"`{name}` is an option of {others[0]}, and {kind} has none like it"
             yield codes.OPTION_FOREIGN, message, "leave it out", "error", ()
             return
-        close = get_close_matches(name, known_options(kind), n=1)
-        way_out = f"did you mean `{close[0]}`?" if close else "leave it out"
-        replacement_by_name = (f"{close[0]}={value}",) if close else None
-        yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", replacement_by_name
+        close = near(name, known_options(kind))
+        way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
+        yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", None if close else ()
+
+    elif name == "GGML_CUDA_FA_QUANTS":
+        yield from _pairs(value)
+
+
+def _pairs(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """K-V pairs that CMake stops at (llama.cpp b11434, ggml/cmake/common.cmake:54-122)."""
+    parts = [part.strip() for part in value.strip().lower().replace(",", ";").split(";")]
+    if parts == ["all"]:
+        return
+    right = [part for part in parts if set(part.split("-")) <= FA_TYPES and part.count("-") == 1]
+    wrong = next((part for part in parts if part not in right), None)
+    if wrong is None:
+        return
+    message = f"`{wrong}` in `GGML_CUDA_FA_QUANTS` is no pair of K and V types" if wrong else ""
+    message = message or "`GGML_CUDA_FA_QUANTS` has an empty element, at which CMake stops"
+    fix = f"GGML_CUDA_FA_QUANTS={';'.join(right) if right and not wrong else 'all'}"
+    yield codes.OPTION_VALUE, message, f"write `{fix}`; types are {', '.join(sorted(FA_TYPES))}", ERROR, (fix,)
 
 
 @cache

@@ -33,6 +33,7 @@ OPTION_GONE = "LH130"
 OPTION_UNKNOWN = "LH131"
 OPTION_FOREIGN = "LH132"
 OPTION_DEPRECATED = "LH133"
+OPTION_VALUE = "LH134"
 
 CODES: Mapping[str, str] = {
     UNKNOWN: "A flag that no known engine has.",
@@ -64,6 +65,7 @@ CODES: Mapping[str, str] = {
     OPTION_UNKNOWN: "A CMake option that no known engine has.",
     OPTION_FOREIGN: "A CMake option of another engine.",
     OPTION_DEPRECATED: "A CMake option that works and will go.",
+    OPTION_VALUE: "A CMake option with a value at which the build stops.",
 }
 """Stable meanings: a code is never given a new one."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
 from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.model import Catalogue, Flag, Problem
+from llamaherd.flags.near import near
 
 PREFIX, NEGATED = "LLAMA_ARG_", "LLAMA_ARG_NO_"
 PRESENT: Mapping[str, frozenset[str]] = {
@@ -57,8 +57,8 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
         return
     flag = _stands_for(catalogue, name)
     if flag is None and name not in catalogue.environment:
-        close = get_close_matches(name, sorted(catalogue.environment), n=1)
-        way_out = f"did you mean `{close[0]}`?" if close else "say it as a flag"
+        instead = _meant(catalogue, name, value) or near(name, sorted(catalogue.environment))
+        way_out = f"did you mean `{instead}`?" if instead else "say it as a flag"
         yield codes.ENV_UNKNOWN, f"{catalogue} does not read `{name}`, and says nothing", way_out, "warning"
     elif catalogue.env == "above":
         yield (
@@ -72,6 +72,34 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
             yield codes.ENV_OFF, message, "write 1 or 0", "error"
     elif flag:
         yield from _of_flag(catalogue, flag, name, value)
+
+
+MEANT: Mapping[str, tuple[str, ...]] = {
+    "LLAMA_ARG_NO_MMAP": ("LLAMA_ARG_MMAP=0", "LLAMA_ARG_LOAD_MODE=none"),
+    "LLAMA_ARG_MMAP": ("LLAMA_ARG_LOAD_MODE=mmap",),
+    "LLAMA_ARG_MLOCK": ("LLAMA_ARG_LOAD_MODE=mlock",),
+    "LLAMA_ARG_DIO": ("LLAMA_ARG_LOAD_MODE=dio",),
+    **dict.fromkeys(("LLAMA_ARG_CONTEXT", "LLAMA_ARG_CONTEXT_SIZE", "LLAMA_ARG_N_CTX"), ("LLAMA_ARG_CTX_SIZE",)),
+    **dict.fromkeys(("LLAMA_ARG_NGL", "LLAMA_ARG_GPU_LAYERS"), ("LLAMA_ARG_N_GPU_LAYERS",)),
+    **dict.fromkeys(("LLAMA_ARG_PARALLEL", "LLAMA_ARG_NP"), ("LLAMA_ARG_N_PARALLEL",)),
+    **dict.fromkeys(("LLAMA_ARG_BATCH_SIZE", "LLAMA_ARG_N_BATCH"), ("LLAMA_ARG_BATCH",)),
+    **dict.fromkeys(("LLAMA_ARG_UBATCH_SIZE", "LLAMA_ARG_N_UBATCH"), ("LLAMA_ARG_UBATCH",)),
+    "LLAMA_ARG_METRICS": ("LLAMA_ARG_ENDPOINT_METRICS",),
+    "LLAMA_ARG_SLOTS": ("LLAMA_ARG_ENDPOINT_SLOTS",),
+    "LLAMA_ARG_ALIAS": ("LLAMA_ARG_MODEL_ALIAS",),
+    "LLAMA_ARG_API_KEY": ("LLAMA_API_KEY",),
+    "LLAMA_ARG_N_THREADS": ("LLAMA_ARG_THREADS",),
+}
+"""Names that people give to variables, and what they are called; the first that the version has counts."""
+OLD_SWITCHES = ("LLAMA_ARG_NO_MMAP", "LLAMA_ARG_MLOCK", "LLAMA_ARG_DIO")
+
+
+def _meant(catalogue: Catalogue, name: str, value: str) -> str | None:
+    """The variable that has this meaning."""
+    if name in OLD_SWITCHES and value.lower() in FALSE:
+        return None
+    known = (each for each in MEANT.get(name, ()) if each.split("=")[0] in {*catalogue.environment, "LLAMA_API_KEY"})
+    return next(known, None)
 
 
 def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:

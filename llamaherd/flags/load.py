@@ -38,6 +38,19 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
     return older[-1] if kind != "ik_llama.cpp" and _age(older[-1]) == asked else replace(older[-1], exact=False)
 
 
+def assumed(kind: str, version: str | None) -> Catalogue | None:
+    """The flags to go by for a version: of what is older than all, the oldest; of what is not to be placed, the newest.
+
+    None for an engine without catalogues.
+    """
+    known = catalogues(kind)
+    found = catalogue(kind, version) if version else None
+    if found or not known:
+        return found
+    asked = _order(kind, version) if version else None
+    return replace(known[0] if asked else known[-1], exact=False)
+
+
 @cache
 def catalogues(kind: str) -> tuple[Catalogue, ...]:
     """All known catalogues of an engine, the oldest first."""

@@ -10,6 +10,7 @@ import yaml
 
 from llamaherd.checks.arguments import abilities, arguments, options, versions
 from llamaherd.checks.subject import Subject
+from llamaherd.engines import flags_of
 from llamaherd.findings import Finding
 from llamaherd.fleet import Rig
 from llamaherd.yamlfile import read
@@ -86,13 +87,33 @@ def test_the_way_out_is_a_key_where_there_is_one(words: list[str], help_: str, t
     [
         ({"instances/chat/environment": {"LLAMA_ARG_NOPE": "1"}}, "LH120", "LLAMA_ARG_NOPE"),
         ({"engines/main/options": {"LLAMA_CUBLAS": True}}, "LH130", "LLAMA_CUBLAS"),
-        ({"engines/main/flags": "b7"}, "LH175", "b7"),
+        ({"engines/main/flags": "latest"}, "LH175", "latest"),
     ],
 )
 def test_other_words(changes: dict[str, Any], code: str, at: str, tmp_path: Path) -> None:
     (finding,) = found(changes, tmp_path)
     line = finding.place.file.read_text(encoding="utf-8").splitlines()[finding.place.line - 1]
     assert (finding.code, line[finding.place.column - 1 :].split(":")[0]) == (code, at)
+
+
+@pytest.mark.parametrize(
+    ("version", "taken", "severity"),
+    [
+        ("b4000", "b9093", "warning"),
+        ("b10500", "b10306", "note"),
+        ("b12000", "b11434", "note"),
+        ("b11434", "b11434", ""),
+    ],
+)
+def test_flags_of_a_version_that_is_not_known(version: str, taken: str, severity: str, tmp_path: Path) -> None:
+    """What is older than all is not taken for the newest; what lies between is taken for the one before."""
+    engine = {"engines/main": {"kind": "llama.cpp", "source": {"git": "https://git.lan/llama.cpp", "ref": version}}}
+    rig = Rig.model_validate(changed(cpu_rig(), engine))
+    known = flags_of(rig.engines["main"])
+    assert known is not None
+    assert known.version == taken
+    said = [(one.severity, taken in one.message) for one in found(engine, tmp_path) if one.code == "LH175"]
+    assert said == ([(severity, True)] if severity else [])
 
 
 def test_a_host_in_the_lan_with_a_key_is_no_secret(tmp_path: Path) -> None:

@@ -232,7 +232,6 @@ def test_the_recipe_for_the_laptop_is_mended() -> None:
         ("b11434", "--ctx-size=4096", "--ctx-size 4096"),
         ("b11434", "--op-offload 0", "--no-op-offload"),
         ("b11434", "--defrag-thold 0.1 --jinja", "--jinja"),
-        ("b11434", "--cahce-type-k f16", "--cache-type-k f16"),
         ("b11434", "--context-shift on", "--context-shift"),
         ("b11434", "--checkpoint-every-n-tokens 64", "--checkpoint-min-step 64"),
         ("b9246", "--checkpoint-min-step 64", "--checkpoint-every-n-tokens 64"),

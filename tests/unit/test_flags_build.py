@@ -74,7 +74,11 @@ def test_any_environment_gives_problems_and_never_an_exception(environment: dict
         ("llama.cpp", "GGML_NCCL=OFF", "LH130", "error", ("GGML_CUDA_NCCL=OFF",)),
         ("llama.cpp", "LLAMA_SERVER_SSL=ON", "LH130", "error", ("LLAMA_OPENSSL=ON",)),
         ("llama.cpp", "GGML_IQK_FA_ALL_QUANTS=ON", "LH132", "error", ()),
-        ("llama.cpp", "GGML_CUDDA=ON", "LH131", "error", ("GGML_CUDA=ON",)),
+        ("llama.cpp", "GGML_CUDDA=ON", "LH131", "error", None),
+        ("llama.cpp", "GGML_QUUX=ON", "LH131", "error", ()),
+        ("llama.cpp", "GGML_CUDA_FA_QUANTS=q8_0-q8_0;", "LH134", "error", ("GGML_CUDA_FA_QUANTS=q8_0-q8_0",)),
+        ("llama.cpp", "GGML_CUDA_FA_QUANTS=", "LH134", "error", ("GGML_CUDA_FA_QUANTS=all",)),
+        ("llama.cpp", "GGML_CUDA_FA_QUANTS=q8_0-iq4_nl", "LH134", "error", ("GGML_CUDA_FA_QUANTS=all",)),
         ("ik_llama.cpp", "GGML_CUDA_NCCL=ON", "LH130", "error", ("GGML_NCCL=ON",)),
         ("ik_llama.cpp", "GGML_CUDA_FA_QUANTS=all", "LH130", "error", ("GGML_CUDA_FA_ALL_QUANTS=ON",)),
         ("ik_llama.cpp", "LLAMA_BUILD_UI=OFF", "LH132", "error", ()),
@@ -89,6 +93,21 @@ def test_old_and_foreign_options_are_said_in_today_s_words(
     assert (problem.code, problem.severity, problem.replacement) == (code, severity, replacement)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("llama.cpp", "GGML_CANN"),
+        ("llama.cpp", "GGML_CPU_RISCV64_SPACEMIT"),
+        ("llama.cpp", "GGML_RV_ZBA"),
+        ("ik_llama.cpp", "GGML_ARCH_FLAGS"),
+        ("ik_llama.cpp", "GGML_MAX_SRC"),
+        ("ik_llama.cpp", "GGML_EXPERT_CHUNKING"),
+    ],
+)
+def test_options_that_are_declared_nowhere_and_read_nevertheless_are_known(kind: str, name: str) -> None:
+    assert check_options(kind, {name: "ON"}) == ()
+
+
 @pytest.mark.parametrize("kind", ["llama.cpp", "ik_llama.cpp"])
 def test_options_that_are_right_are_left_alone(kind: str) -> None:
     right = {"CMAKE_BUILD_TYPE": "Release", "-DGGML_CUDA:BOOL": "ON", "GGML_RPC": "ON", "GGML_SCHED_MAX_COPIES": "1"}
@@ -100,7 +119,8 @@ def test_options_that_are_right_are_left_alone(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "going"), [("llama.cpp", ["GGML_CUDA_FA_ALL_QUANTS"]), ("ik_llama.cpp", [])])
 def test_options_that_the_sources_declare_are_known(kind: str, going: list[str]) -> None:
     assert len(known_options(kind)) > 80
-    assert [name for name in known_options(kind) if check_options(kind, {name: "ON"})] == going
+    pairs = {"GGML_CUDA_FA_QUANTS": "all"}
+    assert [name for name in known_options(kind) if check_options(kind, {name: pairs.get(name, "ON")})] == going
 
 
 def test_what_llamaherd_says_to_its_own_engines_is_right() -> None:

@@ -1,0 +1,51 @@
+"""The name that is spelled most like another, if it can only be a slip of the fingers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:BUILD_|CUDA_|CPU_)?)")
+"""What so many names begin with that sharing it says nothing."""
+
+
+def near(word: str, known: Iterable[str]) -> str | None:
+    """The known name that was surely meant; None where there is none, or where two are as near.
+
+    One letter may be wrong in up to five, two in up to eleven, three in longer names, beginnings that many names
+    share not counted; or the same words may stand in another order, or be joined otherwise.
+    """
+    bare = _bare(word)
+    scores: dict[int, list[str]] = {}
+    for name in known:
+        if (distance := _distance(bare, _bare(name), _allowed(bare))) is not None:
+            scores.setdefault(distance, []).append(name)
+    best = scores[min(scores)] if scores else []
+    return best[0] if len({_bare(name) for name in best}) == 1 else None
+
+
+def _bare(name: str) -> str:
+    """A name without its common beginning; blanks between its words."""
+    return re.sub(r"[-_]+", " ", PREFIXES.sub("", name)).strip().lower()
+
+
+def _allowed(bare: str) -> int:
+    return 0 if len(bare) < 3 else 1 if len(bare) < 6 else 2 if len(bare) < 12 else 3
+
+
+def _distance(one: str, other: str, most: int) -> int | None:
+    """Letters that are wrong, missing, too many or swapped; None if more than `most`."""
+    if sorted(one.split()) == sorted(other.split()) or one.replace(" ", "") == other.replace(" ", ""):
+        return 0
+    if abs(len(one) - len(other)) > most or not one or not other:
+        return None
+    rows = [list(range(len(other) + 1))]
+    for i, a in enumerate(one, start=1):
+        row = [i]
+        for j, b in enumerate(other, start=1):
+            cost = min(row[j - 1] + 1, rows[-1][j] + 1, rows[-1][j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and b == one[i - 2]:
+                cost = min(cost, rows[-2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1] if rows[-1][-1] <= most else None
