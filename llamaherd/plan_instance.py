@@ -7,7 +7,7 @@ from typing import Any
 
 from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
 from llamaherd.engines import DIALECTS, Server, flags_of
-from llamaherd.fleet import Instance, Rig
+from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import KEYS, PROJECTS, UNITS, container_user, unit_user
 from llamaherd.memory.estimate import estimate
@@ -22,6 +22,16 @@ from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts
 GATE_SECONDS = 120
 """How long a unit waits for its cards, if its model has twice that to load: each command of a unit's start may take
 TimeoutStartSec=."""
+
+_STOP_SECONDS = 1
+"""How long a server may take to end. An idle one takes less. One that streams may hang for ever: the handler of the
+signal takes locks that the thread which it interrupted holds (tools/server/server.cpp of b11434, signal_handler)."""
+_STOP_SECONDS_VLLM = 10
+"""It ends its workers one by one."""
+
+_MAX_FILES = 65536
+_MAX_TASKS = 4096
+"""llama-server has up to 1,024 threads for connections besides those that compute (server-http.cpp, ThreadPool)."""
 
 
 def plan_instance(
@@ -61,7 +71,7 @@ def plan_instance(
         "image": image.tag if image else engine.image,
         "program": program,
         "arguments": arguments,
-        "environment": environment(rig, declared, build),
+        "environment": {**_origins(engine, declared), **environment(rig, declared, build)},
         "devices": cdi_devices(rig, declared),
         "on_gpu": bool(declared.on),
         "wsl": rig.host.wsl is not None,
@@ -73,6 +83,10 @@ def plan_instance(
         "listen": declared.listen,
         "health": f"http://{_reachable(declared.listen)}:{declared.port}/health",
         "loopback": declared.loopback,
+        "host_network": on_host_network(engine, declared),
+        "stop_seconds": _STOP_SECONDS_VLLM if engine.kind == "vllm" else _STOP_SECONDS,
+        "max_files": _MAX_FILES,
+        "max_tasks": _MAX_TASKS,
         "port": declared.port,
         "api_key": declared.api_key is not None,
         "load_timeout": load_timeout,
@@ -121,6 +135,7 @@ def _projectors(models: Mapping[str, ModelPlan]) -> dict[str, int]:
 
 def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, header: Header | None) -> Server:
     declared = rig.instances[name]
+    engine = rig.engines[declared.engine]
     if header is None and moves_experts(declared):
         raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
     moved = experts_on_cpu(declared, header) if header else None
@@ -128,10 +143,12 @@ def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, h
         declared=declared,
         model_path=model.path,
         threads=declared.threads or rig.host.cpu.performance or rig.host.cpu.cores,
-        listen="0.0.0.0" if declared.backend == "compose" else declared.listen,
+        listen="0.0.0.0"
+        if declared.backend == "compose" and not on_host_network(engine, declared)
+        else declared.listen,
         overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
-        flags=flags_of(rig.engines[declared.engine]),
+        flags=flags_of(engine),
         draft_path=drafting.path if drafting else None,
         mmproj_path=model.mmproj_path,
     )
@@ -209,6 +226,22 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
     if rig.engines[declared.engine].kind == "vllm":
         assigned["HOME"] = "/tmp"  # where it may write what it compiles
     return assigned | declared.environment
+
+
+def on_host_network(engine: Engine, declared: Instance) -> bool:
+    """Whether a container listens on the host's own loopback, where no other machine can send anything.
+
+    vLLM does not: its workers' TCPStore listens on all addresses, wherever the server does (its docs, security).
+    """
+    return declared.backend == "compose" and declared.loopback and engine.kind != "vllm"
+
+
+def _origins(engine: Engine, declared: Instance) -> dict[str, str]:
+    """Which web pages a browser lets read what a server without a key answers: those of the browser's own host.
+
+    By a variable, which versions before b10108 do not read, while they would refuse a flag.
+    """
+    return {"LLAMA_ARG_CORS_ORIGINS": "localhost"} if engine.kind == "llama.cpp" and not declared.api_key else {}
 
 
 def _given(rig: Rig, declared: Instance) -> bool:

@@ -10,6 +10,7 @@ from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory
 from llamaherd.checks.models import beside_models, drafting, models
 from llamaherd.checks.processor import affinity, threads
+from llamaherd.checks.reach import keyless
 from llamaherd.checks.references import references
 from llamaherd.checks.splitting import splitting
 from llamaherd.checks.store import store
@@ -19,7 +20,7 @@ from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
-    *(references, unused, images, store),
+    *(references, keyless, unused, images, store),
     *(toolkit, driver, container_toolkit, options, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),

@@ -59,13 +59,17 @@ def files(rig: str) -> list[Path]:
 
 @pytest.mark.parametrize("rig", RIGS)
 def test_nothing_is_wrong_with_it(rig: str) -> None:
-    """No false alarm: neither with what the file says, nor with what the models' headers add to it."""
+    """No false alarm: neither with what the file says, nor with what the models' headers add to it.
+
+    That ik_llama.cpp lets any web page talk to a server without a key is true of duo.
+    """
     document = inherited(read(EXAMPLES / f"{rig}.yaml"), {}, None)
     declared = fleet().rigs[rig]
     headers = {name: header for name, model in declared.models.items() if (header := locked().header(model))}
     assert set(headers) == set(declared.models)
     subject = Subject(declared, document, headers, rigs=fleet().rigs, names=RIGS)
-    assert [finding for each in CHECKS for finding in each(subject)] == []
+    found = [finding.code for each in CHECKS for finding in each(subject)]
+    assert found == (["LH078"] if rig == "duo" else [])
 
 
 @pytest.mark.parametrize("rig", RIGS)

@@ -548,16 +548,13 @@ def test_a_project_is_hardened(case: str) -> None:
     assert server["cap_drop"] == ["ALL"]
     assert server["security_opt"] == ["no-new-privileges:true"]
     assert server["user"] == f"{plan.user}:{plan.user}"
-    assert server["pids_limit"] > 0
     assert all(volume["read_only"] for volume in server["volumes"])
-    (port,) = server["ports"]
-    assert (port["host_ip"], port["published"], port["target"]) == ("127.0.0.1", str(plan.port), plan.port)
+    assert server["pids_limit"] >= 2048
     assert str(plan.port) in server["healthcheck"]["test"][-1]
-    assert server["labels"] == {"llamaherd.spec": plan.spec}
+    assert server["labels"] == {"llamaherd.spec": plan.spec, "llamaherd.port": str(plan.port)}
     assert server["command"] == list(plan.arguments)
     assert server["image"] == plan.image
     assert "privileged" not in server
-    assert "network_mode" not in server
 
 
 def test_a_key_is_mounted_and_never_written_into_a_project() -> None:
@@ -579,12 +576,35 @@ def test_cards_without_a_uuid_name_no_device() -> None:
 
 @pytest.mark.parametrize(
     ("listen", "published"),
-    [("0.0.0.0", "0.0.0.0"), ("::1", "::1"), ("localhost", "127.0.0.1")],
+    [("0.0.0.0", "0.0.0.0"), ("::", "::"), ("10.0.0.5", "10.0.0.5")],
 )
 def test_where_a_project_is_published(listen: str, published: str) -> None:
-    plan = planned(cpu_rig(), {"instances/drafter/listen": listen})
-    (port,) = service(instance(plan, "drafter"))["ports"]
-    assert port["host_ip"] == published
+    plan = instance(planned(cpu_rig(), {"instances/drafter/listen": listen}), "drafter")
+    (port,) = service(plan)["ports"]
+    assert (port["host_ip"], port["published"], port["target"]) == (published, str(plan.port), plan.port)
+    assert "network_mode" not in service(plan)
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "asked"),
+    [("::1", "::1", "[::1]"), ("localhost", "127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.2", "127.0.0.2")],
+)
+def test_a_project_that_stays_on_loopback_has_no_network_that_others_could_reach(
+    listen: str, host: str, asked: str
+) -> None:
+    server = service(instance(planned(cpu_rig(), {"instances/drafter/listen": listen}), "drafter"))
+    assert server["network_mode"] == "host"
+    assert "ports" not in server
+    command = server["command"]
+    assert command[command.index("--host") + 1] == host
+    assert server["healthcheck"]["test"][-1] == f"http://{asked}:8081/health"
+
+
+def test_the_workers_of_vllm_listen_on_all_addresses_and_stay_in_a_network_of_their_own() -> None:
+    server = service(instance(VLLM, "v"))
+    assert "network_mode" not in server
+    (port,) = server["ports"]
+    assert port["host_ip"] == "127.0.0.1"
 
 
 @pytest.mark.parametrize(("listen", "asked"), [("127.0.0.1", "127.0.0.1"), ("10.0.0.5", "10.0.0.5"), ("::1", "[::1]")])

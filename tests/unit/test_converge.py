@@ -280,7 +280,7 @@ def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
     for instance in CPU.instances:
         (step,) = switch(instance, Seen())
         checked, put, started = (
-            step.script.index(mark) for mark in ("--version", "mv -f", f"starting {instance.service}")
+            step.script.index(mark) for mark in ("--version", "mv -f", f'echo "starting {instance.service}')
         )
         assert checked < put < started
 

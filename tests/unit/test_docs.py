@@ -366,6 +366,14 @@ def test_paths_exist() -> None:
     assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
 
 
+def test_tests_that_a_page_names_exist() -> None:
+    """A promise is tried by what it says it is tried by."""
+    named = {found for page in PAGES for found in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text_of(page))}
+    assert named
+    missing = [f"{path}::{test}" for path, test in named if f"def {test}(" not in (ROOT / path).read_text("utf-8")]
+    assert sorted(missing) == []
+
+
 def test_every_module_has_its_line() -> None:
     text = text_of(ARCHITECTURE)
     modules = [path for path in (ROOT / "llamaherd").glob("*.py") if path.name != "__init__.py"]

@@ -236,7 +236,7 @@ for folder in /etc/llamaherd/compose/*; do
 done
 if command -v docker >/dev/null; then
     containers=$(docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
-        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}' 2>/dev/null)
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}' 2>/dev/null)
     printf '%s\n' "$containers" | grep .
     id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" { print $5 }')
     [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/0404040404040404 | changed_since /var/lib/llamaherd/started/llama-drafter | changed llama-drafter

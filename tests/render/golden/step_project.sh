@@ -30,7 +30,7 @@ systemctl -q is-active docker || systemctl start docker || exit 1
 # `timeout`, since an argument that swallows --version would start the server.
 key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"
 said=$(timeout 20 setpriv --reuid 2093696176 --regid 2093696176 --clear-groups --no-new-privs \
-    env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --model /var/lib/llamaherd/models/local/0404040404040404/moe.gguf --alias moe --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 2 --host 0.0.0.0 --port 8081 --metrics --spec-type draft-mtp --spec-draft-n-max 2 --version 2>&1)
+    env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --model /var/lib/llamaherd/models/local/0404040404040404/moe.gguf --alias moe --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 2 --host 127.0.0.1 --port 8081 --metrics --spec-type draft-mtp --spec-draft-n-max 2 --version 2>&1)
 rc=$?
 rm -f "$key"
 if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
@@ -52,25 +52,30 @@ bi9sbGFtYS1zZXJ2ZXIiXQogICAgY29tbWFuZDogWyItLW1vZGVsIiwgIi92YXIvbGliL2xsYW1h
 aGVyZC9tb2RlbHMvbG9jYWwvMDQwNDA0MDQwNDA0MDQwNC9tb2UuZ2d1ZiIsICItLWFsaWFzIiwg
 Im1vZSIsICItLWN0eC1zaXplIiwgIjQwOTYiLCAiLS1jYWNoZS10eXBlLWsiLCAiZjE2IiwgIi0t
 Y2FjaGUtdHlwZS12IiwgImYxNiIsICItLWZsYXNoLWF0dG4iLCAiYXV0byIsICItLXBhcmFsbGVs
-IiwgIjEiLCAiLS10aHJlYWRzIiwgIjIiLCAiLS1ob3N0IiwgIjAuMC4wLjAiLCAiLS1wb3J0Iiwg
-IjgwODEiLCAiLS1tZXRyaWNzIiwgIi0tc3BlYy10eXBlIiwgImRyYWZ0LW10cCIsICItLXNwZWMt
-ZHJhZnQtbi1tYXgiLCAiMiJdCiAgICBsYWJlbHM6CiAgICAgIGxsYW1haGVyZC5zcGVjOiAiZWU4
-MDA5ZGZjNTU0IgogICAgdXNlcjogIjIwOTM2OTYxNzY6MjA5MzY5NjE3NiIKICAgIHJlYWRfb25s
-eTogdHJ1ZQogICAgY2FwX2Ryb3A6IFtBTExdCiAgICBzZWN1cml0eV9vcHQ6IFsibm8tbmV3LXBy
-aXZpbGVnZXM6dHJ1ZSJdCiAgICB0bXBmczogWyIvdG1wOnNpemU9NjRtLG1vZGU9MTc3NyJdCiAg
-ICBwaWRzX2xpbWl0OiA1MTIKICAgIG9vbV9zY29yZV9hZGo6IDUwMAogICAgcG9ydHM6CiAgICAg
-IC0ge2hvc3RfaXA6ICIxMjcuMC4wLjEiLCBwdWJsaXNoZWQ6ICI4MDgxIiwgdGFyZ2V0OiA4MDgx
-LCBwcm90b2NvbDogdGNwfQogICAgdm9sdW1lczoKICAgICAgLSB7dHlwZTogYmluZCwgc291cmNl
-OiAiL3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy9sb2NhbC8wNDA0MDQwNDA0MDQwNDA0IiwgdGFy
-Z2V0OiAiL3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy9sb2NhbC8wNDA0MDQwNDA0MDQwNDA0Iiwg
-cmVhZF9vbmx5OiB0cnVlLCBiaW5kOiB7Y3JlYXRlX2hvc3RfcGF0aDogZmFsc2V9fQogICAgaGVh
-bHRoY2hlY2s6CiAgICAgIHRlc3Q6IFsiQ01EIiwgIi91c3IvYmluL2J1c3lib3giLCAid2dldCIs
-ICItcSIsICItTyIsICIvZGV2L251bGwiLCAiaHR0cDovLzEyNy4wLjAuMTo4MDgxL2hlYWx0aCJd
-CiAgICAgIGludGVydmFsOiAzMHMKICAgICAgdGltZW91dDogNXMKICAgICAgcmV0cmllczogMwog
-ICAgICBzdGFydF9wZXJpb2Q6IDMwMHMKICAgICAgc3RhcnRfaW50ZXJ2YWw6IDFzCiAgICByZXN0
-YXJ0OiB1bmxlc3Mtc3RvcHBlZAogICAgc3RvcF9zaWduYWw6IFNJR0lOVAogICAgc3RvcF9ncmFj
-ZV9wZXJpb2Q6IDMwcwogICAgbG9nZ2luZzoge2RyaXZlcjoganNvbi1maWxlLCBvcHRpb25zOiB7
-bWF4LXNpemU6IDEwbSwgbWF4LWZpbGU6ICIzIn19Cg==
+IiwgIjEiLCAiLS10aHJlYWRzIiwgIjIiLCAiLS1ob3N0IiwgIjEyNy4wLjAuMSIsICItLXBvcnQi
+LCAiODA4MSIsICItLW1ldHJpY3MiLCAiLS1zcGVjLXR5cGUiLCAiZHJhZnQtbXRwIiwgIi0tc3Bl
+Yy1kcmFmdC1uLW1heCIsICIyIl0KICAgIGVudmlyb25tZW50OiB7IkxMQU1BX0FSR19DT1JTX09S
+SUdJTlMiOiAibG9jYWxob3N0In0KICAgIGxhYmVsczoKICAgICAgbGxhbWFoZXJkLnNwZWM6ICJm
+NjIzZmQwZGJmMWYiCiAgICAgIGxsYW1haGVyZC5wb3J0OiAiODA4MSIKICAgIHVzZXI6ICIyMDkz
+Njk2MTc2OjIwOTM2OTYxNzYiCiAgICByZWFkX29ubHk6IHRydWUKICAgIGNhcF9kcm9wOiBbQUxM
+XQogICAgc2VjdXJpdHlfb3B0OiBbIm5vLW5ldy1wcml2aWxlZ2VzOnRydWUiXQogICAgdG1wZnM6
+IFsiL3RtcDpzaXplPTY0bSxtb2RlPTE3NzciXQogICAgIyBFYWNoIGNvbm5lY3Rpb24gaXMgYW4g
+b3BlbiBmaWxlLCBhbmQgdGhlIGZpcnN0IDEsMDAwIG9yIHNvIGFyZSBhIHRocmVhZCBlYWNoLgog
+ICAgcGlkc19saW1pdDogNDA5NgogICAgdWxpbWl0czoge25vZmlsZTogNjU1MzZ9CiAgICBvb21f
+c2NvcmVfYWRqOiA1MDAKICAgICMgSXQgbGlzdGVucyBvbiB0aGUgaG9zdCdzIG93biBsb29wYmFj
+ay4gV2hhdCBEb2NrZXIgcHVibGlzaGVzIHRoZXJlIGNhbiBiZSByZWFjaGVkIGZyb20gb3V0c2lk
+ZSwgYnkgYSByb3V0ZSB0byB0aGUKICAgICMgY29udGFpbmVyJ3MgbmV0d29yayAoRG9ja2VyIGJl
+Zm9yZSAyOCkuCiAgICBuZXR3b3JrX21vZGU6IGhvc3QKICAgIHZvbHVtZXM6CiAgICAgIC0ge3R5
+cGU6IGJpbmQsIHNvdXJjZTogIi92YXIvbGliL2xsYW1haGVyZC9tb2RlbHMvbG9jYWwvMDQwNDA0
+MDQwNDA0MDQwNCIsIHRhcmdldDogIi92YXIvbGliL2xsYW1haGVyZC9tb2RlbHMvbG9jYWwvMDQw
+NDA0MDQwNDA0MDQwNCIsIHJlYWRfb25seTogdHJ1ZSwgYmluZDoge2NyZWF0ZV9ob3N0X3BhdGg6
+IGZhbHNlfX0KICAgIGhlYWx0aGNoZWNrOgogICAgICB0ZXN0OiBbIkNNRCIsICIvdXNyL2Jpbi9i
+dXN5Ym94IiwgIndnZXQiLCAiLXEiLCAiLU8iLCAiL2Rldi9udWxsIiwgImh0dHA6Ly8xMjcuMC4w
+LjE6ODA4MS9oZWFsdGgiXQogICAgICBpbnRlcnZhbDogMzBzCiAgICAgIHRpbWVvdXQ6IDVzCiAg
+ICAgIHJldHJpZXM6IDMKICAgICAgc3RhcnRfcGVyaW9kOiAzMDBzCiAgICAgIHN0YXJ0X2ludGVy
+dmFsOiAxcwogICAgcmVzdGFydDogdW5sZXNzLXN0b3BwZWQKICAgIHN0b3Bfc2lnbmFsOiBTSUdJ
+TlQKICAgIHN0b3BfZ3JhY2VfcGVyaW9kOiAxcwogICAgbG9nZ2luZzoge2RyaXZlcjoganNvbi1m
+aWxlLCBvcHRpb25zOiB7bWF4LXNpemU6IDEwbSwgbWF4LWZpbGU6ICIzIn19Cg==
 END
 chown root /etc/llamaherd/compose/drafter/compose.yaml.llamaherd-new &&
     chmod 0644 /etc/llamaherd/compose/drafter/compose.yaml.llamaherd-new &&
@@ -78,7 +83,7 @@ chown root /etc/llamaherd/compose/drafter/compose.yaml.llamaherd-new &&
 
 # Who held the lock before us may have made what we want. What was seen to be wrong is not asked about again.
 now=$(docker inspect --type container --format '{{.Id}} {{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{index .Config.Labels "llamaherd.spec"}}' llama-drafter 2>/dev/null)
-if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy ee8009dfc554' ] &&
+if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy f623fd0dbf1f' ] &&
     /opt/llamaherd/libexec/started changed container llama-drafter - /var/lib/llamaherd/models/local/0404040404040404 >/dev/null; then
     echo "llama-drafter was started by another run meanwhile, as planned"
     exit 0
@@ -94,3 +99,5 @@ if ! docker compose --progress plain -f /etc/llamaherd/compose/drafter/compose.y
     exit 1
 fi
 /opt/llamaherd/libexec/started record container llama-drafter - /var/lib/llamaherd/models/local/0404040404040404
+# The network that it had before, if it is on the host's own now: one in use is not removed.
+docker network rm llama-drafter_default >/dev/null 2>&1 || :

@@ -30,7 +30,7 @@ systemctl -q is-active docker || systemctl start docker || exit 1
 # `timeout`, since an argument that swallows --version would start the server.
 key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"
 said=$(timeout 20 setpriv --reuid 2043340793 --regid 2043340793 --clear-groups --no-new-privs \
-    env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server --model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf --alias gemma --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 12 --host 0.0.0.0 --port 8004 --metrics --gpu-layers all --version 2>&1)
+    env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server --model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf --alias gemma --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 12 --host 127.0.0.1 --port 8004 --metrics --gpu-layers all --version 2>&1)
 rc=$?
 rm -f "$key"
 if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
@@ -52,30 +52,35 @@ YS1zZXJ2ZXIiXQogICAgY29tbWFuZDogWyItLW1vZGVsIiwgIi92YXIvbGliL2xsYW1haGVyZC9t
 b2RlbHMvbG9jYWwvYTVhNWE1YTVhNWE1YTVhNS9nZW1tYS5nZ3VmIiwgIi0tYWxpYXMiLCAiZ2Vt
 bWEiLCAiLS1jdHgtc2l6ZSIsICI0MDk2IiwgIi0tY2FjaGUtdHlwZS1rIiwgImYxNiIsICItLWNh
 Y2hlLXR5cGUtdiIsICJmMTYiLCAiLS1mbGFzaC1hdHRuIiwgImF1dG8iLCAiLS1wYXJhbGxlbCIs
-ICIxIiwgIi0tdGhyZWFkcyIsICIxMiIsICItLWhvc3QiLCAiMC4wLjAuMCIsICItLXBvcnQiLCAi
-ODAwNCIsICItLW1ldHJpY3MiLCAiLS1ncHUtbGF5ZXJzIiwgImFsbCJdCiAgICBlbnZpcm9ubWVu
-dDogeyJDVURBX0RFVklDRV9PUkRFUiI6ICJQQ0lfQlVTX0lEIiwgIkNVREFfVklTSUJMRV9ERVZJ
-Q0VTIjogIkdQVS01MDkwIn0KICAgIGxhYmVsczoKICAgICAgbGxhbWFoZXJkLnNwZWM6ICI5NjI3
-NjA5ZGI5OTAiCiAgICB1c2VyOiAiMjA0MzM0MDc5MzoyMDQzMzQwNzkzIgogICAgcmVhZF9vbmx5
-OiB0cnVlCiAgICBjYXBfZHJvcDogW0FMTF0KICAgIHNlY3VyaXR5X29wdDogWyJuby1uZXctcHJp
-dmlsZWdlczp0cnVlIl0KICAgIHRtcGZzOiBbIi90bXA6c2l6ZT02NG0sbW9kZT0xNzc3Il0KICAg
-IHBpZHNfbGltaXQ6IDUxMgogICAgb29tX3Njb3JlX2FkajogNTAwCiAgICBwb3J0czoKICAgICAg
-LSB7aG9zdF9pcDogIjEyNy4wLjAuMSIsIHB1Ymxpc2hlZDogIjgwMDQiLCB0YXJnZXQ6IDgwMDQs
-IHByb3RvY29sOiB0Y3B9CiAgICB2b2x1bWVzOgogICAgICAtIHt0eXBlOiBiaW5kLCBzb3VyY2U6
-ICIvdmFyL2xpYi9sbGFtYWhlcmQvbW9kZWxzL2xvY2FsL2E1YTVhNWE1YTVhNWE1YTUiLCB0YXJn
-ZXQ6ICIvdmFyL2xpYi9sbGFtYWhlcmQvbW9kZWxzL2xvY2FsL2E1YTVhNWE1YTVhNWE1YTUiLCBy
-ZWFkX29ubHk6IHRydWUsIGJpbmQ6IHtjcmVhdGVfaG9zdF9wYXRoOiBmYWxzZX19CiAgICBoZWFs
-dGhjaGVjazoKICAgICAgdGVzdDogWyJDTUQiLCAiL3Vzci9iaW4vYnVzeWJveCIsICJ3Z2V0Iiwg
-Ii1xIiwgIi1PIiwgIi9kZXYvbnVsbCIsICJodHRwOi8vMTI3LjAuMC4xOjgwMDQvaGVhbHRoIl0K
-ICAgICAgaW50ZXJ2YWw6IDMwcwogICAgICB0aW1lb3V0OiA1cwogICAgICByZXRyaWVzOiAzCiAg
-ICAgIHN0YXJ0X3BlcmlvZDogMzAwcwogICAgICBzdGFydF9pbnRlcnZhbDogMXMKICAgIHJlc3Rh
-cnQ6IHVubGVzcy1zdG9wcGVkCiAgICBzdG9wX3NpZ25hbDogU0lHSU5UCiAgICBzdG9wX2dyYWNl
-X3BlcmlvZDogMzBzCiAgICBsb2dnaW5nOiB7ZHJpdmVyOiBqc29uLWZpbGUsIG9wdGlvbnM6IHtt
-YXgtc2l6ZTogMTBtLCBtYXgtZmlsZTogIjMifX0KICAgIGRlcGxveToKICAgICAgcmVzb3VyY2Vz
-OgogICAgICAgIHJlc2VydmF0aW9uczoKICAgICAgICAgICMgQnkgQ0RJOiB3aGF0IGl0IGdpdmVz
-IGEgY29udGFpbmVyIHN0YXlzIGdpdmVuIHdoZW4gc3lzdGVtZCByZWFkcyBpdHMgdW5pdHMgYW5l
-dy4KICAgICAgICAgIGRldmljZXM6IFt7ZHJpdmVyOiBjZGksIGRldmljZV9pZHM6IFsibnZpZGlh
-LmNvbS9ncHU9R1BVLTUwOTAiXSwgY2FwYWJpbGl0aWVzOiBbZ3B1XX1dCg==
+ICIxIiwgIi0tdGhyZWFkcyIsICIxMiIsICItLWhvc3QiLCAiMTI3LjAuMC4xIiwgIi0tcG9ydCIs
+ICI4MDA0IiwgIi0tbWV0cmljcyIsICItLWdwdS1sYXllcnMiLCAiYWxsIl0KICAgIGVudmlyb25t
+ZW50OiB7IkxMQU1BX0FSR19DT1JTX09SSUdJTlMiOiAibG9jYWxob3N0IiwgIkNVREFfREVWSUNF
+X09SREVSIjogIlBDSV9CVVNfSUQiLCAiQ1VEQV9WSVNJQkxFX0RFVklDRVMiOiAiR1BVLTUwOTAi
+fQogICAgbGFiZWxzOgogICAgICBsbGFtYWhlcmQuc3BlYzogIjBjYjQ3ZmZlNDIwYSIKICAgICAg
+bGxhbWFoZXJkLnBvcnQ6ICI4MDA0IgogICAgdXNlcjogIjIwNDMzNDA3OTM6MjA0MzM0MDc5MyIK
+ICAgIHJlYWRfb25seTogdHJ1ZQogICAgY2FwX2Ryb3A6IFtBTExdCiAgICBzZWN1cml0eV9vcHQ6
+IFsibm8tbmV3LXByaXZpbGVnZXM6dHJ1ZSJdCiAgICB0bXBmczogWyIvdG1wOnNpemU9NjRtLG1v
+ZGU9MTc3NyJdCiAgICAjIEVhY2ggY29ubmVjdGlvbiBpcyBhbiBvcGVuIGZpbGUsIGFuZCB0aGUg
+Zmlyc3QgMSwwMDAgb3Igc28gYXJlIGEgdGhyZWFkIGVhY2guCiAgICBwaWRzX2xpbWl0OiA0MDk2
+CiAgICB1bGltaXRzOiB7bm9maWxlOiA2NTUzNn0KICAgIG9vbV9zY29yZV9hZGo6IDUwMAogICAg
+IyBJdCBsaXN0ZW5zIG9uIHRoZSBob3N0J3Mgb3duIGxvb3BiYWNrLiBXaGF0IERvY2tlciBwdWJs
+aXNoZXMgdGhlcmUgY2FuIGJlIHJlYWNoZWQgZnJvbSBvdXRzaWRlLCBieSBhIHJvdXRlIHRvIHRo
+ZQogICAgIyBjb250YWluZXIncyBuZXR3b3JrIChEb2NrZXIgYmVmb3JlIDI4KS4KICAgIG5ldHdv
+cmtfbW9kZTogaG9zdAogICAgdm9sdW1lczoKICAgICAgLSB7dHlwZTogYmluZCwgc291cmNlOiAi
+L3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy9sb2NhbC9hNWE1YTVhNWE1YTVhNWE1IiwgdGFyZ2V0
+OiAiL3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy9sb2NhbC9hNWE1YTVhNWE1YTVhNWE1IiwgcmVh
+ZF9vbmx5OiB0cnVlLCBiaW5kOiB7Y3JlYXRlX2hvc3RfcGF0aDogZmFsc2V9fQogICAgaGVhbHRo
+Y2hlY2s6CiAgICAgIHRlc3Q6IFsiQ01EIiwgIi91c3IvYmluL2J1c3lib3giLCAid2dldCIsICIt
+cSIsICItTyIsICIvZGV2L251bGwiLCAiaHR0cDovLzEyNy4wLjAuMTo4MDA0L2hlYWx0aCJdCiAg
+ICAgIGludGVydmFsOiAzMHMKICAgICAgdGltZW91dDogNXMKICAgICAgcmV0cmllczogMwogICAg
+ICBzdGFydF9wZXJpb2Q6IDMwMHMKICAgICAgc3RhcnRfaW50ZXJ2YWw6IDFzCiAgICByZXN0YXJ0
+OiB1bmxlc3Mtc3RvcHBlZAogICAgc3RvcF9zaWduYWw6IFNJR0lOVAogICAgc3RvcF9ncmFjZV9w
+ZXJpb2Q6IDFzCiAgICBsb2dnaW5nOiB7ZHJpdmVyOiBqc29uLWZpbGUsIG9wdGlvbnM6IHttYXgt
+c2l6ZTogMTBtLCBtYXgtZmlsZTogIjMifX0KICAgIGRlcGxveToKICAgICAgcmVzb3VyY2VzOgog
+ICAgICAgIHJlc2VydmF0aW9uczoKICAgICAgICAgICMgQnkgQ0RJOiB3aGF0IGl0IGdpdmVzIGEg
+Y29udGFpbmVyIHN0YXlzIGdpdmVuIHdoZW4gc3lzdGVtZCByZWFkcyBpdHMgdW5pdHMgYW5ldy4K
+ICAgICAgICAgIGRldmljZXM6IFt7ZHJpdmVyOiBjZGksIGRldmljZV9pZHM6IFsibnZpZGlhLmNv
+bS9ncHU9R1BVLTUwOTAiXSwgY2FwYWJpbGl0aWVzOiBbZ3B1XX1dCg==
 END
 chown root /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
     chmod 0644 /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
@@ -83,7 +88,7 @@ chown root /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
 
 # Who held the lock before us may have made what we want. What was seen to be wrong is not asked about again.
 now=$(docker inspect --type container --format '{{.Id}} {{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{index .Config.Labels "llamaherd.spec"}}' llama-boxed 2>/dev/null)
-if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy 9627609db990' ] &&
+if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy 0cb47ffe420a' ] &&
     /opt/llamaherd/libexec/started changed container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
     echo "llama-boxed was started by another run meanwhile, as planned"
     exit 0
@@ -106,3 +111,5 @@ if ! /opt/llamaherd/libexec/gpu-check every 'docker logs llama-boxed 2>&1' \
     exit 1
 fi
 /opt/llamaherd/libexec/started record container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
+# The network that it had before, if it is on the host's own now: one in use is not removed.
+docker network rm llama-boxed_default >/dev/null 2>&1 || :

@@ -1,0 +1,49 @@
+"""Who reaches a server that has no key, although it listens on its own host alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from llamaherd.checks.subject import Subject
+from llamaherd.engines import flags_of
+from llamaherd.findings import Finding
+from llamaherd.fleet import Engine, Instance
+from llamaherd.plan_instance import on_host_network
+
+ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
+
+
+def keyless(subject: Subject) -> Iterator[Finding]:
+    """Servers without a key that web pages can read, or neighbours of the host."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if engine is None or instance.api_key is not None or not instance.loopback:
+            continue
+        place = subject.document.key(("instances", name))
+        if instance.backend == "compose" and not on_host_network(engine, instance):
+            yield Finding(
+                "LH079",
+                place,
+                f"instance `{name}` has no API key, and whoever adds a route to its container's network reaches it: "
+                "Docker before 28 forwards that",
+                "add `api_key: {file: PATH}`; `openssl rand -hex 32` makes a key",
+            )
+        elif _open_to_pages(engine, instance):
+            yield Finding(
+                "LH078",
+                place,
+                f"instance `{name}` has no API key, and lets any web page that a browser on its host shows talk to it",
+                "add `api_key: {file: PATH}`, if browsers run there, or take a version of llama.cpp from b10108 on",
+                "note",
+            )
+
+
+def _open_to_pages(engine: Engine, instance: Instance) -> bool:
+    """Whether its answers name every origin: it cannot be told otherwise, or is told to."""
+    flags = flags_of(engine)
+    if flags is None or not flags.knows(ORIGINS):
+        return True
+    words = [word for argument in instance.extra_args for word in argument.split("=", 1)]
+    told = [value for flag, value in pairwise(words) if flag == ORIGINS]
+    return (told[-1] if told else instance.environment.get(VARIABLE)) == "*"

@@ -1,0 +1,72 @@
+"""Who reaches a server that stays on its own host: a neighbour with a route, and web pages of others."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.box.bench import PORTS, Bench
+
+pytestmark = pytest.mark.box
+
+NEIGHBOUR, HOST = "10.99.7.2", "10.99.7.1"
+PUBLISHED = 8099
+
+
+@pytest.fixture
+def neighbour(converged: Bench) -> Iterator[Bench]:
+    """A machine in the LAN of the host: a network namespace, linked to it, that sends it all it does not know."""
+    converged.sh(
+        "ip netns add neighbour && ip link add lan type veth peer name lan0 netns neighbour &&"
+        f" ip addr add {HOST}/24 dev lan && ip link set lan up &&"
+        f" ip -n neighbour addr add {NEIGHBOUR}/24 dev lan0 && ip -n neighbour link set lan0 up &&"
+        f" ip -n neighbour route add default via {HOST}"
+    )
+    yield converged
+    converged.sh("ip netns del neighbour; ip link del lan", check=False)
+
+
+def answers(bench: Bench, url: str, *, inside: str = "ip netns exec neighbour") -> str:
+    """The status that a URL answers with, `000` for none."""
+    return bench.sh(f"{inside} curl -s -m 3 -o /dev/null -w '%{{http_code}}' '{url}'", check=False)
+
+
+def addresses(bench: Bench) -> set[str]:
+    """All of the host's own, and of its containers."""
+    own = re.findall(r"inet ([\d.]+)/", bench.sh("ip -4 addr"))
+    networks = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
+    return {*own, *bench.sh(f"docker inspect -f '{networks}' $(docker ps -q)").split()} - {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("instance", PORTS)
+def test_a_neighbour_with_a_route_finds_nothing(neighbour: Bench, instance: str) -> None:
+    assert answers(neighbour, f"http://127.0.0.1:{PORTS[instance]}/health", inside="") == "200"
+    for address in addresses(neighbour):
+        assert answers(neighbour, f"http://{address}:{PORTS[instance]}/health") == "000", address
+
+
+def test_a_neighbour_does_find_what_docker_publishes_on_loopback(neighbour: Bench) -> None:
+    """What the test above would say of a container that is published: its neighbour is one that sends and hears."""
+    image = neighbour.sh("docker inspect -f '{{.Image}}' llama-drafter")
+    neighbour.sh(
+        f"docker run -d --rm --name published -p 127.0.0.1:{PUBLISHED}:80 --entrypoint /usr/bin/busybox {image}"
+        " httpd -f -p 80 -h /"
+    )
+    try:
+        address = neighbour.sh("docker inspect -f '{{.NetworkSettings.IPAddress}}' published")
+        assert answers(neighbour, f"http://{address}:80/etc/os-release") == "200"
+    finally:
+        neighbour.sh("docker rm -f published")
+
+
+@pytest.mark.parametrize(
+    ("origin", "may"),
+    [("https://evil.example", False), ("null", False), ("http://localhost:3000", True), ("http://127.0.0.1", True)],
+)
+def test_pages_of_others_may_not_read(converged: Bench, origin: str, may: bool) -> None:
+    heads = converged.sh(
+        f"curl -s -D - -o /dev/null -H 'Origin: {origin}' http://127.0.0.1:{PORTS['drafter']}/props;"
+        f" curl -s -D - -o /dev/null -X OPTIONS -H 'Origin: {origin}' http://127.0.0.1:{PORTS['drafter']}/props"
+    )
+    allowed = re.findall(r"(?i)^access-control-allow-origin: *(.*?)\s*$", heads, re.MULTILINE)
+    assert allowed == ([origin] * 2 if may else [])
