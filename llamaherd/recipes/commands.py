@@ -59,10 +59,10 @@ def read(text: Text, known: Mapping[str, str] | None = None) -> Script:
 
 
 def expand(text: Text, known: Mapping[str, str]) -> tuple[Word, ...]:
-    """The words of one command line that no shell reads: operators are words, as for Compose and systemd."""
+    """The words of one command line that no shell reads, as for Compose: operators are words, and so are comments."""
     reader = _Reader(text, known)
     words: list[Word] = []
-    for token in tokens(text):
+    for token in tokens(text, comments=False):
         if token.kind == "word":
             words += reader.words(token)
         elif token.kind == "operator" and token.text.strip():

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.findings import Finding, Place
-from llamaherd.recipes import containers, servers
+from llamaherd.recipes import composerules, containers, servers
 from llamaherd.recipes.commands import Word, expand
+from llamaherd.recipes.composerules import Service, mapping, reserved
+from llamaherd.recipes.composeschema import refusals
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import Published
 from llamaherd.recipes.shell import Recipe
@@ -39,25 +41,34 @@ class _Reader:
     outside: Mapping[str, str]
 
     def read(self) -> Recipe:
-        recipe = Recipe(tuple(self._top()))
-        for name, service in _mapping(self.document.data.get("services")).items():
-            if isinstance(service, dict):
-                recipe += self._service(("services", name), service)
-        return recipe
+        recipe = Recipe((*self._top(), *self._refused()))
+        services: list[Service] = []
+        for name, declared in mapping(self.document.data.get("services")).items():
+            if isinstance(declared, dict):
+                found, service = self._service(("services", name), declared)
+                recipe += found
+                services.append(service)
+        return recipe + Recipe(tuple(composerules.check(self.document, services)))
+
+    def _refused(self) -> Iterator[Finding]:
+        for refusal in refusals(self.document.data):
+            place = self.document.key(refusal.path) if refusal.of_key else self.document.value(refusal.path)
+            yield Finding("LH200", place, refusal.message, refusal.help)
 
     def _top(self) -> Iterator[Finding]:
         if "version" in self.document.data:
             message = "`version` is obsolete: Compose ignores it, and says so at every start"
             yield Finding("LH146", self.document.key(("version",)), message, "leave the line out", "warning")
 
-    def _service(self, path: Path_, service: dict[str, Any]) -> Recipe:
+    def _service(self, path: Path_, service: dict[str, Any]) -> tuple[Recipe, Service]:
         image = service.get("image")
-        if not isinstance(image, str) or not image:
-            return Recipe()
+        words = expand(self._text((*path, "image"), image), self.outside) if isinstance(image, str) else ()
+        if not words:
+            return Recipe(), Service(path, service)
         environment = _environment(service.get("environment"))
         command, empty = self._command((*path, "command"), service.get("command"), environment)
         container = Container(
-            image=expand(self._text((*path, "image"), image), self.outside)[0],
+            image=words[0],
             command=command,
             entrypoint=self._entrypoint((*path, "entrypoint"), service, environment),
             ports=tuple(self._ports((*path, "ports"), service.get("ports"))),
@@ -66,17 +77,19 @@ class _Reader:
             privileged=self._at((*path, "privileged")) if service.get("privileged") is True else None,
             host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
             healthcheck=self._health((*path, "healthcheck", "test"), service.get("healthcheck")),
+            built="build" in service,
+            settings_elsewhere=bool(service.get("env_file") or service.get("extends")),
         )
         server = containers.server_of(container)
         recipe = Recipe(tuple(containers.check(self.document.file, container)))
         if server is None and not container.official:
-            return recipe
+            return recipe, Service(path, service, container)
         recipe += Recipe(tuple(self._empty(empty, environment)))
         recipe += Recipe(tuple(self._runtime(path, service)))
         recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
         if server:
             recipe += Recipe(tuple(servers.check(self.document.file, server)), (server,))
-        return recipe
+        return recipe, Service(path, service, container, server)
 
     def _at(self, path: Path_) -> tuple[int, int]:
         place = self.document.value(path)
@@ -164,17 +177,13 @@ class _Reader:
             yield Finding("LH146", self.document.key((*path, "runtime")), message, "leave the line out", "warning")
 
     def _volumes(self, path: Path_, volumes: Any) -> Iterator[Finding]:
-        declared = _mapping(self.document.data.get("volumes"))
+        declared = mapping(self.document.data.get("volumes"))
         for index, volume in enumerate(volumes if isinstance(volumes, list) else []):
             source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
-            if re.fullmatch(r"[A-Za-z0-9][\w.-]*(?:/.*)?", source) and source not in declared:
+            if re.fullmatch(r"[A-Za-z0-9][\w.-]+(?:/.*)?", source) and source not in declared:
                 message = f"`{source}` is the name of a volume, which is declared nowhere; a folder begins with `./`"
                 way_out = f"write `./{volume}` for the folder beside this file, or better its whole path"
                 yield Finding("LH143", self.document.value((*path, index)), message, way_out)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _environment(value: Any) -> dict[str, str]:
@@ -187,8 +196,7 @@ def _environment(value: Any) -> dict[str, str]:
 
 def _reserved(service: dict[str, Any]) -> bool:
     """Whether a GPU is reserved by `deploy` or `gpus`."""
-    reservations = _mapping(_mapping(_mapping(service.get("deploy")).get("resources")).get("reservations"))
-    return bool(reservations.get("devices")) or bool(service.get("gpus"))
+    return bool(reserved(service)) or bool(service.get("gpus"))
 
 
 def _quoted(text: Text) -> Text:

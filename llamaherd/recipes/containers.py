@@ -37,6 +37,8 @@ class Container:
     healthcheck: tuple[str, Position] | None = None
     built: bool = False
     """Whether the recipe builds the image itself."""
+    settings_elsewhere: bool = False
+    """Whether variables, and so a key, may come from a file that is not this one."""
     engine: Kind | None = None
     """The engine that the recipe is about."""
 
@@ -186,12 +188,13 @@ def _network(file: Path, container: Container, server: Server) -> Iterator[Findi
     host = server.value("--host")
     port_word = server.value("--port") or container.environment.get("LLAMA_ARG_PORT")
     port = str(port_word) if port_word else PORTS.get(server.program, "")
-    if host and not host.unknown and container.ports and is_loopback(str(host)):
+    if host and not host.unknown and container.ports and not container.host_network and is_loopback(str(host)):
         message = f"inside a container, {host} is the container itself: no published port reaches it"
         yield Finding("LH143", Place(file, *host.start), message, "write `--host 0.0.0.0`, and publish on 127.0.0.1")
     known = port.isdigit()
-    keyed = server.has(*API_KEY_FLAGS) or API_KEY_VARIABLES & set(container.environment)
-    for published in container.ports:
+    keyed = container.settings_elsewhere or bool(API_KEY_VARIABLES & set(container.environment))
+    keyed = keyed or server.has(*API_KEY_FLAGS) is not None
+    for published in () if container.host_network else container.ports:
         place = Place(file, *published.start)
         if known and published.container.isdigit() and published.container != port:
             message = f"port {published.container} of the container is published, and the server listens on {port}"
@@ -228,10 +231,9 @@ def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
     """The container of `docker run ARGUMENTS`; None when no image is among them."""
     ports: list[Published] = []
     environment: dict[str, Word] = {}
-    gpu = False
+    gpu = elsewhere = False
     entrypoint: tuple[Word, ...] | None = None
-    privileged: Position | None = None
-    host_network: Position | None = None
+    privileged = host_network = None
     index = 0
     while index < len(arguments) and str(arguments[index]).startswith("-"):
         word = arguments[index]
@@ -251,10 +253,10 @@ def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
             case "-e" | "--env":
                 key, _, setting = value.partition("=")
                 environment[key] = placed(setting, start)
-            case "--gpus":
-                gpu = True
-            case "--runtime" | "--device":
-                gpu = gpu or "nvidia" in value
+            case "--env-file":
+                elsewhere = True
+            case "--gpus" | "--runtime" | "--device":
+                gpu = gpu or name == "--gpus" or "nvidia" in value
             case "--entrypoint":
                 entrypoint = (placed(value, start),) if value else ()
             case "--network" | "--net" if value == "host":
@@ -262,7 +264,10 @@ def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
     if index >= len(arguments):
         return None
     command = arguments[index + 1 :]
-    return Container(arguments[index], command, entrypoint, tuple(ports), environment, gpu, privileged, host_network)
+    container = Container(
+        arguments[index], command, entrypoint, tuple(ports), environment, gpu, privileged, host_network
+    )
+    return replace(container, settings_elsewhere=elsewhere)
 
 
 def placed(text: str, start: Position) -> Word:

@@ -83,14 +83,15 @@ _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>\n|&;]*[^<>\n|&; ])?>|\[--?[A-Za-z][
 `<in >out` has a blank."""
 
 
-def tokens(text: Text) -> Iterator[Token]:
-    """The tokens of a shell text. What is not closed is taken as it is written."""
-    return _Lexer(text).tokens()
+def tokens(text: Text, *, comments: bool = True) -> Iterator[Token]:
+    """The tokens of a shell text. What is not closed is taken as it is written; `comments`: whether `#` begins one."""
+    return _Lexer(text, comments=comments).tokens()
 
 
 class _Lexer:
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text, *, comments: bool) -> None:
         self.text = text
+        self.comments = comments
         self.chars = text.chars
         self.here = 0
         self.partners = _partners(text.chars)
@@ -107,7 +108,7 @@ class _Lexer:
                 if continued[1]:
                     yield Token("broken", self.text.at[self.here])
                 self.here = continued.end()
-            elif char == "#":
+            elif char == "#" and self.comments:
                 self.here = self._until("\n")
             elif (operator := _OPERATOR.match(self.chars, self.here)) and not self._placeholder():
                 yield Token("operator", self.text.at[self.here], operator[0])

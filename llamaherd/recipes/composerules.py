@@ -1,0 +1,280 @@
+"""What is wrong between the lines of a Compose file: services beside each other, and what one needs around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import PurePosixPath
+from typing import Any
+
+from llamaherd.findings import Finding, Place, Severity
+from llamaherd.recipes import images
+from llamaherd.recipes.containers import Container
+from llamaherd.recipes.programs import Server
+from llamaherd.recipes.servers import is_loopback
+from llamaherd.yamlfile import Document, Path_
+
+_SECRET = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+_RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
+_MOST_CARDS = 16
+"""What `all` stands for when two services are compared."""
+_MODEL_FLAGS = ("-m", "--model", "--mmproj", "-mm", "-md", "--model-draft", "--spec-draft-model")
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service: as it is declared, and what it runs where that is known."""
+
+    path: Path_
+    declared: Mapping[str, Any]
+    container: Container | None = None
+    server: Server | None = None
+
+    @property
+    def name(self) -> str:
+        """What the file calls it."""
+        return str(self.path[-1])
+
+    @property
+    def profiles(self) -> frozenset[str]:
+        """With which profiles it starts; with every one where there is none."""
+        given = self.declared.get("profiles")
+        return frozenset(map(str, given)) if isinstance(given, list) else frozenset()
+
+    def beside(self, other: Service) -> bool:
+        """Whether both may run at one time."""
+        return not self.profiles or not other.profiles or bool(self.profiles & other.profiles)
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The value, if it is a mapping."""
+    return value if isinstance(value, dict) else {}
+
+
+def reserved(service: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The devices that a service reserves."""
+    resources = mapping(mapping(service.get("deploy")).get("resources"))
+    devices = mapping(resources.get("reservations")).get("devices")
+    return [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
+
+
+def check(document: Document, services: list[Service]) -> Iterator[Finding]:
+    """Everything wrong between the lines."""
+    rules = _Rules(document, services)
+    for service in services:
+        yield from rules.network(service)
+        yield from rules.dependencies(service)
+        yield from rules.devices(service)
+        yield from rules.restart(service)
+        yield from rules.secrets(service)
+        yield from rules.health(service)
+        if service.server and service.container:
+            yield from rules.mounts(service, service.server, service.container)
+            yield from rules.limits(service, service.server)
+    for first, second in combinations(services, 2):
+        if first.beside(second):
+            yield from rules.together(first, second)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    document: Document
+    services: list[Service]
+
+    def _said(self, code: str, path: Path_, message: str, way_out: str, severity: Severity = "error") -> Finding:
+        return Finding(code, self.document.value(path), message, way_out, severity)
+
+    def network(self, service: Service) -> Iterator[Finding]:
+        """Keys that a network mode rules out."""
+        mode = service.declared.get("network_mode")
+        if mode is not None and service.declared.get("networks"):
+            message = "Compose refuses `network_mode` and `networks` in one service"
+            yield self._said("LH205", (*service.path, "networks"), message, "keep one of them")
+        if mode == "host" and service.declared.get("ports"):
+            message = "with `network_mode: host` no port is published: the server listens on the host itself"
+            way_out = "leave `ports` out, and choose address and port by `--host` and `--port`"
+            yield self._said("LH205", (*service.path, "ports"), message, way_out, "warning")
+
+    def dependencies(self, service: Service) -> Iterator[Finding]:
+        """What `depends_on` waits for."""
+        wanted = service.declared.get("depends_on")
+        conditions = {str(name): None for name in wanted} if isinstance(wanted, list) else mapping(wanted)
+        others = {each.name: each for each in self.services}
+        for name, condition in conditions.items():
+            other = others.get(name)
+            path = (*service.path, "depends_on", name)
+            if other is None and "include" not in self.document.data:
+                message = f"`{name}` is no service of this file, and Compose refuses it"
+                yield self._said("LH206", path, message, f"services here: {', '.join(sorted(others))}")
+            elif other and mapping(condition).get("condition") == "service_healthy" and not _has_health(other):
+                message = f"`{service.name}` waits for `{name}` to be healthy, and `{name}` has no health check"
+                yield self._said("LH206", path, message, f"give `{name}` a `healthcheck`")
+            elif other and not service.beside(other):
+                message = f"`{name}` starts with other profiles than `{service.name}`, which depends on it"
+                yield self._said("LH206", path, message, "give both a profile in common", "warning")
+
+    def devices(self, service: Service) -> Iterator[Finding]:
+        """Reservations that contradict themselves."""
+        for index, device in enumerate(reserved(service.declared)):
+            path = (*service.path, "deploy", "resources", "reservations", "devices", index)
+            if "count" in device and "device_ids" in device:
+                message = "Compose refuses `count` beside `device_ids`"
+                yield self._said("LH200", (*path, "count"), message, "leave `count` out: the ids say how many")
+            kinds = device.get("capabilities")
+            if isinstance(kinds, list) and "driver" not in device and "gpu" not in kinds:
+                message = "this reserves no GPU: `gpu` is not among its capabilities"
+                yield self._said("LH200", (*path, "capabilities"), message, "write `capabilities: [gpu]`")
+
+    def restart(self, service: Service) -> Iterator[Finding]:
+        """Policies that Docker refuses."""
+        policy = service.declared.get("restart")
+        if isinstance(policy, str) and "$" not in policy and not _RESTARTS.fullmatch(policy):
+            message = f"Docker knows no restart policy `{policy}`"
+            way_out = "write `unless-stopped`, `always`, `on-failure` or `no`"
+            yield self._said("LH208", (*service.path, "restart"), message, way_out)
+
+    def secrets(self, service: Service) -> Iterator[Finding]:
+        """Keys that stand in the file."""
+        environment = service.declared.get("environment")
+        pairs: list[tuple[str | int, str, Any]] = [(name, name, value) for name, value in mapping(environment).items()]
+        for index, item in enumerate(_listed(environment)):
+            name, _, value = str(item).partition("=")
+            pairs.append((index, name, value))
+        for step, name, value in pairs:
+            text = "" if value is None else str(value)
+            if _SECRET.search(name) and text and "$" not in text and not text.startswith("/"):
+                message = f"the value of `{name}` stands in this file, for everybody who reads or copies it"
+                way_out = f"put `{name}=…` into a file of mode 0600, and name that in `env_file`"
+                yield self._said("LH202", (*service.path, "environment", step), message, way_out, "warning")
+
+    def health(self, service: Service) -> Iterator[Finding]:
+        """Health checks that cannot run."""
+        test = mapping(service.declared.get("healthcheck")).get("test")
+        path = (*service.path, "healthcheck", "test")
+        if isinstance(test, list) and test and str(test[0]) not in {"CMD", "CMD-SHELL", "NONE"}:
+            message = f"Compose refuses this: a list begins with `CMD` or `CMD-SHELL`, and not with `{test[0]}`"
+            yield self._said("LH203", path, message, "put `CMD` before it, or write the check as one text")
+            return
+        if service.container is None or test is None:
+            return
+        called = " ".join(map(str, test)) if isinstance(test, list) else str(test)
+        for program in ("curl", "wget"):
+            other = "wget" if program == "curl" else "curl"
+            lacking = images.lacks(service.container.repository, service.container.tag, program)
+            if re.search(rf"(?:^|[\s/;&|]){program}\s", called) and lacking and not re.search(rf"\b{other}\b", called):
+                message = f"the image has no {program}: the container would stay `unhealthy`"
+                way_out = "ask by `curl -f http://localhost:PORT/health`, which the image has"
+                yield self._said("LH203", path, message, way_out)
+
+    def mounts(self, service: Service, server: Server, container: Container) -> Iterator[Finding]:
+        """Files that the command names and no volume brings. What an image of one's own holds is not known."""
+        if container.local or "extends" in service.declared:
+            return
+        targets = [target for each in _listed(service.declared.get("volumes")) if (target := _target(each))]
+        targets += [_target(each) or "" for each in _listed(service.declared.get("configs"))]
+        for flag in _MODEL_FLAGS:
+            file = server.value(flag)
+            if file is None or file.unknown or not str(file).startswith("/") or "$" in "".join(targets):
+                continue
+            if not any(PurePosixPath(str(file)).is_relative_to(target) for target in targets if target):
+                message = f"no volume brings `{file}` into the container"
+                folder = str(PurePosixPath(str(file)).parent)
+                way_out = f"mount its folder: `volumes: [/where/it/lies:{folder}:ro]`"
+                yield Finding("LH207", Place(self.document.file, *file.start), message, way_out)
+
+    def limits(self, service: Service, server: Server) -> Iterator[Finding]:
+        """Limits that a flag needs lifted."""
+        flag = server.has("--mlock")
+        ulimits = mapping(service.declared.get("ulimits"))
+        if flag and "memlock" not in ulimits and service.declared.get("privileged") is not True:
+            message = "`--mlock` locks nothing: a container may lock little, unless `ulimits` says more"
+            way_out = "add `ulimits: {memlock: -1}`"
+            yield self._said("LH204", service.path, message, way_out, "warning")
+        parallel = server.value("--tensor-parallel-size", "-tp")
+        several = parallel is not None and str(parallel).isdigit() and int(str(parallel)) > 1
+        if server.program == "vllm" and several and not {"ipc", "shm_size"} & set(service.declared):
+            message = "vLLM on several cards shares memory between its processes, and a container has 64 MB of that"
+            yield self._said("LH204", service.path, message, "add `ipc: host`, or `shm_size: 8gb`", "warning")
+
+    def together(self, first: Service, second: Service) -> Iterator[Finding]:
+        """What two services both want."""
+        yield from self._ports(first, second)
+        name = second.declared.get("container_name")
+        if name and name == first.declared.get("container_name"):
+            message = f"`{first.name}` and `{second.name}` both want to be the container `{name}`"
+            yield self._said("LH201", (*second.path, "container_name"), message, "give each a name of its own")
+        both = [each.server for each in (first, second) if each.server and each.server.program == "vllm"]
+        shares = [_utilization(server) for server in both]
+        cards = _cards(first) & _cards(second)
+        if len(both) == 2 and cards and sum(shares) > 1:
+            message = f"`{first.name}` takes {shares[0]:g} of a card, and `{second.name}` {shares[1]:g} of the same one"
+            way_out = "give each a card by `device_ids`, or shares that add up to less than 1"
+            yield self._said("LH201", second.path, f"{message}: the second does not start", way_out)
+
+    def _ports(self, first: Service, second: Service) -> Iterator[Finding]:
+        if first.container is None or second.container is None:
+            return
+        for port in second.container.ports:
+            for other in first.container.ports:
+                same = port.host == other.host and port.host.isdigit() and _overlap(port.address, other.address)
+                if same and port.text.endswith("/udp") == other.text.endswith("/udp"):
+                    message = f"port {port.host} of the host is `{first.name}`'s already: the second does not start"
+                    place = Place(self.document.file, *port.start)
+                    yield Finding("LH201", place, message, "publish each on a port of its own")
+
+
+def _overlap(first: str, second: str) -> bool:
+    everywhere = {"", "0.0.0.0", "::", "[::]"}
+    return first in everywhere or second in everywhere or first == second or (is_loopback(first) and first == second)
+
+
+def _has_health(service: Service) -> bool:
+    """Whether a container can be healthy: by the file, or by its image, which is known of some alone."""
+    declared = service.declared.get("healthcheck")
+    if isinstance(declared, dict):
+        return declared.get("disable") is not True and declared.get("test") not in ("NONE", ["NONE"])
+    if service.container is None:
+        return True
+    if service.container.repository in images.VLLM:
+        return False
+    return not service.container.official or service.container.tag.startswith("server")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _target(volume: Any) -> str | None:
+    """The path in the container where a volume or a config is mounted."""
+    if isinstance(volume, dict):
+        return str(volume.get("target", "")) or None
+    parts = re.sub(r"\$\{[^}]*\}|^[A-Za-z]:(?=[\\/])", "", str(volume)).split(":")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def _utilization(server: Server) -> float:
+    word = server.value("--gpu-memory-utilization")
+    try:
+        return float(str(word)) if word else 0.9  # vLLM 0.33.0, config/cache.py
+    except ValueError:
+        return 0.0
+
+
+def _cards(service: Service) -> frozenset[str]:
+    """Which cards a service sees: their ids; those that Docker counts off are the first ones."""
+    devices = reserved(service.declared)
+    gpus = service.declared.get("gpus")
+    devices += [each for each in gpus if isinstance(each, dict)] if isinstance(gpus, list) else []
+    environment = service.container.environment if service.container else {}
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        if name in environment and not environment[name].unknown and str(environment[name]) != "all":
+            return frozenset(str(environment[name]).split(","))
+    ids = [str(each) for device in devices for each in _listed(device.get("device_ids"))]
+    if ids:
+        return frozenset(ids)
+    counts = [str(device.get("count", "all")) for device in devices]
+    if counts and all(count.isdigit() for count in counts):
+        return frozenset(str(number) for number in range(sum(map(int, counts))))
+    return frozenset(map(str, range(_MOST_CARDS))) if devices or gpus else frozenset()

@@ -1,0 +1,208 @@
+"""Compose files among recipes: what Compose refuses, and what is wrong between their lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+
+from llamaherd.recipes import examine
+from llamaherd.recipes.composeschema import refusals
+
+DIGEST = "@sha256:" + "0" * 64
+LLAMA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"
+VLLM = f"vllm/vllm-openai:v0.33.0{DIGEST}"
+SERVER: dict[str, Any] = {
+    "image": LLAMA,
+    "gpus": "all",
+    "volumes": ["/srv/models:/models:ro"],
+    "command": "--model /models/a.gguf",
+    "restart": "unless-stopped",
+}
+OF_VLLM = {"image": VLLM, "gpus": "all", "command": "--model Qwen/Qwen3-8B --host 127.0.0.1", "ipc": "host"}
+
+
+def said(folder: Path, services: Mapping[str, Any], **top: Any) -> list[str]:
+    file = folder / "compose.yaml"
+    file.write_text(yaml.safe_dump({"services": services, **top}, sort_keys=False), encoding="utf-8")
+    return [finding.code for finding in examine(file)]
+
+
+def device(**what: Any) -> dict[str, Any]:
+    return {"gpus": None, "deploy": {"resources": {"reservations": {"devices": [what]}}}}
+
+
+def server(**more: Any) -> dict[str, Any]:
+    """The service; None takes a key out."""
+    return {key: value for key, value in {**SERVER, **more}.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        server(),
+        server(**device(driver="nvidia", count="all", capabilities=["gpu"])),
+        server(**device(driver="nvidia", device_ids=["0", "1"], capabilities=["gpu", "utility"])),
+        server(network_mode="host", command="--model /models/a.gguf --host 127.0.0.1"),
+        server(environment={"HF_TOKEN": "${HF_TOKEN}", "LLAMA_API_KEY_FILE": "/run/secrets/key"}),
+        server(environment=["HF_TOKEN", "HF_HOME=/models"], env_file=[".env"], ports=["8080:8080"]),
+        server(healthcheck={"test": ["CMD", "curl", "-f", "http://localhost:8080/health"], "start_period": "5m"}),
+        server(healthcheck={"test": "wget -q http://localhost:8080/health || curl -f http://localhost:8080/health"}),
+        server(healthcheck={"disable": True}),
+        server(command=["--model", "/models/a.gguf", "--load-mode", "mlock"], ulimits={"memlock": -1}),
+        server(restart="on-failure:5"),
+        server(restart="no"),
+        server(volumes=[{"type": "bind", "source": "/srv", "target": "/models", "read_only": True}]),
+        server(volumes=["C:\\models:/models"], command="-m /models/a/b.gguf"),
+        server(volumes=["${MODELS:-/srv}:/models"], command="-m ${MODEL:-/models/a.gguf}"),
+        server(image="me/own-llama.cpp" + DIGEST, build=".", command="--model /baked/in.gguf", volumes=None),
+        server(**{"x-note": "own", "labels": {"a": "b"}, "mem_limit": "64g", "shm_size": "8gb", "init": True}),
+        {**OF_VLLM, "command": f"{OF_VLLM['command']} --tensor-parallel-size 2"},
+    ],
+)
+def test_what_is_right_is_let_be(service: Mapping[str, Any], tmp_path: Path) -> None:
+    assert said(tmp_path, {"llama": service}) == []
+
+
+@pytest.mark.parametrize(
+    ("service", "codes"),
+    [
+        (server(**device(driver="nvidia", count="all")), ["LH200"]),
+        (server(**device(driver="nvidia", count=1, device_ids=["0"], capabilities=["gpu"])), ["LH200"]),
+        (server(**device(count=1, capabilities=["utility"])), ["LH200"]),
+        (server(ports="127.0.0.1:8080:8080"), ["LH200"]),
+        (server(enviroment={"A": "b"}), ["LH200"]),
+        (server(restart=True), ["LH200"]),
+        (server(depends_on={"other": {"condition": "healthy"}}), ["LH200", "LH206"]),
+        (server(environment={"HF_TOKEN": "hf_abc"}), ["LH202"]),
+        (server(environment=["OPENAI_API_KEY=sk-abc"]), ["LH202"]),
+        (server(healthcheck={"test": ["CMD", "wget", "-q", "http://localhost:8080/health"]}), ["LH203"]),
+        (server(healthcheck={"test": ["curl", "-f", "http://localhost:8080/health"]}), ["LH203"]),
+        (server(command="--model /models/a.gguf --load-mode mlock --mlock"), ["LH204", "LH101"]),
+        ({**OF_VLLM, "ipc": "private", "command": f"{OF_VLLM['command']} -tp 2", "shm_size": 1}, []),
+        ({k: v for k, v in OF_VLLM.items() if k != "ipc"} | {"command": f"{OF_VLLM['command']} -tp 2"}, ["LH204"]),
+        (server(network_mode="host", ports=["8080:8080"], command="-m /models/a --host 127.0.0.1"), ["LH205"]),
+        (server(network_mode="host", networks=["a"], command="-m /models/a --host 127.0.0.1"), ["LH205"]),
+        (server(depends_on=["other"]), ["LH206"]),
+        (server(volumes=["/srv/models:/data"]), ["LH207"]),
+        (server(volumes=None), ["LH207"]),
+        (server(command="--model /models/a.gguf --mmproj /extra/p.gguf"), ["LH207"]),
+        (server(restart="on-error"), ["LH208"]),
+        (server(command="--model /models/a.gguf # the model"), ["LH109", "LH109", "LH109"]),
+        (server(command="-m /models/a --host 127.0.0.1", ports=["127.0.0.1:8080:8080"]), ["LH143"]),
+    ],
+)
+def test_a_service_that_is_wrong_is_said(service: Mapping[str, Any], codes: list[str], tmp_path: Path) -> None:
+    assert sorted(said(tmp_path, {"llama": service})) == sorted(codes)
+
+
+@pytest.mark.parametrize(
+    ("second", "codes"),
+    [
+        (server(ports=["127.0.0.1:8081:8080"]), []),
+        (server(ports=["127.0.0.1:8080:8080"]), ["LH201"]),
+        (server(ports=["127.0.0.1:8080:8080"], profiles=["b"]), []),
+        (server(ports=["127.0.0.1:8080:8080"], profiles=["a", "b"]), ["LH201"]),
+        (server(ports=["127.0.0.2:8080:8080"]), []),
+        (server(ports=[{"target": 8080, "published": 8080, "host_ip": "127.0.0.1"}]), ["LH201"]),
+        (server(container_name="one"), ["LH201"]),
+        (server(depends_on=["first"], profiles=["a"]), []),
+        (server(depends_on={"first": {"condition": "service_healthy"}}), []),
+        (server(depends_on=["first"], profiles=["b"]), ["LH206"]),
+    ],
+)
+def test_services_beside_each_other(second: Mapping[str, Any], codes: list[str], tmp_path: Path) -> None:
+    first = server(ports=["127.0.0.1:8080:8080"], container_name="one", profiles=["a"])
+    assert said(tmp_path, {"first": first, "second": second}) == codes
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "codes"),
+    [
+        ({}, {}, ["LH201"]),
+        ({"device_ids": ["0"]}, {"device_ids": ["1"]}, []),
+        ({"device_ids": ["0"]}, {"device_ids": ["0", "1"]}, ["LH201"]),
+        ({"count": 1}, {"count": 1}, ["LH201"]),
+        ({"device_ids": ["0"]}, {"count": "all"}, ["LH201"]),
+        ({"share": 0.4}, {"share": 0.5}, []),
+        ({"share": 0.4}, {}, ["LH201"]),
+    ],
+)
+def test_two_of_vllm_share_a_card(
+    first: dict[str, Any], second: dict[str, Any], codes: list[str], tmp_path: Path
+) -> None:
+    def declared(what: dict[str, Any]) -> dict[str, Any]:
+        share = f" --gpu-memory-utilization {what.pop('share')}" if "share" in what else ""
+        cards = {"gpus": [{"driver": "nvidia", "capabilities": ["gpu"], **what}]} if what else {"gpus": "all"}
+        return {**OF_VLLM, **cards, "command": f"{OF_VLLM['command']}{share}"}
+
+    assert said(tmp_path, {"a": declared(dict(first)), "b": declared(dict(second))}) == codes
+
+
+def test_health_that_nobody_tells_is_not_waited_for(tmp_path: Path) -> None:
+    waits = {"image": f"a/chat{DIGEST}", "depends_on": {"llm": {"condition": "service_healthy"}}}
+    assert said(tmp_path, {"llm": OF_VLLM, "chat": waits}) == ["LH206"]
+    assert said(tmp_path, {"llm": {**OF_VLLM, "healthcheck": {"test": "curl -f http://localhost:8000/health"}}}) == []
+
+
+def test_a_loopback_on_the_hosts_network_is_never_to_be_opened(tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    service = server(network_mode="host", command="-m /models/a --host 127.0.0.1", ports=["8080:8080"])
+    file.write_text(yaml.safe_dump({"services": {"llama": service}}), encoding="utf-8")
+    assert not any("0.0.0.0" in finding.help for finding in examine(file))
+
+
+def test_what_is_merged_and_put_in_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text(
+        f"""
+x-base: &base
+  image: {LLAMA}
+  gpus: all
+  volumes: [/srv/models:/models:ro]
+services:
+  one:
+    <<: *base
+    command: --model ${{MODEL:-/models/a.gguf}} --port ${{PORT:-8081}}
+  two:
+    <<: *base
+    command: --model ${{MODEL:-/data/a.gguf}}
+""",
+        encoding="utf-8",
+    )
+    assert [(finding.code, finding.place.line) for finding in examine(file)] == [("LH207", 12)]
+
+
+def test_the_schema_is_kept_as_its_authors_wrote_it() -> None:
+    folder = files("llamaherd.recipes").joinpath("data")
+    schema = json.loads(folder.joinpath("compose-spec.json").read_text(encoding="utf-8"))
+    Draft7Validator.check_schema(schema)
+    assert "Apache License" in folder.joinpath("compose-spec.LICENSE").read_text(encoding="utf-8")
+    assert {"services", "networks", "volumes", "secrets", "configs"} <= set(schema["properties"])
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+KEYS = st.sampled_from(
+    ["image", "ports", "gpus", "deploy", "command", "volumes", "healthcheck", "depends_on", "test", "x"]
+)
+ANY = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), ANY, max_size=2))
+def test_whatever_is_written_is_answered(services: dict[str, Any]) -> None:
+    for refusal in refusals({"services": services}):
+        assert refusal.message
+        assert refusal.help
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), st.dictionaries(KEYS, ANY, max_size=5), max_size=2))
+def test_rules_do_for_any_services(tmp_path_factory: pytest.TempPathFactory, services: dict[str, Any]) -> None:
+    said(tmp_path_factory.mktemp("any"), {name: {**each, "image": VLLM} for name, each in services.items()})
