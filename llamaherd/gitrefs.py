@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from llamaherd.findings import SaidError
+from llamaherd.units import show_size
 
 TIMEOUT = 60.0  # seconds for one question; the list of llama.cpp's refs takes two
 _PROTOCOLS = "https:http:ssh:git:file"  # not `ext`, by which a URL would run commands here
 _LINE = re.compile(r"(?P<commit>[0-9a-f]{40})\trefs/(?P<kind>heads|tags)/(?P<name>.+)")
 _SHORTEST = 7  # digits that git shortens a commit to
 _AGAIN = "check the network and any proxy, and try again"
+_ODD = "check the spelling of `git`, and any proxy in between"
+_MOST = 32 << 20  # bytes that git may print: llama.cpp's list of refs has three million
+_MEMORY_KIB = 200 << 10  # that git may take to read what a server says; it needs some 10,000
+_MAX_COMPARED = 20_000  # names that are compared with one that is not there
+_NOT_FOUND = 127  # what a shell ends with that has not found its command
 
 
 class GitError(SaidError):
@@ -61,7 +69,7 @@ def _nearest(git: str, ref: str) -> str:
     begun = next((commit for commit in known.values() if commit.startswith(ref)), None)
     if begun and len(ref) >= _SHORTEST:
         return f"that may be `commit: {begun}`"
-    close = get_close_matches(ref, known, n=5, cutoff=0.5)
+    close = get_close_matches(ref, list(known)[:_MAX_COMPARED], n=5, cutoff=0.5)
     # llama.cpp's tags, such as b11434, are hexadecimal digits as well.
     if not close and re.fullmatch(rf"[0-9a-f]{{{_SHORTEST},40}}", ref):
         return "for a commit, give all 40 digits of it"
@@ -96,7 +104,7 @@ def _run(git: str, *arguments: str) -> str:
     try:
         # In a session of its own it has no terminal, so that ssh asks nobody for a passphrase.
         process = subprocess.Popen(
-            ["git", *arguments],
+            ["/bin/sh", "-c", f'ulimit -d {_MEMORY_KIB} 2>/dev/null; exec git "$@"', "git", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -104,20 +112,46 @@ def _run(git: str, *arguments: str) -> str:
             start_new_session=True,
         )
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise GitError(f"git cannot be run here: {reason}", "install git on this machine") from None
+        raise _no_git(error.strerror or type(error).__name__) from None
     with process:
         try:
-            out, complaints = process.communicate(timeout=TIMEOUT)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            raise GitError(f"{shown(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN) from None
+            out, complaints = _heard(process, git)
         except BaseException:
             _end(process)
             raise
+    if process.returncode == _NOT_FOUND:
+        raise _no_git("it is not there")
     if process.returncode != 0:
         raise _refusal(git, complaints.decode(errors="replace"))
     return out.decode(errors="replace")
+
+
+def _heard(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, bytes]:
+    """All that a process prints and complains of until it ends. Raises GitError if that is too much, or too late."""
+    deadline = time.monotonic() + TIMEOUT
+    heard = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream}
+    with selectors.DefaultSelector() as open_ones:
+        for stream in heard:
+            open_ones.register(stream, selectors.EVENT_READ)
+        while open_ones.get_map():
+            ready = open_ones.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise GitError(f"{shown(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN)
+            for stream in heard:
+                if any(key.fileobj is stream for key, _ in ready):
+                    piece = os.read(stream.fileno(), 1 << 16)
+                    heard[stream] += piece
+                    if not piece:
+                        open_ones.unregister(stream)
+            if sum(map(len, heard.values())) > _MOST:
+                raise GitError(f"{shown(git)} answers with more than {show_size(_MOST)}", _ODD)
+    process.wait()
+    out, complaints = heard.values()
+    return bytes(out), bytes(complaints)
+
+
+def _no_git(reason: str) -> GitError:
+    return GitError(f"git cannot be run here: {reason}", "install git on this machine")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -138,6 +172,7 @@ _REFUSALS = (
         "{url} cannot be reached",
         _AGAIN,
     ),
+    (r"[Oo]ut of memory|Cannot allocate memory", "{url} answers with more than a repository has to say", _ODD),
     (r"certificate|SSL", "{url} shows no certificate that is trusted here", "check the host's name and any proxy"),
     (
         r"Host key verification failed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -29,6 +29,9 @@ DEFAULT_ENDPOINT = "https://huggingface.co"
 TIMEOUT = 30.0  # seconds without an answer
 # Bytes of one file, and of all, that are fetched only to be hashed: a tokenizer has 20 MiB at most.
 _MAX_SMALL, _MAX_ALL_SMALL = 32 << 20, 64 << 20
+_MAX_LISTING = 6 << 20  # bytes; a repository of ten thousand files has three million
+_MAX_NAME = 4096  # characters of a path, as on Linux (PATH_MAX)
+_MAX_COMPARED = 2000  # names that are compared with one that is not there
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 
 
@@ -123,17 +126,36 @@ def _asked(url: str, repo: str, revision: str) -> ModelInfo:
     api = _api(url)
     with _sentences(api, repo, revision):
         info = api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
+        _refuse_nonsense(info)
         if info.gated:
             # A gated repository shows its file list to everyone, and refuses only the download.
             api.auth_check(repo)
     return info
 
 
+def _refuse_nonsense(info: ModelInfo) -> None:
+    """See that what the client has taken from JSON is of the kinds that it is declared to be. Raises TypeError."""
+    sound = isinstance(info.sha, str) and all(
+        isinstance(file.rfilename, str)
+        and file.rfilename.isprintable()
+        and len(file.rfilename) <= _MAX_NAME
+        and (file.size is None or type(file.size) is int)
+        and (file.lfs is None or (type(file.lfs.size) is int and isinstance(file.lfs.sha256, str)))
+        for file in info.siblings or []
+    )
+    if not sound:
+        raise TypeError
+
+
 def _api(url: str) -> HfApi:
     # Otherwise the client asks the hub about agent programs first, once a day. It reads this at import.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, set_client_factory
 
+    from llamaherd.bounded import BoundedClient, Bounds
+
+    # The client's own one reads without end.
+    set_client_factory(lambda: BoundedClient(Bounds(_MAX_LISTING, TIMEOUT)))
     return HfApi(endpoint=url)
 
 
@@ -145,11 +167,17 @@ def _sentences(api: HfApi, repo: str, revision: str) -> Iterator[None]:
     quote it, and one of the headers is the token.
     """
     import httpx2
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
+
+    from llamaherd.bounded import ExcessError
 
     url = api.endpoint
     try:
+        if constants.is_offline_mode():
+            raise errors.OfflineModeIsEnabled
         yield
+    except ExcessError as error:
+        raise HubError(f"{url} {error}", "check HF_ENDPOINT and any proxy in between; try again") from None
     except errors.HFValidationError:
         raise HubError(f"`{repo}` is no name of a repository", "write it as `owner/name`") from None
     except errors.GatedRepoError:
@@ -179,7 +207,7 @@ def _sentences(api: HfApi, repo: str, revision: str) -> Iterator[None]:
         ) from None
     except httpx2.InvalidURL:
         raise HubError("HF_ENDPOINT is no URL that can be opened", "check its host and port") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # Not JSON, or JSON of another kind: a login page of the network, or some other server.
         raise HubError(
             f"{url} answered, but not as a model hub does", "check HF_ENDPOINT and any proxy in between"
@@ -210,7 +238,7 @@ def _branches(api: HfApi, repo: str) -> str:
     # Only to help: whatever goes wrong here, the sentence about the revision is what matters.
     with suppress(Exception):
         refs = api.list_repo_refs(repo)
-        names = [ref.name for ref in (*refs.branches, *refs.tags)][:5]
+        names = [ref.name for ref in (*refs.branches, *refs.tags) if ref.name.isprintable()][:5]
     if not names:
         return "use a branch, a tag or a full commit of that repository"
     return f"it has {', '.join(f'`{name}`' for name in names)}; a full commit works too"
@@ -223,7 +251,7 @@ def _answered(url: str, repo: str, error: HfHubHTTPError) -> HubError:
         return HubError(f"{url} does not accept the token in use for {repo} ({status})", help_)
     if status == 429:
         seconds = error.response.headers.get("Retry-After", "")
-        when = f"in {seconds} seconds" if seconds.isdigit() else "in some minutes"
+        when = f"in {seconds} seconds" if re.fullmatch(r"\d{1,6}", seconds, re.ASCII) else "in some minutes"
         return HubError(f"{url} has had too many requests (429)", f"try again {when}; a token raises the limit")
     if status >= 500:
         return HubError(f"{url} is in trouble ({status})", "try again later")
@@ -256,7 +284,7 @@ def _matching(present: Sequence[RepoSibling], repo: str, files: str) -> list[Rep
 
 def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> list[LockedFile]:
     """Files that the hub keeps no sha256 of, hashed here. Raises HubError."""
-    import httpx2
+    from llamaherd.bounded import BoundedClient, Bounds
 
     if not files:
         return []
@@ -268,16 +296,17 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
             "make `files` narrower, so that it matches the weights and what the engine needs beside them",
         )
     locked = []
-    with _sentences(_api(url), repo, commit), httpx2.Client(timeout=TIMEOUT, follow_redirects=True) as client:
+    bounds = Bounds(_MAX_SMALL, TIMEOUT)
+    with _sentences(_api(url), repo, commit), BoundedClient(bounds) as client:
         for file in files:
             address = f"{url}/{repo}/resolve/{commit}/{quote(file.rfilename)}"
             token = token_for(address)
-            headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {token}"} if token else {})
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
             digest, size = hashlib.sha256(), 0
             with client.stream("GET", address, headers=headers) as answer:
                 if answer.status_code != 200:
                     raise HubError(f"{address} was answered with status {answer.status_code}", "try again later")
-                for piece in answer.iter_bytes():
+                for piece in answer.iter_raw():
                     digest.update(piece)
                     size += len(piece)
                     if size > (file.size or 0):
@@ -306,11 +335,13 @@ def _choose(there: Sequence[RepoSibling], repo: str, files: str) -> list[RepoSib
             "make the pattern narrower, so that it matches one file or the shards of one model",
         )
     if shard := _SHARD.fullmatch(matching[0]):
-        _refuse_gaps(repo, files, shard, matching, list(present))
+        _refuse_gaps(repo, files, shard, set(matching), present.keys())
     return [present[path] for path in matching]
 
 
-def _refuse_gaps(repo: str, files: str, shard: re.Match[str], matching: Sequence[str], present: Sequence[str]) -> None:
+def _refuse_gaps(
+    repo: str, files: str, shard: re.Match[str], matching: Collection[str], present: Collection[str]
+) -> None:
     total = int(shard["total"])
     wanted = [f"{shard['stem']}-{number:05}-of-{shard['total']}.gguf" for number in range(1, total + 1)]
     absent = [path for path in wanted if path not in present]
@@ -345,6 +376,7 @@ def _nearest(files: str, present: Sequence[str]) -> str:
     )
     if not names:
         return "there is no GGUF file in it; choose a repository that has some, often named `…-GGUF`"
+    names = names[:_MAX_COMPARED]
     other_case = [path for path in names if fnmatchcase(path.lower(), files.lower())]
     return f"nearest: {_listed(other_case or get_close_matches(files, names, n=5, cutoff=0.0))}"
 

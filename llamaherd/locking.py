@@ -245,6 +245,10 @@ class _Run:
     def _read(self, path: Path, sha256: str, place: Place) -> LockedLocal | None:
         self.say(f"reading {path}")
         try:
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                # A pipe would be waited for, and a device has no end.
+                self._warn(place, f"{path} is no file", "name a GGUF file that is whole")
+                return None
             with path.open("rb") as stream:
                 actual = hashlib.file_digest(stream, "sha256").hexdigest()
             if actual != sha256:

@@ -27,6 +27,7 @@ _DOCKER_HUB_API = "registry-1.docker.io"
 _DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"  # what `docker login` calls it in its file
 _MAX_MANIFEST = 4 << 20  # bytes; what registries are asked to allow (OCI distribution 1.1, "Pushing Manifests")
 _MAX_ANSWER = 1 << 20  # bytes of a token, of a page of tags
+_MAX_TAGS = 10_000  # that are compared with the one that is not there
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -88,13 +89,11 @@ def digest(image: str) -> str:
 
     What the registry says is proved by the manifest itself. Raises RegistryError.
     """
-    import httpx2
+    from llamaherd.bounded import BoundedClient, Bounds
 
     reference = parse(image)
-    with (
-        _sentences(reference),
-        httpx2.Client(timeout=TIMEOUT, follow_redirects=True, max_redirects=5) as client,
-    ):
+    # What is too much of which answer is said below: this is for redirects, and answers that nobody reads.
+    with _sentences(reference), BoundedClient(Bounds(2 * _MAX_MANIFEST, TIMEOUT)) as client:
         return _Session(client, reference).digest()
 
 
@@ -222,7 +221,7 @@ class _Session:
         with suppress(Exception):
             answer = self._send("GET", "tags/list")
             tags = _json(answer.body).get("tags") if answer.status == 200 else None
-            known = [tag for tag in tags or () if isinstance(tag, str) and _TAG.fullmatch(tag)]
+            known = [tag for tag in list(tags or ())[:_MAX_TAGS] if isinstance(tag, str) and _TAG.fullmatch(tag)]
         close = get_close_matches(self.image.tag, known, n=5, cutoff=0.4) or known[-5:]
         if close:
             return f"nearest: {', '.join(f'`{tag}`' for tag in close)}"
@@ -237,9 +236,13 @@ def _sentences(image: Reference) -> Iterator[None]:
     """Turn what the client raises into RegistryError; its own texts may quote what was sent."""
     import httpx2
 
+    from llamaherd.bounded import ExcessError
+
     host = image.host
     try:
         yield
+    except ExcessError as error:
+        raise RegistryError(f"{host} {error}", _CHECK) from None
     except httpx2.TimeoutException:
         raise RegistryError(
             f"{host} did not answer within {TIMEOUT:.0f} seconds", "try again; check the network and any proxy"

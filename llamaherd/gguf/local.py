@@ -13,6 +13,9 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 def read_header(path: Path) -> Parsed:
     """The header of one file, which is also seen to be as large as its tensors need. Raises GgufError."""
     try:
+        # A pipe would be waited for, and a device has no end.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise GgufError("it is no file")
         with path.open("rb") as stream:
             size = path.stat().st_size
             data, wanted = bytearray(), CHUNK

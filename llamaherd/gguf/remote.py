@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from llamaherd.findings import HubError
-from llamaherd.gguf.parse import CHUNK, GgufError, Parsed, parse, reach
+from llamaherd.gguf.parse import CHUNK, MAX_HEADER, GgufError, Parsed, parse, reach
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response
@@ -46,17 +46,15 @@ def fetch_header(url: str, token: str | None, size: int, patience: Patience = DE
 
     What is fetched is at most one chunk (`reach`) more than the header. `token` goes to the host of `url` and no other.
     """
-    import httpx2
+    from llamaherd.bounded import BoundedClient, Bounds
 
     if not size:
         raise HubError(f"{url} is an empty file", _RELOCK)
     held = _Held(url, size)
     deadline = time.monotonic() + patience.total
     failures = 0
-    with (
-        _sentences(url),
-        httpx2.Client(timeout=patience.silence, follow_redirects=True, max_redirects=_MAX_REDIRECTS) as client,
-    ):
+    bounds = Bounds(MAX_HEADER + reach(MAX_HEADER, 0), patience.silence, patience.total)
+    with _sentences(url), BoundedClient(bounds, _MAX_REDIRECTS) as client:
         while held.header is None:
             before, trouble = len(held.data), None
             try:
@@ -69,7 +67,7 @@ def fetch_header(url: str, token: str | None, size: int, patience: Patience = DE
                 if failures >= patience.attempts or wait > patience.longest or time.monotonic() + wait > deadline:
                     raise trouble.error
                 time.sleep(wait)
-        return held.header, bytes(held.data[: held.header.data_offset])
+        return held.header, bytes(memoryview(held.data)[: held.header.data_offset])
 
 
 class _TroubleError(Exception):
@@ -138,7 +136,7 @@ def _ask(client: Client, held: _Held, token: str | None, deadline: float) -> Non
     """One request for the bytes that are wanted next. Raises HubError, or _TroubleError where it may be repeated."""
     import httpx2
 
-    headers = {"Range": f"bytes={len(held.data)}-{held.wanted - 1}", "Accept-Encoding": "identity"}
+    headers = {"Range": f"bytes={len(held.data)}-{held.wanted - 1}"}
     if held.etag:
         headers["If-Range"] = held.etag
     if token:
@@ -202,7 +200,7 @@ def _retry_after(response: Response) -> float | None:
         return float(text)
     try:
         then = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (then - datetime.now(UTC)).total_seconds()) if then.tzinfo else None
 
@@ -212,8 +210,12 @@ def _sentences(url: str) -> Iterator[None]:
     """Turn what no repetition helps against into HubError; the client's own texts may quote the token."""
     import httpx2
 
+    from llamaherd.bounded import ExcessError
+
     try:
         yield
+    except ExcessError as error:
+        raise HubError(f"{url}: the hub {error}", "check HF_ENDPOINT and any proxy in between; try again") from None
     except (httpx2.LocalProtocolError, UnicodeError):
         raise HubError(
             "the hub's token cannot be sent: it holds odd characters",

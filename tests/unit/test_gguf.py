@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import time
@@ -306,3 +307,11 @@ def test_a_hollow_file_is_a_header_and_a_hole(tmp_path: Path) -> None:
     ]
     with pytest.raises(GgufError, match="cannot be written with a hole of 4096 bytes: No such file"):
         write_hollow(tmp_path / "absent" / "m.gguf", data, 4096)
+
+
+def test_a_pipe_or_a_device_is_no_model(tmp_path: Path) -> None:
+    """The one would be waited for, the other has no end."""
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for path in (tmp_path / "pipe.gguf", Path("/dev/zero")):
+        with pytest.raises(GgufError, match="it is no file"):
+            read_header(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -405,12 +406,15 @@ def test_the_header_of_a_file_here_is_read_once(world: World) -> None:
 
 def test_a_file_here_that_is_wrong_is_a_warning(world: World) -> None:
     (path,) = gguf_files.write(tiny(), world.folder / "here.gguf")
-    other = world.folder / "other.gguf"
+    other, pipe = world.folder / "other.gguf", world.folder / "pipe.gguf"
     other.write_bytes(b"no model")
+    os.mkfifo(pipe)
     for file, sha256, words in (
         (path, "ab" * 32, "has another sha256"),
         (world.folder / "absent.gguf", "ab" * 32, "No such file"),
         (world.folder, "ab" * 32, "Is a directory"),
+        (pipe, "ab" * 32, "is no file"),
+        (Path("/dev/zero"), "ab" * 32, "is no file"),
         (world.folder / "\0", "ab" * 32, "cannot be read: ValueError"),
         (other, hashlib.sha256(b"no model").hexdigest(), "no GGUF file"),
     ):
