@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from llamaherd.findings import Finding
 if TYPE_CHECKING:
     from llamaherd.asking import Asked
     from llamaherd.fleet import Rig
+    from llamaherd.lock import Lock
     from llamaherd.planned import Plan
 
 UNREAD = frozenset({"LH001", "LH005"})
@@ -140,6 +142,41 @@ def _as_json(said: Asked) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Written:
+    """A lock that is in its file now, and whether that changed the file."""
+
+    lock: Lock
+    changed: bool
+
+    def __str__(self) -> str:
+        new = self.lock
+        parts = {"engine": new.engines, "image": new.images, "model": new.models, "file": new.files}
+        holds = ", ".join(_counted(len(part), what) for what, part in parts.items() if part) or "nothing that moves"
+        return f"{'written' if self.changed else 'unchanged'}, {holds}"
+
+
+def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[Finding]) -> Written | None:
+    """Read, resolve and write, while no other run does; adds to `findings`. None if an error is among them.
+
+    Raises LockError.
+    """
+    from llamaherd.lock import held, write
+    from llamaherd.locking import lock_fleet, places
+    from llamaherd.planning import declared, read_lock
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    with held(target, say):
+        survey = usable(lambda: declared(path))
+        old = usable(lambda: read_lock(path))
+        where = places(survey.documents, path)
+        outcome = usable(lambda: lock_fleet(survey.fleet, old, where, say, upgrade, whole=path.is_dir()))
+        findings += outcome.findings
+        return Written(outcome.lock, write(target, outcome.lock)) if outcome.ok else None
+
+
 @click.command()
 @click.option(
     "--upgrade",
@@ -162,39 +199,23 @@ def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> Non
       herd lock                   what is new
       herd lock --upgrade main    and what the engine `main` stands for by now
     """
-    from llamaherd.lock import LockError, write
-    from llamaherd.locking import lock_fleet, places
-    from llamaherd.planning import declared, inventory_path, lock_path, read_lock
+    from llamaherd.lock import LockError
+    from llamaherd.planning import inventory_path, lock_path
 
     path = inventory_path(inventory)
     target = lock_path(path)
-    survey = usable(lambda: declared(path))
-    old = usable(lambda: read_lock(path))
-    outcome = usable(
-        lambda: lock_fleet(
-            survey.fleet,
-            old,
-            places(survey.documents, path),
-            lambda text: click.echo(text, err=True),
-            upgrade,
-            whole=path.is_dir(),
-        )
-    )
-    findings, changed, ok = list(outcome.findings), False, outcome.ok
-    if ok:
-        try:
-            changed = write(target, outcome.lock)
-        except LockError as error:
-            findings.append(Finding(error.code, error.place, error.message, error.help))
-            ok = False
+    findings: list[Finding] = []
+    written: Written | None = None
+    try:
+        written = _locked(path, target, upgrade, findings)
+    except LockError as error:
+        findings.append(Finding(error.code, error.place, error.message, error.help))
+    ok, changed = written is not None, written is not None and written.changed
     if as_json:
         found = [finding.as_json() for finding in findings]
         click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), "findings": found}))
     else:
         show(findings)
-        new = outcome.lock
-        parts = {"engine": new.engines, "image": new.images, "model": new.models, "file": new.files}
-        held = ", ".join(_counted(len(part), what) for what, part in parts.items() if part) or "nothing that moves"
-        click.echo(f"{target}: {'written' if changed else 'unchanged'}, {held}" if ok else f"{target}: not written")
+        click.echo(f"{target}: {written}" if written else f"{target}: not written")
     if not ok:
         sys.exit(FAILED)

@@ -12,6 +12,7 @@ from llamaherd.lock.entries import (
     ModelKey,
 )
 from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, read, write
+from llamaherd.lock.hold import held
 from llamaherd.lock.sizes import contradiction
 from llamaherd.lock.stale import PlaceOf, stale
 
@@ -31,6 +32,7 @@ __all__ = [
     "PlaceOf",
     "contradiction",
     "dumps",
+    "held",
     "read",
     "stale",
     "write",
