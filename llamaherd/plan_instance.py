@@ -71,7 +71,7 @@ def plan_instance(
         "image": image.tag if image else engine.image,
         "program": program,
         "arguments": arguments,
-        "environment": {**_origins(engine, declared), **environment(rig, declared, build)},
+        "environment": {**_told(engine, declared), **environment(rig, declared, build)},
         "devices": cdi_devices(rig, declared),
         "on_gpu": bool(declared.on),
         "wsl": rig.host.wsl is not None,
@@ -236,11 +236,16 @@ def on_host_network(engine: Engine, declared: Instance) -> bool:
     return declared.backend == "compose" and declared.loopback and engine.kind != "vllm"
 
 
-def _origins(engine: Engine, declared: Instance) -> dict[str, str]:
-    """Which web pages a browser lets read what a server without a key answers: those of the browser's own host.
+def _told(engine: Engine, declared: Instance) -> dict[str, str]:
+    """What servers are told by variables, as versions that do not know it would refuse a flag, and read no variable.
 
-    By a variable, which versions before b10108 do not read, while they would refuse a flag.
+    Which web pages a browser lets read what a server without a key answers: those of the browser's own host (b10108).
+    How many connections ik_llama.cpp serves at once, each by a thread: two more than slots, or all processors but one
+    (examples/server/server.cpp:2106 of 67268c8fd), so that as many that say nothing would shut it. There, a variable
+    counts more than an argument.
     """
+    if engine.kind == "ik_llama.cpp":
+        return {} if "--threads-http" in declared.extra_args else {"LLAMA_ARG_THREADS_HTTP": "1024"}
     return {"LLAMA_ARG_CORS_ORIGINS": "localhost"} if engine.kind == "llama.cpp" and not declared.api_key else {}
 
 

@@ -600,6 +600,25 @@ def test_a_project_that_stays_on_loopback_has_no_network_that_others_could_reach
     assert server["healthcheck"]["test"][-1] == f"http://{asked}:8081/health"
 
 
+def environment_of(plan: Plan) -> set[str]:
+    unit = instance(plan, "chat").file.text
+    return {line.removeprefix("Environment=") for line in unit.splitlines() if line.startswith("Environment=")}
+
+
+def test_pages_of_others_may_read_only_what_has_a_key() -> None:
+    assert "LLAMA_ARG_CORS_ORIGINS=localhost" in environment_of(KEYLESS)
+    assert "LLAMA_ARG_CORS_ORIGINS=localhost" not in environment_of(CPU)
+    own = {"instances/chat/api_key": None, "instances/chat/environment": {"LLAMA_ARG_CORS_ORIGINS": "https://chat.lan"}}
+    assert "LLAMA_ARG_CORS_ORIGINS=https://chat.lan" in environment_of(planned(cpu_rig(), own))
+
+
+def test_ik_llama_cpp_has_a_thread_for_many_connections_unless_told_otherwise() -> None:
+    ik = {"engines/main/kind": "ik_llama.cpp", "instances/chat/draft": {"mtp": 1}}
+    assert "LLAMA_ARG_THREADS_HTTP=1024" in environment_of(planned(cpu_rig(), ik))
+    told = planned(cpu_rig(), {**ik, "instances/chat/extra_args": ["--threads-http", "8"]})
+    assert not any(each.startswith("LLAMA_ARG_THREADS_HTTP") for each in environment_of(told))
+
+
 def test_the_workers_of_vllm_listen_on_all_addresses_and_stay_in_a_network_of_their_own() -> None:
     server = service(instance(VLLM, "v"))
     assert "network_mode" not in server
