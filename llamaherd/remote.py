@@ -1,26 +1,41 @@
-"""A shell script on a rig, as root, in one connection: by the OpenSSH client, or here where the rig is this machine."""
+"""A script on a rig, as root, in one connection: by the OpenSSH client, or here where the rig is this machine.
+
+No answer is waited for without end, or kept without bound; what is no UTF-8 is shown as that.
+"""
 
 from __future__ import annotations
 
 import os
-import selectors
 import subprocess
-import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import BinaryIO, Self
 
-from llamaherd.findings import SaidError
-from llamaherd.fleet import LOCAL, Connect
+from llamaherd.fleet import Connect
+from llamaherd.pipes import PIECE, Patience, talk
+from llamaherd.ssh import RemoteError, argv, lost, not_started, place, require_key
+from llamaherd.units import show_size
 
-_AS_ROOT = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
-"""Without asking for a password: nobody is there to type it. The script comes on stdin, not in a process list."""
+__all__ = ["Remote", "RemoteError", "Result", "Shell"]
 
-_SSH_ENDED = 255
-"""What the ssh client ends with when it, and not what it ran, has failed."""
+MOST, MOST_LINES = 8 << 20, 100_000
+"""Bytes and lines of one answer: a look is some kB, the table of a large store some 100. Logs stay on the host."""
+
+LOGIN_SECONDS = 30
+"""How long a host may take from the connection to a shell: name servers that do not answer are waited for."""
+
+_MARK = b"llamaherd: a shell is there\n"
+"""What a shell says before its script: all before it is of start files and banners."""
+
+_BEFORE = 1 << 20
+"""Bytes that those may say."""
 
 _ENDING_SECONDS = 5
 """How long a script that nobody listens to any more is waited for."""
+
+Heard = Callable[[str, str], None]
+"""Takes `stdout` or `stderr`, and a line with its end."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +47,6 @@ class Result:
     err: str
 
 
-class RemoteError(SaidError):
-    """A script could not be run on a rig: a sentence that says why, and a way out."""
-
-
 @dataclass(frozen=True)
 class Remote:
     """A rig that scripts are run on."""
@@ -44,29 +55,10 @@ class Remote:
 
     def run(self, script: str, timeout: float) -> Result:
         """Run a POSIX shell script as root. Raises RemoteError where it could not be started or never ended."""
-        connect = self.connect
-        _require_key(connect)
-        try:
-            ended = subprocess.run(
-                argv(connect),
-                input=script,
-                capture_output=True,
-                timeout=timeout,
-                check=False,
-                encoding="utf-8",
-                errors="replace",
-                env=_environment(),
-            )
-        except FileNotFoundError as error:
-            raise _not_installed(error) from None
-        except subprocess.TimeoutExpired:
-            raise RemoteError(
-                f"{_place(connect)} did not finish within {timeout:.0f} s",
-                "look at the host's load, and whether a server on it hangs",
-            ) from None
-        if problem := explain(connect, ended.returncode, ended.stderr):
-            raise problem
-        return Result(ended.returncode, ended.stdout, ended.stderr)
+        said: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        with Shell(self.connect) as shell:
+            code = shell.run(script, lambda stream, line: said[stream].append(line), Patience.within(timeout))
+        return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
 
     def lines(self, script: str, silence: float) -> Generator[str, None, None]:
         """Run a script that holds no secret as root; its lines as they come.
@@ -74,177 +66,155 @@ class Remote:
         Raises RemoteError where it could not be run, or printed nothing for `silence` seconds. Whoever stops listening
         ends it.
         """
-        connect = self.connect
-        _require_key(connect)
-        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
-            stdin.write(script.encode())
-            stdin.seek(0)
-            try:
-                process = subprocess.Popen(
-                    argv(connect), stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=_environment()
-                )
-            except FileNotFoundError as error:
-                raise _not_installed(error) from None
-            assert process.stdout
-            try:
-                yield from _lines(process.stdout.fileno(), connect, silence)
-                process.wait()
-            finally:
-                process.stdout.close()  # a script of another user cannot be sent a signal, but finds nobody listening
-                with suppress(PermissionError):
-                    process.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_ENDING_SECONDS)
-            stderr.seek(0)
-            if problem := explain(connect, process.returncode, stderr.read().decode(errors="replace")):
-                raise problem
+        with Shell(self.connect) as shell:
+            for stream, line in shell.lines(script, Patience(silence)):
+                if stream == "stdout" and line.endswith("\n"):  # else it was cut off
+                    yield line[:-1]
 
 
-def _lines(stream: int, connect: Connect, silence: float) -> Iterator[str]:
-    """Whole lines of a pipe, until its other end is closed."""
-    begun = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while True:
-            if not selector.select(silence):
-                raise RemoteError(
-                    f"{_place(connect)} has said nothing for {silence:.0f} s",
-                    "look at the host's load and at the connection, then try again",
-                )
-            if not (piece := os.read(stream, 1 << 16)):
-                return
-            *whole, begun = (begun + piece).split(b"\n")
-            yield from (line.decode(errors="replace") for line in whole)
+class Shell:
+    """A shell on a rig that waits for its script: there, and root, before it is told anything."""
 
-
-def _require_key(connect: Connect) -> None:
-    if connect.key and not connect.key.is_file():
-        raise RemoteError(f"there is no SSH key at {connect.key}", "correct `connect: key:` of this rig")
-
-
-def _environment() -> dict[str, str]:
-    """The client's sentences are read: in English."""
-    return os.environ | {"LC_ALL": "C"}
-
-
-def _not_installed(error: FileNotFoundError) -> RemoteError:
-    return RemoteError(f"there is no `{error.filename}` on this machine", "install the package openssh-client")
-
-
-def argv(connect: Connect) -> list[str]:
-    """The command that reads a script on stdin. What the inventory leaves open, the ssh client's own files decide."""
-    if connect.host == LOCAL:
-        return ["sh", "-c", _AS_ROOT]
-    options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
-    if connect.key:
-        options += [f"IdentityFile={_quoted(connect.key)}", "IdentitiesOnly=yes"]
-    if connect.known_hosts:
-        options += [f"UserKnownHostsFile={_quoted(connect.known_hosts)}", "StrictHostKeyChecking=yes"]
-    command = ["ssh", "-T", "-p", str(connect.port)]
-    for option in options:
-        command += ["-o", option]
-    if connect.user:
-        command += ["-l", connect.user]
-    # After `--` no host's name is taken for an option. Quoted once more: the login shell may be any.
-    return [*command, "--", connect.host, f"sh -c '{_AS_ROOT}'"]
-
-
-def explain(connect: Connect, code: int, err: str) -> RemoteError | None:
-    """Why the script was not run, from how the client ended and what it said; None if it was run."""
-    if code == 0:
-        return None
-    place = _place(connect)
-    for sign, message, help_ in _SUDO:
-        if sign in err:
-            return RemoteError(message.format(place=place, user=connect.user or "the login user"), help_)
-    if code != _SSH_ENDED or connect.host == LOCAL:
-        return None
-    known = str(connect.known_hosts or "~/.ssh/known_hosts")
-    name = connect.host if connect.port == 22 else f"[{connect.host}]:{connect.port}"
-    for sign, message, help_ in _SSH:
-        if sign in err:
-            return RemoteError(
-                message.format(place=place, key=connect.key or "the ssh client"),
-                help_.format(known=known, name=name, host=connect.host, port=connect.port, key=connect.key),
+    def __init__(self, connect: Connect, *, root: bool = True) -> None:
+        """Log in. Raises RemoteError where that fails."""
+        require_key(connect)
+        self._connect = connect
+        self._err = b""
+        try:
+            # The client's sentences are read: in English.
+            self._process = subprocess.Popen(
+                argv(connect, root=root),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=os.environ | {"LC_ALL": "C"},
             )
-    last = err.strip().splitlines()[-1:] or ["the ssh client said nothing"]
-    return RemoteError(f"cannot log in at {place}: {last[0].strip()}", f"try `{_by_hand(connect)}`")
+        except FileNotFoundError as error:
+            raise RemoteError(
+                f"there is no `{error.filename}` on this machine", "install the package openssh-client"
+            ) from None
+        try:
+            self._log_in()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """The shell, which is closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, whatever it does."""
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still waits."""
+        return self._process.poll() is None
+
+    def run(self, script: str, heard: Heard, patience: Patience) -> int:
+        """Run a script; each line goes to `heard` as it comes. Returns the exit code.
+
+        Raises RemoteError where the answer ends in the middle, never ends, or does not come.
+        """
+        for stream, line in self.lines(script, patience):
+            heard(stream, line)
+        return self._process.wait()
+
+    def lines(self, script: str, patience: Patience) -> Iterator[tuple[str, str]]:
+        """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
+        begun = {"stdout": b"", "stderr": b""}
+        heard = lines = 0
+        for stream, piece in self._talk(iter([script.encode()]), patience):
+            heard += len(piece)
+            lines += piece.count(b"\n")
+            if heard > MOST or lines > MOST_LINES:
+                raise RemoteError(
+                    f"{place(self._connect)} answers without end: {show_size(heard)} by now to one question",
+                    "look at what the programs there print",
+                )
+            *whole, begun[stream] = (begun[stream] + piece).split(b"\n")
+            for line in whole:
+                yield stream, line.decode(errors="replace") + "\n"
+        self._require_end()
+        for stream, rest in begun.items():
+            if rest:
+                yield stream, rest.decode(errors="replace")
+
+    def send(self, script: str, data: BinaryIO, heard: Heard, patience: Patience) -> int:
+        """Run a script that says `go N` and then reads the bytes of `data` from the N-th on. Returns its exit code."""
+        said = self._until(b"\n", script.encode())
+        pieces: Iterator[bytes] = iter(())
+        if said.startswith(b"go "):
+            data.seek(int(said.removeprefix(b"go ")))
+            pieces = iter(lambda: data.read(PIECE), b"")
+        for _ in self._talk(pieces, patience):
+            pass  # it says why it fails, which is kept
+        self._require_end()
+        for line in self._err.decode(errors="replace").splitlines():
+            heard("stderr", line)
+        return self._process.wait()
+
+    def close(self) -> None:
+        """End it: a script of another user cannot be sent a signal, but finds nobody listening."""
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe
+            with suppress(OSError):
+                pipe.close()
+        for end in (self._process.terminate, self._process.kill):
+            with suppress(PermissionError):
+                end()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ENDING_SECONDS)
+                return
+
+    def _log_in(self) -> None:
+        """Wait for the shell; what its start files and the client say before it is for nobody."""
+        out = self._until(_MARK, b"echo '" + _MARK.rstrip() + b"'\n")
+        if _MARK not in out:
+            code = self._process.wait(_ENDING_SECONDS)
+            raise not_started(self._connect, code, self._err.decode(errors="replace"), out.decode(errors="replace"))
+        self._err = b""
+
+    def _until(self, mark: bytes, text: bytes) -> bytes:
+        """What is said on stdout after this text, up to the mark; without it where that never comes."""
+        out = b""
+        heard = 0
+        for stream, piece in self._talk(iter([text]), Patience(LOGIN_SECONDS), more=True):
+            heard += len(piece)
+            out += piece if stream == "stdout" else b""
+            if mark in out:
+                break
+            if heard > _BEFORE:
+                raise RemoteError(
+                    f"{place(self._connect)} talks without end before its shell takes anything",
+                    "look at the start files of the login user's shell there",
+                )
+        return out
+
+    def _talk(self, told: Iterator[bytes], patience: Patience, *, more: bool = False) -> Iterator[tuple[str, bytes]]:
+        try:
+            for stream, piece in talk(self._process, told, patience, more=more):
+                if stream == "stderr":
+                    self._err = (self._err + piece)[-PIECE:]
+                yield stream, piece
+        except TimeoutError:
+            raise _too_slow(self._connect, patience) from None
+
+    def _require_end(self) -> None:
+        """Raise where the connection, and not the script, has ended."""
+        if problem := lost(self._connect, self._process.wait(), self._err.decode(errors="replace")):
+            raise problem
 
 
-_SUDO = (
-    (
-        "password is required",
-        "sudo on {place} wants a password from {user}",
-        "let that user become root without one (a line `USER ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d), "
-        "or connect as root",
-    ),
-    (
-        "sudoers",
-        "sudo on {place} does not let {user} become root",
-        "add that user to /etc/sudoers.d, or connect as root",
-    ),
-    ("sudo: not found", "there is no sudo on {place}", "install sudo there, or connect as root"),
-)
-
-# By what the client prints, more telling lines first: a changed key also ends in "Host key verification failed".
-_SSH = (
-    (
-        "REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "the host key of {place} is not the one that is known: another machine answers, or it was installed anew",
-        "if you know why, run `ssh-keygen -f {known} -R '{name}'` and let the new key be known",
-    ),
-    (
-        "Host key verification failed",
-        "the host key of {place} is not known here",
-        "compare it at the host's console, then `ssh-keyscan -p {port} {host} >>{known}`",
-    ),
-    (
-        "UNPROTECTED PRIVATE KEY FILE",
-        "others can read the SSH key {key}, so that the ssh client does not use it",
-        "chmod 600 {key}",
-    ),
-    (
-        "error in libcrypto",
-        "{key} cannot be read as a private key: it is none, or it has a passphrase",
-        "name the private key's file (not the `.pub`) in `connect: key:`",
-    ),
-    (
-        "Permission denied",
-        "{place} does not accept {key} as a key",
-        "check `connect: user:` and `key:`, and that the public key is in that user's ~/.ssh/authorized_keys",
-    ),
-    (
-        "Could not resolve hostname",
-        "no machine is called what this rig is: {place} cannot be found",
-        "correct `connect: host:`, or give its address",
-    ),
-    (
-        "Connection refused",
-        "nothing listens for SSH at {place}: connection refused",
-        "is the host up, is sshd running, and is `connect: port:` right?",
-    ),
-    (
-        "kex_exchange_identification",
-        "{place} closes the connection before anyone has logged in",
-        "OpenSSH does so for a while after failed logins: wait a minute; or is it no SSH server at all?",
-    ),
-    ("timed out", "{place} does not answer", "is the host up, and does a firewall let SSH through?"),
-    ("No route to host", "there is no way to {place}", "is the host up and in this network?"),
-    ("Network is unreachable", "there is no way to {place}", "is this machine in the host's network?"),
-)
-
-
-def _place(connect: Connect) -> str:
-    if connect.host == LOCAL:
-        return "this machine"
-    return connect.host if connect.port == 22 else f"{connect.host} port {connect.port}"
-
-
-def _quoted(path: object) -> str:
-    """A path as an ssh option's value: it would be split at spaces and expanded at `%`."""
-    return '"' + str(path).replace("%", "%%") + '"'
-
-
-def _by_hand(connect: Connect) -> str:
-    user = f"{connect.user}@" if connect.user else ""
-    return f"ssh -p {connect.port} {user}{connect.host}"
+def _too_slow(connect: Connect, patience: Patience) -> RemoteError:
+    if patience.until is not None:
+        return RemoteError(
+            f"{place(connect)} did not finish within {patience.silence:.0f} s",
+            "look at the host's load, and whether a server on it hangs",
+        )
+    return RemoteError(
+        f"{place(connect)} has said nothing for {patience.silence:.0f} s",
+        "look at the host's load and at the connection, then try again",
+    )

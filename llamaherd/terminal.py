@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+)
+"""What terminals take for commands (ECMA-48): CSI and OSC with their arguments, strings, and short ones."""
+
+
+def shown(text: str) -> str:
+    """One line without what a terminal would obey; blanks are kept, a tab is one."""
+    return "".join(c for c in _SEQUENCE.sub("", text).replace("\t", " ") if c.isprintable())
+
 
 def printable(text: str) -> str:
     """One line for rich, without control characters: models and names say what they like, and a terminal obeys."""
     from rich.markup import escape
 
-    return escape("".join(c for c in " ".join(text.split()) if c.isprintable()))
+    return escape(shown(" ".join(text.split())))

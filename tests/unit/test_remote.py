@@ -1,13 +1,16 @@
 """Reaching a rig: the command line, and what OpenSSH 9.2 and sudo 1.9 said when something was wrong."""
 
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from llamaherd import remote
 from llamaherd.fleet import Connect
-from llamaherd.remote import Remote, RemoteError, argv, explain
+from llamaherd.remote import Remote, RemoteError
+from llamaherd.ssh import argv, explain, lost, not_started
 from tests.support.stores import needs_root
 
 DUO = Connect(host="duo.lan", user="tom", key=Path("/keys/duo 50%"), known_hosts=Path("/keys/known_hosts"))
@@ -76,6 +79,77 @@ def test_what_went_wrong_is_said_with_a_way_out(code: int, err: str, message: st
 def test_a_script_that_ran_and_failed_is_no_error_of_the_connection() -> None:
     assert explain(DUO, 1, "tom: Permission denied") is None
     assert explain(DUO, 0, "sudo: a password is required") is None
+
+
+@pytest.mark.parametrize("kind", [("ed25519",), ("rsa", "-m", "PEM"), ("ecdsa", "-m", "PKCS8")], ids=" ".join)
+@pytest.mark.parametrize("passphrase", ["", "secret"])
+def test_a_key_with_a_passphrase_is_told_from_one_that_is_not_let_in(
+    tmp_path: Path, kind: tuple[str, ...], passphrase: str
+) -> None:
+    key = tmp_path / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", *kind, "-N", passphrase, "-f", str(key)], check=True)
+    error = explain(Connect(host="duo", key=key), 255, "tom@duo: Permission denied (publickey).")
+    assert error
+    assert (f"{key} has a passphrase" in error.message) == bool(passphrase)
+    assert (f"ssh-add {key}" in error.help) == bool(passphrase)
+
+
+def test_a_shell_that_ends_at_once_is_said_with_its_last_words() -> None:
+    error = not_started(DUO, 0, "", "bye \x1b[31m\x07now\n")
+    assert "ends before it has run anything; its last words: bye now" in error.message
+    assert "sudo" in not_started(DUO, 1, "sudo: a password is required\n", "").message
+
+
+def test_a_connection_that_is_lost_is_no_failure_of_the_script() -> None:
+    error = lost(DUO, 255, "client_loop: send disconnect: Broken pipe")
+    assert error
+    assert "lost in the middle" in error.message
+    assert lost(DUO, 255, "a script that ends with 255") is None
+    assert lost(DUO, 1, "Broken pipe") is None
+
+
+@needs_root
+@pytest.mark.parametrize("endless", ["yes", "tr '\\0' x </dev/zero", "yes oops >&2", "while :; do echo; done"])
+def test_an_answer_without_end_is_cut_off(endless: str) -> None:
+    """Whether it is lines or one line, and on whichever stream; a host that does so is no reason to fill our memory."""
+    with pytest.raises(RemoteError, match="this machine answers without end"):
+        Remote(Connect(host="@local")).run(endless, timeout=60)
+
+
+@needs_root
+def test_a_shell_that_talks_without_end_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["yes"])
+    with pytest.raises(RemoteError, match="talks without end before its shell takes anything"):
+        Remote(Connect(host="@local")).run("echo", timeout=60)
+
+
+@needs_root
+def test_a_shell_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sleep", "60"])
+    monkeypatch.setattr(remote, "LOGIN_SECONDS", 0.1)
+    with pytest.raises(RemoteError, match="has said nothing for 0 s"):
+        Remote(Connect(host="@local")).run("echo", timeout=60)
+
+
+@needs_root
+def test_what_start_files_print_is_nobodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        remote, "argv", lambda *_, **__: ["sh", "-c", "echo hello; printf 'ca\\351'; echo x >&2; exec sh -s"]
+    )
+    ended = Remote(Connect(host="@local")).run("echo mine; echo oops >&2", timeout=60)
+    assert (ended.out, ended.err) == ("mine\n", "oops\n")
+
+
+@needs_root
+def test_what_is_no_utf8_is_shown_as_that() -> None:
+    ended = Remote(Connect(host="@local")).run("printf 'caf\\351\\n'; printf '\\303' >&2", timeout=60)
+    assert (ended.out, ended.err) == ("caf\N{REPLACEMENT CHARACTER}\n", "\N{REPLACEMENT CHARACTER}")
+
+
+@needs_root
+def test_a_script_may_be_larger_than_a_pipe() -> None:
+    script = f"wc -c <<'END'\n{'x' * 1_000_000}\nEND\n"
+    assert Remote(Connect(host="@local")).run(script, timeout=60).out.strip() == "1000001"
 
 
 @needs_root
