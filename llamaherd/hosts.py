@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from fnmatch import fnmatch
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
 from llamaherd.findings import Finding, InventoryError, Place, nearest
-from llamaherd.fleet import LOCAL, Connect
 from llamaherd.planning import inventory_path, plans
 
 Host = tuple[str, dict[str, Any]]
+CONNECTOR = "llamaherd"
+"""What pyproject.toml calls our way to a rig."""
+
 GROUPS = ("inventory", "rigs")
 """What pyinfra lets --limit name beside hosts: the variable and the file that the hosts are in."""
 
@@ -26,20 +29,26 @@ def pyinfra_hosts(source: Path | None = None) -> list[Host]:
     Raises pyinfra's InventoryError, which it prints as one message.
     """
     signal.signal(signal.SIGINT, _leave)
+    if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
+        raise PyinfraInventoryError(
+            "this checkout was updated, and what pyinfra knows of it was not\n  help: run scripts/setup"
+        )
     path = source or inventory_path(None)
     try:
         planned = plans(path, deploying=True)
-        names = {LOCAL if rig.connect.host == LOCAL else name: name for name, (rig, _) in planned.items()}
         for pattern in _limits():
             # pyinfra itself ends with success when a limit matches nothing.
-            if not any(fnmatch(name, pattern) for name in (*names, *GROUPS)):
-                missing = Finding("LH007", Place(path), f"--limit {pattern} matches no rig", nearest(pattern, names))
+            if not any(fnmatch(name, pattern) for name in (*planned, *GROUPS)):
+                missing = Finding("LH007", Place(path), f"--limit {pattern} matches no rig", nearest(pattern, planned))
                 raise InventoryError([missing])
     except InventoryError as error:
         raise PyinfraInventoryError(f"\n{error}") from None
     return [
-        (host, {**_connection(planned[name][0].connect), "plan": planned[name][1].model_dump(mode="json")})
-        for host, name in names.items()
+        (
+            f"@{CONNECTOR}/{name}",
+            {"rig_connect": rig.connect.model_dump(mode="json"), "plan": plan.model_dump(mode="json")},
+        )
+        for name, (rig, plan) in planned.items()
     ]
 
 
@@ -53,14 +62,3 @@ def _leave(*_: object) -> None:
 def _limits() -> tuple[str, ...]:
     context = click.get_current_context(silent=True)
     return tuple(context.params.get("limit") or ()) if context else ()
-
-
-def _connection(connect: Connect) -> dict[str, Any]:
-    data: dict[str, Any] = {"ssh_hostname": connect.host, "ssh_port": connect.port}
-    if connect.user:
-        data["ssh_user"] = connect.user
-    if connect.key:
-        data["ssh_key"] = str(connect.key)
-    if connect.known_hosts:
-        data |= {"ssh_known_hosts_file": str(connect.known_hosts), "ssh_strict_host_key_checking": "yes"}
-    return data

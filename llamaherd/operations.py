@@ -8,30 +8,33 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from paramiko import SSHException
 from pyinfra import host, logger
 from pyinfra.api import FileUploadCommand, Host, State, StringCommand, operation
 from pyinfra.api.command import PyinfraCommand
+from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 from typing_extensions import override
 
 from llamaherd.converge.driver import after_reboot_script, reboot_script
 from llamaherd.converge.host import sends
 from llamaherd.converge.steps import Later, Reboot, Send, Step
-from llamaherd.facts import Observed
 from llamaherd.findings import SaidError
 from llamaherd.keys import UnreadableKeyError, unreadable
 from llamaherd.layout import REBOOT_MARK
-from llamaherd.observe import Seen, question
+from llamaherd.observe import Seen, answer, question
 from llamaherd.planned import Plan
 from llamaherd.preflight import lines, survey
 from llamaherd.preflight_ask import local_sizes, size_of
 from llamaherd.units import show_size
 
-_UNASKABLE = (
-    "this host cannot be asked what it looks like; what it answered is above\n"
-    "  help: the user that logs in needs sudo without a password, and the host a POSIX shell"
-)
+LOOK_SECONDS = 120
+"""How long a look may be silent: it takes a third of a second on a host that has nothing else to do."""
+
+HELP = "  help: "
+"""What the way out begins with, where an error is shown."""
+
+LINE = 300
+"""Characters of a line of others that are shown."""
 
 REBOOT_SECONDS = 900
 """How long a host may take to come back: big ones count their memory for minutes."""
@@ -73,7 +76,8 @@ class Script(StringCommand):
         if self.says:
             logger.info(f"{host.print_prefix}{self.says}")
         connector_arguments.update(self.connector_arguments)
-        return host.run_shell_command(self, print_output=True, print_input=state.print_input, **connector_arguments)
+        done, _ = host.run_shell_command(self, print_output=True, print_input=state.print_input, **connector_arguments)
+        return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 
 class LaterScript(PyinfraCommand):
@@ -135,7 +139,7 @@ class RebootHost(PyinfraCommand):
                 host.connect(show_errors=False)
                 if host.connected and booted():
                     return True
-            except (OSError, EOFError, SSHException):
+            except OSError:
                 continue  # it went down just then
         return False
 
@@ -160,9 +164,10 @@ class Refusal(PyinfraCommand):
 @operation()
 def preflight(plan: Plan) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot."""
-    seen = observe(plan)
-    if seen is None:
-        yield Refusal([_UNASKABLE])
+    try:
+        seen = observe(plan)
+    except SaidError as error:
+        yield Refusal([str(error)])
         return
     to_send = sends(plan, seen)
     found = survey(plan, seen, local_sizes(to_send))
@@ -187,11 +192,8 @@ def converge(
 
     `notes` is what a person is told then, of that look too: what is left for people to do, which is no change.
     """
-    seen = observe(plan)
-    if seen is None:
-        yield Refusal([_UNASKABLE])
-        return
     try:
+        seen = observe(plan)
         todo = steps(seen)
         told = notes(seen) if notes else ()
     except (SaidError, UnreadableKeyError) as error:
@@ -218,17 +220,37 @@ def converge(
         logger.warning(f"{host.print_prefix}{note}")
 
 
-def observe(plan: Plan) -> Seen | None:
-    """What the host looks like, by a fresh look; None where it could not be asked, which pyinfra has then shown."""
+def observe(plan: Plan) -> Seen:
+    """What the host looks like, by a fresh look. Raises SaidError where it could not be asked."""
     asked, here, executing = question(plan), ctx_host.get(), host.state.is_executing
     last = _looks.get(here)
     if last and (last.executing, last.question) == (executing, asked) and monotonic() - last.at < FRESH_SECONDS:
         return last.seen
-    # Without _ignore_errors a fact that fails raises inside the operation, and ends the run of every host.
-    seen: Seen | None = host.get_fact(Observed, _stdin=asked, _ignore_errors=True)
-    if seen is not None:
-        _looks[here] = Look(monotonic(), executing, asked, seen)
+    # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
+    done, said = here.run_shell_command(
+        StringCommand("sh", "-s"),
+        print_output=here.state.print_fact_output,
+        print_input=here.state.print_fact_input,
+        _stdin=asked,
+        _sudo=True,
+        _timeout=LOOK_SECONDS,
+    )
+    if not done:
+        raise _unaskable(said.stderr_lines)
+    try:
+        seen = answer(said.stdout_lines)
+    except ValueError as error:
+        raise _unaskable([str(error)[:LINE]]) from None
+    _looks[here] = Look(monotonic(), executing, asked, seen)
     return seen
+
+
+def _unaskable(said: Sequence[str]) -> SaidError:
+    """Why a look gave nothing: in our own words, whose last line is the way out, or in the last ones of the host."""
+    *_, message, help_ = ("", "this host cannot be asked what it looks like, and does not say why", *said)
+    if help_.startswith(HELP):
+        return SaidError(message, help_.removeprefix(HELP))
+    return SaidError(help_[:LINE], "`herd verify` asks that host by other means")
 
 
 def _wrong_file(send: Send) -> str | None:

@@ -9,6 +9,8 @@ from llamaherd.findings import Finding, Severity
 from llamaherd.fleet import Rig
 from llamaherd.yamlfile import Document
 
+WARNING: Severity = "warning"
+
 
 def missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[Finding]:
     """Files that are not there. This looks at the controller's disk, which no other check does."""
@@ -20,17 +22,20 @@ def missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[
         ),
         *((("models", name, "file"), model.file) for name, model in rig.models.items()),
         *((("instances", n, "api_key", "file"), i.api_key.file) for n, i in rig.instances.items() if i.api_key),
+    ]
+    # Without these one host cannot be reached, which is said of it when it is its turn; the others can.
+    reaching: list[tuple[tuple[str | int, ...], Path | None]] = [
         (("connect", "key"), rig.connect.key),
         (("connect", "known_hosts"), rig.connect.known_hosts),
     ]
-    for path, file in named:
+    for path, file, wrong in (*((*each, severity) for each in named), *((*each, WARNING) for each in reaching)):
         if file is not None and not _is_file(file):
             yield Finding(
                 "LH024",
                 document.value(path),
                 f"there is no file {file}",
                 "paths are relative to this YAML file; check the spelling, or fetch the file first",
-                severity,
+                wrong,
             )
 
 

@@ -30,13 +30,11 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
       herd up            the whole fleet
       herd up duo six    two rigs
     """
-    from llamaherd.fleet import LOCAL
     from llamaherd.planning import inventory_path
 
     planned = plans(inventory, rigs, deploying=True)
-    hosts = [LOCAL if rig.connect.host == LOCAL else name for name, (rig, _) in planned.items()]
     command = [str(Path(sys.executable).parent / "pyinfra"), "inventory.py", "deploy.py", "-y"]
-    command += [argument for host in hosts if rigs for argument in ("--limit", host)]
+    command += [argument for name in planned if rigs for argument in ("--limit", name)]
     command += ["-v"] * verbose
     environment = {**os.environ, "HERD_INVENTORY": str(inventory_path(inventory).resolve())}
     if not sys.stderr.isatty():

@@ -167,7 +167,6 @@ WRONG: dict[str, tuple[str, str, str, str, str]] = {
     "no archive": ("llama.tar.gz", "lama.tar.gz", "LH024", "lama.tar.gz", "there is no file"),
     "no model": ("file: gemma.gguf", "file: gema.gguf", "LH024", "gema.gguf", "there is no file"),
     "no API key": ("{file: key}", "{file: kye}", "LH024", "kye}", "there is no file"),
-    "no ssh key": ("box.lan", "box.lan, key: id", "LH024", "id}", "there is no file"),
     "a name too long for a file": ("{file: key}", f"{{file: {'k' * 300}}}", "LH024", "kkk", "there is no file"),
     "image under systemd": ("engine: main\n", "engine: image\n", "LH025", "image\n    model", "add `backend: compose`"),
 }
@@ -193,6 +192,13 @@ def test_who_only_plans_can_do_without_the_files(folder: Path) -> None:
     (finding,) = findings_of(folder, deploying=False)
     assert (finding.code, finding.severity) == ("LH024", "warning")
     assert "box" in load(folder).rigs
+
+
+@pytest.mark.parametrize("key", ["key", "known_hosts"])
+def test_what_only_reaches_one_host_keeps_no_other_from_being_deployed(folder: Path, key: str) -> None:
+    (folder / "box.yaml").write_text(GOOD.replace("box.lan", f"box.lan, {key}: id", 1))
+    (finding,) = (each for each in findings_of(folder) if each.code == "LH024")
+    assert (finding.severity, finding.message) == ("warning", f"there is no file {folder / 'id'}")
 
 
 def test_a_system_without_compose_is_refused_before_it_is_planned(folder: Path) -> None:

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyinfra.api import FactBase
 from pyinfra.api.arguments import all_global_arguments
 
-from llamaherd import facts, operations
+from llamaherd import operations
 from tests.support.rigs import ROOT
 
 PURE = [
@@ -123,17 +122,6 @@ def test_every_operation_has_a_name_that_people_read() -> None:
 def test_no_operation_takes_what_pyinfra_takes(operation: str) -> None:
     inner = getattr(operations, operation)._inner
     assert RESERVED & set(inspect.signature(inner).parameters) == set()
-
-
-def test_no_fact_takes_what_pyinfra_takes() -> None:
-    found = [
-        value
-        for value in vars(facts).values()
-        if isinstance(value, type) and issubclass(value, FactBase) and value is not FactBase
-    ]
-    assert found
-    for fact in found:
-        assert RESERVED & set(inspect.signature(fact.command).parameters) == set()
 
 
 def test_roles_only_act_when_they_are_called() -> None:

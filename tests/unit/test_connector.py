@@ -1,0 +1,134 @@
+"""pyinfra's way to a rig, on this machine: what is run, what is shown, and files that are sent."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyinfra.api import Config, Host, Inventory, State, StringCommand, output
+from pyinfra.api.connect import connect_all
+
+from llamaherd.terminal import shown
+from tests.support.stores import needs_root
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What reaches the terminal."""
+    lines: list[str] = []
+    echo: Callable[..., None] = lambda line="", **_: lines.append(line)  # noqa: E731
+    monkeypatch.setattr(output, "_echo", echo)
+    return lines
+
+
+@pytest.fixture
+def here() -> Iterator[Host]:
+    """This machine as a rig of pyinfra's."""
+    inventory = Inventory((["@llamaherd/one"], {"rig_connect": {"host": "@local"}}))
+    connect_all(State(inventory, Config()))
+    (host,) = inventory
+    assert (host.name, host.connected) == ("one", True)
+    yield host
+    host.disconnect()
+
+
+def run(host: Host, script: str, **arguments: object) -> tuple[bool, list[str], list[str]]:
+    done, said = host.run_shell_command(StringCommand("sh", "-s"), _stdin=script, _sudo=True, **arguments)
+    return done, said.stdout_lines, said.stderr_lines
+
+
+def test_a_script_is_run_and_its_lines_are_kept(here: Host) -> None:
+    assert run(here, "id -u; echo oops >&2; exit 3") == (False, ["0"], ["oops"])
+    # The shell that waited has run one; another runs the next.
+    assert run(here, "printf 'no end'") == (True, ["no end"], [])
+
+
+def test_any_other_command_of_pyinfras_runs_too(here: Host) -> None:
+    done, said = here.run_shell_command(
+        StringCommand("cat; echo", '"$WORD"'), _stdin="told", _env={"WORD": "it's"}, _chdir="/", _sudo=True
+    )
+    assert (done, said.stdout_lines) == (True, ["told", "it's"])
+
+
+def test_what_is_shown_holds_nothing_that_a_terminal_obeys(here: Host, said: list[str]) -> None:
+    script = r"printf '\033]0;mine\007\033[2J\033[31mred\033[0m caf\351\r\n\0a\303\251\342\200\256b\n'"
+    script += r"; printf '\033c\tx\n' >&2"
+    assert run(here, script, print_output=True)[0]
+    assert [line.removeprefix("[one] ") for line in said] == ["red caf\N{REPLACEMENT CHARACTER}", "aéb", " x"]
+
+
+def test_a_host_that_never_ends_fails_with_a_sentence(here: Host) -> None:
+    done, _, err = run(here, "yes")
+    assert not done
+    assert "this machine answers without end" in err[-2]
+    assert err[-1].startswith("  help: ")
+
+
+def test_a_host_that_is_silent_fails_with_a_sentence(here: Host) -> None:
+    done, _, err = run(here, "exec sleep 60", _timeout=0.2)
+    assert not done
+    assert "has said nothing for 0 s" in err[-2]
+
+
+def sent(here: Host, file: Path, to: Path) -> bool:
+    done: bool = here.put_file(str(file), str(to), _sudo=False)
+    return done
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of some size, no two parts of which are the same."""
+    file = tmp_path / "mine"
+    file.write_bytes(b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(10_000)))
+    return file
+
+
+@pytest.mark.parametrize("there", [None, 0, 100_000, 320_000])
+def test_a_file_that_was_cut_off_goes_on_where_it_ended(
+    here: Host, file: Path, tmp_path: Path, there: int | None
+) -> None:
+    there_ = tmp_path / "it's there"
+    part = tmp_path / "it's there.part"
+    if there is not None:
+        # Told from what is sent: what is there is not sent again.
+        part.write_bytes(b"-" * there)
+    assert sent(here, file, there_)
+    assert there_.read_bytes() == b"-" * (there or 0) + file.read_bytes()[there or 0 :]
+    assert not part.exists()
+
+
+def test_a_part_that_is_longer_than_the_file_is_of_another(here: Host, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.part").write_bytes(b"-" * 400_000)
+    assert sent(here, file, tmp_path / "there")
+    assert (tmp_path / "there").read_bytes() == file.read_bytes()
+
+
+def test_two_runs_do_not_write_to_one_file(here: Host, file: Path, tmp_path: Path, said: list[str]) -> None:
+    with (tmp_path / "there.part").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not sent(here, file, tmp_path / "there")
+    assert "another run sends this file to this host just now" in said[-1]
+    assert (tmp_path / "there.part").stat().st_size == 0
+
+
+def test_a_place_that_cannot_be_written_is_named(here: Host, file: Path, said: list[str]) -> None:
+    assert not sent(here, file, Path("/proc/there"))
+    assert "cannot write /proc/there.part" in said[-1]
+
+
+def test_a_full_disk_is_named(here: Host, file: Path, tmp_path: Path, said: list[str]) -> None:
+    (tmp_path / "there.part").symlink_to("/dev/full")
+    assert not sent(here, file, tmp_path / "there")
+    assert any(f"cannot write {tmp_path}/there.part" in line and "once there is room" in line for line in said)
+
+
+def test_blanks_are_kept_and_sequences_go_whole() -> None:
+    assert (
+        shown("  a\tb \x1b[1;31mred\x1b[m \x1b]8;;https://x\x1b\\link\x1b]8;;\x07 \x9b31m\u202e")
+        == "  a b red link 31m"
+    )
