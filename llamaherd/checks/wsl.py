@@ -11,7 +11,7 @@ from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
 from llamaherd.fleet import LOCAL, Wsl
 from llamaherd.layout import DEFAULT_STORE
-from llamaherd.recipes.wslconfig import KEYS, check_setting
+from llamaherd.recipes.wslconfig import KEYS, check_setting, check_together
 from llamaherd.units import show_size
 
 TOLERANCE = 0.08
@@ -94,6 +94,7 @@ def wsl_settings(subject: Subject) -> Iterator[Finding]:
                 yield Finding(problem.code, place, problem.message, problem.help, problem.severity)
             elif own := OWN_KEYS.get(key.lower()):
                 yield from _said_twice(subject, wsl, own, key, where)
+    yield from _together(subject, wsl)
     profile = wsl.windows_profile
     if profile is not None and not _WINDOWS_DISK.match(profile):
         place = subject.document.value(("host", "wsl", "windows_profile"))
@@ -107,6 +108,19 @@ def wsl_settings(subject: Subject) -> Iterator[Finding]:
         else:
             help_ = "write it like `/mnt/c/Users/tom`, unless `automount.root` of /etc/wsl.conf is another one"
             yield Finding("LH068", place, message, help_, "warning")
+
+
+def _together(subject: Subject, wsl: Wsl) -> Iterator[Finding]:
+    """Settings that do nothing with the mode of networking."""
+    named = [(section, key) for section, keys in wsl.settings.items() for key in keys]
+    places = {f"{section}.{key}".lower(): ("host", "wsl", "settings", section, key) for section, key in named}
+    values = {f"{section}.{key}".lower(): str(wsl.settings[section][key]) for section, key in named}
+    if wsl.networking:
+        values["wsl2.networkingmode"] = wsl.networking
+    for name, problem in check_together(values):
+        yield Finding(
+            problem.code, subject.document.value(places[name]), problem.message, problem.help, problem.severity
+        )
 
 
 def _said_twice(subject: Subject, wsl: Wsl, own: str, key: str, where: tuple[str, ...]) -> Iterator[Finding]:

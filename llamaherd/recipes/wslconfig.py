@@ -69,7 +69,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "bestEffortDnsParsing": "bool",
         "dnsTunnelingIpAddress": "text",
         "initialAutoProxyTimeout": "int",
-        "ignoredPorts": "text",
+        "ignoredPorts": "ports",
         "hostAddressLoopback": "bool",
         "setVersionDebug": "text",
         "swiotlb": "size",
@@ -81,7 +81,10 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "autoProxy": "bool",
     },
 }
-"""Every key by section, and what it holds: `bool`, `int`, `size`, `path`, `text`, or one of several words."""
+"""Every key by section, and what it holds: `bool`, `int`, `size`, `path`, `text`, `ports`, or one of several words."""
+
+MIRRORED_ONLY = ("ignoredPorts", "hostAddressLoopback")
+"""Keys of [experimental] that count with `networkingMode=mirrored` alone (learn.microsoft.com, wsl-config)."""
 
 # By the tests of ParseMemorySize in microsoft/WSL: `9G` is a size as `9GB` is, `9 GB` is none.
 _SIZE = re.compile(r"(\d+)(?:([KMGT])B?|B)?", re.IGNORECASE)
@@ -122,12 +125,20 @@ def check_setting(section: str, key: str, value: str | int | bool) -> Problem | 
 
 def check_text(file: Path, text: str) -> tuple[Finding, ...]:
     """Everything wrong with the text of a `.wslconfig`; comments, blank lines and CRLF are as they should be."""
-    return tuple(_findings(file, text.removeprefix("\ufeff")))
+    return (*_name(file), *_findings(file, text.removeprefix("\ufeff")))
+
+
+def _name(file: Path) -> Iterator[Finding]:
+    """Notepad and browsers put an ending behind the name, which Windows then hides."""
+    if re.fullmatch(r"\.?wslconfig\.(?:txt|ini|cfg|conf)", file.name, re.IGNORECASE):
+        message = f"WSL reads `.wslconfig` alone, and this is `{file.name}`: nothing in it counts"
+        yield Finding("LH141", Place(file), message, f"rename it: `ren {file.name} .wslconfig`")
 
 
 def _findings(file: Path, text: str) -> Iterator[Finding]:
     section: str | None = None
     lines: dict[tuple[str, str], int] = {}
+    first: dict[str, tuple[str, Place]] = {}
     for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.split("#", 1)[0].rstrip()
         content = line.strip()
@@ -154,11 +165,14 @@ def _findings(file: Path, text: str) -> Iterator[Finding]:
                 message = f"`{key}` stands here twice; the first is at line {lines[named]}"
                 yield Finding("LH148", place, message, "keep one of the two", "warning")
             lines.setdefault(named, number)
+            first.setdefault(".".join(named), (value.strip('"'), place))
             if problem_here := check_setting(section, key, value.strip('"')):
                 at = line.index("=") + 1
                 at += len(line[at:]) - len(line[at:].lstrip()) + 1
                 where = Place(file, number, at) if problem_here.about_value and value else place
                 yield Finding(problem_here.code, where, problem_here.message, problem_here.help, problem_here.severity)
+    for name, problem in check_together({name: value for name, (value, _) in first.items()}):
+        yield Finding(problem.code, first[name][1], problem.message, problem.help, problem.severity)
 
 
 def _section(name: str) -> str | None:
@@ -198,6 +212,11 @@ def _wrong_value(key: str, kind: str, value: str) -> Problem | None:
             return Problem("LH148", f"`{value}` is no whole number", f"write `{key}=` and a number, such as 8")
         case "size":
             return _wrong_size(key, value)
+        case "ports":
+            wrong = [part.strip() for part in value.split(",") if not _is_port(part.strip())]
+            if wrong:
+                message = f"`{wrong[0]}` is no port: WSL wants numbers up to 65535, with commas between"
+                return Problem("LH148", message, f"write `{key}=3000,9000`")
         case "path" if re.search(r"(?<!\\)\\(?!\\)", value):
             doubled = re.sub(r"\\+", r"\\\\", value)
             return Problem("LH148", "a single backslash is no backslash to WSL", f"write `{key}={doubled}`")
@@ -206,12 +225,33 @@ def _wrong_value(key: str, kind: str, value: str) -> Problem | None:
     return None
 
 
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16
+
+
+def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Problem]]:
+    """What does nothing beside the mode of networking. `settings` are values by `section.key` in lower case."""
+    mode = settings.get("wsl2.networkingmode", settings.get("experimental.networkingmode", "nat")).lower()
+    if mode == "mirrored" and "wsl2.localhostforwarding" in settings:
+        message = "`localhostForwarding` does nothing with `networkingMode=mirrored`, where localhost is shared anyway"
+        yield "wsl2.localhostforwarding", Problem("LH148", message, "leave it out", "warning")
+    for key in MIRRORED_ONLY if mode != "mirrored" else ():
+        name = f"experimental.{key}".lower()
+        if name in settings:
+            message = f"`{key}` counts with `networkingMode=mirrored` alone, and the mode here is `{mode}`"
+            way_out = "leave it out, or write `networkingMode=mirrored` under `[wsl2]`"
+            yield name, Problem("LH148", message, way_out, "warning")
+
+
 def _wrong_size(key: str, value: str) -> Problem | None:
     size = _SIZE.fullmatch(value)
     if size is None:
         short = re.fullmatch(r"(\d+)\s*([KMGT])(?:i?B)?", value, re.IGNORECASE)
         way_out = f"write `{key}={short[1]}{short[2].upper()}B`" if short else f"write `{key}=64GB`, or `65536MB`"
-        return Problem("LH148", f"`{value}` is no size to WSL: a whole number and at once B, KB, MB, GB or TB", way_out)
+        message = (
+            f"`{value}` is no size to WSL: a whole number, and at once K, M, G or T, with a B behind it or without"
+        )
+        return Problem("LH148", message, way_out)
     if 0 < int(size[1]) * _UNITS[(size[2] or "").upper()] < 1 << 20:
         message = f"`{value}` is {size[1]} {(size[2] or '').upper()}B, less than a megabyte"
         return Problem("LH148", message, f"write `{key}={size[1]}GB`")

@@ -119,10 +119,19 @@ def with_settings(
                 edits.append((found, value))
     for found, value in sorted(edits, key=lambda edit: edit[0].start, reverse=True):
         space = " " if text.startswith("#", found.end) else ""
-        text = f"{text[: found.start]}{value}{space}{text[found.end :]}"
+        kept = "".join(f"{newline}# {line}" for line in _continued(text[found.start : found.end]))
+        text = f"{text[: found.start]}{value}{kept}{space}{text[found.end :]}"
     for section, lines in missing.items():
         text = _added(text, read(text, stops=stops), section, lines, newline)
     return text
+
+
+def _continued(value: str) -> list[str]:
+    """Lines that a backslash has made a part of a value, and that look like settings of their own.
+
+    WSL never read them as such. They are kept as comments: whoever wrote them will want to know.
+    """
+    return [line.strip() for line in value.splitlines()[1:] if "=" in line]
 
 
 def _added(text: str, contents: Contents, section: str, lines: list[str], newline: str) -> str:

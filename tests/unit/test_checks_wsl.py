@@ -75,6 +75,27 @@ CASES = {
         own("wsl2", gpuMemory="24GB"), "LH147", "gpuMemory", "there is no key `gpuMemory`", "cannot be set", wsl=True
     ),
     "a key that WSL knows": Case(own("wsl2", dnsTunneling=True), wsl=True),
+    "ports on mirrored networking": Case(
+        own("experimental", ignoredPorts="3000,9000", autoMemoryReclaim="disabled")
+        | {"host/wsl/networking": "mirrored"},
+        wsl=True,
+    ),
+    "ports on other networking": Case(
+        own("experimental", ignoredPorts="3000", autoMemoryReclaim="disabled"),
+        "LH148",
+        "'3000'",
+        "mirrored` alone",
+        severity="warning",
+        wsl=True,
+    ),
+    "forwarding beside mirrored networking": Case(
+        own("wsl2", localhostForwarding=True) | {"host/wsl/networking": "mirrored"},
+        "LH148",
+        "true",
+        "does nothing",
+        severity="warning",
+        wsl=True,
+    ),
     "a wrong value": Case(own("wsl2", dnsTunneling="yes"), "LH148", "'yes'", "neither true nor false", wsl=True),
     "a section that is none": Case(
         own("wsl", memory="8GB", swap="0"), "LH147", "wsl:", "there is no section `[wsl]`", "`wsl2`", wsl=True

@@ -101,7 +101,45 @@ def test_settings_of_an_inventory_that_are_wrong() -> None:
 
 def test_every_kind_of_value_is_one_that_is_checked() -> None:
     kinds = {kind for keys in KEYS.values() for kind in keys.values() if "|" not in kind}
-    assert kinds == {"bool", "int", "size", "path", "text"}
+    assert kinds == {"bool", "int", "size", "path", "text", "ports"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[wsl2]\nmemory=48G\nswap=512m\nnetworkingMode=mirrored\n[experimental]\nignoredPorts=3000, 9000,22\n",
+        "[wsl2]\nlocalhostForwarding=true\nnetworkingMode=NAT\n",
+        "[experimental]\nnetworkingMode=mirrored\nhostAddressLoopback=true\n",
+    ],
+)
+def test_what_goes_together_is_let_be(text: str) -> None:
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[wsl2]\nlocalhostForwarding=true\nnetworkingMode=mirrored\n", 2),
+        ("[experimental]\nnetworkingMode=Mirrored\n[wsl2]\nlocalhostForwarding=false\n", 4),
+        ("[experimental]\nignoredPorts=3000\n", 2),
+        ("[wsl2]\nnetworkingMode=nat\n[experimental]\nhostAddressLoopback=true\n", 4),
+        ("[wsl2]\nnetworkingMode=mirrored\n[experimental]\nignoredPorts=3000,abc\n", 4),
+        ("[wsl2]\nnetworkingMode=mirrored\n[experimental]\nignoredPorts=70000\n", 4),
+        ("[wsl2]\nnetworkingMode=mirrored\n[experimental]\nignoredPorts=3000;9000\n", 4),
+    ],
+)
+def test_what_does_nothing_beside_the_mode_of_networking(text: str, line: int) -> None:
+    assert [(each[0], each[2]) for each in found(text)] == [(line, "LH148")]
+
+
+@pytest.mark.parametrize("name", [".wslconfig.txt", "wslconfig.txt", ".WSLCONFIG.ini"])
+def test_a_name_that_wsl_does_not_read(name: str) -> None:
+    assert [each.code for each in check_text(Path("home") / name, "[wsl2]\nmemory=48GB\n")] == ["LH141"]
+
+
+def test_units_of_one_letter_are_named() -> None:
+    (finding,) = check_text(FILE, "[wsl2]\nmemory=48 gigabytes\n")
+    assert "K, M, G or T" in finding.message
 
 
 @given(st.text(st.sampled_from(list('[]=#\r\n \\"wsl2memory0GB.é\ufeff'))) | st.text())

@@ -72,6 +72,16 @@ def test_nothing_is_planned_of_wsl_where_it_is_not_declared() -> None:
     assert "proc/mounts" not in question(planned(cpu_rig()))
 
 
+def test_a_host_that_is_no_wsl_is_told_from_one() -> None:
+    """This machine is asked what a plan for WSL asks; nothing of Windows is there to be looked at."""
+    if "microsoft" in Path("/proc/sys/kernel/osrelease").read_text(encoding="utf-8").lower():
+        pytest.skip("this is WSL")
+    done = subprocess.run(["sh"], input=question(PLAN), capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if line.startswith("wsl")] == []
+    (problem,) = wsl_problems(PLAN, answer([]))
+    assert "`wsl:`" in problem.help
+
+
 @pytest.mark.parametrize(
     ("changes", "names"),
     [

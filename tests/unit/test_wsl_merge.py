@@ -242,6 +242,18 @@ def test_how_wsl_reads(text: str) -> None:
     assert [(each.name, each.value) for each in read(text).settings] == READINGS[text]
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_lines_that_a_backslash_hid_are_kept_where_our_value_comes(newline: str) -> None:
+    lines = ["[wsl2]", "memory=8GB \\", "processors=4", "dnsTunneling=false", ""]
+    after = merged(newline.join(lines))
+    assert f"memory=64GB{newline}# processors=4{newline}dnsTunneling=false{newline}" in after
+    hold_the_laws(newline.join(lines))
+
+
+def test_a_value_over_two_lines_goes_whole() -> None:
+    assert "GB" not in merged("[wsl2]\nmemory=8\\\nGB\n").replace("64GB", "").replace("16GB", "")
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
