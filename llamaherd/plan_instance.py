@@ -29,7 +29,8 @@ signal takes locks that the thread which it interrupted holds (tools/server/serv
 _STOP_SECONDS_VLLM = 10
 """It ends its workers one by one."""
 
-_MAX_FILES = 65536
+_MAX_FILES = 16384
+"""No more than a host in a container may give away, where Docker fails instead of taking less (here: 20,000)."""
 _MAX_TASKS = 4096
 """llama-server has up to 1,024 threads for connections besides those that compute (server-http.cpp, ThreadPool)."""
 

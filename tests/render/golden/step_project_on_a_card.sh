@@ -56,13 +56,13 @@ ICIxIiwgIi0tdGhyZWFkcyIsICIxMiIsICItLWhvc3QiLCAiMTI3LjAuMC4xIiwgIi0tcG9ydCIs
 ICI4MDA0IiwgIi0tbWV0cmljcyIsICItLWdwdS1sYXllcnMiLCAiYWxsIl0KICAgIGVudmlyb25t
 ZW50OiB7IkxMQU1BX0FSR19DT1JTX09SSUdJTlMiOiAibG9jYWxob3N0IiwgIkNVREFfREVWSUNF
 X09SREVSIjogIlBDSV9CVVNfSUQiLCAiQ1VEQV9WSVNJQkxFX0RFVklDRVMiOiAiR1BVLTUwOTAi
-fQogICAgbGFiZWxzOgogICAgICBsbGFtYWhlcmQuc3BlYzogIjBjYjQ3ZmZlNDIwYSIKICAgICAg
+fQogICAgbGFiZWxzOgogICAgICBsbGFtYWhlcmQuc3BlYzogImY2NjJmNTVlNjQ4ZCIKICAgICAg
 bGxhbWFoZXJkLnBvcnQ6ICI4MDA0IgogICAgdXNlcjogIjIwNDMzNDA3OTM6MjA0MzM0MDc5MyIK
 ICAgIHJlYWRfb25seTogdHJ1ZQogICAgY2FwX2Ryb3A6IFtBTExdCiAgICBzZWN1cml0eV9vcHQ6
 IFsibm8tbmV3LXByaXZpbGVnZXM6dHJ1ZSJdCiAgICB0bXBmczogWyIvdG1wOnNpemU9NjRtLG1v
 ZGU9MTc3NyJdCiAgICAjIEVhY2ggY29ubmVjdGlvbiBpcyBhbiBvcGVuIGZpbGUsIGFuZCB0aGUg
 Zmlyc3QgMSwwMDAgb3Igc28gYXJlIGEgdGhyZWFkIGVhY2guCiAgICBwaWRzX2xpbWl0OiA0MDk2
-CiAgICB1bGltaXRzOiB7bm9maWxlOiA2NTUzNn0KICAgIG9vbV9zY29yZV9hZGo6IDUwMAogICAg
+CiAgICB1bGltaXRzOiB7bm9maWxlOiAxNjM4NH0KICAgIG9vbV9zY29yZV9hZGo6IDUwMAogICAg
 IyBJdCBsaXN0ZW5zIG9uIHRoZSBob3N0J3Mgb3duIGxvb3BiYWNrLiBXaGF0IERvY2tlciBwdWJs
 aXNoZXMgdGhlcmUgY2FuIGJlIHJlYWNoZWQgZnJvbSBvdXRzaWRlLCBieSBhIHJvdXRlIHRvIHRo
 ZQogICAgIyBjb250YWluZXIncyBuZXR3b3JrIChEb2NrZXIgYmVmb3JlIDI4KS4KICAgIG5ldHdv
@@ -88,7 +88,7 @@ chown root /etc/llamaherd/compose/boxed/compose.yaml.llamaherd-new &&
 
 # Who held the lock before us may have made what we want. What was seen to be wrong is not asked about again.
 now=$(docker inspect --type container --format '{{.Id}} {{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{index .Config.Labels "llamaherd.spec"}}' llama-boxed 2>/dev/null)
-if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy 0cb47ffe420a' ] &&
+if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy f662f55e648d' ] &&
     /opt/llamaherd/libexec/started changed container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
     echo "llama-boxed was started by another run meanwhile, as planned"
     exit 0

@@ -64,9 +64,9 @@ IyBXaGF0IGl0IGhhcyB0byBsb3NlIGlzIGluIGl0cyBjbGllbnRzOiB3aGlsZSBpdCBzdHJlYW1z
 LCBTSUdJTlQgY2FuIGxlYXZlIGl0IGhhbmdpbmcgd2l0aCBpdHMgcG9ydCBjbG9zZWQuClRpbWVv
 dXRTdG9wU2VjPTEKIyBFYWNoIGNvbm5lY3Rpb24gaXMgYW4gb3BlbiBmaWxlLCBhbmQgdGhlIGZp
 cnN0IDEsMDAwIG9yIHNvIGFyZSBhIHRocmVhZCBlYWNoOyBzeXN0ZW1kJ3Mgb3duIGxpbWl0IGlz
-IDEsMDI0IGZpbGVzLgpMaW1pdE5PRklMRT02NTUzNgpUYXNrc01heD00MDk2CiMgRGllcyBiZWZv
+IDEsMDI0IGZpbGVzLgpMaW1pdE5PRklMRT0xNjM4NApUYXNrc01heD00MDk2CiMgRGllcyBiZWZv
 cmUgc3NoZCBkb2VzIHdoZW4gbWVtb3J5IHJ1bnMgb3V0LgpPT01TY29yZUFkanVzdD01MDAKRW52
-aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9ZjUyZmY3ZWEzNDk0CiMgTm8gY29uZmlndXJhdGlvbiBi
+aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9M2FmZDEzZDYzZTgzCiMgTm8gY29uZmlndXJhdGlvbiBi
 dXQgdGhpcyBmaWxlOiBsbGFtYS5jcHAgcmVhZHMgY29uZmlnLmluaSBmcm9tIGhlcmUgYW5kIGZy
 b20gL2V0Yy9sbGFtYS5jcHAuCkVudmlyb25tZW50PVhER19DT05GSUdfSE9NRT0vbm9uZXhpc3Rl
 bnQKSW5hY2Nlc3NpYmxlUGF0aHM9LS9ldGMvbGxhbWEuY3BwCgpVc2VyPWxsYW1hLWNoYXQKR3Jv
@@ -103,7 +103,7 @@ systemctl reset-failed llama-chat.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-chat.service)
 if [ "$run" != '' ] && systemctl -q is-active llama-chat.service &&
-    tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-chat.service)/environ" | grep -Fqx LLAMAHERD_SPEC=f52ff7ea3494 &&
+    tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-chat.service)/environ" | grep -Fqx LLAMAHERD_SPEC=3afd13d63e83 &&
     /opt/llamaherd/libexec/started changed unit llama-chat /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
     echo "llama-chat.service was started by another run meanwhile, as planned"
     exit 0

@@ -78,9 +78,9 @@ SU5UCiMgV2hhdCBpdCBoYXMgdG8gbG9zZSBpcyBpbiBpdHMgY2xpZW50czogd2hpbGUgaXQgc3Ry
 ZWFtcywgU0lHSU5UIGNhbiBsZWF2ZSBpdCBoYW5naW5nIHdpdGggaXRzIHBvcnQgY2xvc2VkLgpU
 aW1lb3V0U3RvcFNlYz0xCiMgRWFjaCBjb25uZWN0aW9uIGlzIGFuIG9wZW4gZmlsZSwgYW5kIHRo
 ZSBmaXJzdCAxLDAwMCBvciBzbyBhcmUgYSB0aHJlYWQgZWFjaDsgc3lzdGVtZCdzIG93biBsaW1p
-dCBpcyAxLDAyNCBmaWxlcy4KTGltaXROT0ZJTEU9NjU1MzYKVGFza3NNYXg9NDA5NgojIERpZXMg
+dCBpcyAxLDAyNCBmaWxlcy4KTGltaXROT0ZJTEU9MTYzODQKVGFza3NNYXg9NDA5NgojIERpZXMg
 YmVmb3JlIHNzaGQgZG9lcyB3aGVuIG1lbW9yeSBydW5zIG91dC4KT09NU2NvcmVBZGp1c3Q9NTAw
-CkVudmlyb25tZW50PUxMQU1BSEVSRF9TUEVDPTM5MjU2ODY1NmFiNwojIE5vIGNvbmZpZ3VyYXRp
+CkVudmlyb25tZW50PUxMQU1BSEVSRF9TUEVDPTk0MTNlODA3MTNjYgojIE5vIGNvbmZpZ3VyYXRp
 b24gYnV0IHRoaXMgZmlsZTogbGxhbWEuY3BwIHJlYWRzIGNvbmZpZy5pbmkgZnJvbSBoZXJlIGFu
 ZCBmcm9tIC9ldGMvbGxhbWEuY3BwLgpFbnZpcm9ubWVudD1YREdfQ09ORklHX0hPTUU9L25vbmV4
 aXN0ZW50CkluYWNjZXNzaWJsZVBhdGhzPS0vZXRjL2xsYW1hLmNwcApFbnZpcm9ubWVudD1MTEFN
@@ -116,7 +116,7 @@ systemctl reset-failed llama-reasoner.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-reasoner.service)
 if [ "$run" != '' ] && systemctl -q is-active llama-reasoner.service &&
-    tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-reasoner.service)/environ" | grep -Fqx LLAMAHERD_SPEC=392568656ab7 &&
+    tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-reasoner.service)/environ" | grep -Fqx LLAMAHERD_SPEC=9413e80713cb &&
     /opt/llamaherd/libexec/started changed unit llama-reasoner - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc >/dev/null; then
     echo "llama-reasoner.service was started by another run meanwhile, as planned"
     exit 0
