@@ -12,7 +12,6 @@ import json
 import re
 import shlex
 from typing import Any
-from urllib.parse import quote as _percent_encoded
 
 from llamaherd.characters import HARMFUL
 
@@ -20,6 +19,8 @@ _WORD = re.compile(r"[A-Za-z0-9_@+=:,./-]*")
 _PATTERN = re.compile(r"[][A-Za-z0-9_@+=:,./*?!-]+")
 _IN_QUOTES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 _LINE_ENDS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+SSH_REFUSED = re.compile(r'["\\]|\$\{')
+"""Of a path: what older clients cannot escape, and the begin of a variable (ssh_config(5), TOKENS)."""
 _POWERSHELL_QUOTES = re.compile("['\u2018\u2019\u201a\u201b]")
 
 
@@ -95,11 +96,6 @@ def powershell(value: object) -> Written:
     return Written("'" + _POWERSHELL_QUOTES.sub(r"\g<0>\g<0>", _one_line(value)) + "'")
 
 
-def url_path(value: object) -> Written:
-    """A path inside a URL (RFC 3986): what is not of its letters is escaped, so that curl expands nothing either."""
-    return Written(_percent_encoded(_storable(value)))
-
-
 def url_host(address: str) -> Written:
     """A name or address as the host of a URL: an IPv6 address stands in brackets there."""
     return Written(f"[{address}]" if ":" in address else address)
@@ -108,8 +104,8 @@ def url_host(address: str) -> Written:
 def ssh_option(value: object) -> Written:
     """A path as the value of an option of the OpenSSH client: split at spaces otherwise, and expanded at `%`."""
     text = _one_line(value)
-    if '"' in text:
-        raise ValueError(f"{text!r} has a double quote, for which options of ssh have no escape")
+    if SSH_REFUSED.search(text):
+        raise ValueError(f"{text!r} has a sign for which not every ssh has an escape")
     return Written('"' + text.replace("%", "%%") + '"')
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llamaherd.findings import SaidError
 from llamaherd.fleet import LOCAL, Connect
+from llamaherd.quoting import ssh_option
 from llamaherd.terminal import shown
 
 AS_ROOT = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
@@ -31,9 +32,9 @@ def argv(connect: Connect, *, root: bool = True) -> list[str]:
         return ["sh", "-c", shell]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
     if connect.key:
-        options += [f"IdentityFile={_quoted(connect.key)}", "IdentitiesOnly=yes"]
+        options += [f"IdentityFile={ssh_option(connect.key)}", "IdentitiesOnly=yes"]
     if connect.known_hosts:
-        options += [f"UserKnownHostsFile={_quoted(connect.known_hosts)}", "StrictHostKeyChecking=yes"]
+        options += [f"UserKnownHostsFile={ssh_option(connect.known_hosts)}", "StrictHostKeyChecking=yes"]
     command = ["ssh", "-T", "-p", str(connect.port)]
     for option in options:
         command += ["-o", option]
@@ -236,11 +237,6 @@ def _has_passphrase(key: Path) -> bool:
             return begun.startswith(b"openssh-key-v1\0") and not begun[15:].startswith(b"\0\0\0\x04none")
         return any(b"ENCRYPTED" in line for line in lines[:3])
     return False
-
-
-def _quoted(path: object) -> str:
-    """A path as an ssh option's value: it would be split at spaces and expanded at `%`."""
-    return '"' + str(path).replace("%", "%%") + '"'
 
 
 def _by_hand(connect: Connect) -> str:

@@ -27,7 +27,7 @@ def init(folder: Path, host: str | None, user: str | None, port: int, name: str 
       herd init ~/fleet --from duo.lan --user tom   a rig with duo's cards, cores and memory
       herd init ~/fleet --from local --name attic   this machine
     """
-    from llamaherd.fleet import LOCAL, Connect
+    from llamaherd.fleet import LOCAL
     from llamaherd.remote import RemoteError
     from llamaherd.scaffold import (
         EXAMPLE,
@@ -36,6 +36,7 @@ def init(folder: Path, host: str | None, user: str | None, port: int, name: str 
         fleet_files,
         holds_rigs,
         look,
+        reached,
         rig_name,
         rig_yaml,
         write,
@@ -46,7 +47,7 @@ def init(folder: Path, host: str | None, user: str | None, port: int, name: str 
         if host is None and not holds_rigs(folder):
             rigs[EXAMPLE] = example_rig()
         if host is not None:
-            connect = Connect(host=LOCAL if host == "local" else host, user=user, port=port)
+            connect = reached(LOCAL if host == "local" else host, user, port)
             rig_name(name, host)  # a name that will not do is said before the host is asked
             click.echo(f"asking {'this machine' if host == 'local' else host}", err=True)
             seen = look(connect)

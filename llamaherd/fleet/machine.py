@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, field_validator
 
 from llamaherd.characters import Line, Plain
 from llamaherd.fleet.base import Declared, LocalPath, Port, Size
+from llamaherd.quoting import SSH_REFUSED
 
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
 
@@ -30,6 +32,13 @@ class Connect(Declared):
     """Private SSH key, without a passphrase."""
     known_hosts: LocalPath | None = None
     """File with the host's key; no other is accepted."""
+
+    @field_validator("key", "known_hosts")
+    @classmethod
+    def _path_for_ssh(cls, path: Path | None) -> Path | None:
+        if path and SSH_REFUSED.search(str(path)):
+            raise ValueError(f"`{path}` has a double quote, a backslash or `${{`, which ssh reads otherwise; rename it")
+        return path
 
 
 class Cpu(Declared):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from llamaherd.characters import Line, Lines, Plain
+from llamaherd.characters import Line, Lines, Plain, one_line
 from llamaherd.fleet.base import Commit, Declared, LocalPath, Sha256, beside_inventory
 
 EngineKind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
@@ -62,6 +62,8 @@ class Source(Declared):
     def _archive_is_url_or_local(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, str) and not re.match(r"https?://", value):
             return beside_inventory(value, info)
+        if isinstance(value, str) and re.search(r"\s", one_line(value)):
+            raise ValueError(f"`{value}` is no URL: it has a space")
         return value
 
     @model_validator(mode="after")

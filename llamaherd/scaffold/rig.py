@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import yaml
+from pydantic import ValidationError
 
 from llamaherd.fleet import LOCAL, Connect
 from llamaherd.inheritance import DEFAULTS
@@ -18,6 +19,12 @@ from llamaherd.units import show_size
 
 _SOLD = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512, 768, 1024, 1536)
 """GB of memory that machines are sold with."""
+
+_REACHED = {
+    "host": "give a name or address, such as `duo.lan`, or a `Host` of ~/.ssh/config",
+    "user": "give the name of a user, such as `tom`",
+    "port": "give a number from 1 to 65535; sshd's is 22",
+}
 
 _MISCOMPILES = "13.2"
 """This CUDA makes gibberish of IQ3 and IQ2 quants (ggml-org/llama.cpp#21255)."""
@@ -36,6 +43,7 @@ def rig_yaml(seen: Look, name: str, connect: Connect) -> str:
         port=connect.port,
         user=scalar(connect.user) if connect.user else None,
         seen=seen,
+        os=scalar(seen.os),
         cores=seen.cores or seen.threads,
         ram=round_ram(seen.memory),
         free=show_size(seen.free) if seen.free else None,
@@ -45,6 +53,16 @@ def rig_yaml(seen: Look, name: str, connect: Connect) -> str:
         driver=seen.cards[0].driver if seen.cards else None,
         largest=largest,
     )
+
+
+def reached(host: str, user: str | None, port: int) -> Connect:
+    """How a host is reached whose name, user and port somebody has typed. Raises LookError."""
+    try:
+        return Connect(host=host, user=user, port=port)
+    except ValidationError as error:
+        what = error.errors(include_url=False)[0]["loc"][0]
+        value = {"host": host, "user": user, "port": port}[str(what)]
+        raise LookError(f"{value!r} cannot be the {what} of a rig", _REACHED[str(what)]) from None
 
 
 def rig_name(given: str | None, host: str) -> str:

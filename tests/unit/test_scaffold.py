@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from llamaherd.fleet import LOCAL, Connect, Rig
@@ -26,6 +26,7 @@ from llamaherd.scaffold import (
     example_rig,
     fleet_files,
     holds_rigs,
+    reached,
     rig_name,
     rig_yaml,
     round_ram,
@@ -148,7 +149,10 @@ LOOKED_AT = st.builds(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 @given(LOOKED_AT, TEXTS.filter(bool), TEXTS)
 def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: Look, host: str, user: str) -> None:
-    connect = Connect(host=host, user=user or None)
+    try:
+        connect = reached(host, user or None, 22)
+    except LookError:
+        reject()
     file = tmp_path / "duo.yaml"
     file.write_text(rig_yaml(look, "duo", connect), encoding="utf-8")
     rig = Rig.model_validate(read(file).data)

@@ -18,7 +18,7 @@ began=$(date +%s)
 
 archive=$cache/sources/abababababababababababababababababababababababababababababababab
 if [ ! -f "$archive" ]; then
-    curl -fsSL --retry 3 -o "$archive.$$" https://mirror.lan/llama.tar.gz 2>"$work/fetch.log" ||
+    curl -gfsSL --retry 3 -o "$archive.$$" https://mirror.lan/llama.tar.gz 2>"$work/fetch.log" ||
         fail "cannot fetch "https://mirror.lan/llama.tar.gz": $(tail -n 1 "$work/fetch.log")"
     mv "$archive.$$" "$archive"
 fi
