@@ -17,8 +17,9 @@ from llamaherd.fetcher.source import LaterError, Offer, RefusedError
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 10
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_OF_SIZE = re.compile(r"bytes \*/(\d+)")
+# The unit's name has no case (RFC 9110, 14.1); no file has more digits.
+_RANGE = re.compile(r"bytes +(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.IGNORECASE | re.ASCII)
+_OF_SIZE = re.compile(r"bytes +\*/(\d{1,19})", re.IGNORECASE | re.ASCII)
 _STRONG = re.compile(r'"[^"]*"')
 _LITTLE = 64 << 10  # bytes of a body without use that are read, to keep the connection
 _LONGEST_AFTER = 3600.0  # seconds; a server that wants more is asked earlier
@@ -33,24 +34,36 @@ class RangeIgnoredError(Exception):
 
 
 class Body:
-    """The bytes of an answer: of the file from `at`, which goes on as they are read, to `end`. A context manager."""
+    """The bytes of an answer: of the file from `at`, which goes on as they are read, to `end`. A context manager.
 
-    def __init__(self, lines: Lines, url: str, response: http.client.HTTPResponse, start: int, end: int) -> None:
-        self.end = end
-        self.at = start
+    `is_sure` is False where the answer does not say how long it is: a page of somebody in between, which ends early,
+    would be taken for the beginning of the file.
+    """
+
+    def __init__(
+        self, lines: Lines, offer: Offer, url: str, response: http.client.HTTPResponse, part: tuple[int, int, int]
+    ) -> None:
+        self.at, self.end, self._size = part
+        self.is_sure = response.length is not None
         self._lines = lines
+        self._offer = offer
         self._url = url
         self._response = response
 
     def read_into(self, buffer: memoryview) -> int:
-        """What there is now, at least a byte. Raises LaterError if there is no more of what was promised."""
+        """What there is now, at least a byte. Raises LaterError, RefusedError if there is no more of what is wanted."""
+        began = time.monotonic()
         try:
             count = self._response.readinto1(buffer[: self.end - self.at])
         except (OSError, http.client.HTTPException) as error:
             raise LaterError(_reason(error)) from None
+        if not count and self._response.chunked and self._response.status == 200:
+            raise wrong_size(self._offer, self.at, self._size)
         if not count:
             raise LaterError("the connection was closed half-way")
         self.at += count
+        if self._offer.supplier.is_too_slow(count, time.monotonic() - began):
+            raise self._offer.too_slow()
         return count
 
     def __enter__(self) -> Body:
@@ -96,12 +109,12 @@ def _asked(lines: Lines, offer: Offer, url: str, start: int, end: int, size: int
     try:
         # An ETag is that of the address which gave it, and not of where we are led next.
         etag = _etag(response, headers.get("If-Range") if last == url else None)
-        body = _checked(lines, offer, last, response, start, end, size)
+        first, past = _checked(offer, response, start, end, size)
     except Exception:
         lines.drop(last)
         raise
     offer.target, offer.etag = last, etag
-    return body
+    return Body(lines, offer, last, response, (first, past, size))
 
 
 def _followed(lines: Lines, offer: Offer, url: str, headers: dict[str, str]) -> tuple[str, http.client.HTTPResponse]:
@@ -152,31 +165,38 @@ def _drain(lines: Lines, url: str, response: http.client.HTTPResponse) -> None:
         lines.drop(url)
 
 
-def _checked(
-    lines: Lines, offer: Offer, url: str, response: http.client.HTTPResponse, start: int, end: int, size: int
-) -> Body:
-    """The answer's body, if the head is that of the bytes that were asked for."""
+def _checked(offer: Offer, response: http.client.HTTPResponse, start: int, end: int, size: int) -> tuple[int, int]:
+    """From where to before where the answer's body is wanted, if its head is that of what was asked for."""
     status = response.status
     if status in (408, 425, 429) or status >= 500:
         raise LaterError(f"it answered with status {status}", _after(response.getheader("Retry-After", "")))
-    if status == 416 and (known := _OF_SIZE.fullmatch(response.getheader("Content-Range", ""))):
-        raise wrong_size(offer, int(known[1]), size)
+    said = response.getheader("Content-Range", "").strip()
+    if status == 416 and (known := _OF_SIZE.fullmatch(said)):
+        if int(known[1]) != size:
+            raise wrong_size(offer, int(known[1]), size)
+        if not offer.ignores_ranges:
+            # It has the file, and will not part it.
+            raise RangeIgnoredError
     if status not in (200, 206):
         raise refused(offer, status, response.getheader("X-Error-Code", ""))
-    encoding = response.getheader("Content-Encoding", "identity")
-    if encoding != "identity":
-        raise not_as_asked(offer, f"sends files encoded as {encoding[:20]}")
-    if status == 206:
-        first, past = _range(offer, response.getheader("Content-Range", ""), start, size)
-    else:
-        first, past = 0, size
+    _refuse_another_kind(offer, response)
+    first, past = _range(offer, said, start, size) if status == 206 else (0, size)
     if response.length is not None and response.length != past - first:
         if status == 200:
             raise wrong_size(offer, response.length, size)
         raise not_as_asked(offer, f"sends {response.length} bytes for a range of {past - first}")
     if status == 200 and (start, end) != (0, size):
         raise RangeIgnoredError
-    return Body(lines, url, response, first, past if status == 200 else min(past, end))
+    return first, past if status == 200 else min(past, end)
+
+
+def _refuse_another_kind(offer: Offer, response: http.client.HTTPResponse) -> None:
+    encoding = response.getheader("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise not_as_asked(offer, f"sends files encoded as {encoding[:20]}")
+    kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
+    if kind == "text/html" and not urlsplit(offer.source.url).path.lower().endswith((".html", ".htm")):
+        raise not_as_asked(offer, "sends a web page instead of the file")
 
 
 def _range(offer: Offer, said: str, start: int, size: int) -> tuple[int, int]:
@@ -205,7 +225,7 @@ def _etag(response: http.client.HTTPResponse, before: str | None) -> str | None:
 
 def _after(text: str) -> float | None:
     """Seconds that `Retry-After` asks for, given as a number or a date."""
-    if text.isdecimal():
+    if re.fullmatch(r"\d{1,9}", text, re.ASCII):
         seconds = float(text)
     else:
         try:

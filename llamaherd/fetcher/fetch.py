@@ -185,18 +185,25 @@ class Fetch:
             count = body.read_into(buffer[:granted])
         finally:
             self._throttle.give_back(granted - count)
-        new = 0 if claim.revoked else self._write(claim, at, buffer[:count])
+        new = 0 if claim.revoked else self._write(claim, body, at, buffer[:count])
         if new:
             claim.offer.supplier.served()
             claim.transfer.gave(claim.offer)
         return new
 
-    def _write(self, claim: Claim, offset: int, data: memoryview) -> int:
-        """Write what came; on a full disk, wait for room first. Raises StorageError."""
+    def _write(self, claim: Claim, body: Body, offset: int, data: memoryview) -> int:
+        """Write what came, and return how much of it is there; on a full disk, wait for room first.
+
+        Of an answer that does not say how long it is, nothing is there before all is. Raises StorageError.
+        """
         until = time.monotonic() + self._limits.room
         while True:
             try:
-                new = claim.part.absorb(offset, data)
+                if body.is_sure:
+                    new = claim.part.absorb(offset, data)
+                else:
+                    claim.part.hold(offset, data)
+                    new = claim.part.keep(claim.start, body.end) if body.at == body.end else 0
             except DiskFullError as error:
                 if time.monotonic() > until or self._over.is_set():
                     raise

@@ -18,3 +18,4 @@ class Limits:
     longest_rest: float = 60.0
     patience: float = 900.0  # with a source that fails and gives no byte
     room: float = 60.0  # for somebody to make room on a full disk
+    slowest: int = 512  # bytes a second on each connection that is waited for, on average over `patience`

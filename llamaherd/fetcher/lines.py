@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import http.client
+import io
+import socket
 import ssl
+import time
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from llamaherd.fetcher.limits import Limits
@@ -28,6 +32,45 @@ def origin(url: str) -> Origin:
 def _trust() -> ssl.SSLContext:
     """The certificates of the host's system; to read them takes a while."""
     return ssl.create_default_context()
+
+
+class _Watched(io.RawIOBase):
+    """What comes on a connection; until the head of an answer is there, no later than in time."""
+
+    def __init__(self, raw: io.RawIOBase, patience: float) -> None:
+        self._raw = raw
+        self.deadline = time.monotonic() + patience
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        # The connection counts who reads from it.
+        self._raw.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer whose head may neither drip nor be put off for ever, by 100 Continue or 103 Early Hints."""
+
+    def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None):
+        super().__init__(sock, debuglevel, method, url)
+        self._head = _Watched(sock.makefile("rb", buffering=0), sock.gettimeout() or 0.0)
+        self.fp.close()
+        self.fp = io.BufferedReader(self._head)
+
+    def begin(self) -> None:
+        super().begin()
+        while 101 < self.status < 200:
+            # It was no answer yet. Nothing but this tells a response that it has not begun.
+            vars(self)["headers"] = None
+            super().begin()
+        self._head.deadline = float("inf")
 
 
 class Lines:
@@ -72,6 +115,7 @@ class Lines:
             if scheme == "https"
             else http.client.HTTPConnection(host, port, timeout=self._limits.connect)
         )
+        connection.response_class = _Answer
         connection.connect()
         connection.sock.settimeout(self._limits.stall)
         self._kept[origin(url)] = connection

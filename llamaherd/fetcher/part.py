@@ -132,14 +132,47 @@ class Part:
             at = max(at, stop)
         return new
 
+    def hold(self, offset: int, data: memoryview) -> None:
+        """Write bytes from this offset on that may be none of this file: they are not there until `keep` says so.
+
+        What is there already stays as it is. Raises StorageError.
+        """
+        at, end = offset, offset + len(data)
+        while at < end:
+            there, block_end = self.lacking(at // self._block)
+            stop = min(end, block_end)
+            first = max(at, there)
+            with storage(self._path):
+                _pwrite_all(self._file, data[first - offset : max(first, stop) - offset], first)
+            at = stop
+
+    def keep(self, start: int, end: int) -> int:
+        """All bytes from `start` to before `end` have been held: they are there now. Returns how many are new.
+
+        Raises StorageError.
+        """
+        new = 0
+        for block in range(start // self._block, -(-end // self._block)):
+            there, block_end = self.lacking(block)
+            stop = min(end, block_end)
+            if there < stop:
+                new += stop - there
+                with storage(self._path):
+                    self._count(block, stop)
+        return new
+
     def _write(self, block: int, offset: int, data: memoryview) -> None:
         with storage(self._path):
             while len(data):
                 written = os.pwrite(self._file, data, offset)
                 offset, data = offset + written, data[written:]
-                self._counts[block] = offset - block * self._block
-                # A write, not a store into mapped memory: where the disk is full or gone, that would be a SIGBUS.
-                os.pwrite(self._map, _COUNT.pack(self._counts[block]), _HEADER.size + block * _COUNT.size)
+                self._count(block, offset)
+
+    def _count(self, block: int, end: int) -> None:
+        """A block's bytes are there up to this offset of the file."""
+        self._counts[block] = end - block * self._block
+        # A write, not a store into mapped memory: where the disk is full or gone, that would be a SIGBUS.
+        os.pwrite(self._map, _COUNT.pack(self._counts[block]), _HEADER.size + block * _COUNT.size)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read from this offset on; returns how many bytes, at least one. Raises StorageError."""
@@ -256,7 +289,7 @@ def _locked(path: Path, waiting: Callable[[], None]) -> int:
         os.close(handle)
 
 
-def _pwrite_all(handle: int, data: bytes, offset: int) -> None:
+def _pwrite_all(handle: int, data: bytes | memoryview, offset: int) -> None:
     while data:
         written = os.pwrite(handle, data, offset)
         data, offset = data[written:], offset + written

@@ -8,7 +8,7 @@ import time
 
 from llamaherd.fetcher.job import Source
 from llamaherd.fetcher.limits import Limits
-from llamaherd.fetcher.quantities import show_duration
+from llamaherd.fetcher.quantities import show_duration, show_size
 from llamaherd.fetcher.said import SaidError
 
 # How often in a row a source that has served may fail, and how many seconds rest then, until the next one is asked.
@@ -41,10 +41,18 @@ class Supplier:
         self._rests_until = 0.0
         self._probed = False
         self._has_served = False
+        self._waited = 0.0  # seconds for the bytes that came since then
+        self._got = 0
+        self._is_too_slow = False
 
     def rest(self) -> float:
         """Seconds for which it is not to be asked."""
         return max(0.0, self._rests_until - time.monotonic())
+
+    @property
+    def slowest(self) -> int:
+        """Bytes a second that each connection to it should bring at least."""
+        return self._limits.slowest
 
     @property
     def fails(self) -> bool:
@@ -76,6 +84,16 @@ class Supplier:
         if self._failures or not self._has_served:
             with self._lock:
                 self._failures, self._has_served = 0, True
+
+    def is_too_slow(self, count: int, waited: float) -> bool:
+        """So many bytes more took so many seconds of waiting; whether it is as good as dead by now."""
+        with self._lock:
+            self._got += count
+            self._waited += waited
+            if self._waited > self._limits.patience:
+                self._is_too_slow = self._got < self._waited * self._limits.slowest
+                self._got, self._waited = 0, 0.0
+            return self._is_too_slow
 
     def failed(self, asked_at: float, later: LaterError) -> bool:
         """It did not answer a request of this (monotonic) time; returns whether there is no hope left."""
@@ -112,6 +130,14 @@ class Offer:
         """Ask the source itself again: what it redirects to has an end, and another one may call itself otherwise."""
         self.target = self.source.url
         self.etag = None
+
+    def too_slow(self) -> RefusedError:
+        """What to say when what comes from it would take years."""
+        return RefusedError(
+            f"{self.source.name} gave less than {show_size(self.supplier.slowest)} a second"
+            f" for {show_duration(self._patience)}",
+            "see what the line does, then run `herd up` again: it goes on from here",
+        )
 
     def gave_up(self) -> RefusedError:
         """What to say when it has not answered for too long."""

@@ -24,6 +24,7 @@ class Liar:
 
     def __init__(self, lie: Lie) -> None:
         self.requests = 0
+        self.heads: list[bytes] = []
         liar = self
 
         class Handler(socketserver.BaseRequestHandler):
@@ -31,7 +32,7 @@ class Liar:
                 liar.requests += 1
                 # Who is lied to hangs up at some point.
                 with contextlib.suppress(OSError):
-                    self.request.recv(1 << 16)
+                    liar.heads.append(self.request.recv(1 << 16))
                     for piece in lie(liar):
                         self.request.sendall(piece)
 
