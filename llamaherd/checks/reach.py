@@ -29,21 +29,22 @@ def keyless(subject: Subject) -> Iterator[Finding]:
                 "Docker before 28 forwards that",
                 "add `api_key: {file: PATH}`; `openssl rand -hex 32` makes a key",
             )
-        elif _open_to_pages(engine, instance):
+        elif way_out := _open_to_pages(engine, instance):
             yield Finding(
                 "LH078",
                 place,
                 f"instance `{name}` has no API key, and lets any web page that a browser on its host shows talk to it",
-                "add `api_key: {file: PATH}`, if browsers run there, or take a version of llama.cpp from b10108 on",
+                f"add `api_key: {{file: PATH}}`, if browsers run there, or {way_out}",
                 "note",
             )
 
 
-def _open_to_pages(engine: Engine, instance: Instance) -> bool:
-    """Whether its answers name every origin: it cannot be told otherwise, or is told to."""
+def _open_to_pages(engine: Engine, instance: Instance) -> str | None:
+    """What to do about answers that name every origin, as they cannot do otherwise, or are told to; None without."""
     flags = flags_of(engine)
     if flags is None or not flags.knows(ORIGINS):
-        return True
+        return "serve it with llama.cpp from b10108 on, which is told not to"
     words = [word for argument in instance.extra_args for word in argument.split("=", 1)]
     told = [value for flag, value in pairwise(words) if flag == ORIGINS]
-    return (told[-1] if told else instance.environment.get(VARIABLE)) == "*"
+    everybody = (told[-1] if told else instance.environment.get(VARIABLE)) == "*"
+    return f"take `{ORIGINS if told else VARIABLE}` out: then pages of its own host may" if everybody else None

@@ -72,3 +72,19 @@ def test_every_server_is_spoken_of(tmp_path: Path) -> None:
         ("LH078", "chat"),
         ("LH078", "drafter"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "way_out"),
+    [
+        (FORK, "or serve it with llama.cpp from b10108 on"),
+        ({DRAFTER + "extra_args": [ORIGINS, "*"]}, "or take `--cors-origins` out"),
+        ({DRAFTER + "environment": {"LLAMA_ARG_CORS_ORIGINS": "*"}}, "or take `LLAMA_ARG_CORS_ORIGINS` out"),
+    ],
+)
+def test_the_way_out_is_one(changes: dict[str, Any], way_out: str, tmp_path: Path) -> None:
+    file = tmp_path / "rig.yaml"
+    file.write_text(yaml.safe_dump(changed(cpu_rig(), changes), sort_keys=False), encoding="utf-8")
+    document = read(file)
+    (finding,) = keyless(Subject(Rig.model_validate(document.data, context={"folder": tmp_path}), document))
+    assert way_out in finding.help
