@@ -25,13 +25,11 @@ from llamaherd.observe import Seen, answer, question
 from llamaherd.planned import Plan
 from llamaherd.preflight import lines, survey
 from llamaherd.preflight_ask import local_sizes, size_of
+from llamaherd.reasons import HELP, note, noted
 from llamaherd.units import show_size
 
 LOOK_SECONDS = 120
 """How long a look may be silent: it takes a third of a second on a host that has nothing else to do."""
-
-HELP = "  help: "
-"""What the way out begins with, where an error is shown."""
 
 LINE = 300
 """Characters of a line of others that are shown."""
@@ -76,7 +74,11 @@ class Script(StringCommand):
         if self.says:
             logger.info(f"{host.print_prefix}{self.says}")
         connector_arguments.update(self.connector_arguments)
-        done, _ = host.run_shell_command(self, print_output=True, print_input=state.print_input, **connector_arguments)
+        done, said = host.run_shell_command(
+            self, print_output=True, print_input=state.print_input, **connector_arguments
+        )
+        if not done:
+            note(host, said.stderr_lines)
         return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 
@@ -96,8 +98,7 @@ class LaterScript(PyinfraCommand):
         try:
             step = self.step.make(say)
         except SaidError as error:
-            logger.error(f"{host.print_prefix}{error}")
-            return False
+            return Refusal([str(error)]).execute(state, host, connector_arguments)
         return Script(step).execute(state, host, connector_arguments)[0]
 
 
@@ -158,6 +159,7 @@ class Refusal(PyinfraCommand):
             logger.info(f"{host.print_prefix}{line}")
         for sentence in self.sentences:
             logger.error(f"{host.print_prefix}{sentence}")
+            note(host, sentence.splitlines())
         return False
 
 
@@ -216,8 +218,15 @@ def converge(
             # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
             yield FileUploadCommand(str(step.local), step.remote, _sudo=False)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
-    for note in told if host.state.is_executing else ():
-        logger.warning(f"{host.print_prefix}{note}")
+    for remark in told if host.state.is_executing else ():
+        logger.warning(f"{host.print_prefix}{remark}")
+
+
+@operation()
+def settle() -> Commands:
+    """Fail a host where something has failed that kept nothing else from being done, and say all of it again."""
+    if reasons := noted(ctx_host.get()):
+        yield Refusal(reasons)
 
 
 def observe(plan: Plan) -> Seen:

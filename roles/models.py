@@ -20,11 +20,22 @@ _WATCHER = secrets.token_hex(8)
 def begin(plan: Plan) -> None:
     """Begin to fetch, in a unit of its own that goes on beside what follows."""
     if any(model.url for model in plan.models):
-        converge(name="begin to fetch", plan=plan, steps=partial(begin_steps, plan, places=places, watcher=_WATCHER))
+        converge(
+            name="begin to fetch",
+            plan=plan,
+            steps=partial(begin_steps, plan, places=places, watcher=_WATCHER),
+            _ignore_errors=True,
+        )
 
 
 @deploy("models")
 def apply(plan: Plan) -> None:
     """Wait for what is fetched, and let all that has arrived into the store."""
     if plan.models:
-        converge(name="in the store", plan=plan, steps=partial(model_steps, plan, places=places, watcher=_WATCHER))
+        converge(
+            name="in the store",
+            plan=plan,
+            steps=partial(model_steps, plan, places=places, watcher=_WATCHER),
+            _ignore_errors=True,  # what needs a model that did not come is left as it is; the rest goes on
+            _continue_on_error=True,
+        )

@@ -7,33 +7,82 @@ from functools import partial
 
 from pyinfra import host
 from pyinfra.api import deploy
+from pyinfra.context import ctx_host
 
 from llamaherd.converge.engines import image_steps
+from llamaherd.converge.models import missing_files
+from llamaherd.converge.ports import handover_steps, lacks
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Step
+from llamaherd.findings import SaidError
 from llamaherd.keys import read_key
 from llamaherd.observe import Seen
-from llamaherd.operations import converge
+from llamaherd.operations import converge, settle
 from llamaherd.planned import InstancePlan, Plan
+from llamaherd.reasons import noted
 
 
 @deploy("serve")
 def apply(plan: Plan) -> None:
-    """What goes comes first: it may hold a port that another instance is to have."""
-    converge(name="instances no longer declared", plan=plan, steps=lambda seen: removal_steps(plan, seen))
-    converge(name="images", plan=plan, steps=lambda seen: _images(plan, seen))
+    """What goes comes first: it may hold a port that another instance is to have.
+
+    What fails keeps only those down that need it; in the end the host has failed all the same.
+    """
+    converge(
+        name="instances no longer declared",
+        plan=plan,
+        steps=lambda seen: removal_steps(plan, seen),
+        _ignore_errors=True,
+        _continue_on_error=True,
+    )
+    converge(
+        name="images",
+        plan=plan,
+        steps=lambda seen: _images(plan, seen),
+        _ignore_errors=True,
+        _continue_on_error=True,
+    )
+    if len(plan.instances) > 1:
+        converge(
+            name="ports that change hands",
+            plan=plan,
+            steps=lambda seen: handover_steps(plan, seen, staying=_lacking(plan, seen)),
+            _ignore_errors=True,
+            _continue_on_error=True,
+        )
     for instance in host.loop(plan.instances):
         converge(
             name=f"{instance.name} ({instance.backend})",
             plan=plan,
-            steps=partial(_switch, instance),
+            steps=partial(_switch, plan, instance),
+            _ignore_errors=True,
         )
+    settle(name="all that was declared")
 
 
 def _images(plan: Plan, seen: Seen) -> Sequence[Step]:
-    return [step for image in plan.images for step in image_steps(image, seen)]
+    failed = bool(noted(ctx_host.get()))
+    return [
+        step
+        for image in plan.images
+        if not failed or seen.builds.get(image.build) == "done"
+        for step in image_steps(image, seen)
+    ]
 
 
-def _switch(instance: InstancePlan, seen: Seen) -> Sequence[Step]:
+def _switch(plan: Plan, instance: InstancePlan, seen: Seen) -> Sequence[Step]:
+    if lack := _lacking(plan, seen).get(instance.name):
+        raise SaidError(
+            f"{instance.name} is left as it is: {lack}", "the reason is above; `herd up` goes on once that is mended"
+        )
     key = read_key(instance.api_key) if instance.api_key else None
     return (unit_steps if instance.backend == "systemd" else project_steps)(instance, seen, key)
+
+
+def _lacking(plan: Plan, seen: Seen) -> dict[str, str]:
+    """What instances lack, by their names, where something has failed in this run: else all of it is there by now."""
+    if not noted(ctx_host.get()):
+        return {}
+    missing = {model.name for model in plan.models if missing_files(model, seen)}
+    found = {instance.name: lacks(instance, plan, seen, missing) for instance in plan.instances}
+    return {name: lack for name, lack in found.items() if lack}

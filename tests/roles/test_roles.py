@@ -30,9 +30,13 @@ NAMES = [
     "models | in the store",
     "serve | instances no longer declared",
     "serve | images",
+    "serve | ports that change hands",
     "serve | chat (systemd)",
     "serve | drafter (compose)",
+    "serve | all that was declared",
 ]
+WITHOUT_STEPS = ("preflight", "no longer", "change hands", "all that was")
+"""Those that do nothing on a virgin host."""
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
     ran = run(plan, VIRGIN)
     assert ran.operations == names(plan)
     assert not ran.failed
-    assert ran.changed == [name for name in names(plan) if "preflight" not in name and "no longer" not in name]
+    assert ran.changed == [name for name in names(plan) if not any(word in name for word in WITHOUT_STEPS)]
     marks = (
         "apt-get -q -y",
         "useradd --system",
@@ -136,7 +140,7 @@ def test_whoever_comes_after_a_change_looks_anew(plan: Plan) -> None:
 def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamaherd.operations.FRESH_SECONDS", 0)
     ran = run(plan, converged(plan, {"chat": KEY}))
-    assert (ran.changed, looks(ran)) == ([], len(NAMES))
+    assert (ran.changed, looks(ran)) == ([], len(NAMES) - 1), "what says that all is done asks nobody"
 
 
 def test_an_endpoint_that_is_none_fails_the_host_with_a_sentence(
@@ -217,6 +221,31 @@ def test_a_host_that_answers_nonsense_fails_with_a_sentence(plan: Plan, caplog: 
     assert ran.failed
     assert ran.changed == []
     assert "was not asked for" in caplog.text
+
+
+BROKEN = {
+    "build": ("systemd-run -q --unit", "engines | main", ["chat", "drafter"]),
+    "model": ("admit ", "models | in the store", ["drafter"]),
+    "image": ("docker build", "serve | images", ["drafter"]),
+    "instance": ("systemctl restart llama-chat.service", "serve | chat (systemd)", []),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_breaks_keeps_only_those_down_that_need_it(
+    plan: Plan, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    mark, operation, without = BROKEN[case]
+    (moe,) = (model.folder for model in plan.models if model.name == "moe")
+    gone = {"build": ("build\t",), "model": (f"stored\t{moe}", f"verified\t{moe}"), "image": ("image\t",)}
+    lost = ("unit\t", "container\t", "listens\t", *gone.get(case, ()))
+    world = [line for line in converged(plan, {"chat": KEY}) if not line.startswith(lost)]
+    ran = run(plan, world, broken=lambda script: script.startswith("{\n") and mark in script)
+    assert ran.failed
+    assert f"{operation}" in caplog.text.rpartition("it broke")[0].splitlines()[-1]
+    assert caplog.text.count("is left as it is: its") == 2 * len(without)  # and once more in the end
+    begun = {name for name in ("chat", "drafter") if any(f"starting llama-{name}" in said for said in ran.scripts)}
+    assert begun == {"chat", "drafter"} - set(without)
 
 
 def test_a_key_is_in_no_command(plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.operations import run_ops
 from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
+from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from llamaherd.planned import Plan
 from roles import (
@@ -50,9 +51,13 @@ class Host(FakeConnector):
         super().__init__(state, host)
         self.scripts: list[str] = []
         self.sent: list[str] = []
+        self.broken: Callable[[str], bool] = lambda _: False
 
     def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
-        self.scripts.append(str(arguments.get("_stdin") or ""))
+        script = str(arguments.get("_stdin") or "")
+        self.scripts.append(script)
+        if self.broken(script):
+            return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
         return super().run_shell_command(command, *args, **arguments)
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
@@ -72,8 +77,13 @@ class Ran:
     sent: list[str] = field(default_factory=list)
 
 
-def run(plan: Plan, world: Iterable[str], responses: dict[str, Any] | None = None) -> Ran:
-    """All roles, on a host that answers every question with the lines of `world`."""
+def run(
+    plan: Plan,
+    world: Iterable[str],
+    responses: dict[str, Any] | None = None,
+    broken: Callable[[str], bool] = lambda _: False,
+) -> Ran:
+    """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail."""
     data = {"fake_responses": {**(responses or {}), "sh -s": list(world)}, "fake_delay": 0, "fake_delay_jitter": 0}
     inventory = Inventory((["@fake/box"], data))
     state = State(inventory, Config())
@@ -81,6 +91,7 @@ def run(plan: Plan, world: Iterable[str], responses: dict[str, Any] | None = Non
     (host,) = inventory
     connector = Host(state, host)
     host.connector = connector
+    connector.broken = broken
     state.set_stage(StateStage.Prepare)
     for role in ROLES:
         add_deploy(state, role, plan=plan, _sudo=True)
