@@ -2,84 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
-import yaml
-
+from llamaherd.checks.meant import KEYS, together
 from llamaherd.checks.subject import Subject
+from llamaherd.checks.written import as_keys
 from llamaherd.engines import DIALECTS, Server, flags_of, version_of
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
-from llamaherd.flags.codes import MANAGED, OPEN
+from llamaherd.flags.codes import MANAGED, OPEN, OVERRIDES
 from llamaherd.fleet.software import cmake_value
-from llamaherd.recipes.suggest import keys_of
 
 ENGINES = ("llama.cpp", "ik_llama.cpp", "vllm")
-
-KEYS = {
-    "--model": "model",
-    "--alias": "model",
-    "--served-model-name": "model",
-    "--ctx-size": "context",
-    "--max-model-len": "context",
-    "--cache-type-k": "kv",
-    "--cache-type-v": "kv",
-    "--flash-attn": "flash_attention",
-    "--parallel": "parallel",
-    "--max-num-seqs": "parallel",
-    "--threads": "threads",
-    "--host": "listen",
-    "--port": "port",
-    "--device": "on",
-    "--gpu-layers": "gpu_layers",
-    "--n-gpu-layers": "gpu_layers",
-    "--split-mode": "split",
-    "--tensor-split": "tensor_split",
-    "--tensor-parallel-size": "on",
-    "--cpu-moe": "experts_on_cpu",
-    "--n-cpu-moe": "experts_on_cpu",
-    "--batch-size": "batch",
-    "--ubatch-size": "ubatch",
-    "--numa": "numa",
-    "--load-mode": "mmap",
-    "--no-mmap": "mmap",
-    "--mlock": "mlock",
-    "--no-warmup": "warmup",
-    "--spec-type": "draft",
-    "--spec-draft-n-max": "draft",
-    "--spec-draft-p-min": "draft",
-    "--speculative-config": "draft",
-    "-mtp": "draft",
-    "--draft-max": "draft",
-    "--draft-p-min": "draft",
-    "--spec-draft-model": "draft",
-    "--spec-draft-ngl": "draft",
-    "--model-draft": "draft",
-    "--n-gpu-layers-draft": "draft",
-    "--temp": "sampling",
-    "--top-p": "sampling",
-    "--top-k": "sampling",
-    "--min-p": "sampling",
-    "--presence-penalty": "sampling",
-    "--repeat-penalty": "sampling",
-    "--seed": "sampling",
-    "--reasoning": "thinking",
-    "--cache-reuse": "cache_reuse",
-    "--api-key-file": "api_key",
-}
-"""The key of an instance from which llamaherd sets a flag, by one of the flag's spellings."""
-
 
 _ABILITIES = frozenset({"draft", "thinking", "numa", "cache_reuse", "mmap", "mlock", "warmup", "sampling"})
 """Keys that no other check holds against the engine's version."""
 
 
 def arguments(subject: Subject) -> Iterator[Finding]:
-    """`extra_args` and `environment` of every instance, against the flags of the pinned version of its engine."""
+    """`extra_args` and `environment` of every instance, each by itself and all that the server gets together."""
+    each = tuple(_each(subject))
+    wrong = {finding.place for finding in each if finding.severity == "error"}
+    contradicting = [one for one in together(subject) if one.code != OVERRIDES or one.place not in wrong]
+    said = {finding.place for finding in contradicting if finding.code in (OVERRIDES, OPEN)}
+    yield from contradicting
+    yield from (one for one in each if one.code != MANAGED or one.place not in said)
+
+
+def _each(subject: Subject) -> Iterator[Finding]:
+    """Arguments and variables against the flags of the pinned version of the engine."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         known = flags_of(engine) if engine else None
@@ -88,8 +42,8 @@ def arguments(subject: Subject) -> Iterator[Finding]:
         problems = check(known, instance.extra_args, _others(known), KEYS)
         wrong = {problem.index for problem in problems if problem.code != MANAGED}
         for problem in problems:
-            if problem.code == OPEN and instance.api_key:
-                continue  # the key comes by file
+            if problem.code == OPEN:
+                continue  # said with the key in view
             if problem.code == MANAGED and problem.index in wrong:
                 continue  # what is wrong with it says as much
             place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, problem.index)
@@ -180,27 +134,12 @@ def _others(known: Catalogue) -> tuple[Catalogue, ...]:
 def _by_key(problem: Problem, arguments: tuple[str, ...]) -> Problem:
     """The same, with a way out in the inventory's own words where it has them."""
     said = arguments[problem.index : problem.index + problem.length]
-    keys = keys_of(problem.replacement or () if problem.code != MANAGED else said)
-    if not keys:
+    written = as_keys(problem.replacement or () if problem.code != MANAGED else said)
+    if not written:
         return problem
-    written = ", ".join(f"`{text}`" for text in yaml_lines(keys))
-    instead = "" if problem.code == MANAGED else f", or without `extra_args`: {written}"
-    return replace(
-        problem, help=f"write {written} as a key of the instance" if problem.code == MANAGED else problem.help + instead
-    )
-
-
-def yaml_lines(keys: Mapping[str, Any]) -> list[str]:
-    """Keys as one would write them: `draft: {mtp: 2}`, `flash_attention: on`."""
-    return [f"{key}: {_flow(value)}" for key, value in keys.items()]
-
-
-def _flow(value: Any) -> str:
-    """A value on one line. `on` and `off` are words in an inventory."""
-    if value in ("on", "off"):
-        return str(value)
-    flow = True if isinstance(value, list | dict) else None
-    return yaml.safe_dump(value, default_flow_style=flow, width=1e9, sort_keys=False).removesuffix("\n...\n").strip()
+    if problem.code == MANAGED:
+        return replace(problem, help=f"write {written} as a key of the instance")
+    return replace(problem, help=f"{problem.help}, or without `extra_args`: {written}")
 
 
 def _finding(problem: Problem, place: Place) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llamaherd.checks.arguments import abilities, arguments, options, versions
 from llamaherd.checks.cache import cache_types
 from llamaherd.checks.cards import identities, power
+from llamaherd.checks.compiled import compiled_for
 from llamaherd.checks.containers import container_toolkit
 from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory
@@ -21,7 +22,7 @@ from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
     *(references, keyless, unused, images, store),
-    *(toolkit, driver, container_toolkit, options, versions),
+    *(toolkit, driver, container_toolkit, options, compiled_for, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),

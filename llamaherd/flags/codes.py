@@ -35,6 +35,24 @@ OPTION_FOREIGN = "LH132"
 OPTION_DEPRECATED = "LH133"
 OPTION_VALUE = "LH134"
 
+OVERRIDES = "LH210"
+OPENS = "LH211"
+DRAFTS_NOTHING = "LH212"
+MANY_STATES = "LH213"
+SMALL_SLOTS = "LH214"
+OPTION_AGAINST_RIG = "LH215"
+PATH_AS_TEXT = "LH216"
+ALL_PROCESSORS = "LH217"
+BAD_OVERRIDE = "LH218"
+CUT_BATCH = "LH219"
+TOO_MANY = "LH220"
+NOT_ENCRYPTED = "LH221"
+NO_MTP = "LH023"
+NO_SPLIT = "LH052"
+NO_ATTENTION = "LH054"
+NO_FIT = "LH057"
+TOO_MANY_THREADS = "LH060"
+
 CODES: Mapping[str, str] = {
     UNKNOWN: "A flag that no known engine has.",
     REMOVED: "A flag that this version of the engine no longer has, or does not have yet.",
@@ -65,6 +83,23 @@ CODES: Mapping[str, str] = {
     OPTION_UNKNOWN: "A CMake option that no known engine has.",
     OPTION_FOREIGN: "A CMake option of another engine.",
     OPTION_DEPRECATED: "A CMake option that works and will go.",
+    OVERRIDES: "An argument or a variable that says something else than the rig does.",
+    OPENS: "An argument or a variable that opens more than a server should.",
+    DRAFTS_NOTHING: "Settings of drafting, and nothing that drafts.",
+    MANY_STATES: "The automatic number of slots multiplies what drafting holds.",
+    SMALL_SLOTS: "A context that is shared by slots, so that each has little.",
+    OPTION_AGAINST_RIG: "A CMake option that leaves out the rig's cards.",
+    PATH_AS_TEXT: "A path where a text is taken.",
+    ALL_PROCESSORS: "Threads on every logical processor.",
+    BAD_OVERRIDE: "An override of tensors that the engine refuses, or that matches nothing.",
+    CUT_BATCH: "More is to be computed at once than is queued.",
+    TOO_MANY: "More cards are named than the server sees.",
+    NOT_ENCRYPTED: "A key or a certificate alone, which encrypts nothing.",
+    NO_MTP: "ik_llama.cpp would drop speculative decoding.",
+    NO_SPLIT: "The engine does not start with this split mode.",
+    NO_ATTENTION: "The V cache is quantised, and flash attention is switched off.",
+    NO_FIT: "The engine is to fit the model by itself, and something is placed by hand.",
+    TOO_MANY_THREADS: "More threads than there are physical cores.",
     OPTION_VALUE: "A CMake option with a value at which the build stops.",
 }
 """Stable meanings: a code is never given a new one."""

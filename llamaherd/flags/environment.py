@@ -55,7 +55,7 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
         yield codes.ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out, "warning"
     if not name.startswith(PREFIX) or not catalogue.env:
         return
-    flag = _stands_for(catalogue, name)
+    flag = stands_for(catalogue, name)
     if flag is None and name not in catalogue.environment:
         instead = _meant(catalogue, name, value) or near(name, sorted(catalogue.environment))
         way_out = f"did you mean `{instead}`?" if instead else "say it as a flag"
@@ -116,10 +116,11 @@ def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterato
         yield codes.ENV_VALUE, f"`{name}` takes {flag.values[0].says}, not `{value}`", "correct the value", "error"
 
 
-def _stands_for(catalogue: Catalogue, name: str) -> Flag | None:
+def stands_for(catalogue: Catalogue, name: str) -> Flag | None:
     """The flag of a variable; a flag that can be negated has LLAMA_ARG_NO_X too, whose value does not count."""
     flags = dict.fromkeys(catalogue.flags.values())
-    exact = next((flag for flag in flags if flag.env == name), None)
+    same = sorted((flag for flag in flags if flag.env == name), key=lambda flag: flag.spellings[-1].startswith("--no-"))
+    exact = next(iter(same), None)
     if exact or not name.startswith(NEGATED):
         return exact
     return next((flag for flag in flags if flag.negated and flag.env == PREFIX + name.removeprefix(NEGATED)), None)

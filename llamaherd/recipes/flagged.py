@@ -10,8 +10,13 @@ from pathlib import Path
 from llamaherd import flags
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, Value, codes
+from llamaherd.flags.access import is_local
+from llamaherd.flags.clash import Around, Clash
+from llamaherd.flags.meant import meant
+from llamaherd.flags.together import clashes
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.programs import Kind, Server
+from llamaherd.recipes.words import Position
 
 CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
 """The programs that take a server's flags. llama-bench has flags of its own."""
@@ -30,6 +35,8 @@ _SAID_ELSEWHERE = {codes.OPEN, codes.SECRET}
 """Who can reach a server is asked with its container in view; a key in a recipe is its owner's."""
 _MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
 """Without a model nobody means to serve: `llama-server --version` is a question, asked before the start."""
+_ELLIPSES = ("...", "…")
+"""What stands for arguments that are left out."""
 _STAND_IN = "4321"
 """A number in the place of one that only a shell knows."""
 
@@ -40,6 +47,8 @@ def check(file: Path, server: Server) -> Iterator[Finding]:
         yield _finding(problem, Place(file, *word.start))
     for problem, name in _of_environment(server):
         yield _finding(problem, Place(file, *server.settings[name].start))
+    for clash, start in _clashes(server):
+        yield Finding(clash.code, Place(file, *start), clash.message, clash.help, clash.severity)
 
 
 def familiar(words: Iterable[Word], engine: Kind | None) -> bool:
@@ -111,6 +120,24 @@ def _of_environment(server: Server) -> list[tuple[Problem, str]]:
     problems = flags.check_environment(catalogue, known) if catalogue else ()
     names = list(known)
     return [(problem, names[problem.index]) for problem in problems if problem.code not in _SAID_ELSEWHERE]
+
+
+def _clashes(server: Server) -> Iterator[tuple[Clash, Position]]:
+    """What of the arguments and variables does not go together; what only a shell knows is passed over."""
+    catalogue = _catalogue(server)
+    if catalogue is None or server.program not in CHECKED or any(str(word) in _ELLIPSES for word in server.arguments):
+        return
+    words, arguments = _arguments(server)
+    settings = {name: str(word) for name, word in server.settings.items() if not word.unknown}
+    of_variables = list(settings)
+    open_port = server.published is not None and not is_local(server.published.address)
+    around = Around(reachable=open_port if server.contained else None)
+    for clash in clashes(meant(catalogue, arguments, settings), around):
+        own = clash.options[0]
+        at = [words[one.index : one.index + len(one.words)] for one in clash.options if one.origin == "argument"]
+        if any(word.unknown for several in at for word in several):
+            continue
+        yield clash, (words[own.index] if own.origin == "argument" else server.settings[of_variables[own.index]]).start
 
 
 def _finding(problem: Problem, place: Place) -> Finding:

@@ -33,6 +33,12 @@ def _layers(text: str) -> int | float | str:
     return "all" if isinstance(value, int) and value >= 99 else value
 
 
+def _threads(text: str) -> int | float | str | None:
+    """Zero and less is every logical processor, which nobody wants: the default of a rig is better."""
+    value = _number(text)
+    return None if isinstance(value, int | float) and value <= 0 else value
+
+
 def _switch(text: str) -> str:
     return {"1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off"}.get(text, text)
 
@@ -46,7 +52,7 @@ def _named(names: str, key: str, read: Callable[[str], Any]) -> dict[str, tuple[
 
 
 # Flags with a value, and the key of the inventory that says it. `a.b` is a key in a mapping; `draft.own` is none, but
-# tells that the model drafts by its own head.
+# tells that the model drafts by its own head, and `draft.path` that another one does.
 _VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     **_named("-sm --split-mode", "split", str),
     **_named("-ts --tensor-split", "tensor_split", _shares),
@@ -58,11 +64,12 @@ _VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     **_named("-b --batch-size", "batch", _number),
     **_named("-ub --ubatch-size", "ubatch", _number),
     **_named("-np --parallel", "parallel", _number),
-    **_named("-t --threads", "threads", _number),
+    **_named("-t --threads", "threads", _threads),
     **_named("--numa", "numa", str),
     **_named("-fa --flash-attn", "flash_attention", _switch),
     **_named("--spec-draft-n-max --draft-max --draft-n --draft", "draft.mtp", _number),
     **_named("--spec-draft-p-min", "draft.p_min", _number),
+    **_named("-md --model-draft --spec-draft-model", "draft.path", str),
     **_named("--temp --temperature", "sampling.temperature", _number),
     **_named("--top-p", "sampling.top_p", _number),
     **_named("--top-k", "sampling.top_k", _number),
@@ -98,19 +105,8 @@ _SAID_ANYWAY = {"--jinja", "--metrics", "--op-offload"}
 """What llamaherd passes by itself, or the engine does."""
 KEY_FILE: Keys = {"file": "api-key"}
 _ORDER = (
-    *(
-        "engine",
-        "model",
-        "on",
-        "split",
-        "tensor_split",
-        "gpu_layers",
-        "experts_on_cpu",
-        "context",
-        "kv",
-        "batch",
-        "ubatch",
-    ),
+    *("engine", "model", "on", "split", "tensor_split", "gpu_layers", "experts_on_cpu", "context", "kv"),
+    *("batch", "ubatch"),
     *("parallel", "threads", "numa", "flash_attention", "mmap", "mlock", "draft", "sampling", "thinking", "warmup"),
     *("cache_reuse", "listen", "port", "api_key", "backend", "extra_args", "environment"),
 )
@@ -224,9 +220,14 @@ def _read(words: list[str]) -> tuple[Keys, str, list[str]]:
             rest += words[index : index + taken]
         index += taken
     draft = keys.pop("draft", {})
-    if draft.pop("own", False):
-        keys["draft"] = {"mtp": 3} | draft  # the default of llama.cpp, common/arg.cpp:4150
+    own, simple, path = draft.pop("own", False), draft.pop("simple", False), draft.pop("path", None)
+    beside = {"model": _slug(PurePosixPath(path).name)} if path else {}
+    if own:
+        keys["draft"] = {"mtp": 3} | draft | beside  # the default of llama.cpp, common/arg.cpp:4150
+    elif path and "--spec-type" not in rest:
+        keys["draft"] = beside | {"max" if key == "mtp" else key: value for key, value in draft.items()}
     else:  # another way to draft has no key
+        rest += [*(("--spec-type", "draft-simple") if simple else ()), *(("-md", path) if path else ())]
         rest += [word for key, flag in _DRAFTING.items() if key in draft for word in (flag, str(draft[key]))]
     return keys, model, rest
 
@@ -255,7 +256,7 @@ def _put(keys: Keys, path: str, value: Any) -> None:
     key, _, inner = path.partition(".")
     if inner:
         keys.setdefault(key, {})[inner] = value
-    else:
+    elif value is not None:
         keys[key] = value
 
 
@@ -264,8 +265,8 @@ def _special(flag: str, value: str) -> Keys:
     match flag:
         case "-lm" | "--load-mode":
             return dict(_LOAD_MODES.get(value, {}))
-        case "--spec-type" if value == "draft-mtp":
-            return {"draft.own": True}
+        case "--spec-type" if value in ("draft-mtp", "draft-simple"):
+            return {"draft.own" if value == "draft-mtp" else "draft.simple": True}
         case "--spec-type" if value.startswith("mtp"):
             settings = dict(part.partition("=")[::2] for part in value.partition(":")[2].split(",") if part)
             said: Keys = {"draft.own": True, "draft.mtp": _number(settings.get("n_max", "1"))}

@@ -14,7 +14,7 @@ from llamaherd.engines import flags_of
 from llamaherd.findings import Finding
 from llamaherd.fleet import Rig
 from llamaherd.yamlfile import read
-from tests.support.rigs import changed, cpu_rig
+from tests.support.rigs import GONE, changed, cpu_rig
 
 # The launch line of a blog (seeds of rig 2), as it would be pasted.
 BLOG = r"""--model ./models/qwen3-35b-a3b-instruct-q4_k_xl.gguf \
@@ -53,10 +53,10 @@ def test_a_launch_line_pasted_as_it_is(tmp_path: Path) -> None:
         word = lines[finding.place.line - 1][finding.place.column - 1 :].split()[0]
         said.append((word, finding.code, finding.severity))
     assert said == [
-        ("--model", "LH116", "warning"),
-        ("--ctx-size", "LH116", "warning"),
+        ("--model", "LH210", "error"),
+        ("--ctx-size", "LH210", "error"),
         ("--mtp-draft", "LH100", "error"),
-        ("--host", "LH118", "warning"),
+        ("--host", "LH118", "error"),
         ("--flash-attn", "LH103", "error"),
         ("--cache-reuse", "LH103", "error"),
         ("--no-mmap", "LH101", "error"),
@@ -116,24 +116,60 @@ def test_flags_of_a_version_that_is_not_known(version: str, taken: str, severity
     assert said == ([(severity, True)] if severity else [])
 
 
-def test_a_host_in_the_lan_with_a_key_is_no_secret(tmp_path: Path) -> None:
-    said = found({"instances/chat/extra_args": ["--host", "0.0.0.0"]}, tmp_path)
-    assert [finding.code for finding in said] == []
+def test_a_host_in_the_lan_is_said_by_the_key_even_with_an_api_key(tmp_path: Path) -> None:
+    (finding,) = found({"instances/chat/extra_args": ["--host", "0.0.0.0"]}, tmp_path)
+    assert (finding.code, finding.severity) == ("LH210", "error")
+    assert "`listen: 0.0.0.0`" in finding.help
 
 
-def test_nothing_is_said_of_what_is_right(tmp_path: Path) -> None:
-    right = {
-        "instances/chat/extra_args": ["--log-file", "/tmp/x", "--no-webui"],
-        "instances/chat/environment": {"GGML_CUDA_P2P": "1"},
-        "engines/main/options": {"GGML_LTO": True},
-    }
-    assert found(right, tmp_path) == []
+KEYLESS: dict[str, Any] = {"instances/chat/api_key": None}
 
 
-def test_a_version_that_cannot_draft_with_a_head(tmp_path: Path) -> None:
-    """b9093 has `--spec-type`, and no `draft-mtp` for it."""
-    (finding,) = found({"engines/main/flags": "b9093"}, tmp_path)
-    assert (finding.code, finding.severity) == ("LH176", "error")
-    assert "llama.cpp b9093 cannot do what `draft` says" in finding.message
-    assert "newer version" in finding.help
-    assert found({"engines/main/flags": "b9246"}, tmp_path) == []
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"extra_args": ["--host", "0.0.0.0"]}, {"LH118"}),
+        ({"extra_args": ["--host", "192.168.1.7"]}, {"LH118"}),
+        ({"extra_args": ["--host", "rig.lan"]}, {"LH118"}),
+        ({"extra_args": ["--host", "/run/llama.sock"]}, {"LH210"}),
+        ({"extra_args": ["--port", "9000"]}, {"LH210"}),
+        ({"extra_args": ["--port", "8080"]}, {"LH116"}),
+        ({"extra_args": ["-m", "/srv/other.gguf"]}, {"LH210"}),
+        ({"extra_args": ["-a", "other"]}, {"LH210"}),
+        ({"extra_args": ["-c", "4096"]}, {"LH210"}),
+        ({"extra_args": ["-t", "1"]}, {"LH116"}),
+        ({"extra_args": ["-t", "1"], "threads": 2}, {"LH210"}),
+        ({"extra_args": ["-t", "3"]}, {"LH116", "LH060"}),
+        ({"extra_args": ["--api-key-file", "/srv/key"]}, {"LH210"}),
+        ({"extra_args": ["--device", "none"]}, {"LH210"}),
+        ({"extra_args": ["--ssl-key-file", "k", "--ssl-cert-file", "c"]}, {"LH210"}),
+        ({"extra_args": ["--api-prefix", "/llm"]}, {"LH210"}),
+        ({"extra_args": ["--tools", "all"]}, {"LH211"}),
+        ({"extra_args": ["-fa", "off"]}, {"LH116", "LH054"}),
+        ({"environment": {"LLAMA_ARG_HOST": "0.0.0.0"}}, {"LH210"}),
+        ({"environment": {"LLAMA_ARG_PORT": "9000"}}, {"LH210"}),
+        ({"environment": {"CUDA_VISIBLE_DEVICES": "0"}}, {"LH210"}),
+        ({"environment": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}}, set()),
+        ({"environment": {"LLAMA_ARG_CACHE_REUSE": "256"}}, set()),
+        ({"extra_args": ["--metrics", "--slots"]}, set()),
+    ],
+)
+def test_what_contradicts_the_rig_is_an_error(changes: dict[str, Any], expected: set[str], tmp_path: Path) -> None:
+    of_chat = {f"instances/chat/{key}": value for key, value in changes.items()}
+    said = found(KEYLESS | of_chat, tmp_path)
+    assert {finding.code for finding in said} == expected
+    assert all(finding.severity == "error" for finding in said if finding.code in {"LH118", "LH210"})
+
+
+def test_the_fork_listens_where_a_variable_says(tmp_path: Path) -> None:
+    """It beats the command line there, so that the server would be open."""
+    fork = {"engines/main/kind": "ik_llama.cpp", "engines/main/source/version": GONE, "engines/main/flags": "8337e4cd3"}
+    variable = {"instances/chat/environment": {"LLAMA_ARG_HOST": "0.0.0.0"}}
+    said = found(KEYLESS | fork | variable, tmp_path)
+    assert {"LH118", "LH122"} <= {finding.code for finding in said if finding.severity == "error"}
+
+
+def test_a_physical_batch_is_held_against_the_other_one_in_keys_too(tmp_path: Path) -> None:
+    (finding,) = found({"instances/chat/ubatch": 4096}, tmp_path)
+    line = finding.place.file.read_text(encoding="utf-8").splitlines()[finding.place.line - 1]
+    assert (finding.code, line[finding.place.column - 1 :]) == ("LH219", "4096")

@@ -1,0 +1,248 @@
+"""Each instance's arguments and environment as its server gets them: what in them contradicts each other or the rig."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from llamaherd.checks.subject import Subject
+from llamaherd.checks.written import as_keys
+from llamaherd.engines import DIALECTS, Server, flags_of
+from llamaherd.findings import Finding, Place
+from llamaherd.flags import codes
+from llamaherd.flags.access import is_keyed, is_local
+from llamaherd.flags.clash import Around, Clash
+from llamaherd.flags.meant import Meant, Option, meant
+from llamaherd.flags.model import Catalogue
+from llamaherd.flags.together import clashes
+from llamaherd.fleet import Instance, Rig
+from llamaherd.gguf.header import Header
+from llamaherd.sizing import moves_experts
+
+KEYS: Mapping[str, str] = {
+    "--model": "model",
+    "--alias": "model",
+    "--served-model-name": "model",
+    "--ctx-size": "context",
+    "--max-model-len": "context",
+    "--cache-type-k": "kv",
+    "--cache-type-v": "kv",
+    "--flash-attn": "flash_attention",
+    "--parallel": "parallel",
+    "--max-num-seqs": "parallel",
+    "--threads": "threads",
+    "--host": "listen",
+    "--port": "port",
+    "--device": "on",
+    "--gpu-layers": "gpu_layers",
+    "--n-gpu-layers": "gpu_layers",
+    "--split-mode": "split",
+    "--tensor-split": "tensor_split",
+    "--tensor-parallel-size": "on",
+    "--cpu-moe": "experts_on_cpu",
+    "--n-cpu-moe": "experts_on_cpu",
+    "--batch-size": "batch",
+    "--ubatch-size": "ubatch",
+    "--numa": "numa",
+    "--load-mode": "mmap",
+    "--no-mmap": "mmap",
+    "--mlock": "mlock",
+    "--no-warmup": "warmup",
+    "--spec-type": "draft",
+    "--spec-draft-n-max": "draft",
+    "--spec-draft-p-min": "draft",
+    "--speculative-config": "draft",
+    "-mtp": "draft",
+    "--draft-max": "draft",
+    "--draft-p-min": "draft",
+    "--spec-draft-model": "draft",
+    "--spec-draft-ngl": "draft",
+    "--model-draft": "draft",
+    "--n-gpu-layers-draft": "draft",
+    "--temp": "sampling",
+    "--top-p": "sampling",
+    "--top-k": "sampling",
+    "--min-p": "sampling",
+    "--presence-penalty": "sampling",
+    "--repeat-penalty": "sampling",
+    "--seed": "sampling",
+    "--reasoning": "thinking",
+    "--cache-reuse": "cache_reuse",
+    "--api-key": "api_key",
+    "--api-key-file": "api_key",
+}
+"""The key of an instance from which llamaherd sets a flag, by one of the flag's spellings."""
+WIRING: Mapping[str, str] = {
+    "--model": "the model is what `model` names",
+    "--model-url": "the model is what `model` names",
+    "--hf-repo": "the model is what `model` names",
+    "--hf-file": "the model is what `model` names",
+    "--docker-repo": "the model is what `model` names",
+    "--alias": "clients ask for the model by the name in `model`",
+    "--served-model-name": "clients ask for the model by the name in `model`",
+    "--host": "where it listens is what `listen` says",
+    "--port": "the port is what `port` says",
+    "--uds": "where it listens is what `listen` says",
+    "--device": "the cards are those in `on`",
+    "--api-key": "the key is where `api_key` says",
+    "--api-key-file": "the key is where `api_key` says",
+    "--api-prefix": "llamaherd asks for its health without a prefix",
+    "--ssl-key-file": "llamaherd asks for its health by plain HTTP",
+    "--ssl-cert-file": "llamaherd asks for its health by plain HTTP",
+    "--ssl-keyfile": "llamaherd asks for its health by plain HTTP",
+    "--ssl-certfile": "llamaherd asks for its health by plain HTTP",
+    "--root-path": "llamaherd asks for its health without a prefix",
+    "--mlock": "without the key `mlock` the unit may lock no memory",
+}
+"""What an argument of one's own breaks, whether the key is there or not: the rig says it by other means."""
+VARIABLES: Mapping[str, str] = {
+    "CUDA_VISIBLE_DEVICES": "on",
+    "NVIDIA_VISIBLE_DEVICES": "on",
+    "CUDA_DEVICE_ORDER": "on",
+    "GGML_CUDA_DEVICES": "on",
+}
+"""Variables that decide what a key says."""
+AS_KEYS_SAY = frozenset((codes.CUT_BATCH,))
+"""Rules that no other check holds against keys alone."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What one instance's server is told, and how much of that comes from keys."""
+
+    subject: Subject
+    name: str
+    instance: Instance
+    told: Meant
+    keys: int
+    """How many arguments are from keys; those of `extra_args` follow."""
+
+    def key(self, option: Option) -> str | None:
+        """The key that an option comes from; None for what is written word for word."""
+        if option.origin == "environment" or option.index >= self.keys:
+            return None
+        return _key(self.told.catalogue, option) or "experts_on_cpu"  # whose override is the only flag without a row
+
+    def place(self, option: Option) -> Place:
+        """Where an option is written."""
+        where, document = ("instances", self.name), self.subject.document
+        if option.origin == "environment":
+            name = option.words[0].partition("=")[0]
+            return document.key((*where, "environment", name))
+        if key := self.key(option):
+            return document.value((*where, key))
+        return document.word((*where, "extra_args"), self.instance.extra_args, option.index - self.keys)
+
+
+def whole(subject: Subject, name: str, instance: Instance, known: Catalogue) -> Whole:
+    """The whole command line and environment of an instance's server."""
+    server = Server(
+        instance.model_copy(update={"extra_args": ()}),
+        model_path=instance.model,
+        threads=instance.threads or 1,
+        listen="0.0.0.0" if instance.backend == "compose" else instance.listen,
+        overrides=("experts=CPU",) if moves_experts(instance) else (),
+        flags=known,
+        draft_path=instance.draft.model if instance.draft else None,
+    )
+    keys = DIALECTS[known.kind].arguments(server)
+    told = meant(known, (*keys, *instance.extra_args), instance.environment)
+    return Whole(subject, name, instance, told, len(keys))
+
+
+def together(subject: Subject) -> Iterator[Finding]:
+    """Arguments and variables that contradict each other, the keys, or the rig."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        known = flags_of(engine) if engine else None
+        if known is None or not (instance.extra_args or instance.environment or instance.ubatch):
+            continue
+        each = whole(subject, name, instance, known)
+        yield from _opened(each)
+        yield from _contradicted(each)
+        yield from _variables(each)
+        for clash in clashes(each.told, _around(subject.rig, instance, subject.headers.get(instance.model))):
+            if finding := _said(each, clash):
+                yield finding
+
+
+def _around(rig: Rig, instance: Instance, header: Header | None) -> Around:
+    return Around(
+        cards=len(instance.on),
+        cores=rig.host.cpu.cores,
+        reachable=not instance.loopback if instance.backend == "compose" else None,
+        keyed=instance.api_key is not None,
+        tensors=tuple(tensor.name for tensor in header.each) if header else (),
+        experts_moved=moves_experts(instance),
+    )
+
+
+def _said(each: Whole, clash: Clash) -> Finding | None:
+    """A clash as a finding; None where keys alone are to blame, which other checks say."""
+    own = next((option for option in clash.options if each.key(option) is None), None)
+    if own is None and clash.code not in AS_KEYS_SAY:
+        return None
+    message, help_ = clash.message, clash.help
+    for option in clash.options:
+        if key := each.key(option):
+            message, help_ = (text.replace(str(option), f"`{key}`") for text in (message, help_))
+    return Finding(clash.code, each.place(own or clash.options[0]), message, help_, clash.severity)
+
+
+def _opened(each: Whole) -> Iterator[Finding]:
+    """A listener beyond the host's own addresses that no key opens: LH022 says so of `listen`."""
+    host = each.told.get("--host")
+    if host is None or each.key(host) or is_local(host.value) or each.instance.backend == "compose":
+        return
+    if not is_keyed(each.told, Around(keyed=each.instance.api_key is not None)):
+        message = f"{host} lets every network reach the server, and no key is asked for"
+        help_ = f"write `listen: {host.value}` with `api_key: {{file: PATH}}`, or leave it out to stay on loopback"
+        yield Finding(codes.OPEN, each.place(host), message, help_)
+
+
+def _contradicted(each: Whole) -> Iterator[Finding]:
+    """What says something else than a key does, or breaks what llamaherd wires up."""
+    by_key = {option.flag: option for option in each.told.said if each.key(option)}
+    for option in each.told.said:
+        if each.key(option) or not option.on:
+            continue
+        ours, key = by_key.get(option.flag), _key(each.told.catalogue, option)
+        reason = next((why for name, why in WIRING.items() if each.told.catalogue.find(name) == option.flag), None)
+        if option.origin == "environment" and each.told.catalogue.env == "above":
+            continue  # a variable that beats the command line is an error by itself
+        if option.origin == "environment" and ours:
+            message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which beats it"
+            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(option, key))
+        elif (ours and ours.values == option.values) or _is_open(each, option):
+            continue
+        elif reason or (key in each.instance.model_fields_set and (ours or key == "experts_on_cpu")):
+            beside = f"`{key}`" if ours else "the rig"
+            message = f"{option} says something else than {beside} does" + (f": {reason}" if reason else "")
+            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(option, key))
+
+
+def _instead(option: Option, key: str | None) -> str:
+    """The key that says it, with the value where it can be told."""
+    if option.origin == "argument" and (written := as_keys(option.words)):
+        return f"write {written} as a key of the instance"
+    return f"leave it out; `{key}` is the key that says it" if key else "leave it out"
+
+
+def _is_open(each: Whole, option: Option) -> bool:
+    """Whether it is said already that it opens the server."""
+    return option == each.told.get("--host") and any(True for _ in _opened(each))
+
+
+def _variables(each: Whole) -> Iterator[Finding]:
+    """Cards chosen behind the rig's back."""
+    for name, key in VARIABLES.items():
+        value = each.instance.environment.get(name)
+        if value is None or (name, value) == ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"):
+            continue
+        place = each.subject.document.key(("instances", each.name, "environment", name))
+        message = f"`{name}={value}` chooses other cards than `{key}` does, behind the rig's back"
+        yield Finding(codes.OVERRIDES, place, message, f"leave it out, and name the cards in `{key}`")
+
+
+def _key(known: Catalogue, option: Option) -> str | None:
+    return next((key for name, key in KEYS.items() if known.find(name) == option.flag), None)

@@ -1,0 +1,143 @@
+"""Arguments as meant: precedence as the engines have it, and what does not go together, wherever it is written."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from llamaherd.flags import Catalogue, catalogue
+from llamaherd.flags.access import is_local
+from llamaherd.flags.clash import Around
+from llamaherd.flags.meant import Meant, meant
+from llamaherd.flags.together import clashes
+
+LLAMA, IK_MTP, IK_TYPES = ("llama.cpp", "b11434"), ("ik_llama.cpp", "mtp"), ("ik_llama.cpp", "spec-type")
+
+
+def known(of: tuple[str, str]) -> Catalogue:
+    found = catalogue(*of)
+    assert found is not None
+    return found
+
+
+def told(of: tuple[str, str], line: str, **environment: str) -> Meant:
+    return meant(known(of), shlex.split(line), environment)
+
+
+def test_the_last_of_two_counts_under_any_spelling() -> None:
+    assert told(LLAMA, "-c 1 --ctx-size 2 --ctx_size 3").text("-c") == "3"
+    assert told(LLAMA, "--jinja --no-jinja").is_on("--jinja") is False
+    assert [each.value for each in told(LLAMA, "-ot a=CPU -ot b=CPU").every("--override-tensor")] == ["a=CPU", "b=CPU"]
+
+
+def test_the_command_line_beats_variables_in_one_engine_and_they_beat_it_in_the_other() -> None:
+    assert told(LLAMA, "--host 127.0.0.1", LLAMA_ARG_HOST="0.0.0.0").text("--host") == "127.0.0.1"
+    assert told(LLAMA, "-c 1", LLAMA_ARG_HOST="0.0.0.0").text("--host") == "0.0.0.0"
+    assert told(IK_MTP, "--host 127.0.0.1", LLAMA_ARG_HOST="0.0.0.0").text("--host") == "0.0.0.0"
+
+
+def test_what_another_version_says_is_meant_as_it_says_it() -> None:
+    assert told(LLAMA, "--no-mmap").text("--load-mode") == "none"
+    assert told(LLAMA, "-mtp --draft-max 2").text("--spec-type") == "draft-mtp"
+
+
+def test_a_secret_is_not_shown() -> None:
+    assert "s3cret" not in str(told(LLAMA, "--api-key s3cret").get("--api-key"))
+
+
+@pytest.mark.parametrize(
+    ("of", "line", "codes"),
+    [
+        (LLAMA, "-ctv q8_0 -fa off", ["LH054"]),
+        (LLAMA, "-ctk q8_0 -fa off", []),
+        (LLAMA, "-ctv q8_0 -fa auto", []),
+        (IK_MTP, "-ctv q8_0 -fa 0", ["LH054"]),
+        (LLAMA, "-ngl 99 -ncmoe 30 --fit on", ["LH057"]),
+        (LLAMA, "-ngl 99 -ncmoe 30", []),
+        (LLAMA, "-ngl auto --fit on", []),
+        (IK_MTP, "--fit -ot exps=CPU", ["LH057"]),
+        (IK_MTP, "-mtp --draft-max 2 -np 4", ["LH023"]),
+        (IK_TYPES, "--spec-type mtp:n_max=2 -np 2", ["LH023"]),
+        (IK_TYPES, "--spec-type mtp:n_max=2 -np 1", []),
+        (LLAMA, "-md d.gguf", ["LH212"]),
+        (LLAMA, "--draft-max 4 -md d.gguf", ["LH212"]),
+        (LLAMA, "--spec-draft-n-max 4", ["LH212"]),
+        (LLAMA, "-md d.gguf --spec-type draft-simple", []),
+        (LLAMA, "-md mtp-head.gguf", []),
+        (("llama.cpp", "b9093"), "-md d.gguf", []),
+        (LLAMA, "--spec-type draft-mtp", ["LH213"]),
+        (LLAMA, "--spec-type draft-mtp -np -1", ["LH213"]),
+        (LLAMA, "--spec-type draft-mtp -np 1", []),
+        (LLAMA, "-c 8192 -np 4", ["LH214"]),
+        (LLAMA, "-c 8192 -np 4 -kvu", []),
+        (LLAMA, "-c 65536 -np 4", []),
+        (LLAMA, "-t -1", ["LH217"]),
+        (IK_MTP, "-t 0", ["LH217"]),
+        (LLAMA, "-t 8 -tb 16", []),
+        (LLAMA, "-ub 4096", ["LH219"]),
+        (LLAMA, "-ub 2048 -b 512", ["LH219"]),
+        (LLAMA, "-ub 4096 -b 4096", []),
+        (LLAMA, "--chat-template ./qwen.jinja", ["LH216"]),
+        (LLAMA, "--chat-template /models/t.txt", ["LH216"]),
+        (LLAMA, "--chat-template chatml", []),
+        (LLAMA, "--chat-template '{{ messages }}'", []),
+        (LLAMA, "--ssl-key-file k.pem", ["LH221"]),
+        (LLAMA, "--ssl-key-file k.pem --ssl-cert-file c.pem", []),
+        (LLAMA, "--tools all", ["LH211"]),
+        (LLAMA, "--host 0.0.0.0 --props", ["LH211"]),
+        (LLAMA, "--props", []),
+        (LLAMA, "-ot exps", ["LH218"]),
+        (LLAMA, "-ot '*exps*=CPU'", ["LH218"]),
+        (LLAMA, "-ot exps=cpu", ["LH218"]),
+        (LLAMA, "-ot exps=CUDA_Host", ["LH218"]),
+        (LLAMA, r"-ot 'blk\.[0-9]\.=CUDA0,exps=CPU,a=RPC0[10.0.0.2:50052]'", []),
+    ],
+)
+def test_two_things_together(of: tuple[str, str], line: str, codes: list[str]) -> None:
+    assert [clash.code for clash in clashes(told(of, line))] == codes
+
+
+def test_variables_clash_as_arguments_do() -> None:
+    line = told(LLAMA, "-ctv q8_0", LLAMA_ARG_FLASH_ATTN="off")
+    (clash,) = clashes(line)
+    assert (clash.code, [option.origin for option in clash.options]) == ("LH054", ["argument", "environment"])
+    assert [each.code for each in clashes(told(IK_MTP, "-fa on -ctv q8_0", LLAMA_ARG_FLASH_ATTN="on"))] == ["LH054"]
+
+
+@pytest.mark.parametrize(
+    ("around", "line", "codes"),
+    [
+        (Around(cores=16), "-t 32", ["LH060"]),
+        (Around(cores=16), "-t 16", []),
+        (Around(cards=1), "-mg 1", ["LH220"]),
+        (Around(cards=1), "-ts 1,1", ["LH220"]),
+        (Around(cards=2), "-ts 3,1 -mg 1", []),
+        (Around(cards=2), "-ot exps=CUDA2", ["LH218"]),
+        (Around(tensors=("blk.0.ffn_up_exps.weight",)), "-ot attn=CPU", ["LH218"]),
+        (Around(tensors=("blk.0.ffn_up_exps.weight",)), "-ot ffn_.*_exps=CPU", []),
+        (Around(experts_moved=True), "-ot exps=CPU", ["LH218"]),
+        (Around(reachable=True), "--tools all", ["LH211"]),
+    ],
+)
+def test_what_is_said_against_the_rig(around: Around, line: str, codes: list[str]) -> None:
+    assert [clash.code for clash in clashes(told(LLAMA, line), around)] == codes
+
+
+@pytest.mark.parametrize(
+    ("chosen", "refused"), [("0", True), ("0,1", False), ("0,-1,1", True), ("", True), ("GPU-1,GPU-2", False)]
+)
+def test_cards_that_cuda_is_to_see_are_counted(chosen: str, refused: bool) -> None:
+    found = tuple(clashes(told(LLAMA, "-ts 1,1", CUDA_VISIBLE_DEVICES=chosen)))
+    assert bool(found) is refused
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        *((host, True) for host in ("127.0.0.1", "", "::1", "[::1]", "/run/x.sock", "127.0.0.1,::1")),
+        *((host, False) for host in ("0.0.0.0", "127.0.0.1,0.0.0.0", "192.168.1.5", "rig.lan", "::")),
+    ],
+)
+def test_who_reaches_an_address(host: str, local: bool) -> None:
+    assert is_local(host) is local
