@@ -30,6 +30,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
     "launch_mtp_server.sh": [
         (7, 26, "LH149", "note", "give the number of physical cores"),
         (14, 1, "LH100", "error", "write `--spec-type draft-mtp --spec-draft-n-max 2`"),
+        (14, 1, "LH213", "note", "add `--parallel 1` for one user: 3 copies"),
         (16, 1, "LH144", "error", KEY),
         (17, 1, "LH103", "error", "write `--flash-attn on`"),
         (18, 1, "LH103", "error", "give it a value, or leave `--cache-reuse` out"),
@@ -62,6 +63,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (28, 18, "LH142", "error", "write the value itself, `65536`, or put `CTX_SIZE` into .env"),
         (29, 20, "LH142", "error", "write the value itself, `99`, or put `GPU_LAYERS` into .env"),
         (30, 7, "LH100", "error", "write `--spec-type draft-mtp --spec-draft-n-max 2`"),
+        (30, 7, "LH213", "note", "add `--parallel 1` for one user: 3 copies"),
         (30, 19, "LH142", "error", "write the value itself, `2`, or put `MTP_DRAFT` into .env"),
         (31, 14, "LH142", "error", "write the value itself, `8080`, or put `PORT` into .env"),
         (33, 7, "LH103", "error", "write `--flash-attn on`"),
@@ -95,12 +97,14 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (16, 18, "LH130", "error", "write `-DGGML_CUDA=ON`"),
         (23, 3, "LH101", "error", "write `--load-mode none`"),
         (23, 13, "LH103", "error", "write `-fa on`"),
+        (32, 5, "LH213", "note", "add `--parallel 1` for one user: 3 copies"),
         (32, 27, "LH101", "error", "write `--spec-draft-n-max 2`"),
     ],
     # What else is found on the way.
     "array.sh": [
         (7, 3, "LH101", "error", "write `--load-mode none`"),
         (8, 3, "LH101", "error", "write `--spec-draft-n-max 16`"),
+        (8, 3, "LH212", "warning", "add `--spec-type draft-mtp` for a model with a prediction head, or leave it out"),
     ],
     "broken.sh": [
         (1, 28, "LH141", "error", "let the backslash be the last sign of its line, and put comments above the command"),
