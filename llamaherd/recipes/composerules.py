@@ -14,9 +14,9 @@ from llamaherd.recipes import images
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.servers import is_loopback
+from llamaherd.recipes.unitrules import SECRET
 from llamaherd.yamlfile import Document, Path_
 
-_SECRET = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 _RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
 _MOST_CARDS = 16
 """What `all` stands for when two services are compared."""
@@ -144,7 +144,7 @@ class _Rules:
             pairs.append((index, name, value))
         for step, name, value in pairs:
             text = "" if value is None else str(value)
-            if _SECRET.search(name) and text and "$" not in text and not text.startswith("/"):
+            if SECRET.search(name) and text and "$" not in text and not text.startswith("/"):
                 message = f"the value of `{name}` stands in this file, for everybody who reads or copies it"
                 way_out = f"put `{name}=…` into a file of mode 0600, and name that in `env_file`"
                 yield self._said("LH202", (*service.path, "environment", step), message, way_out, "warning")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import codes
-from llamaherd.recipes import containers, flagged, servers, unitrules, units, unitservice
+from llamaherd.recipes import containers, flagged, servers, unitrules, units, unitservice, unitvalues
 from llamaherd.recipes.commands import Command, Word, read
 from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
 from llamaherd.recipes.words import Position, Text, positioned
@@ -103,9 +103,10 @@ class _Reader:
         for setting in unit.all("ExecStart"):
             prefix = re.match(r"[@!:+|-]*[ \t]*", setting.text)
             words = units.words(setting.value.cut(prefix.end() if prefix else 0, len(setting.text)), known)
+            recipe += Recipe(tuple(unitservice.check_container(self.file, unit, words)))
             recipe += Recipe(tuple(self._in_unit(words))) + self._engine(Command(_until_shell(words), settings), ())
         started = unitrules.Started(self.file, unit, words, self.excerpts, generated)
-        recipe = Recipe(tuple(unitrules.check(started))) + recipe
+        recipe = Recipe((*unitrules.check(started), *unitvalues.check(started))) + recipe
         for server in recipe.servers[:1]:
             recipe += Recipe(tuple(unitservice.check(started, server)))
         # One word, one sentence: what no shell reads is no wrong argument besides.
@@ -224,7 +225,7 @@ class _Reader:
 def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
     """What is meant for the program, where its author thought that a shell reads the line."""
     texts = [str(word) for word in words]
-    ends = [index for index, text in enumerate(texts) if unitrules.is_operator(text) or text[:1] in {"#", "\\"}]
+    ends = [index for index, text in enumerate(texts) if unitrules.is_operator(text) or text[:1] in {"#", "\\", " "}]
     return words[: ends[0]] if ends else words
 
 

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from llamaherd.findings import Finding, Place, Severity
 from llamaherd.recipes.commands import Word
-from llamaherd.recipes.units import Setting, Unit, environment, known_keys
+from llamaherd.recipes.units import Setting, Unit, environment, known_keys, words
 from llamaherd.recipes.words import Position
 
 _OPERATORS = {"|", "||", "&", "&&", "<", "<<", ">", ">>", "2>&1", "&>", "&>>", ";"}
+_BUILTINS = {"cd", "export", "source", ".", "ulimit", "set", "umask", "alias", "exec", "eval", "if", "while", "for"}
+SECRET = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+"""Names of variables that hold a secret themselves, and not the path of a file with it."""
 _BEHIND = re.compile(r"(?:^|\s)#")
 _PART = re.compile(r"(?<=[^\s$])\$[A-Za-z_]\w*|^\$[A-Za-z_]\w*(?=[^\s\w])")
 
@@ -53,9 +56,13 @@ def check(started: Started) -> Iterator[Finding]:
     yield from _names(started)
     yield from _behind(started)
     yield from _environment(started)
+    for key in ("ExecStartPre", "ExecStartPost", "ExecStop", "ExecReload"):
+        for setting in started.unit.all(key):
+            yield from _no_shell(started, words(setting.value, {}))
     if started.words:
-        yield from _no_shell(started)
+        yield from _no_shell(started, started.words)
         yield from _variables(started)
+    yield from _secrets(started)
 
 
 def _names(started: Started) -> Iterator[Finding]:
@@ -148,8 +155,22 @@ def is_operator(word: str) -> bool:
     return word in _OPERATORS or re.match(r"\d?>>?[&/\w]", word) is not None
 
 
-def _no_shell(started: Started) -> Iterator[Finding]:
-    for word in started.words:
+def _secrets(started: Started) -> Iterator[Finding]:
+    for name, value in environment(started.unit)[0].items():
+        if SECRET.search(name) and str(value) and not str(value).startswith(("/", "%", "$")):
+            message = f"the value of `{name}` stands in the unit: `systemctl show` tells it to every user of the host"
+            way_out = f"put `{name}=…` into a file of mode 0600, and name that in `EnvironmentFile=`"
+            yield started.finding("LH199", value.start, message, way_out, "warning")
+
+
+def _no_shell(started: Started, line: tuple[Word, ...]) -> Iterator[Finding]:
+    first = str(line[0]).lstrip("@!:+|-") if line else ""
+    if first in _BUILTINS:
+        message = f"`{first}` is a command of the shell, and systemd runs none"
+        way_out = "use `Environment=`, `WorkingDirectory=` or a limit of systemd's; or `/bin/sh -c '…'`"
+        yield started.finding("LH191", line[0].start, message, way_out)
+        return
+    for word in line:
         text = str(word)
         if is_operator(text):
             message = f"systemd runs no shell: `{text}` reaches the program as an argument"
@@ -159,11 +180,10 @@ def _no_shell(started: Started) -> Iterator[Finding]:
         if text.startswith("~/") or "=~/" in text:
             message = f"systemd does not put a home in for `~`: `{text}` is no path"
             yield started.finding("LH191", word.start, message, "write the whole path, from `/` on")
-    first = str(started.words[0])
     if first.rpartition("/")[2] in {"nohup", "screen", "tmux", "setsid"}:
         message = f"`{first}` takes the server away from systemd, which sees it end"
         way_out = "start the server itself: systemd keeps it running"
-        yield started.finding("LH191", started.words[0].start, message, way_out)
+        yield started.finding("LH191", line[0].start, message, way_out)
 
 
 def _variables(started: Started) -> Iterator[Finding]:

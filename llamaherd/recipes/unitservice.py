@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from llamaherd.findings import Finding
+from llamaherd.findings import Finding, Place
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.unitrules import Started
+from llamaherd.recipes.units import Unit
 
 _PATH_FLAGS = {
     *("-m", "--model", "-md", "--model-draft", "--spec-draft-model", "-mm", "--mmproj", "--lora", "--api-key-file"),
@@ -32,6 +34,8 @@ def check(started: Started, server: Server) -> Iterator[Finding]:
     yield from _paths(started, server)
     yield from _devices(started, server)
     yield from _locked(started, server)
+    yield from _port(started, server)
+    yield from _unreachable(started, server)
     yield from _restarts(started)
     yield from _network(started, server)
     yield from _root(started, server)
@@ -43,6 +47,10 @@ def _readiness(started: Started, server: Server) -> Iterator[Finding]:
     if setting and setting.text in _NEVER_READY and not server.contained:
         message = f"`Type={setting.text}`: {server.program} {_NEVER_READY[setting.text]}"
         yield started.finding("LH192", setting.at, message, way_out)
+    watchdog = started.unit.last("WatchdogSec")
+    if watchdog and watchdog.text not in {"0", "infinity"} and not server.contained:
+        message = f"`WatchdogSec=`: {server.program} never answers systemd's watchdog, and is killed after that time"
+        yield started.finding("LH192", watchdog.start, message, "leave it out, and ask /health by a timer")
     starts = started.unit.all("ExecStart")
     if len(starts) > 1 and started.unit.value("Type") != "oneshot":
         message = (
@@ -92,7 +100,15 @@ def _devices(started: Started, server: Server) -> Iterator[Finding]:
     wanted = wanted or "CUDA_VISIBLE_DEVICES" in server.settings
     if not wanted or server.contained:
         return
-    allowed = " ".join(each.text for each in started.unit.all("DeviceAllow"))
+    processes = started.unit.last("ProcSubset")
+    if processes and processes.text == "pid":
+        message = "`ProcSubset=pid` hides /proc/driver/nvidia, and CUDA does not start without it"
+        yield started.finding("LH194", processes.at, message, "leave it out")
+    allows = started.unit.all("DeviceAllow")
+    allowed = " ".join(each.text for each in allows)
+    if "nvidia" in allowed and not re.search(r"uvm|nvidia\*|char-\*", allowed):
+        message = "`DeviceAllow=` allows a card and not nvidia-uvm: CUDA does not start without it"
+        yield started.finding("LH194", allows[0].at, message, "add `DeviceAllow=char-nvidia-uvm rw`, and nvidiactl")
     for key in ("PrivateDevices", "DevicePolicy"):
         setting = started.unit.last(key)
         closed = started.unit.yes(key) if key == "PrivateDevices" else not re.search("nvidia|dri|kfd|dxg", allowed)
@@ -113,6 +129,44 @@ def _locked(started: Started, server: Server) -> Iterator[Finding]:
     if limit is None or re.fullmatch(r"\d+[KM]?", limit.text.split(":")[0]):
         message = "`--mlock` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` says more"
         yield started.finding("LH197", flag.start, message, "add `LimitMEMLOCK=infinity`", "warning")
+
+
+def _port(started: Started, server: Server) -> Iterator[Finding]:
+    """Ports that are root's, unless a capability says otherwise (ip(7))."""
+    port = server.value("--port")
+    able = _is_root(started) or "CAP_NET_BIND_SERVICE" in started.unit.value("AmbientCapabilities")
+    if port is None or able or server.contained or started.partial:
+        return
+    if str(port).isdigit() and 0 < int(str(port)) < 1024:
+        message = f"port {port} is below 1024, and only root may listen there"
+        way_out = "take a port from 1024 on, or add `AmbientCapabilities=CAP_NET_BIND_SERVICE`"
+        yield started.finding("LH197", port.start, message, way_out)
+
+
+def _unreachable(started: Started, server: Server) -> Iterator[Finding]:
+    setting = started.unit.last("PrivateNetwork")
+    socket = str(server.value("--host") or "").endswith(".sock")
+    if setting and started.unit.yes("PrivateNetwork") and not socket and not server.contained:
+        message = "with `PrivateNetwork=` nobody reaches the server: it has a network of its own"
+        yield started.finding("LH194", setting.at, message, "leave it out, or listen on a socket: `--host /run/….sock`")
+
+
+def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator[Finding]:
+    """`docker run` in a unit: systemd keeps the client running, which must stay, and has no terminal."""
+    names = [str(word).rpartition("/")[2] for word in words]
+    if names[:1] not in (["docker"], ["podman"]) or names[1:2] != ["run"] or "--sdnotify" in " ".join(names):
+        return
+    for word in words[2:]:
+        text = str(word)
+        if not text.startswith("-"):
+            continue
+        short = re.fullmatch(r"-[dit]+", text)
+        if (text == "--detach" or (short and "d" in text)) and unit.value("Type") not in {"oneshot", "forking"}:
+            message = f"with `{text}` the client ends at once, and the service with it"
+            yield Finding("LH192", Place(file, *word.start), message, "leave it out")
+        elif text == "--tty" or (short and "t" in text):
+            message = f"`{text}` wants a terminal, and a service has none"
+            yield Finding("LH192", Place(file, *word.start), message, "leave it out")
 
 
 def _restarts(started: Started) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def unit(*more: str, start: str = START) -> str:
         unit("ProtectHome=read-only", start=START.replace("/srv", "/home/tom")),
         unit("ProtectHome=true", "BindReadOnlyPaths=/home/tom", start=START.replace("/srv", "/home/tom")),
         unit("PrivateTmp=true", "PrivateDevices=no", start=f"{START} -ngl 99"),
-        unit("DevicePolicy=closed", "DeviceAllow=char-nvidia rw", start=f"{START} -ngl 99"),
+        unit("DevicePolicy=closed", "DeviceAllow=char-nvidia* rw", start=f"{START} -ngl 99"),
         unit("PrivateDevices=yes", start=f"{START} -ngl 0"),
         UNIT.replace("After=network.target", "Wants=network-online.target\nAfter=network-online.target"),
         UNIT.replace("User=llama", "DynamicUser=yes"),
@@ -84,6 +84,16 @@ def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
         ("user=llama", "LH190"),
         ("NoSuchThingAtAll=1", "LH190"),
         ("a line of text", "LH190"),
+        ("NoNewPrivileges=maybe", "LH190"),
+        ("TimeoutStopSec=five", "LH190"),
+        ("KillMode=gently", "LH190"),
+        ("SysVStartPriority=1", "LH190"),
+        ("ExecStartPre=sleep 10 && nvidia-smi", "LH191"),
+        ("ExecStartPre=export A=b", "LH191"),
+        ("WatchdogSec=30", "LH192"),
+        ("ExecStop=/bin/kill %Q", "LH193"),
+        ("PrivateNetwork=yes", "LH194"),
+        ("Environment=LLAMA_API_KEY=secret", "LH199"),
         ("[Instal]\nAlias=x", "LH190"),
         ("RestartSec=5 # seconds", "LH191"),
         ("Environment=A=b # what for", "LH191"),
@@ -129,6 +139,12 @@ def test_a_line_that_is_wrong_is_said(line: str, code: str, tmp_path: Path) -> N
         ("-m /srv/a.gguf --mlock", "LimitMEMLOCK=64M", ["LH101", "LH197"]),
         ("-m /srv/a.gguf --mlock", "LimitMEMLOCK=infinity", ["LH101"]),
         ("-m /srv/a.gguf --host 192.168.1.5 --api-key-file /etc/keys", "", ["LH198"]),
+        ("-m /srv/a%20b.gguf", "", ["LH193"]),
+        ("-m /srv/a.gguf -ngl 99", "ProcSubset=pid", ["LH194"]),
+        ("-m /srv/a.gguf -ngl 99", "DeviceAllow=/dev/nvidia0 rw", ["LH194"]),
+        ("-m /srv/a.gguf --port 80", "", ["LH197"]),
+        ("-m /srv/a.gguf --port 80", "AmbientCapabilities=CAP_NET_BIND_SERVICE", []),
+        ("-m /srv/a.gguf \\  # the model\n  --port 8080", "", ["LH191", "LH190"]),
         ("-m /srv/a.gguf -c 4096 \\ \n  -ngl 99", "", ["LH190"]),
     ],
 )
@@ -145,6 +161,10 @@ def test_a_command_that_is_wrong_is_said(arguments: str, more: str, codes: list[
         ("RestartSec=5\n", "", [(8, "LH196")]),
         ("network.target", "network-online.target", [(3, "LH198")]),
         ("WantedBy=multi-user.target", "WantedBy=default.target", []),
+        ("WantedBy=multi-user.target", "WantedBy=multiuser.target", [(12, "LH190")]),
+        ("Restart=on-failure", "Restart=on-fail", [(8, "LH190")]),
+        ("RestartSec=5", "RestartSec=1min 30s", []),
+        ("/usr/bin/llama-server", "cd /opt; /usr/bin/llama-server", [(7, "LH191")]),
         ("/usr/bin/llama-server", "/usr/bin/nohup /usr/bin/llama-server", [(7, "LH191")]),
     ],
 )
@@ -168,6 +188,16 @@ def test_a_unit_that_a_script_writes_has_variables_of_the_shell(tmp_path: Path) 
     text = script.replace("/srv/a.gguf --port", "$MODEL --port")
     assert said(tmp_path, text, "install.sh") == []
     assert said(tmp_path, text.replace("RestartSec", "RestartSecs"), "install.sh") == [(10, "LH196"), (11, "LH190")]
+
+
+@pytest.mark.parametrize(
+    ("options", "codes"),
+    [("", []), ("-d", ["LH192"]), ("-it", ["LH192"]), ("--rm --detach", ["LH192"]), ("--rm -i", [])],
+)
+def test_a_container_under_systemd_stays_in_the_foreground(options: str, codes: list[str], tmp_path: Path) -> None:
+    image = f"ghcr.io/ggml-org/llama.cpp:server@sha256:{'0' * 64}"
+    start = f"ExecStart=/usr/bin/docker run {options} -p 127.0.0.1:80:8080 -v /m:/m {image} -m /m/a.gguf"
+    assert [code for _, code in said(tmp_path, unit(start=start))] == codes
 
 
 def test_a_nearest_name_is_a_question(tmp_path: Path) -> None:
