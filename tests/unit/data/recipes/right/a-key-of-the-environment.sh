@@ -1,0 +1,1 @@
+LLAMA_API_KEY="$(cat ~/.llama-key)" llama-server -m m.gguf --host 0.0.0.0

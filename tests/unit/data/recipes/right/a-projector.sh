@@ -1,0 +1,1 @@
+llama-server -m m.gguf --mmproj p.gguf -c 16384 -ngl 99

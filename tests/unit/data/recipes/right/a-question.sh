@@ -1,0 +1,1 @@
+llama-server --version && llama-server --list-devices

@@ -1,0 +1,3 @@
+curl http://localhost:8080/v1/chat/completions \
+  -H 'Content-Type: application/json' \
+  --data '{"messages": []}'

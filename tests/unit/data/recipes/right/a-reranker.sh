@@ -1,0 +1,1 @@
+llama-server -m r.gguf --reranking --port 8082

@@ -1,0 +1,1 @@
+llama-server -m m.gguf --host /run/llama/llama.sock

@@ -1,0 +1,1 @@
+llama-server -m m.gguf --jinja --chat-template-file ./templates/qwen.jinja

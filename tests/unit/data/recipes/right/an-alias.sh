@@ -1,0 +1,1 @@
+llama-server -m m.gguf -a "qwen" --log-file /var/log/llama.log --timeout 600

@@ -1,0 +1,1 @@
+docker run --gpus all --ipc=host -v ~/.cache/huggingface:/root/.cache/huggingface -p 127.0.0.1:8000:8000 vllm/vllm-openai:v0.33.0@sha256:0000000000000000000000000000000000000000000000000000000000000000 --model Qwen/Qwen3-8B

@@ -1,0 +1,1 @@
+docker run --rm --gpus '"device=0"' -p 8080:8080 --env-file /etc/llama.env -v /srv:/srv:ro ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:0000000000000000000000000000000000000000000000000000000000000000 -m /srv/a.gguf --host 0.0.0.0

@@ -1,0 +1,1 @@
+docker run -d --name llama --restart unless-stopped --gpus all -p 127.0.0.1:8080:8080 -v /srv/models:/models:ro ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:0000000000000000000000000000000000000000000000000000000000000000 -m /models/a.gguf -ngl 99

@@ -1,0 +1,1 @@
+llama-server -m m.gguf --load-mode mlock

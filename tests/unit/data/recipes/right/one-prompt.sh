@@ -1,0 +1,1 @@
+llama-cli -m m.gguf -p 'Why is the sky blue?' -n 200 -no-cnv

@@ -1,0 +1,1 @@
+podman run --rm --device nvidia.com/gpu=all -p 127.0.0.1:8080:8080 -v ./models:/models:Z ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:0000000000000000000000000000000000000000000000000000000000000000 -m /models/a.gguf
