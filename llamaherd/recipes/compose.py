@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.findings import Finding, Place
-from llamaherd.recipes import composerules, containers, servers
+from llamaherd.recipes import composerules, containers, servers, shellwords
 from llamaherd.recipes.commands import Word, expand
 from llamaherd.recipes.composerules import Service, mapping, reserved
 from llamaherd.recipes.composeschema import refusals
@@ -85,6 +85,7 @@ class _Reader:
         if server is None and not container.official:
             return recipe, Service(path, service, container)
         recipe += Recipe(tuple(self._empty(empty, environment)))
+        recipe += Recipe(tuple(self._split((*path, "command"), service.get("command"))))
         recipe += Recipe(tuple(self._runtime(path, service)))
         recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
         if server:
@@ -122,11 +123,25 @@ class _Reader:
         empty: list[Word] = []
         for where, value in values:
             text = self._text(where, value)
-            if isinstance(command, list):
-                text = _quoted(text)
+            text = _quoted(text) if isinstance(command, list) else shellwords.split(text).text
             words += expand(text, {**environment, **self.outside})
             empty += [word for word in expand(text, self.outside) if set(word.unset) & set(environment)]
         return tuple(words), empty
+
+    def _split(self, path: Path_, command: Any) -> Iterator[Finding]:
+        """What Compose makes of a command that was written for a shell."""
+        if not isinstance(command, str):
+            return
+        split = shellwords.split(self._text(path, command))
+        if split.continued:
+            message = "to Compose a backslash continues no line: what follows it becomes a part of an argument"
+            way_out = "leave the backslashes out: behind `>` all lines are one"
+            yield Finding("LH141", Place(self.document.file, *split.continued), message, way_out)
+        if split.operator:
+            operator, at = split.operator
+            message = f"Compose runs no shell: it drops `{operator}` and what stands behind it, without a word"
+            way_out = "leave it out, or start a shell: `entrypoint: [sh, -c]`, and one text as `command`"
+            yield Finding("LH141", Place(self.document.file, *at), message, way_out)
 
     def _entrypoint(
         self, path: Path_, service: dict[str, Any], environment: Mapping[str, str]

@@ -278,6 +278,8 @@ def placed(text: str, start: Position) -> Word:
 def published(text: str, start: Position) -> Published:
     """`[ADDRESS:][PORT:]PORT[/tcp]` as Docker reads it."""
     before, _, ports = text.rpartition(":")
-    address, _, host = before.rpartition(":") if not before.isdigit() else ("", "", before)
     container = ports.split("/")[0]
+    if "." in before.rpartition(":")[2] or before.endswith("]"):
+        return Published(text, start, before, "", container)  # a port of Docker's choice
+    address, _, host = before.rpartition(":") if not before.isdigit() else ("", "", before)
     return Published(text, start, address, host or container, container)

@@ -242,7 +242,7 @@ KINDS = {".sh": "shell", ".service": "shell", ".txt": "shell", ".md": "shell", "
 
 
 def test_every_recipe_is_expected() -> None:
-    assert {path.name for path in DATA.iterdir()} == set(EXPECTED)
+    assert {path.name for path in DATA.iterdir() if path.is_file()} == set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
