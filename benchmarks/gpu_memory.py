@@ -176,9 +176,7 @@ class Bench:
         """The card, the driver and the engine, or the processor."""
         told = subprocess.run([self.server, "--version"], capture_output=True, text=True, check=True)
         engine = next(line for line in (told.stdout + told.stderr).splitlines() if line.startswith("version"))
-        card = (
-            f"CPU {platform.machine()}" if self.cpu else "; ".join(_smi("gpu", "name,memory.total,driver_version")[0])
-        )
+        card = f"CPU {platform.machine()}" if self.cpu else "; ".join(smi("gpu", "name,memory.total,driver_version")[0])
         return f"llama.cpp {engine}; {card}\n"
 
     def measure(self, name: str) -> Row:
@@ -186,14 +184,14 @@ class Bench:
         case = CASES[name]
         path = written(self.folder, case.model)
         header = join(read_headers(path))
-        card = [] if self.cpu else _smi("gpu", "name,memory.total,compute_cap")[0]
+        card = [] if self.cpu else smi("gpu", "name,memory.total,compute_cap")[0]
         rig = _rig(case, path, card)
         planned = _planned(rig, path, header)
         placed = placement(rig, rig.instances["case"], header)
         engine = self._asked(path, header, placed)
         idle = 0.0 if self.cpu else _whole_card()
         log = self.folder / f"{name}.log"
-        with _running(self.server, planned, log, self._environment()) as process:
+        with running(self.server, planned, log, self._environment()) as process:
             taken, whole, drafted = self._serve(process, planned, case.prompt, rig.instances["case"].parallel)
             memory = _resident(process.pid)
         sizes = oracle.logged(log.read_text(errors="replace"), placed.devices)
@@ -238,12 +236,12 @@ class Bench:
         url = f"http://127.0.0.1:{planned.port}/completion"
         with ThreadPoolExecutor(slots) as pool:
             answers = [
-                pool.submit(_complete, url, [(slot + place) % 200 for place in range(length)]) for slot in range(slots)
+                pool.submit(complete, url, [(slot + place) % 200 for place in range(length)]) for slot in range(slots)
             ]
             while not all(answer.done() for answer in answers):
                 readings.append(self._taken(process.pid))
                 time.sleep(0.1)
-            drafted = sum(answer.result() for answer in answers)
+            drafted = sum(int(answer.result().get("draft_n", 0)) for answer in answers)
         if planned.mtp and not drafted:
             raise ServerError("nothing was drafted")
         readings.append(self._taken(process.pid))
@@ -254,7 +252,7 @@ class Bench:
         if self.cpu:
             resident = _resident(pid)["VmRSS"]
             return resident, resident
-        own = [float(size) for process, size in _smi("compute-apps", "pid,used_memory") if int(process) == pid]
+        own = [float(size) for process, size in smi("compute-apps", "pid,used_memory") if int(process) == pid]
         if not own:
             raise ServerError("nvidia-smi does not list the server's process")
         return sum(own), _whole_card()
@@ -272,9 +270,6 @@ def written(folder: Path, name: str) -> Path:
 
 def _rig(case: Case, path: Path, card: list[str]) -> Rig:
     """An inventory with this machine, the card if there is one, and one server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     keys, gpus = dict(case.keys), None
     if card:
         name, memory, capability = card
@@ -282,7 +277,7 @@ def _rig(case: Case, path: Path, card: list[str]) -> Rig:
         gpus, keys["on"] = {"cuda": "13.0", "cards": {"card": known}}, ["card"]
     else:
         keys.pop("experts_on_cpu", None)
-    instance = {"engine": "llama", "model": "model", "port": port, "extra_args": ["-lv", "4"], **keys}
+    instance = {"engine": "llama", "model": "model", "port": free_port(), "extra_args": ["-lv", "4"], **keys}
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Rig.model_validate(
         {
@@ -295,6 +290,13 @@ def _rig(case: Case, path: Path, card: list[str]) -> Rig:
             "instances": {"case": instance},
         }
     )
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _planned(rig: Rig, path: Path, header: Header) -> InstancePlan:
@@ -310,16 +312,15 @@ def _expected(planned: InstancePlan) -> dict[str, Any]:
     return {"planned": {part: getattr(first, part) / MIB for part in PARTS}, "total": first.total / MIB}
 
 
-def _smi(what: str, fields: str) -> list[list[str]]:
-    """Rows of nvidia-smi's answer, sizes in MiB; of the first card, where cards are asked for."""
-    only = ["--id=0"] if what == "gpu" else []
-    command = ["nvidia-smi", *only, f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
+def smi(what: str, fields: str) -> list[list[str]]:
+    """Rows of nvidia-smi's answer, sizes in MiB."""
+    command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     return [re.split(r"\s*,\s*", line.strip()) for line in said.stdout.splitlines() if line.strip()]
 
 
 def _whole_card() -> float:
-    return float(_smi("gpu", "memory.used")[0][0])
+    return float(smi("gpu", "memory.used")[0][0])
 
 
 def _resident(pid: int) -> dict[str, int]:
@@ -329,12 +330,13 @@ def _resident(pid: int) -> dict[str, int]:
 
 
 @contextmanager
-def _running(
-    server: Path, planned: InstancePlan, log: Path, environment: dict[str, str]
+def running(
+    server: Path, planned: InstancePlan, log: Path, environment: dict[str, str], cores: str = ""
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The server of a plan, when it is ready. Raises ServerError."""
+    """The server of a plan, when it is ready, on some of the processors if they are named. Raises ServerError."""
+    on = ["taskset", "-c", cores] if cores else []
     with log.open("wb") as stream:
-        process = subprocess.Popen([server, *planned.arguments], stdout=stream, stderr=stream, env=environment)
+        process = subprocess.Popen([*on, server, *planned.arguments], stdout=stream, stderr=stream, env=environment)
     try:
         end = time.monotonic() + 300
         while not _is_ready(f"http://127.0.0.1:{planned.port}/health"):
@@ -359,18 +361,18 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _complete(url: str, prompt: list[int]) -> int:
-    """Have a prompt read and answered; how many tokens were drafted. Raises ServerError."""
-    body = {"prompt": prompt, "n_predict": ANSWER, "ignore_eos": True, "cache_prompt": False}
+def complete(url: str, prompt: list[int], tokens: int = ANSWER, *, cache: bool = False) -> dict[str, Any]:
+    """Have a prompt read and answered; the server's timings. Raises ServerError."""
+    body = {"prompt": prompt, "n_predict": tokens, "ignore_eos": True, "cache_prompt": cache}
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=300) as answer:
-            timings = json.load(answer)["timings"]
+            timings: dict[str, Any] = json.load(answer)["timings"]
     except (OSError, urllib.error.HTTPError) as error:
         raise ServerError(f"the server did not answer: {error}") from error
-    if timings["prompt_n"] != len(prompt) or timings["predicted_n"] != ANSWER:
+    if timings["prompt_n"] != len(prompt) or timings["predicted_n"] != tokens:
         raise ServerError(f"the server read {timings['prompt_n']} tokens and wrote {timings['predicted_n']}")
-    return int(timings.get("draft_n", 0))
+    return timings
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from llamaherd.quoting import url_host
 from llamaherd.render import render
 from llamaherd.sidecars import beside, together
 from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts, placement
+from llamaherd.threads import shared_threads
 
 GATE_SECONDS = 120
 """How long a unit waits for its cards, if its model has twice that to load: each command of a unit's start may take
@@ -49,9 +50,9 @@ def plan_instance(
     """
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
-    model, header = models[declared.model], headers.get(declared.model)
+    model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
-    server = _server(rig, name, model, drafting, header)
+    server = _server(rig, name, model, drafting, headers)
     arguments = DIALECTS[engine.kind].arguments(server)
     program = _program(build, image)
     service = f"llama-{name}"
@@ -134,8 +135,9 @@ def _projectors(models: Mapping[str, ModelPlan]) -> dict[str, int]:
     return {name: file.size or 0 for name, model in models.items() for file in model.files if file.name == model.mmproj}
 
 
-def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, header: Header | None) -> Server:
+def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, headers: Mapping[str, Header]) -> Server:
     declared = rig.instances[name]
+    header = headers.get(declared.model)
     engine = rig.engines[declared.engine]
     if header is None and moves_experts(declared):
         raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
@@ -143,7 +145,7 @@ def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, h
     return Server(
         declared=declared,
         model_path=model.path,
-        threads=declared.threads or rig.host.cpu.performance or rig.host.cpu.cores,
+        threads=shared_threads(rig, headers)[name],
         listen="0.0.0.0"
         if declared.backend == "compose" and not on_host_network(engine, declared)
         else declared.listen,

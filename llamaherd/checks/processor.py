@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
-from llamaherd.fleet import Instance, Rig
+from llamaherd.fleet import Instance
+from llamaherd.threads import SMALL, best_threads, shared_threads
+from llamaherd.threads import computes_on_cpu as on_cpu
 
 THREADS_PER_CORE = 2
 """Logical processors that a core of an x86 machine has at most."""
 
-ALL_LAYERS = 99
-"""What recipes write for all layers; this few are taken for all where the model's header is not known."""
-
-_EXPERTS = {"-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe"}
-_OVERRIDES = {"-ot", "--override-tensor"}
 _FAR = 10**9
 
 
@@ -24,7 +21,7 @@ def threads(subject: Subject) -> Iterator[Finding]:
     """More threads than cores: of one instance, or of all that compute on the CPU together."""
     rig, document = subject.rig, subject.document
     cpu = rig.host.cpu
-    best = default_threads(rig)
+    best = best_threads(cpu)
     if cpu.performance and cpu.performance > cpu.cores:
         message = f"{cpu.performance} of the cores are said to be performance cores, and there are {cpu.cores} in all"
         help_ = f"write `performance: {cpu.cores}` at most; `cores` counts all physical cores"
@@ -36,7 +33,12 @@ def threads(subject: Subject) -> Iterator[Finding]:
             )
             help_ = f"write `threads: {best}`: more only wait for each other, and SMT siblings are no cores"
             yield Finding("LH060", document.value(("instances", name, "threads")), message, help_)
-    budgets = {name: each.threads or best for name, each in rig.instances.items() if computes_on_cpu(subject, each)}
+        elif instance.threads == cpu.cores > SMALL and not cpu.performance:
+            message = f"instance `{name}` has a thread for each of the {cpu.cores} cores, and none is left for the rest"
+            help_ = f"write `threads: {best}`, or leave it out: one thread that waits for a processor stops all others"
+            yield Finding("LH160", document.value(("instances", name, "threads")), message, help_, "warning")
+    counts = shared_threads(rig, subject.headers)
+    budgets = {name: counts[name] for name, each in rig.instances.items() if computes_on_cpu(subject, each)}
     if len(budgets) > 1 and sum(budgets.values()) > cpu.cores and all(each <= cpu.cores for each in budgets.values()):
         shown = ", ".join(f"`{name}` ({each})" for name, each in budgets.items())
         message = f"{shown} compute on the CPU with {sum(budgets.values())} threads together on {cpu.cores} cores"
@@ -81,23 +83,9 @@ def affinity(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH062", document.value(("instances", other, "cpus")), message, help_, "warning")
 
 
-def default_threads(rig: Rig) -> int:
-    """The threads of an instance that does not say: the performance cores, or all cores."""
-    return min(rig.host.cpu.performance or rig.host.cpu.cores, rig.host.cpu.cores)
-
-
 def computes_on_cpu(subject: Subject, instance: Instance) -> bool:
-    """Whether an instance uses the CPU for more than feeding its cards: it has none, or not all layers or experts."""
-    engine = subject.rig.engines.get(instance.engine)
-    if engine is None or engine.kind == "vllm":
-        return False
-    if not instance.on or instance.experts_on_cpu not in (None, 0, "0%"):
-        return True
-    header = subject.headers.get(instance.model)
-    if isinstance(instance.gpu_layers, int) and instance.gpu_layers < (header.layers if header else ALL_LAYERS):
-        return True
-    pairs = pairwise((*instance.extra_args, ""))
-    return any(flag in _EXPERTS or (flag in _OVERRIDES and "=CPU" in value) for flag, value in pairs)
+    """Whether an instance uses the CPU for more than feeding its cards."""
+    return on_cpu(subject.rig, instance, subject.headers.get(instance.model))
 
 
 def _ranges(cpus: str) -> list[range]:

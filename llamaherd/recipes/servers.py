@@ -44,11 +44,20 @@ def check(file: Path, server: Server) -> Iterator[Finding]:
         way_out = "llama-server takes the same flags, and serves every program by HTTP"
         yield Finding("LH149", here, message, way_out, "note")
     yield from _model(file, server)
+    yield from _threads(file, server)
+
+
+def _threads(file: Path, server: Server) -> Iterator[Finding]:
+    """A thread for every logical processor: `-1` and `0` mean that, and so does nproc."""
     threads = server.value("-t", "--threads")
-    if threads and threads.unknown and "nproc" in str(threads):
-        at = threads.text.at[0] if threads.text.at else threads.start
-        message = "nproc counts SMT siblings, and those slow decoding down"
-        yield Finding("LH149", Place(file, *at), message, "give the number of physical cores", "note")
+    counted = threads is not None and threads.unknown and "nproc" in str(threads)
+    if threads is None or not (counted or (not threads.unknown and str(threads) in ("-1", "0"))):
+        return
+    at = threads.text.at[0] if threads.text.at else threads.start
+    message = f"{'nproc counts' if counted else f'`{threads}` means'} every logical processor, SMT siblings too: "
+    message += "a thread that waits for one stops all others"
+    way_out = "give the number of physical cores; of more than 16 without siblings, leave some free"
+    yield Finding("LH160", Place(file, *at), message, way_out, "note" if counted else "warning")
 
 
 def _open(file: Path, server: Server) -> Iterator[Finding]:

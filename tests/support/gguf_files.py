@@ -311,7 +311,16 @@ def gemma3(*, tokens: int = FEW_TOKENS, dense: str = "Q8_0") -> Model:
 
 def llama(*, tokens: int = FEW_TOKENS, dense: str = "Q4_K", layers: int = 32) -> Model:
     """Llama 3.1 8B, or one of fewer layers: dense, every layer with attention over everything."""
-    embedding, width, heads, kv_heads, head = 4096, 14_336, 32, 8, 128
+    return _llama(4096, 14_336, 32, layers, tokens, dense)
+
+
+def llama_70b(*, tokens: int = FEW_TOKENS, dense: str = "Q4_K") -> Model:
+    """Llama 3.1 70B."""
+    return _llama(8192, 28_672, 64, 80, tokens, dense)
+
+
+def _llama(embedding: int, width: int, heads: int, layers: int, tokens: int, dense: str) -> Model:
+    kv_heads, head = 8, 128
     weights = [*_ends(embedding, tokens, "Q6_K"), Weight("rope_freqs.weight", (head // 2,))]
     for layer in range(layers):
         block = f"blk.{layer}"

@@ -218,15 +218,32 @@ PROCESSOR = {
         "warning",
     ),
     "together as many as cores": Case({BOXED + "on": [], BOXED + "threads": 4, SMALL + "threads": 8}),
-    "by default": Case({BOXED + "on": []}, "LH061", "backend: compose", "with 24 threads together", "6", "warning"),
+    "by default they share": Case({BOXED + "on": []}),
+    "one takes nearly all": Case(
+        {BOXED + "on": [], SMALL + "threads": 11},
+        "LH061",
+        "11",
+        "with 17 threads together",
+        "6",
+        "warning",
+    ),
     "experts": Case(
-        {ONE + "experts_on_cpu": "75%"}, "LH061", "context: 204800", "`small` (12), `worker` (12)", "6", "warning"
+        {ONE + "experts_on_cpu": "75%", SMALL + "threads": 12},
+        *("LH061", "context: 204800", "`small` (12), `worker` (6)", "6", "warning"),
     ),
     "experts by flags": Case(
-        arguments(ONE, "-ot", r"\.ffn_.*_exps=CPU"), "LH061", "", "`small` (12), `worker` (12)", "6", "warning"
+        arguments(ONE, "-ot", r"\.ffn_.*_exps=CPU") | {SMALL + "threads": 12},
+        *("LH061", "", "`small` (12), `worker` (6)", "6", "warning"),
     ),
+    "all of many cores": Case(
+        {"host/cpu/cores": 64, SMALL + "threads": 64}, "LH160", "64", "each of the 64 cores", "`threads: 40`", "warning"
+    ),
+    "all but one of many cores": Case({"host/cpu/cores": 64, SMALL + "threads": 63}),
+    "all performance cores of many": Case({"host/cpu/cores": 24, "host/cpu/performance": 24, SMALL + "threads": 24}),
     "tensors to another card by flags": Case(arguments(ONE, "-ot", r"blk\.1\.=CUDA1")),
-    "some layers": Case({ONE + "gpu_layers": 20}, "LH061", "", "`small` (12), `worker` (12)", "6", "warning"),
+    "some layers": Case(
+        {ONE + "gpu_layers": 20, SMALL + "threads": 12}, "LH061", "", "`small` (12), `worker` (6)", "6", "warning"
+    ),
     "all layers": Case({ONE + "gpu_layers": 999}),
     "processors": Case({SMALL + "cpus": "0-5,12-17"}),
     "processors that are not there": Case(

@@ -28,7 +28,13 @@ GPU = "add `--gpus all`; in Compose, a device reservation under `deploy.resource
 EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
     # An RTX 5090 under WSL2: the launch script, the build, the Compose file and the .wslconfig of one article.
     "launch_mtp_server.sh": [
-        (7, 26, "LH149", "note", "give the number of physical cores"),
+        (
+            7,
+            26,
+            "LH160",
+            "note",
+            "give the number of physical cores; of more than 16 without siblings, leave some free",
+        ),
         (14, 1, "LH100", "error", "write `--spec-type draft-mtp --spec-draft-n-max 2`"),
         (14, 1, "LH213", "note", "add `--parallel 1` for one user: 3 copies"),
         (16, 1, "LH144", "error", KEY),

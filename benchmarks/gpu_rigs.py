@@ -1,0 +1,220 @@
+"""What servers take of every card and of the RAM, beside what a plan says: both engines, one card and several.
+
+    .venv/bin/python -m benchmarks.gpu_rigs --llama BUILD/bin --ik BUILD/bin --folder /dev/shm/models \\
+        --results rows.jsonl [NAME...]
+
+Models are headers with holes, which take the memory that real ones take. Servers run side by side as far as the cards
+have room; each gets the arguments of a plan, reads three prompts in every slot and answers. A row is written as soon as
+it is known. docs/gpu.md has the tables; `--again ROWS` prints them with today's plans.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_memory import ServerError, complete, free_port, running, smi
+from benchmarks.gpu_rigs_cases import CASES, MODELS, Case
+from llamaherd.fleet import Rig
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.join import join
+from llamaherd.gguf.local import read_headers
+from llamaherd.plan_instance import plan_instance
+from llamaherd.planned import InstancePlan, ModelFile, ModelPlan
+from llamaherd.scaffold.cards import plain_name
+from tests.support.gguf_files import write
+
+MIB = 1 << 20
+PROMPT = 3000
+"""Tokens that are read in every slot, three times over, each time others."""
+
+ROOM = 76_000
+"""MiB of a card that servers beside each other may be planned to take."""
+
+_WHERE = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)$")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the engines' programs and the models lie, and which cards there are: name, MiB, compute capability."""
+
+    programs: Mapping[str, Path]
+    folder: Path
+    cards: tuple[tuple[str, str, str], ...]
+
+    def measure(self, name: str, chosen: Sequence[int], planned: InstancePlan) -> dict[str, Any]:
+        """A row of one case on the chosen cards. Raises ServerError."""
+        case = CASES[name]
+        log = self.folder / f"{name}.log"
+        visible = ",".join(map(str, chosen))
+        environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
+        with running(self.programs[case.engine] / "llama-server", planned, log, environment) as process:
+            ram = [resident(process.pid)]
+            for start in range(3):
+                _read(planned, int(case.keys.get("parallel", 1)), start)
+                ram.append(resident(process.pid))
+            taken = _taken(process.pid)
+        return {
+            "case": name,
+            "cards": [self.cards[card] for card in chosen],
+            "arguments": planned.arguments[2:],
+            "taken": [taken[card] for card in chosen],
+            "ram": ram,
+            "log": _said(log.read_text(errors="replace")),
+        }
+
+
+def planned(case: Case, path: Path, header: Header, cards: Sequence[Sequence[str]]) -> InstancePlan:
+    """The plan of a case's server, on cards of these names, sizes and capabilities."""
+    known = {
+        f"card{index}": {"model": plain_name(name), "memory": f"{size}MiB", "architecture": capability.replace(".", "")}
+        for index, (name, size, capability) in enumerate(cards)
+    }
+    even = {"tensor_split": [1] * case.cards} if case.cards > 1 else {}
+    keys = {**even, "threads": 8, "extra_args": ["-lv", "4"] if case.engine == "llama.cpp" else [], **case.keys}
+    instance = {"engine": "engine", "model": "model", "port": free_port(), "on": list(known), **keys}
+    ref = "b11434" if case.engine == "llama.cpp" else "67268c8fd"
+    rig = Rig.model_validate(
+        {
+            "rig": "bench",
+            "connect": "local",
+            "host": {"os": "ubuntu-24.04", "cpu": {"cores": 64}, "ram": "512GiB"},
+            "gpus": {"cuda": "13.0", "cards": known},
+            "engines": {"engine": {"kind": case.engine, "ref": ref}},
+            "models": {"model": {"file": str(path), "sha256": "0" * 64}},
+            "instances": {"case": instance},
+        }
+    )
+    model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
+    return plan_instance(rig, "case", None, None, {"model": model}, {"model": header})
+
+
+def resident(pid: int) -> dict[str, int]:
+    """MiB of RAM of a process by what is mapped: files by their names, the rest by kind."""
+    found: Counter[str] = Counter()
+    where = ""
+    for line in Path(f"/proc/{pid}/smaps").read_text(errors="replace").splitlines():
+        if mapped := _WHERE.match(line):
+            where = Path(mapped[1]).name or "anonymous"
+        elif line.startswith("Rss:"):
+            found[where] += int(line.split()[1])
+    status = dict(re.findall(r"^(VmRSS|VmHWM|Rss\w+):\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M))
+    found.update({kind: int(size) for kind, size in status.items()})
+    return {name: size // 1024 for name, size in found.most_common(24) if size >= 1024}
+
+
+def _read(server: InstancePlan, slots: int, start: int) -> None:
+    length = min(PROMPT, server.context // slots - 100)
+    url = f"http://127.0.0.1:{server.port}/completion"
+    with ThreadPoolExecutor(slots) as pool:
+        prompts = [[(7 * start + slot + place) % 200 for place in range(length)] for slot in range(slots)]
+        for answer in [pool.submit(complete, url, prompt, cache=True) for prompt in prompts]:
+            answer.result()
+
+
+def _taken(pid: int) -> Counter[int]:
+    """MiB that a process has of each card, by index."""
+    index = {uuid: int(number) for number, uuid in smi("gpu", "index,uuid")}
+    taken: Counter[int] = Counter()
+    for uuid, process, size in smi("compute-apps", "gpu_uuid,pid,used_memory"):
+        if int(process) == pid:
+            taken[index[uuid]] += int(size)
+    return taken
+
+
+def _said(log: str) -> list[str]:
+    """What an engine logs of buffers."""
+    wanted = re.compile(r"buffer size|NCCL|nccl|graph splits|checkpoint|state size|KV self|pipeline|llm_load_tensors:")
+    return [line[:180] for line in log.splitlines() if wanted.search(line)][:120]
+
+
+class Cards:
+    """Room on each card, taken by planned servers and given back."""
+
+    def __init__(self, count: int) -> None:
+        self.left = [ROOM] * count
+        self.changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, needs: Sequence[int]) -> Iterator[list[int]]:
+        """As many cards as there are needs, with room for each, in ascending order; waits for them."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._chosen(needs) is not None)
+            chosen = self._chosen(needs) or []
+            for card, need in zip(chosen, needs, strict=True):
+                self.left[card] -= need
+        try:
+            yield chosen
+        finally:
+            with self.changed:
+                for card, need in zip(chosen, needs, strict=True):
+                    self.left[card] += need
+                self.changed.notify_all()
+
+    def _chosen(self, needs: Sequence[int]) -> list[int] | None:
+        emptiest = sorted(range(len(self.left)), key=lambda card: -self.left[card])
+        chosen = sorted(emptiest[: len(needs)])
+        return chosen if all(self.left[card] >= need for card, need in zip(chosen, needs, strict=True)) else None
+
+
+def main() -> int:
+    """Measure the cases that were named, or all. Returns 1 if a server failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama", type=Path, help="folder of llama.cpp's programs")
+    parser.add_argument("--ik", type=Path, help="folder of ik_llama.cpp's programs")
+    parser.add_argument("--folder", type=Path, required=True, help="where models and logs are kept")
+    parser.add_argument("--results", type=Path, required=True, help="file to which every row is added")
+    parser.add_argument("--lanes", type=int, default=6, help="servers beside each other")
+    parser.add_argument("case", nargs="*")
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    programs = {"llama.cpp": asked.llama, "ik_llama.cpp": asked.ik}
+    found = tuple((name, size, capability) for name, size, capability in smi("gpu", "name,memory.total,compute_cap"))
+    bench = Bench({kind: path for kind, path in programs.items() if path}, asked.folder, found)
+    names = asked.case or [name for name, case in CASES.items() if case.engine in bench.programs]
+    paths = {model: written(asked.folder, model) for model in dict.fromkeys(CASES[name].model for name in names)}
+    headers = {model: join(read_headers(path)) for model, path in paths.items()}
+    cards, lock = Cards(len(found)), threading.Lock()
+
+    def measure(name: str) -> bool:
+        case = CASES[name]
+        try:
+            server = planned(case, paths[case.model], headers[case.model], found[: case.cards])
+            holds = server.memory.holds[:-1] if server.memory else ()
+            with cards.taken([each.total // MIB + 1500 for each in holds]) as chosen:
+                row = bench.measure(name, chosen, server)
+        except (ServerError, ValueError, OSError):
+            print(f"{name}: {traceback.format_exc(limit=1)}", file=sys.stderr, flush=True)
+            return False
+        row["plan"] = [each.total / MIB for each in server.memory.holds] if server.memory else []
+        with lock, asked.results.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+        print(name, row["taken"], [round(each) for each in row["plan"]], row["ram"][-1].get("VmRSS"), flush=True)
+        return True
+
+    with ThreadPoolExecutor(asked.lanes) as pool:
+        return 0 if all(list(pool.map(measure, names))) else 1
+
+
+def written(folder: Path, name: str) -> Path:
+    """A model's file in the folder, a header and a hole, which is written unless it is there."""
+    path = folder / f"{re.sub('[^A-Za-z0-9]+', '-', name)}.gguf"
+    if not path.exists():
+        write(MODELS[name], path)
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

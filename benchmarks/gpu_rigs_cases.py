@@ -1,0 +1,115 @@
+"""Servers on one card and on several whose memory is measured, of both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from benchmarks.memory_shapes import gemma3_12b, glm_45_air, gpt_oss_20b, qwen3_30b, with_experts
+from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, llama, llama_70b, qwen
+
+_QWEN = partial(qwen, tokens=QWEN_TOKENS, merges=QWEN_MERGES)
+
+MODELS: Mapping[str, Model] = {
+    "35B-A3B": _QWEN(QWEN_35B, mtp=False),
+    "35B-A3B with a head": _QWEN(QWEN_35B),
+    "35B-A3B, 64 experts": with_experts(_QWEN(QWEN_35B, mtp=False), 64),
+    "122B-A10B Q3_K": _QWEN(QWEN_122B, experts="Q3_K", mtp=False),
+    "Llama 8B": llama(tokens=128_256),
+    "Llama 70B": llama_70b(tokens=128_256),
+    "Qwen3 30B-A3B": qwen3_30b(),
+    "Gemma 3 12B": gemma3_12b(),
+    "gpt-oss 20B": gpt_oss_20b(),
+    "GLM 4.5 Air": glm_45_air(),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One server: its engine, its model, how many cards it has, and the keys of an instance in an inventory."""
+
+    engine: str
+    model: str
+    cards: int
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        keys = ", ".join(f"{key} {value}" for key, value in self.keys.items())
+        return f"{self.model}, {keys}"
+
+
+def _cases(engine: str, each: Mapping[str, tuple[str, int, Mapping[str, Any]]]) -> dict[str, Case]:
+    return {name: Case(engine, *case) for name, case in each.items()}
+
+
+_LONG = {"context": 131_072, "kv": "q8_0"}
+_WIDE = {"context": 32_768, "ubatch": 2048}
+
+LLAMA: Mapping[str, Case] = _cases(
+    "llama.cpp",
+    {
+        "qwen35": ("35B-A3B", 1, {"context": 32_768}),
+        "qwen35-slots": ("35B-A3B", 1, {**_LONG, "ubatch": 2048, "parallel": 4}),
+        "qwen35-mtp": ("35B-A3B with a head", 1, {"context": 32_768, "draft": {"mtp": 2}}),
+        "llama8": ("Llama 8B", 1, {"context": 65_536}),
+        "gemma12": ("Gemma 3 12B", 1, {"context": 32_768, "parallel": 2}),
+        "qwen30": ("Qwen3 30B-A3B", 1, {"context": 65_536, "kv": "q8_0"}),
+        "oss20": ("gpt-oss 20B", 1, {"context": 65_536}),
+        "qwen35-half": ("35B-A3B", 1, {"context": 32_768, "experts_on_cpu": "50%"}),
+        "qwen35-none": ("35B-A3B", 1, {**_WIDE, "experts_on_cpu": "100%"}),
+        "qwen30-read": ("Qwen3 30B-A3B", 1, {"context": 32_768, "experts_on_cpu": "75%", "mmap": False}),
+        "glm-most": ("GLM 4.5 Air", 1, {**_LONG, "experts_on_cpu": "60%"}),
+        "llama8-layers": ("Llama 8B", 1, {"context": 32_768, "gpu_layers": 16}),
+        "qwen35-2": ("35B-A3B", 2, {"context": 32_768}),
+        "qwen35-4": ("35B-A3B", 4, {"context": 32_768}),
+        "qwen35-4-wide": ("35B-A3B", 4, {**_LONG, "ubatch": 2048}),
+        "qwen35-4-slots": ("35B-A3B", 4, {**_WIDE, "parallel": 4}),
+        "qwen35-4-mtp": ("35B-A3B with a head", 4, {"context": 32_768, "draft": {"mtp": 2}}),
+        "qwen35-4-half": ("35B-A3B", 4, {"context": 32_768, "experts_on_cpu": "50%"}),
+        "qwen35-4-uneven": ("35B-A3B", 4, {"context": 65_536, "tensor_split": [1, 1, 1, 2]}),
+        "llama70-4": ("Llama 70B", 4, {"context": 65_536, "kv": "q8_0"}),
+        "llama70-4-wide": ("Llama 70B", 4, _WIDE),
+        "llama8-4-wide": ("Llama 8B", 4, {**_WIDE, "parallel": 4}),
+        "llama8-3-wide": ("Llama 8B", 3, {"context": 16_384, "batch": 4096, "ubatch": 4096}),
+        "llama70-2-layers": ("Llama 70B", 2, {"context": 32_768, "gpu_layers": 40}),
+        "qwen30-2-wide": ("Qwen3 30B-A3B", 2, _WIDE),
+        "gemma12-2": ("Gemma 3 12B", 2, _WIDE),
+        "glm-4": ("GLM 4.5 Air", 4, {"context": 65_536, "kv": "q8_0"}),
+        "qwen122-3": ("122B-A10B Q3_K", 3, {"context": 65_536, "ubatch": 1024}),
+        "oss20-4": ("gpt-oss 20B", 4, _WIDE),
+    },
+)
+
+IK: Mapping[str, Case] = _cases(
+    "ik_llama.cpp",
+    {
+        "ik-qwen35": ("35B-A3B", 1, {"context": 32_768}),
+        "ik-qwen35-wide": ("35B-A3B", 1, {**_LONG, "ubatch": 2048, "parallel": 2}),
+        "ik-qwen35-half": ("35B-A3B", 1, {"context": 32_768, "experts_on_cpu": "50%"}),
+        "ik-qwen35-none": ("35B-A3B", 1, {**_WIDE, "experts_on_cpu": "100%"}),
+        "ik-llama8": ("Llama 8B", 1, {"context": 65_536, "kv": "q8_0"}),
+        "ik-llama8-layers": ("Llama 8B", 1, {"context": 32_768, "gpu_layers": 16}),
+        "ik-qwen30": ("Qwen3 30B-A3B", 1, {"context": 65_536, "kv": "q8_0", "ubatch": 2048}),
+        "ik-gemma12": ("Gemma 3 12B", 1, {"context": 32_768}),
+        "ik-glm-most": ("GLM 4.5 Air", 1, {**_LONG, "experts_on_cpu": "60%"}),
+        "ik-qwen35-2": ("35B-A3B", 2, {"context": 32_768}),
+        "ik-qwen35-4": ("35B-A3B", 4, _LONG),
+        "ik-qwen35-4-wide": ("35B-A3B", 4, {**_WIDE, "parallel": 4}),
+        "ik-qwen35-2-half": ("35B-A3B", 2, {"context": 32_768, "experts_on_cpu": "50%"}),
+        "ik-llama70-4": ("Llama 70B", 4, {"context": 65_536, "kv": "q8_0"}),
+        "ik-llama70-2": ("Llama 70B", 2, _WIDE),
+        "ik-llama8-4-wide": ("Llama 8B", 4, _WIDE),
+        "ik-llama8-3-uneven": ("Llama 8B", 3, {"context": 32_768, "tensor_split": [1, 2, 1]}),
+        "ik-qwen30-4": ("Qwen3 30B-A3B", 4, {"context": 32_768}),
+        "ik-gemma12-2": ("Gemma 3 12B", 2, _WIDE),
+        "ik-glm-4": ("GLM 4.5 Air", 4, {"context": 65_536, "kv": "q8_0"}),
+        "ik-qwen122-3": ("122B-A10B Q3_K", 3, {"context": 65_536, "ubatch": 1024}),
+        "ik-llama8-2-graph": ("Llama 8B", 2, {"context": 32_768, "split": "graph"}),
+        "ik-llama70-4-graph": ("Llama 70B", 4, {"context": 32_768, "split": "graph"}),
+        "ik-qwen30-4-graph": ("Qwen3 30B-A3B", 4, {"context": 32_768, "split": "graph"}),
+    },
+)
+
+CASES: Mapping[str, Case] = {**LLAMA, **IK}
