@@ -6,6 +6,7 @@ What a host says is decoded whatever it is, bounded, and shown without what a te
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from io import IOBase
 from pathlib import Path
 from typing import Any, TypedDict
@@ -139,7 +140,8 @@ class Said:
         text = shown(line)
         self.output.combined_lines.append(OutputLine(stream, text if stream == "stderr" else line))
         if self._aloud:
-            echo(f"{self._prefix}{format_text(text, 'red') if stream == 'stderr' else text}", err=True)
+            with suppress(OSError):  # nobody looks on any more: no reason to stop in the middle
+                echo(f"{self._prefix}{format_text(text, 'red') if stream == 'stderr' else text}", err=True)
 
     def hear_all(self, error: RemoteError) -> None:
         """Take a sentence and its help, as if the host had said so."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from fnmatch import fnmatch
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
+from llamaherd.endings import ENDINGS
 from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.planning import inventory_path, plans
 
@@ -28,7 +30,9 @@ def pyinfra_hosts(source: Path | None = None) -> list[Host]:
 
     Raises pyinfra's InventoryError, which it prints as one message.
     """
-    signal.signal(signal.SIGINT, _leave)
+    for ending in ENDINGS:
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, _leave)
     if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
         raise PyinfraInventoryError(
             "this checkout was updated, and what pyinfra knows of it was not\n  help: run scripts/setup"
@@ -52,11 +56,12 @@ def pyinfra_hosts(source: Path | None = None) -> list[Host]:
     ]
 
 
-def _leave(*_: object) -> None:
+def _leave(number: int, _frame: object) -> NoReturn:
     """On Ctrl-C: pyinfra's own handler would wait for the remote step to end, a build perhaps, and report success."""
     # Past Python's own buffer, which may be in the middle of a line: it refuses to be entered twice.
-    os.write(2, b"\ninterrupted; what a host is in the middle of goes on there, and the next run goes on from that\n")
-    os._exit(130)
+    with suppress(OSError):
+        os.write(2, b"\nended; what a host is in the middle of goes on there, and the next run goes on from that\n")
+    os._exit(128 + number)
 
 
 def _limits() -> tuple[str, ...]:

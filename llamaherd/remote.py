@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Self
 
+from llamaherd.endings import end_with_parent
 from llamaherd.fleet import Connect
 from llamaherd.pipes import PIECE, Patience, talk
 from llamaherd.ssh import RemoteError, argv, lost, not_started, place, require_key
@@ -89,6 +90,7 @@ class Shell:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 env=os.environ | {"LC_ALL": "C"},
+                preexec_fn=end_with_parent,
             )
         except FileNotFoundError as error:
             raise RemoteError(

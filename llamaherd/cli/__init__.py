@@ -6,7 +6,11 @@ cannot be used; 130 interrupted. Imports stand inside the commands: --help and c
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -18,18 +22,38 @@ from llamaherd.cli.fleet import init, schema
 from llamaherd.cli.hosts import up, verify
 from llamaherd.cli.models import models
 from llamaherd.cli.preflight import preflight
+from llamaherd.endings import ENDINGS
 
 
 class Herd(click.Group):
-    """The commands, any of which may be interrupted."""
+    """The commands, any of which may be interrupted or ended."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; Ctrl-C ends it with the shell's own code for that, also where it was asked something."""
         try:
-            return super().invoke(ctx)
+            with _raised():
+                return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+
+
+@contextmanager
+def _raised() -> Iterator[None]:
+    """Signals that end a program as exceptions meanwhile, so that what it has begun is put away."""
+    before = {each: signal.getsignal(each) for each in ENDINGS}
+    try:
+        for each, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _ended)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _ended(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 @click.group(

@@ -30,17 +30,19 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
       herd up            the whole fleet
       herd up duo six    two rigs
     """
+    from llamaherd.deploying import hold_endings
+    from llamaherd.endings import HERD
     from llamaherd.planning import inventory_path
 
     planned = plans(inventory, rigs, deploying=True)
-    command = [str(Path(sys.executable).parent / "pyinfra"), "inventory.py", "deploy.py", "-y"]
+    command = [sys.executable, "-m", "llamaherd.deploying", "inventory.py", "deploy.py", "-y"]
     command += [argument for name in planned if rigs for argument in ("--limit", name)]
     command += ["-v"] * verbose
-    environment = {**os.environ, "HERD_INVENTORY": str(inventory_path(inventory).resolve())}
+    environment = {**os.environ, "HERD_INVENTORY": str(inventory_path(inventory).resolve()), HERD: str(os.getpid())}
     if not sys.stderr.isatty():
         environment.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
     try:
-        ended = subprocess.run(command, cwd=ROOT, env=environment, check=False)
+        ended = subprocess.run(command, cwd=ROOT, env=environment, check=False, preexec_fn=hold_endings)
     except KeyboardInterrupt:
         click.echo(
             "interrupted; what was begun on a host goes on or is left as it is, and `herd up` goes on from there"

@@ -40,11 +40,14 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
 
     every = plans(inventory, rigs)
     found = []
-    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(every)))) as pool:
+    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(every))))
+    try:
         for each in pool.map(_ask, every.values()):
             found.append(each)
             if not as_json:
                 _show(each)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # who is interrupted waits for no host
     ok = all(each.ok for each in found)
     if as_json:
         click.echo(json.dumps({"ok": ok, "rigs": [each.as_json() for each in found]}))
