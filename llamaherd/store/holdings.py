@@ -13,9 +13,9 @@ LEFT = ".trash"
 
 @dataclass(frozen=True)
 class User:
-    """Who uses a revision: an instance of the plan, or what the host has: a unit, a container, a process."""
+    """Who uses a revision: an instance of the plan, or what the host has: a unit, a container, a file, a process."""
 
-    kind: Literal["instance", "unit", "container", "process"]
+    kind: Literal["instance", "unit", "container", "file", "process"]
     name: str
 
 

@@ -111,7 +111,9 @@ def _users(plan: Plan, seen: SeenStore, folder: str) -> Iterator[User]:
     for instance in plan.instances:
         if path in instance.model_folders:
             yield User("instance", instance.name)
-    yield from dict.fromkeys(User(use.kind, use.name) for use in seen.uses if _within(use.path, path))
+    whole = plan.store.path
+    uses = (use for use in seen.uses if use.path == whole or _within(use.path, path))
+    yield from dict.fromkeys(User(use.kind, use.name) for use in uses)
 
 
 def _within(text: str, path: str) -> bool:
@@ -175,6 +177,8 @@ def _stale(
     """Files of a declared revision that no model of the plan has, such as another quantisation, if nobody uses them."""
     path, names = f"{store}/{folder}", {f"{folder}/{name}" for name in wanted}
     for use in seen.uses:
+        if use.path == store:
+            return []
         if _within(use.path, path) and not any(_within(use.path, f"{store}/{name}") for name in names):
             return []
     return [file for file in files if file.path in seen.vouched and file.path not in names]

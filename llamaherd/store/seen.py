@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-UseKind = Literal["unit", "container", "process"]
+UseKind = Literal["unit", "container", "file", "process"]
 BLOCK = 512
 """Bytes, as `find` counts what a file takes of the disk."""
 
@@ -93,5 +93,5 @@ def _relative(path: str) -> str:
 
 
 def _use(kind: str, name: str, *path: str) -> Use:
-    known: dict[str, UseKind] = {"unit": "unit", "container": "container"}
+    known: dict[str, UseKind] = {"unit": "unit", "container": "container", "file": "file"}
     return Use(known.get(kind, "process"), name, "\t".join(path))

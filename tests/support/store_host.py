@@ -54,7 +54,7 @@ class StoreHost:
         """A script that looks here instead of in the places of a host."""
         for place in (UNITS, PROJECTS, FETCH_RUN, LOCKS):
             text = text.replace(str(place), f"{self.root}{place}")
-        return text
+        return text.replace("host_root=''", f"host_root='{self.root}'")
 
     def run(self, text: str) -> Result:
         """Run a script to its end."""

@@ -141,7 +141,7 @@ def test_a_rig_that_cannot_be_reached_leaves_the_others_be(bench: Bench) -> None
         machines = bench.json("models")
     for said in (listed, pruned):
         assert said.exit_code == 1
-        assert said.stderr.startswith("away: nothing listens for SSH at 127.0.0.1 port")
+        assert "\naway: nothing listens for SSH at 127.0.0.1 port" in f"\n{said.stderr}"
         assert "\n  help: " in said.stderr
         assert f"org/name/{OLD}" in said.stdout
     assert [value["rig"] for value in machines if "error" in value] == ["away"]

@@ -150,6 +150,68 @@ def test_a_fetch_that_runs_is_told_of(host: StoreHost, monkeypatch: pytest.Monke
 # --- who uses it ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("place", "text", "user"),
+    [
+        ("etc/systemd/system/chatbot.service", "ExecStart=/srv/llama -m {model} --port 1", "chatbot.service"),
+        ("usr/lib/systemd/system/chatbot.service", "ExecStart=/srv/llama -m {model}", "chatbot.service"),
+        ("run/systemd/transient/chatbot.service", "ExecStart=/srv/llama -m {model}", "chatbot.service"),
+        ("etc/systemd/system/a@.service.d/model.conf", "Environment=MODEL={model}", "a@.service"),
+        ("home/tom/.config/systemd/user/mine.service", "ExecStart=%h/llama -m {model}", "mine.service"),
+        ("home/tom/.config/containers/systemd/m.container", "Exec=-m {model}", "m.container"),
+        ("etc/containers/systemd/m.container", "Volume={store}:/models", "m.container"),
+        ("etc/default/chatbot", "MODEL={model}", "/etc/default/chatbot"),
+        ("etc/cron.d/nightly", "@daily root llama-bench -m {model}", "/etc/cron.d/nightly"),
+        ("usr/local/bin/chat", "#!/bin/sh\nexec llama-server -m {model}", "/usr/local/bin/chat"),
+        ("home/tom/start.sh", "llama-server -m '{model}'", "/home/tom/start.sh"),
+        ("home/tom/ai/docker-compose.yml", "- {model}:/model.gguf:ro", "/home/tom/ai/docker-compose.yml"),
+        ("srv/ai/compose.yaml", "volumes:\n  - {store}:/models\n", "/srv/ai/compose.yaml"),
+        ("opt/ai/.env", "MODEL={model}", "/opt/ai/.env"),
+        ("etc/systemd/system/cwd.service", "WorkingDirectory={store}\nExecStart=llama -m org/x.gguf", "cwd.service"),
+    ],
+)
+def test_what_somebody_else_has_set_up_uses_what_it_names(host: StoreHost, place: str, text: str, user: str) -> None:
+    """Be it that it is stopped: it is started again one day."""
+    model = host.put(f"org/name/{OLD}/a.gguf")
+    path = host.root / place
+    path.parent.mkdir(parents=True)
+    path.write_text(text.format(model=model, store=host.store))
+    holdings = host.holdings()
+    assert used_by(holdings) == {f"org/name/{OLD}": [user]}
+    assert holdings.removals == ()
+    assert list(host.prune(Removal(f"org/name/{OLD}")).kept) == [f"org/name/{OLD}"]
+    assert model.exists()
+
+
+def test_a_unit_that_names_a_link_into_the_store(host: StoreHost) -> None:
+    model = host.put(f"org/name/{OLD}/a.gguf")
+    link = host.root / "models/chat.gguf"
+    link.parent.mkdir()
+    link.symlink_to(model)
+    unit = host.root / "etc/systemd/system/chatbot.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart=/srv/llama -m {link}\n")
+    assert used_by(host.holdings()) == {f"org/name/{OLD}": ["chatbot.service"]}
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("etc/fstab", "/dev/sdb1 {store} ext4 defaults 0 2"),
+        ("etc/exports", "{store} six(ro)"),
+        ("etc/llamaherd/history/1.json", '{{"model": "{model}"}}'),
+        ("etc/systemd/system/other.service", "ExecStart=/srv/llama -m {store}-of-others/org/a.gguf"),
+        ("etc/systemd/system/other.service", "ExecStart=/srv/llama -m {store}2"),
+    ],
+)
+def test_what_mounts_or_lends_a_store_uses_no_model_of_it(host: StoreHost, place: str, text: str) -> None:
+    model = host.put(f"org/name/{OLD}/a.gguf")
+    path = host.root / place
+    path.parent.mkdir(parents=True)
+    path.write_text(text.format(model=model, store=host.store))
+    assert used_by(host.holdings()) == {f"org/name/{OLD}": []}
+
+
 def test_units_and_projects_use_what_they_name(host: StoreHost) -> None:
     for folder in (OLD, NEW, "ef" * 20):
         host.put(f"org/name/{folder}/a.gguf")

@@ -8,6 +8,8 @@ export LC_ALL
 store=/var/lib/llamaherd/models
 real=$(readlink -f "$store")
 export store real
+host_root=''
+tab=$(printf '\t')
 
 # $1 kind, $2 name: put before each line
 label() { kind=$1 name=$2 awk '{print ENVIRON["kind"] "\t" ENVIRON["name"] "\t" $0}'; }
@@ -19,11 +21,16 @@ paths() {
         sub(/^[^\t]*\t[^\t]*\t/, "", text)
         split(ENVIRON["store"] "\n" ENVIRON["real"], roots, "\n")
         for (r = 1; r <= 2; r++) {
+            roots[r + 2] = roots[r]
+            gsub(/[][\\.^$*+?(){}|]/, "\\\\&", roots[r + 2])
             rest = text
             while (at = index(rest, roots[r] "/")) {
                 rest = substr(rest, at + length(roots[r]))
                 print $1 "\t" $2 "\t" ENVIRON["store"] rest
             }
+            # What is given all of the store may use anything in it.
+            if (ENVIRON["whole"] && (text " ") ~ ("(^|[^A-Za-z0-9._/-])" roots[r + 2] "/?[^A-Za-z0-9._/-]"))
+                print $1 "\t" $2 "\t" ENVIRON["store"]
         }
     }'
 }
@@ -48,8 +55,59 @@ defined() {
     for folder in /etc/llamaherd/compose/*; do
         [ -f "$folder/compose.yaml" ] && label container "llama-${folder##*/}" <"$folder/compose.yaml"
     done
+    # Of a container that was given a folder, what it is told is a path of the host's, too.
     docker ps -aq --no-trunc 2>/dev/null | xargs -r docker inspect --type container --format \
-        '{{$name := slice .Name 1}}{{range .Mounts}}container	{{$name}}	{{.Source}}{{println}}{{end}}' 2>/dev/null
+        '{{$c := .}}{{$name := slice .Name 1}}{{range .Mounts}}{{$from := .Source}}{{$to := .Destination}}container	{{$name}}	{{$from}}{{println}}{{range $c.Args}}container	{{$name}}	{{join (split . $to) $from}}{{println}}{{end}}{{range $c.Config.Env}}container	{{$name}}	{{join (split . $to) $from}}{{println}}{{end}}{{end}}' 2>/dev/null
+}
+
+homes() {
+    {
+        ls -d "$host_root"/home/* "$host_root"/root
+        [ "$host_root" ] || getent passwd | awk -F : '$3 >= 1000 && $3 < 65000 {print $6}'
+    } 2>/dev/null | sort -u
+}
+# Files by which people start things, ended by NUL: units of the system and of users, Quadlets, scripts, Compose files.
+starters() {
+    for top in etc usr/local/bin usr/local/sbin usr/local/lib/systemd usr/lib/systemd lib/systemd run/systemd var/spool/cron; do
+        find "$host_root/$top/" -path "$host_root/etc/llamaherd" -prune -o -name 'llamaherd-*' -prune -o \
+            -type f -size -1024k -print0 2>/dev/null
+    done
+    homes | while IFS= read -r home; do
+        find "$home/.config/systemd/" "$home/.config/containers/" "$home/.local/share/systemd/" -type f -print0 2>/dev/null
+        by_name "$home/" 4
+    done
+    by_name "$host_root/opt/" 5
+    by_name "$host_root/srv/" 5
+}
+# $1 folder, $2 how deep
+by_name() {
+    find "$1" -maxdepth "$2" -type f -size -1024k \( -name '*.service' -o -name '*.container' -o -name '*compose*.y*ml' \
+        -o -name '*.sh' -o -name '*.env' -o -name .env \) -print0 2>/dev/null
+}
+# What somebody else has set up, be it that it does not run now.
+written() {
+    names=$(printf '%s\n' "$store" "$real" && homes | while IFS= read -r home; do
+        case $store in "$home"/*) printf '%s\n' "${store#"$home"/}" ;; esac
+    done)
+    starters | xargs -0 grep -lsIF -e "$names" 2>/dev/null | sort -u | while IFS= read -r file; do
+        home=$(homes | while IFS= read -r each; do case $file in "$each"/*) printf '%s\n' "$each" ;; esac; done | head -n 1)
+        case $file in
+        *.service.d/*.conf) kind=unit name=${file%.d/*} name=${name##*/} whole=yes ;;
+        *.service | *.container) kind=unit name=${file##*/} whole=yes ;;
+        *compose*.y*ml | *.sh) kind=file name=${file#"$host_root"} whole=yes ;;
+        *) kind=file name=${file#"$host_root"} whole='' ;;
+        esac
+        sed "s|%h/|$home/|g; s|[$]{HOME}/|$home/|g; s|[$]HOME/|$home/|g; s|~/|$home/|g" "$file" | label $kind "$name" |
+            whole=$whole paths
+    done
+}
+# Units that name a link by which one comes into the store.
+linked() {
+    for file in /etc/systemd/system/*.service "$host_root"/home/*/.config/systemd/user/*.service; do
+        [ -f "$file" ] || continue
+        grep -oE '/[^][:space:]"'\''=:,;[]+' "$file" | sort -u | xargs -r -d '\n' readlink -m -- | grep -F "$real/" |
+            label unit "${file##*/}"
+    done
 }
 named() {
     for cmdline in $(printf '%s\n' "$store/" "$real/" | grep -lsaFf - /proc/[0-9]*/cmdline); do
@@ -88,7 +146,8 @@ held() {
 }
 uses() {
     {
-        { defined; named; } | paths
+        { defined; named; linked; } | paths
+        written
         held
     } | sort -u
 }
