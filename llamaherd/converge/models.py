@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,20 +102,14 @@ def model_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Se
 
 
 def _admitted(models: Sequence[ModelPlan]) -> list[dict[str, object]]:
-    """The models for the script; `twin` is where another file of the same content lies by the time of its turn."""
-    first: dict[str, str] = {}
-    return [
-        {
-            "folder": model.folder,
-            "files": [
-                {"name": file.name, "sha256": file.sha256, "twin": None if twin == path else twin}
-                for file in model.files
-                for path in (f"{model.folder}/{file.name}",)
-                for twin in (first.setdefault(file.sha256, path),)
-            ],
-        }
-        for model in models
-    ]
+    """The models for the script; `keep` stands at a file whose content another one needs that comes later."""
+    left = Counter(file.sha256 for model in models for file in model.files)
+
+    def admitted(file: ModelFile) -> dict[str, object]:
+        left[file.sha256] -= 1
+        return {"name": file.name, "sha256": file.sha256, "keep": left[file.sha256] > 0}
+
+    return [{"folder": model.folder, "files": [admitted(file) for file in model.files]} for model in models]
 
 
 def _fetch(

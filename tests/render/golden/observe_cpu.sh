@@ -15,7 +15,9 @@ say arch "$(uname -m)"
 [ -d /run/systemd/system ] && say systemd yes
 read -r release </proc/sys/kernel/osrelease
 # A container on a WSL host has that kernel too, and is none.
-case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ] || say wsl release "$release" ;; esac
+in_wsl=''
+case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ] || in_wsl=yes ;; esac
+[ -z "$in_wsl" ] || say wsl release "$release"
 for folder in /var/lib/llamaherd /var/lib; do
     [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
 done

@@ -15,7 +15,9 @@ say arch "$(uname -m)"
 [ -d /run/systemd/system ] && say systemd yes
 read -r release </proc/sys/kernel/osrelease
 # A container on a WSL host has that kernel too, and is none.
-case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ] || say wsl release "$release" ;; esac
+in_wsl=''
+case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ] || in_wsl=yes ;; esac
+[ -z "$in_wsl" ] || say wsl release "$release"
 for folder in /var/lib/llamaherd /var/lib; do
     [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
 done
@@ -196,6 +198,7 @@ for unit in $units; do
     esac
 done
 
+if [ "$in_wsl" ]; then
 # What Windows says around this distribution; `wsl/seen.py` reads it. Windows itself is not asked: nothing of it can be
 # started over SSH, or with interop switched off. `root` is where the files are: empty.
 root=''
@@ -231,6 +234,7 @@ look_at /etc/wsl.conf
 say wsl machine "$(awk '/^btime/ {print $2}' "$root/proc/stat")" \
     "$(awk '/^MemTotal:/ {print $2}' "$root/proc/meminfo")" "$(grep -c '^processor' "$root/proc/cpuinfo")"
 
+fi
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done

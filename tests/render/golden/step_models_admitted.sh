@@ -36,16 +36,10 @@ line() { stat -c "%s$tab%.9Y$tab$2$tab$1" "$1"; }
 # Whether nobody but root can write to it.
 ours() { [ "$(find "$1" -maxdepth 0 -type f -user root ! -perm /022 2>/dev/null)" ]; }
 
-# $1 name, $2 sha256, $3 another file of the store that has been let in and has this content; in the model's folder
+# $1 name, $2 sha256, $3 `keep` where a file that comes later has the same content; in the model's folder
 admit() {
     if [ -f .manifest ] && ours "$1" && line "$1" "$2" | grep -Fxqf - .manifest; then
         return 0
-    elif [ "${3:-}" ]; then
-        mkdir -p "$(dirname "$1")" || return 1
-        [ ! -e "$1" ] || replaced=yes
-        # Two names of one file; not every file system has that.
-        [ "$3" -ef "$1" ] || ln -fT "$3" "$1" 2>/dev/null || { cp -T "$3" "$1.part" && sync "$1.part" && mv -fT "$1.part" "$1"; }
-        return
     elif [ -f "$incoming/$2" ]; then
         from=$incoming/$2
     elif [ -f /var/lib/llamaherd/incoming/"$2" ]; then
@@ -68,10 +62,20 @@ admit() {
     if [ "$(stat -c '%u %h' "$from")" = '0 1' ]; then chmod 0644 "$from"; fi || return 1
     mkdir -p "$(dirname "$1")" || return 1
     [ ! -e "$1" ] || replaced=yes
+    if [ "${3:-}" ]; then
+        # A second name of one file; not every file system has that.
+        [ "$from" -ef "$1" ] || ln -fT "$from" "$1" 2>/dev/null || { cp -T "$from" "$1.part" && sync "$1.part" && mv -fT "$1.part" "$1"; }
     # Two links to one file: a rename would leave both.
-    if [ "$from" -ef "$1" ]; then rm -f "$from"; else mv -fT "$from" "$1"; fi
+    elif [ "$from" -ef "$1" ]; then
+        rm -f "$from"
+    else
+        mv -fT "$from" "$1"
+    fi
 }
 
+failed=no
+# One that cannot be let in keeps no other outside.
+(
 mkdir -p /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc && cd /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc || exit 1
 replaced=''
 admit UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111 || exit 1
@@ -85,6 +89,9 @@ admit UD-Q4_K_XL/35b-00002-of-00002.gguf 222222222222222222222222222222222222222
 # Its time says since when a server may be running something else: not because a file came beside those that were there.
 [ ! -f .manifest ] || [ "$replaced" ] || grep -Fxvqf .manifest.part .manifest || touch -r .manifest .manifest.part
 sync .manifest.part && chmod 0644 .manifest.part && mv -f .manifest.part .manifest && sync . || exit 1
+rm -f /var/lib/llamaherd/incoming/1111111111111111111111111111111111111111111111111111111111111111 /var/lib/llamaherd/incoming/2222222222222222222222222222222222222222222222222222222222222222
+) || failed=yes
+(
 mkdir -p /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 && cd /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 || exit 1
 replaced=''
 admit gemma.gguf a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5 || exit 1
@@ -96,4 +103,7 @@ admit gemma.gguf a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a
 # Its time says since when a server may be running something else: not because a file came beside those that were there.
 [ ! -f .manifest ] || [ "$replaced" ] || grep -Fxvqf .manifest.part .manifest || touch -r .manifest .manifest.part
 sync .manifest.part && chmod 0644 .manifest.part && mv -f .manifest.part .manifest && sync . || exit 1
-rm -f /var/lib/llamaherd/incoming/1111111111111111111111111111111111111111111111111111111111111111 /var/lib/llamaherd/incoming/2222222222222222222222222222222222222222222222222222222222222222 /var/lib/llamaherd/incoming/a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5 
+rm -f /var/lib/llamaherd/incoming/a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5
+) || failed=yes
+[ "$failed" = no ]
+
