@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
+_GRAVITY: Mapping[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 
 @dataclass(frozen=True, order=True)
@@ -54,7 +55,9 @@ class InventoryError(Exception):
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
-        super().__init__("\n".join(str(finding) for finding in self.findings))
+        left = len(self.findings) - MOST_SHOWN
+        lines = [*map(str, shown(self.findings)), *([f"and {left:,} more"] if left > 0 else [])]
+        super().__init__("\n".join(lines))
 
 
 @dataclass(eq=False)
@@ -70,6 +73,18 @@ class SaidError(Exception):
 
 class HubError(SaidError):
     """The hub cannot give what is declared: one sentence, and a way out. Neither holds a token."""
+
+
+MOST_SHOWN = 200
+"""Findings that are printed; whoever has more reads those first, and runs it again."""
+
+
+def shown(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Those that are printed: no warning takes the place of an error, and all stand in their order."""
+    if len(findings) <= MOST_SHOWN:
+        return tuple(findings)
+    gravest = sorted(range(len(findings)), key=lambda at: _GRAVITY[findings[at].severity])
+    return tuple(findings[at] for at in sorted(gravest[:MOST_SHOWN]))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.yamlfile import Document, Path_
+from llamaherd.yamltext import MOST_NODES
 
 DEFAULTS = "defaults.yaml"
 EXTENDS = "extends"
@@ -55,6 +56,11 @@ def _each_instance(document: Document) -> Document:
         place = document.value((INSTANCE_DEFAULTS,))
         help_ = "write the keys below it that every instance shall have"
         raise InventoryError([Finding("LH012", place, f"`{INSTANCE_DEFAULTS}` is no mapping", help_)])
+    each = sum(path[:1] == (INSTANCE_DEFAULTS,) for path in document.values)
+    if each * len(instances) > MOST_NODES:
+        message = f"{each:,} values for each of {len(instances):,} instances are more than {MOST_NODES:,}"
+        help_ = "write fewer, or several rigs"
+        raise InventoryError([Finding("LH014", document.value((INSTANCE_DEFAULTS,)), message, help_)])
     keys, values, spread = dict(rest.keys), dict(rest.values), {}
     for name, own in instances.items():
         spread[name] = _values(common, own) if isinstance(own, dict) else own

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from llamaherd.checks.every import CHECKS
 from llamaherd.checks.files import missing_files
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding, InventoryError, Place, nearest
+from llamaherd.findings import MOST_SHOWN, Finding, InventoryError, Place, nearest
 from llamaherd.fleet import LOCAL, Fleet, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.inheritance import DEFAULTS, EXTENDS, OWN_KEYS, inherited
@@ -198,14 +198,16 @@ def _rig(document: Document) -> Rig:
     try:
         return Rig.model_validate(document.data, context={"folder": document.file.resolve().parent})
     except ValidationError as error:
-        findings = [_finding(document, dict(problem)) for problem in error.errors()]
+        problems = error.errors(include_url=False)
+        # To look for the nearest name takes its time.
+        findings = [_finding(document, dict(each), n < MOST_SHOWN) for n, each in enumerate(problems)]
         # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in
         # one place, each is said.
         said = {(each.code, each.place, each.message if each.code == "LH011" else ""): each for each in findings}
         raise InventoryError(said.values()) from None
 
 
-def _finding(document: Document, problem: dict[str, Any]) -> Finding:
+def _finding(document: Document, problem: dict[str, Any], thorough: bool) -> Finding:
     path: tuple[str | int, ...] = problem["loc"]
     if path and path[-1] == "[key]":
         path = path[:-1]
@@ -219,7 +221,7 @@ def _finding(document: Document, problem: dict[str, Any]) -> Finding:
                 "LH010",
                 document.key(path),
                 f"there is no key `{path[-1]}` here",
-                nearest(str(path[-1]), _keys_at(Rig, path[:-1])),
+                nearest(str(path[-1]), _keys_at(Rig, path[:-1])) if thorough else "docs/inventory.md has all keys",
             )
         case "missing":
             return Finding("LH011", document.value(path[:-1]), f"`{shown}` is missing", f"add `{path[-1]}:`")

@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 from llamaherd.fleet import Secret
+from llamaherd.textfile import UnreadableError, read_bytes
+
+_MOST_BYTES = 64 << 10
+"""Of a file that holds a key and nothing else."""
 
 
 class UnreadableKeyError(Exception):
@@ -20,9 +24,9 @@ def read_key(secret: Secret) -> str:
     else:
         place = str(secret.file)
         try:
-            key = Path(place).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UnreadableKeyError(f"cannot read the API key in {place}: {error.strerror}") from None
+            key = read_bytes(Path(place), _MOST_BYTES).decode()
+        except UnreadableError as error:
+            raise UnreadableKeyError(f"cannot read the API key in {place}: {error}") from None
         except UnicodeDecodeError:
             raise UnreadableKeyError(f"what is in {place} is no API key: it is not text") from None
     key = key.strip()

@@ -11,6 +11,7 @@ from llamaherd.findings import SaidError
 from llamaherd.fleet import LOCAL, Connect
 from llamaherd.quoting import ssh_option
 from llamaherd.terminal import shown
+from llamaherd.textfile import UnreadableError, read_bytes
 
 AS_ROOT = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
 """Without asking for a password: nobody is there to type it. The script comes on stdin, not in a process list."""
@@ -19,6 +20,9 @@ AS_WHO_LOGS_IN = "exec sh -s"
 
 _SSH_ENDED = 255
 """What the ssh client ends with when it, and not what it ran, has failed."""
+
+_LARGEST_KEY = 64 << 10
+"""Bytes of a private key's file; the longest that ssh-keygen makes has 13 kB."""
 
 
 class RemoteError(SaidError):
@@ -49,13 +53,11 @@ def require_key(connect: Connect) -> None:
     if not connect.key:
         return
     try:
-        connect.key.open("rb").close()
-    except FileNotFoundError:
-        raise RemoteError(f"there is no SSH key at {connect.key}", "correct `connect: key:` of this rig") from None
-    except OSError as error:
-        raise RemoteError(
-            f"the SSH key {connect.key} cannot be read: {error.strerror}", "correct `connect: key:` of this rig"
-        ) from None
+        read_bytes(connect.key, _LARGEST_KEY)
+    except UnreadableError as error:
+        there = f"the SSH key {connect.key} cannot be read: {error}"
+        message = there if connect.key.exists() else f"there is no SSH key at {connect.key}"
+        raise RemoteError(message, "correct `connect: key:` of this rig") from None
 
 
 def explain(connect: Connect, code: int, err: str) -> RemoteError | None:
@@ -230,8 +232,8 @@ def _said(connect: Connect, message: str, help_: str) -> RemoteError:
 
 def _has_passphrase(key: Path) -> bool:
     """Whether a private key is encrypted: OpenSSH's own format names the cipher first, PEM in its first lines."""
-    with suppress(OSError, ValueError):
-        lines = key.read_bytes()[:4096].splitlines()
+    with suppress(UnreadableError, ValueError):
+        lines = read_bytes(key, _LARGEST_KEY)[:4096].splitlines()
         if lines[:1] == [b"-----BEGIN OPENSSH PRIVATE KEY-----"]:
             begun = base64.b64decode(lines[1][:64])
             return begun.startswith(b"openssh-key-v1\0") and not begun[15:].startswith(b"\0\0\0\x04none")

@@ -10,69 +10,17 @@ from typing import Any
 
 import yaml
 
+from llamaherd.characters import harmful
 from llamaherd.findings import Finding, InventoryError, Place
+from llamaherd.textfile import UnreadableError, read_text
+from llamaherd.yamltext import MERGE, MOST_BYTES, MOST_NODES, STR, Dumper, Loader, compose
+
+__all__ = ["Document", "Dumper", "Path_", "read"]
 
 Path_ = tuple[str | int, ...]
 
-
-class _Loader(yaml.SafeLoader):
-    """YAML as people mean it, and editors by YAML 1.2: `on`, `off`, `yes` and `no` are words, so are dates and what has
-    colons, such as `0000:01:00.0`, a number by base 60 to YAML 1.1; `010` is ten; keys are text."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep=deep)
-        except (ValueError, AttributeError, TypeError) as error:
-            # What a tag promises and the text does not keep, such as `!!int x`.
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        self.flatten_mapping(node)  # what `<<` merges in
-        return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
-
-
-def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
-    text = str(loader.construct_scalar(node))
-    return int(text, 16 if text.startswith("0x") else 10)
-
-
-_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
-_UNMEANT = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp", _INT, _FLOAT)
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _UNMEANT]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-_Loader.add_implicit_resolver(_INT, re.compile(r"^(?:[-+]?[0-9]+|0x[0-9a-fA-F]+)$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    # With a dot: `12345e7` is a short commit.
-    _FLOAT,
-    re.compile(r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))$|^\.(?:nan|NaN|NAN)$"),
-    list("-+.0123456789"),
-)
-_Loader.add_constructor(_INT, _whole_number)
-
-
-class Dumper(yaml.SafeDumper):
-    """Puts quotes around whatever would be no text to our loader, or to others', which go by YAML 1.1."""
-
-
-Dumper.yaml_implicit_resolvers = {
-    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *_Loader.yaml_implicit_resolvers.get(first, ())]
-    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
-}
-
-_SAFE_DEPTH = 1000
-"""Levels that libyaml's composer has stack for: it calls itself for each, and 2000 of them need 1 MB."""
-
-if yaml.__with_libyaml__:
-
-    class _FastLoader(yaml.CSafeLoader):
-        """The same nodes, ten times as fast."""
-
-    _FastLoader.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+_QUOTED = frozenset("\"'|>")
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -116,44 +64,33 @@ class Document:
         return Place(self.file)
 
 
-def read(file: Path) -> Document:
-    """Read one YAML file whose top is a mapping. Raises InventoryError (LH001, LH002, LH003)."""
+def read(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES) -> Document:
+    """Read one YAML file whose top is a mapping. Raises InventoryError (LH001, LH002, LH003, LH013, LH014).
+
+    `most` bytes may it have, and `nodes` values with all that its aliases stand for.
+    """
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InventoryError(
-            [Finding("LH001", Place(file), f"cannot read this file: {reason}", "check the path and its mode")]
-        ) from None
+        text = read_text(file, most)
+    except UnreadableError as error:
+        found = Finding("LH001", Place(file), f"cannot read this file: {error}", "check the path and its mode")
+        raise InventoryError([found]) from None
     try:
-        node = _compose(text)
+        node = compose(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, error)]) from None
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
-        raise InventoryError(
-            [
-                Finding(
-                    "LH002",
-                    Place(file),
-                    "this file holds no rig",
-                    "start it with `rig: NAME`; docs/inventory.md shows a whole one",
-                )
-            ]
-        )
-    keys: dict[Path_, Place] = {}
-    values: dict[Path_, Place] = {}
-    raws: dict[Place, str] = {}
-    findings: list[Finding] = []
+        help_ = "start it with `rig: NAME`; docs/inventory.md shows a whole one"
+        raise InventoryError([Finding("LH002", Place(file), "this file holds no rig", help_)])
+    walk = _Walk(file, nodes)
     try:
-        _walk(file, node, (), keys, values, findings, {})
-        for each in _scalars(node):
-            raws[_place(file, each)] = text[each.start_mark.index : each.end_mark.index]
-        if findings:
-            raise InventoryError(findings)
-        data = _Loader("").construct_document(node)
+        walk.into(node, ())
+        if walk.findings:
+            raise InventoryError(walk.findings)
+        raws = {_place(file, each): text[each.start_mark.index : each.end_mark.index] for each in _scalars(node)}
+        data = Loader("").construct_document(node)
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, error)]) from None
-    return Document(file, data, keys, values, raws)
+    return Document(file, data, walk.keys, walk.values, raws)
 
 
 def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
@@ -172,23 +109,6 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
             yield here
 
 
-def _compose(text: str) -> yaml.Node | None:
-    """The nodes of a text. What libyaml refuses is read again for a sentence and a place: its own are poorer."""
-    if yaml.__with_libyaml__ and _most_levels(text) < _SAFE_DEPTH:
-        try:
-            return yaml.compose(text, Loader=_FastLoader)
-        except yaml.YAMLError:
-            pass
-    return yaml.compose(text, Loader=_Loader)
-
-
-def _most_levels(text: str) -> int:
-    """No fewer levels than a text has: one for each bracket, and two for each column before the first word of a line,
-    where a list may stand as far left as the key that it belongs to."""
-    leading = (len(line) - len(line.lstrip(" \t-?:")) for line in text.splitlines())
-    return text.count("[") + text.count("{") + 2 * max(leading, default=0)
-
-
 def _not_yaml(file: Path, error: yaml.YAMLError | RecursionError) -> Finding:
     mark = getattr(error, "problem_mark", None)
     place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
@@ -202,43 +122,85 @@ def _not_yaml(file: Path, error: yaml.YAMLError | RecursionError) -> Finding:
     )
 
 
-def _walk(
-    file: Path,
-    node: yaml.Node,
-    path: Path_,
-    keys: dict[Path_, Place],
-    values: dict[Path_, Place],
-    findings: list[Finding],
-    known: dict[int, bool],
-) -> None:
-    """`known`: every node that was walked, and whether the walk is still inside it."""
-    values[path] = _place(file, node)
-    if known.get(id(node)):
-        message = "this is not YAML that can be used: it contains itself"
-        findings.append(Finding("LH001", _place(file, node), message, "write out what the `*` stands for"))
-    if id(node) in known:
-        return  # an alias: what it stands for has its places where it is written
-    known[id(node)] = True
+@dataclass
+class _Walk:
+    """One walk through all nodes of a file: where each stands, and what is wrong with them."""
+
+    file: Path
+    most: int
+    keys: dict[Path_, Place] = field(default_factory=dict)
+    values: dict[Path_, Place] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    sizes: dict[int, int | None] = field(default_factory=dict)
+    """Of every node that was walked, how many it stands for, written out; None while the walk is still inside it."""
+
+    def into(self, node: yaml.Node, path: Path_) -> int:
+        """Note a node and all below it; how many nodes they are, with all aliases written out."""
+        self.values[path] = _place(self.file, node)
+        if id(node) in self.sizes:
+            # An alias: what it stands for has its places where it is written.
+            size = self.sizes[id(node)]
+            if size is None:
+                message = "this is not YAML that can be used: it contains itself"
+                self._wrong(node, message, "write out what the `*` stands for")
+            return size or 0
+        self.sizes[id(node)] = None
+        self._check(node)
+        if isinstance(node, yaml.MappingNode):
+            size = sum(self._pair(key, value, path) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            size = sum(self.into(item, (*path, index)) for index, item in enumerate(node.value))
+        else:
+            size = 0
+        if size > self.most:
+            # At once: what is around it would only be larger.
+            message = f"this stands for more than {self.most:,} values, with all that aliases stand for"
+            raise InventoryError(
+                [Finding("LH014", _place(self.file, node), message, "write what is meant without `*`")]
+            )
+        self.sizes[id(node)] = size + 1
+        return size + 1
+
+    def _pair(self, key: yaml.Node, value: yaml.Node, path: Path_) -> int:
+        if key.tag == MERGE:
+            # What `<<` takes over has its places where it is written.
+            return self.into(value, (*path, "<<"))
+        self._check(key)
+        here = (*path, str(key.value))
+        if here in self.keys:
+            message = f"`{key.value}` stands here twice; the first is at line {self.keys[here].line}"
+            self.findings.append(Finding("LH003", _place(self.file, key), message, "keep one of the two"))
+        self.keys[here] = _place(self.file, key)
+        return 1 + self.into(value, here)
+
+    def _check(self, node: yaml.Node) -> None:
+        """Refuse tags, which mean nothing here, and halves of characters, which are no text."""
+        if node.tag != _meant(node):
+            message = f"`{_shown_tag(node.tag)}` is a tag, which no value here has"
+            self._wrong(node, message, "write the value without it")
+        if isinstance(node, yaml.ScalarNode) and not node.value.isascii() and _HALVES.search(node.value):
+            message = f"this text holds {harmful(_HALVES.findall(node.value)[0])}, which is no text"
+            self._wrong(node, message, "write the whole character, or take it out", "LH013")
+
+    def _wrong(self, node: yaml.Node, message: str, help_: str, code: str = "LH001") -> None:
+        self.findings.append(Finding(code, _place(self.file, node), message, help_))
+
+
+def _meant(node: yaml.Node) -> str:
+    """The tag that a node has by its form; a text in quotes is a text."""
     if isinstance(node, yaml.MappingNode):
-        for key_node, value_node in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            here = (*path, str(key_node.value))
-            if here in keys:
-                findings.append(
-                    Finding(
-                        "LH003",
-                        _place(file, key_node),
-                        f"`{key_node.value}` stands here twice; the first is at line {keys[here].line}",
-                        "keep one of the two",
-                    )
-                )
-            keys[here] = _place(file, key_node)
-            _walk(file, value_node, here, keys, values, findings, known)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            _walk(file, item, (*path, index), keys, values, findings, known)
-    known[id(node)] = False
+        return "tag:yaml.org,2002:map"
+    if isinstance(node, yaml.SequenceNode):
+        return "tag:yaml.org,2002:seq"
+    if not isinstance(node, yaml.ScalarNode) or node.tag == STR or node.style in _QUOTED:
+        return STR
+    resolvers = Loader.yaml_implicit_resolvers.get(node.value[:1], [])
+    return next((str(tag) for tag, pattern in resolvers if pattern.match(node.value)), STR)
+
+
+def _shown_tag(tag: str) -> str:
+    """A tag as people write it: `!!set`."""
+    return tag.replace("tag:yaml.org,2002:", "!!")[:40]
 
 
 def _place(file: Path, node: yaml.Node) -> Place:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.findings import Finding, InventoryError
+from llamaherd.findings import MOST_SHOWN, Finding, InventoryError, shown
 
 if TYPE_CHECKING:
     from llamaherd.fleet import Rig
@@ -57,9 +57,11 @@ def usable(read: Callable[[], T]) -> T:
 
 def show(findings: Sequence[Finding], *, err: bool = True) -> None:
     """Findings for people: the place, what is wrong, the way out."""
-    for finding in findings:
+    for finding in shown(findings):
         severity = click.style(finding.severity, fg=COLOURS[finding.severity], bold=True)
         help_ = click.style("help", bold=True)
         click.echo(f"{finding.place}: {severity} {finding.code}: {finding.message}\n  {help_}: {finding.help}", err=err)
+    if (left := len(findings) - MOST_SHOWN) > 0:
+        click.echo(f"and {left:,} more", err=err)
     if codes := sorted({finding.code for finding in findings}):
         click.echo(f"explained in docs/findings/: {', '.join(codes)}", err=err)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, json_option, plans, rigs_argument, show, usable
-from llamaherd.findings import Finding
+from llamaherd.findings import Finding, shown
 
 if TYPE_CHECKING:
     from llamaherd.asking import Asked
@@ -60,7 +60,8 @@ def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> Non
             rigs += len(fleet.rigs)
     ok = not any(finding.severity == "error" for finding in findings)
     if as_json:
-        click.echo(json.dumps({"ok": ok, "findings": [finding.as_json() for finding in findings]}))
+        told = [finding.as_json() for finding in shown(findings)]
+        click.echo(json.dumps({"ok": ok, "findings": told, "total": len(findings)}))
     else:
         show(findings)
         for text in suggested:
@@ -212,8 +213,8 @@ def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> Non
         findings.append(Finding(error.code, error.place, error.message, error.help))
     ok, changed = written is not None, written is not None and written.changed
     if as_json:
-        found = [finding.as_json() for finding in findings]
-        click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), "findings": found}))
+        told = {"findings": [finding.as_json() for finding in shown(findings)], "total": len(findings)}
+        click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), **told}))
     else:
         show(findings)
         click.echo(f"{target}: {written}" if written else f"{target}: not written")

@@ -10,6 +10,7 @@ from llamaherd.findings import Finding, InventoryError, Place
 from llamaherd.recipes import article, compose, pages, prose, shell, wslconfig
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import positioned
+from llamaherd.textfile import UnreadableError, read_bytes, read_text
 
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig"]
 
@@ -44,10 +45,8 @@ def is_recipe(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        text = path.read_text(encoding="utf-8") if path.stat().st_size <= LARGEST else None
-    except (OSError, UnicodeDecodeError):
-        text = None
-    if text is None:
+        text = read_text(path, LARGEST)
+    except UnreadableError:
         return path.suffix.lower() not in {".yaml", ".yml"}
     return kind_of(path, text) != "inventory"
 
@@ -71,13 +70,11 @@ def understand(path: Path) -> Recipe:
 
 def _read(path: Path) -> Recipe:
     try:
-        if path.is_file() and path.stat().st_size > LARGEST:
-            return Recipe((_unreadable(path, "it is too large for a recipe", "give the script or file itself"),))
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        reason = error.strerror or "it cannot be opened"
-        return Recipe((_unreadable(path, reason, "check the path and its mode"),))
-    except (UnicodeDecodeError, ValueError):
+        # As it is: whether lines end as on Windows is one of the things to say.
+        text = read_bytes(path, LARGEST).decode()
+    except UnreadableError as error:
+        return Recipe((_unreadable(path, str(error), "give the script or file itself, and check its mode"),))
+    except UnicodeDecodeError:
         return Recipe((_unreadable(path, "it is not UTF-8 text", "save it as UTF-8"),))
     match kind_of(path, text):
         case "compose":
@@ -109,8 +106,8 @@ def _shell(path: Path, text: str) -> Recipe:
 def _settings_beside(path: Path) -> dict[str, str]:
     """The `.env` that Compose would read with this file."""
     try:
-        return compose.settings_of(path.with_name(".env").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return compose.settings_of(read_text(path.with_name(".env"), LARGEST))
+    except (UnreadableError, ValueError):
         return {}
 
 

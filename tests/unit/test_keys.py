@@ -50,5 +50,5 @@ def test_a_key_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         read_key(Secret(env="BOX_KEY"))
     with pytest.raises(UnreadableKeyError, match=r"cannot read the API key in .*/none: No such file"):
         read_key(Secret(file=tmp_path / "none"))
-    with pytest.raises(UnreadableKeyError, match="Is a directory"):
+    with pytest.raises(UnreadableKeyError, match="it is a folder"):
         read_key(Secret(file=tmp_path))
