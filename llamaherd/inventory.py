@@ -18,6 +18,7 @@ from llamaherd.findings import MOST_SHOWN, Finding, InventoryError, Place, neare
 from llamaherd.fleet import LOCAL, Fleet, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.inheritance import DEFAULTS, EXTENDS, OWN_KEYS, inherited
+from llamaherd.local_headers import local_headers
 from llamaherd.lock import Lock
 from llamaherd.yamlfile import Document, read
 
@@ -89,7 +90,10 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
         read_well.append((rig, whole))
     around = dict(_readable(beside, others, defaults)) | rigs
     for rig, whole in read_well:
-        subject = Subject(rig, whole, _headers(rig, lock), _projectors(rig, lock), around, frozenset(others))
+        local = local_headers(rig, lock)
+        headers = _headers(rig, lock) | local.headers
+        subject = Subject(rig, whole, headers, _projectors(rig, lock), around, frozenset(others))
+        findings.extend(_unread(whole, local.faults))
         findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(missing_files(rig, whole, "error" if deploying else "warning"))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
@@ -151,6 +155,13 @@ def _projectors(rig: Rig, lock: Lock | None) -> dict[str, int]:
     if lock is None:
         return {}
     return {name: size for name, model in rig.models.items() if (size := lock.projector_size(model))}
+
+
+def _unread(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:
+    """Files that no engine would load either."""
+    for name, fault in faults.items():
+        place = document.value(("models", name, "file"))
+        yield Finding("LH162", place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file", "warning")
 
 
 def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterator[Finding]:

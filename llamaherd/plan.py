@@ -14,6 +14,7 @@ from llamaherd.distributions import BUILD_PACKAGES, IMAGE_PACKAGES
 from llamaherd.engines import DIALECTS
 from llamaherd.fleet import HUB, Engine, Model, Rig, Store
 from llamaherd.fleet.software import cmake_value
+from llamaherd.gguf.header import Header
 from llamaherd.layout import BUILD_PATH, LIBEXEC, STATE
 from llamaherd.lock import Lock
 from llamaherd.pinned import NotLockedError, pinned
@@ -49,10 +50,16 @@ _BUILD_BYTES = 2 * 10**9
 _CUDA_BUILD_BYTES = 8 * 10**9
 
 
-def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({})) -> Plan:
+def plan(
+    declared: Rig,
+    lock: Lock,
+    rigs: Mapping[str, Rig] = MappingProxyType({}),
+    unlocked: Mapping[str, Header] = MappingProxyType({}),
+) -> Plan:
     """What must be true on the host of the rig that is declared. Raises NotLockedError.
 
     `rigs` are those of the fleet by name: models may come from one of them. One that is not there is left out.
+    `unlocked` are headers of models that the lock does not know, by name.
     """
     rig = pinned(declared, lock)
     used_engines = {instance.engine for instance in rig.instances.values()}
@@ -60,7 +67,7 @@ def plan(declared: Rig, lock: Lock, rigs: Mapping[str, Rig] = MappingProxyType({
     models = {
         name: _model(name, rig.models[name], PurePosixPath(rig.store.path), lock) for name in sorted(rig.used_models)
     }
-    headers = {name: header for name in models if (header := lock.header(rig.models[name]))}
+    headers = {**unlocked, **{name: header for name in models if (header := lock.header(rig.models[name]))}}
     images: dict[str, ImagePlan] = {}
     instances = []
     for name, instance in sorted(rig.instances.items()):

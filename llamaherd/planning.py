@@ -10,6 +10,7 @@ from llamaherd import lock
 from llamaherd.findings import Finding, InventoryError, Place
 from llamaherd.fleet import Fleet, Rig
 from llamaherd.inventory import Survey, choose, examine, load, survey
+from llamaherd.local_headers import local_headers
 from llamaherd.pinned import NotLockedError
 from llamaherd.plan import plan
 from llamaherd.planned import Plan
@@ -82,7 +83,7 @@ def plans(
     planned: dict[str, tuple[Rig, Plan]] = {}
     for name, rig in fleet.rigs.items() if not findings else ():
         try:
-            planned[name] = (rig, plan(rig, locked, surveyed.around))
+            planned[name] = (rig, plan(rig, locked, surveyed.around, local_headers(rig, locked).headers))
         except NotLockedError as error:
             # A file of this machine may do without an entry; experts that are told apart by its header may not.
             place = Place(lock_path(inventory))

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
+from llamaherd.findings import Finding, Severity
+from llamaherd.memory.estimate import MOST_SLOTS
 from llamaherd.memory.placement import HOST
 from llamaherd.sizing import SYSTEM_RAM, Sized, sized, usable_bytes, ways_out, without_ram
 from llamaherd.units import show_mib
 
 MOST_WAYS = 4
 """Ways out that one finding names."""
+
+
+def slots(subject: Subject) -> Iterator[Finding]:
+    """More slots than llama.cpp starts with (LH161)."""
+    for name, each in subject.rig.instances.items():
+        engine = subject.rig.engines.get(each.engine)
+        if engine and engine.kind == "llama.cpp" and each.parallel > MOST_SLOTS:
+            place = subject.document.value(("instances", name, "parallel"))
+            message = f"llama.cpp ends with more than {MOST_SLOTS} slots, and `{name}` would have {each.parallel}"
+            yield Finding("LH161", place, message, f"write `parallel: {MOST_SLOTS}` or less")
 
 
 def memory(subject: Subject) -> Iterator[Finding]:
@@ -25,6 +36,7 @@ def memory(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH150", document.value(("instances", name, "on")), *_full(subject, each, card, short[0][1]))
     ram = sum(each.memory.host.total for each in instances.values())
     lacking = ram - (rig.host.ram - SYSTEM_RAM)
+    severity: Severity = "error" if ram > rig.host.ram else "warning"
     if lacking > 0 and instances:
         most = max(instances.values(), key=lambda each: each.memory.host.total)
         yield Finding(
@@ -32,7 +44,7 @@ def memory(subject: Subject) -> Iterator[Finding]:
             document.value(("host", "ram")),
             f"the instances together want {show_mib(ram)} of RAM, {show_mib(lacking)} more than the host can give",
             f"`{most.name}` wants {show_mib(most.memory.host.total)} of it: make it smaller, or leave one out",
-            "warning",
+            severity,
         )
 
 

@@ -28,7 +28,7 @@ NAMED = 4
 @click.option("--ram", metavar="192G", help="Memory of the host. Default: as much as it takes.")
 @click.option("--context", type=click.IntRange(256), metavar="N", help="Tokens. Default: 32768, or the model's own.")
 @click.option("--kv", default="f16", show_default=True, metavar="TYPE", help="Type of the cache, such as q8_0.")
-@click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Slots.")
+@click.option("--parallel", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Slots.")
 @click.option("--ubatch", type=click.IntRange(1), default=512, show_default=True, metavar="N", help="As --ubatch-size.")
 @click.option(
     "--mtp", type=click.IntRange(0, 16), default=0, metavar="N", help="Tokens to draft with the model's head."

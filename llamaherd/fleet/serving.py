@@ -136,7 +136,7 @@ class Instance(Declared):
     """Tokens of a prompt that are queued at once (`--batch-size`)."""
     ubatch: Annotated[int, Field(ge=1)] | None = None
     """Tokens that are computed at once (`--ubatch-size`); more is faster at prompts and takes memory."""
-    parallel: Annotated[int, Field(ge=1)] = 1
+    parallel: Annotated[int, Field(ge=1, le=1024)] = 1
     """Slots: requests that are answered at once."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads. Default: the performance cores, or all cores."""

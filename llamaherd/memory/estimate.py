@@ -16,6 +16,9 @@ from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
 from llamaherd.memory.use import Draft, Memory, Use
 from llamaherd.memory.weights import shared
 
+MOST_SLOTS = 256
+"""LLAMA_MAX_SEQ (llama-cparams.h). ik_llama.cpp has no such limit, but none of its slots may be without a cell."""
+
 _MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS (llama-hparams.h)."""
 
@@ -61,6 +64,9 @@ def _check(header: Header, placement: Placement) -> None:
     for name in ("context", "parallel", "batch", "ubatch"):
         if getattr(placement, name) < 1:
             raise ValueError(f"{name} is {getattr(placement, name)}, and must be 1 at least")
+    most = MOST_SLOTS if placement.engine == "llama.cpp" else placement.context
+    if placement.parallel > most:
+        raise ValueError(f"parallel is {placement.parallel}, and {placement.engine} ends with more than {most} slots")
     for pattern, target in placement.overrides:
         try:
             re.compile(pattern)

@@ -168,10 +168,17 @@ def _smaller_draft_cache(header: Header, placement: Placement, room: Room) -> It
 
 
 def _fewer_slots(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    yield from _first(
-        _tried(header, room, "parallel", f"{count} parallel", replace(placement, parallel=count))
-        for count in range(placement.parallel - 1, 0, -1)
-    )
+    """The most slots that fit, found by halving: more of them never take less, but for the padding of their cells."""
+    low, high, best = 1, placement.parallel - 1, None
+    while low <= high:
+        count = (low + high) // 2
+        tried = _tried(header, room, "parallel", f"{count} parallel", replace(placement, parallel=count))
+        if tried.fit.fits:
+            best, low = tried, count + 1
+        else:
+            high = count - 1
+    if best:
+        yield best
 
 
 def _cache_of_8_bits(header: Header, placement: Placement, room: Room) -> Iterator[Change]:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from llamaherd.checks.memory import memory
+from llamaherd.checks.memory import memory, slots
 from llamaherd.checks.models import beside_models, drafting, models
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
+from llamaherd.inventory import examine
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.fit import Room, changes, fit
+from llamaherd.memory.placement import Placement
+from llamaherd.sizing import sized
 from llamaherd.yamlfile import read
+from tests.support import gguf_files
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.rigs import ROOT, changed
 
@@ -29,7 +37,7 @@ def found(rig: str, headers: Mapping[str, Header], changes: Mapping[str, Any], f
     file.write_text(yaml.safe_dump(changed(read(EXAMPLES / f"{rig}.yaml").data, changes)), encoding="utf-8")
     document = read(file)
     subject = Subject(Rig.model_validate(document.data, context={"folder": folder}), document, headers)
-    return [finding for check in (models, beside_models, drafting, memory) for finding in check(subject)]
+    return [finding for check in (models, beside_models, drafting, slots, memory) for finding in check(subject)]
 
 
 ONE = {"35b": qwen_35b("Q3_K")}
@@ -166,3 +174,59 @@ def test_a_few_layers_in_ram_are_nothing_to_speak_of(tmp_path: Path) -> None:
 
 def test_a_rig_that_is_not_locked_is_passed_over(tmp_path: Path) -> None:
     assert found("one", {}, {"instances/chat/context": 400_000}, tmp_path) == []
+
+
+def examined(path: Path, changes: Mapping[str, Any], folder: Path) -> list[Finding]:
+    """All that `herd check` says of the example `one` with a file of this machine as its model."""
+    rig = changed(read(EXAMPLES / "one.yaml").data, {"models/35b": {"file": str(path), "sha256": "0" * 63 + "1"}})
+    (folder / "one.yaml").write_text(yaml.safe_dump(changed(rig, changes)), encoding="utf-8")
+    return list(examine(folder / "one.yaml")[1])
+
+
+def test_a_file_of_this_machine_is_sized_before_it_is_locked(tmp_path: Path) -> None:
+    """Its header is read where it lies; a context that no card holds is refused at once."""
+    (path,) = gguf_files.write(gguf_files.llama(), tmp_path / "model.gguf")
+    huge = {"instances/chat/context": 100_000_000}
+    assert {"LH150", "LH171"} <= {finding.code for finding in examined(path, huge, tmp_path)}
+    path.write_bytes(b"GGUF and no more")
+    (unread,) = [finding for finding in examined(path, {}, tmp_path) if finding.code == "LH162"]
+    assert "ends inside its header" in unread.message
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "absent"])
+def test_what_is_no_file_holds_nothing_up(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    codes = {finding.code for finding in examined(path, {}, tmp_path)}
+    assert ("LH162" in codes) is (kind != "absent")
+    assert "LH150" not in codes
+
+
+@pytest.mark.parametrize(("spare", "severity"), [(-1, "error"), (0, "warning"), ((1 << 30) - 1, "warning")])
+def test_what_cannot_fit_into_ram_is_an_error(spare: int, severity: str, tmp_path: Path) -> None:
+    """More than there is can never be; less than the system wants beside it may go well."""
+    large = {"host/ram": 1 << 40, "instances/chat/experts_on_cpu": "all"}
+    made = Rig.model_validate(changed(read(EXAMPLES / "one.yaml").data, large), context={"folder": tmp_path})
+    wanted = sum(each.memory.host.total for each in sized(made, ONE).values())
+    said = [each for each in found("one", ONE, large | {"host/ram": wanted + spare}, tmp_path) if each.code == "LH151"]
+    assert [each.severity for each in said] == [severity]
+
+
+@pytest.mark.parametrize(("count", "refused"), [(256, False), (257, True)])
+def test_llama_cpp_ends_with_more_slots_than_it_has_bits_for(count: int, refused: bool, tmp_path: Path) -> None:
+    said = {each.code for each in found("one", ONE, {"instances/chat/parallel": count}, tmp_path)}
+    assert ("LH161" in said) is refused
+
+
+def test_many_slots_are_searched_in_no_time() -> None:
+    """Each try is an estimate; halving needs eight for 256 slots."""
+    header, placement = qwen_35b("Q4_K"), Placement(context=262_144, parallel=256, devices=1, ubatch=64)
+    estimate.cache_clear()
+    (way,) = [each for each in changes(header, placement, Room((28 << 30,))) if each.kind == "parallel"]
+    assert 1 < way.placement.parallel < 255
+    assert estimate.cache_info().misses < 150
+    more = replace(way.placement, parallel=way.placement.parallel + 1)
+    assert not fit(header, more, Room((28 << 30,))).fits
