@@ -74,6 +74,14 @@ def test_every_server_reads_the_models(converged: Bench, user: str) -> None:
     assert attempt(converged, user, "head -c 4 /var/lib/llamaherd/models/local/*/*.gguf | grep -q GGUF") == 0
 
 
+def test_nobody_else_can_hold_a_lock_of_ours(converged: Bench) -> None:
+    locks = converged.sh("find /run/llamaherd/locks -type f").splitlines()
+    assert locks
+    for lock in locks:
+        assert converged.sh(f"flock -n {lock} echo held") == "held"
+        assert attempt(converged, "nobody", f"flock -n {lock} true") != 0
+
+
 def test_a_server_that_is_taken_out_takes_its_user_and_key_with_it(bench: Bench) -> None:
     rig = bench.rig()
     # 34 characters with `llama-`, and a dot: neither useradd nor systemd would take it as it is.
