@@ -9,7 +9,7 @@ from llamaherd.checks.compiled import compiled_for
 from llamaherd.checks.containers import container_toolkit
 from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory, slots
-from llamaherd.checks.models import beside_models, drafting, models
+from llamaherd.checks.models import beside_models, drafting, models, vocabularies
 from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.reach import keyless
 from llamaherd.checks.references import references
@@ -26,5 +26,5 @@ CHECKS: tuple[Check, ...] = (
     *(identities, power, splitting, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
-    *(arguments, abilities, models, beside_models, drafting, slots, memory),
+    *(arguments, abilities, models, beside_models, drafting, vocabularies, slots, memory),
 )

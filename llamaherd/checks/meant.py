@@ -102,7 +102,7 @@ VARIABLES: Mapping[str, str] = {
     "GGML_CUDA_DEVICES": "on",
 }
 """Variables that decide what a key says."""
-AS_KEYS_SAY = frozenset((codes.CUT_BATCH,))
+AS_KEYS_SAY = frozenset((codes.CUT_BATCH, codes.NOT_REUSED))
 """Rules that no other check holds against keys alone."""
 
 
@@ -144,6 +144,7 @@ def whole(subject: Subject, name: str, instance: Instance, known: Catalogue) -> 
         overrides=("experts=CPU",) if moves_experts(instance) else (),
         flags=known,
         draft_path=instance.draft.model if instance.draft else None,
+        mmproj_path=model.mmproj if (model := subject.rig.models.get(instance.model)) else None,
     )
     keys = DIALECTS[known.kind].arguments(server)
     told = meant(known, (*keys, *instance.extra_args), instance.environment)
@@ -155,7 +156,8 @@ def together(subject: Subject) -> Iterator[Finding]:
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         known = flags_of(engine) if engine else None
-        if known is None or not (instance.extra_args or instance.environment or instance.ubatch):
+        plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
+        if known is None or plain:
             continue
         each = whole(subject, name, instance, known)
         yield from _opened(each)
@@ -173,8 +175,14 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> Around:
         reachable=not instance.loopback if instance.backend == "compose" else None,
         keyed=instance.api_key is not None,
         tensors=tuple(tensor.name for tensor in header.each) if header else (),
+        shifts=_shifts(header) if header else None,
         experts_moved=moves_experts(instance),
     )
+
+
+def _shifts(header: Header) -> bool:
+    """Whether a cache has one position for each token and no state (llama.cpp b11434, src/llama-kv-cache.cpp:1208)."""
+    return not any(key.startswith("ssm.") or key == "rope.dimension_sections" for key in header.parameters)
 
 
 def _said(each: Whole, clash: Clash) -> Finding | None:

@@ -102,6 +102,25 @@ def beside_models(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH176", place, message, f"{newer}, or leave `draft` or `mmproj` out")
 
 
+MOST_OTHER_TOKENS = 128
+"""By how many tokens vocabularies may differ (llama.cpp b11434, common/speculative.cpp:30; the server ends else)."""
+
+
+def vocabularies(subject: Subject) -> Iterator[Finding]:
+    """A smaller model that drafts in tokens of its own."""
+    for name, instance in subject.rig.instances.items():
+        draft = instance.draft
+        if draft is None or draft.model is None or draft.mtp:
+            continue
+        served, drafts = subject.headers.get(instance.model), subject.headers.get(draft.model)
+        sizes = (served.vocabulary, drafts.vocabulary) if served and drafts else (0, 0)
+        if all(sizes) and abs(sizes[0] - sizes[1]) > MOST_OTHER_TOKENS:
+            message = f"`{draft.model}` has {sizes[1]} tokens and `{instance.model}` {sizes[0]}: "
+            message += "what drafts must have the vocabulary of the model that it drafts for"
+            help_ = "take a smaller model of the same family"
+            yield Finding("LH223", subject.document.value(("instances", name, "draft", "model")), message, help_)
+
+
 def drafting(subject: Subject) -> Iterator[Finding]:
     """Drafting that may not pay."""
     for name, instance in subject.rig.instances.items():

@@ -10,7 +10,8 @@ from llamaherd.flags import codes
 from llamaherd.flags.advice import advise, shown
 from llamaherd.flags.model import Catalogue, Flag, Problem, Value
 from llamaherd.flags.near import near
-from llamaherd.flags.ways import FORMERLY, NEEDLESS, Translation, translate
+from llamaherd.flags.typography import typeset
+from llamaherd.flags.ways import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)
@@ -31,7 +32,7 @@ def check(
     engine refuses or surely does not do as meant.
     """
     reader = _Reader(catalogue, tuple(arguments), tuple(other), managed or {})
-    return tuple(sorted(reader.problems(), key=lambda problem: (problem.index, problem.code)))
+    return one_load_mode(sorted(reader.problems(), key=lambda problem: (problem.index, problem.code)))
 
 
 class _Reader:
@@ -54,7 +55,11 @@ class _Reader:
             index = self.next
             flag = self.catalogue.find(self.arguments[index])
             self.next += 1
-            if translation := translate(self.catalogue, self.arguments, index):
+            if problem := typeset(self.catalogue, self.arguments[index], index):
+                yield problem
+                meant = self.catalogue.find(problem.replacement[0]) if problem.replacement else None
+                self.skip(len(meant.values) if meant else 0)
+            elif translation := translate(self.catalogue, self.arguments, index):
                 yield self.translated(index, flag, translation)
             elif flag is None:
                 yield from self.unknown(index)
@@ -149,16 +154,25 @@ class _Reader:
         flag = self.catalogue.find(name)
         if not self.catalogue.equals or flag is None:
             known = f"{self.catalogue} wants a flag and its value as two arguments"
-            yield Problem(
-                codes.EQUALS,
-                index,
-                1,
-                f"`{name}=…` is one argument, and {known}",
-                f"write `{name} {shown((value,))}`",
-                replacement=(name, value),
-            )
+            instead = self.apart(name, value)
+            if instead:
+                way_out = f"write `{shown(instead)}`"
+            else:
+                way_out = f"leave it out: `{name}` is no flag here, or off without it"
+            message = f"`{name}=…` is one argument, and {known}"
+            yield Problem(codes.EQUALS, index, 1, message, way_out, replacement=instead)
         elif flag.values:
             yield from self.value(index, 1, name, flag.values[0], value)
+
+    def apart(self, name: str, value: str) -> tuple[str, ...]:
+        """`--flag=value` as arguments that the engine understands; none where there are no such."""
+        if translation := translate(self.catalogue, (name, value), 0):
+            return translation.replacement
+        flag = self.catalogue.find(name)
+        if flag and not flag.values and value.lower() in TRUTHS:
+            opposite = flag.spellings if name in flag.negated else flag.negated
+            return opposite[-1:] if value.lower() in NO else (name,)
+        return (name, value) if flag and not flag.removed else ()
 
     def stray(self, index: int) -> Iterator[Problem]:
         """A word without a flag."""

@@ -23,6 +23,8 @@ class Around:
     """Whether it asks for a key that its arguments do not show."""
     tensors: tuple[str, ...] = ()
     """The names of the model's tensors, as far as they are known."""
+    shifts: bool | None = None
+    """Whether parts of the model's cache can be moved to other positions."""
     experts_moved: bool = False
     """Whether an override of llamaherd's own, which comes first, keeps experts on the CPU."""
 

@@ -29,6 +29,8 @@ ENV_PRESENCE = "LH121"
 ENV_BEATS = "LH122"
 ENV_OFF = "LH123"
 ENV_VALUE = "LH124"
+TYPOGRAPHY = "LH125"
+BAD_METADATA = "LH126"
 OPTION_GONE = "LH130"
 OPTION_UNKNOWN = "LH131"
 OPTION_FOREIGN = "LH132"
@@ -47,6 +49,9 @@ BAD_OVERRIDE = "LH218"
 CUT_BATCH = "LH219"
 TOO_MANY = "LH220"
 NOT_ENCRYPTED = "LH221"
+NOT_REUSED = "LH222"
+OTHER_WORDS = "LH223"
+CUDA_ORDER = "LH224"
 NO_MTP = "LH023"
 NO_SPLIT = "LH052"
 NO_ATTENTION = "LH054"
@@ -79,6 +84,8 @@ CODES: Mapping[str, str] = {
     ENV_BEATS: "A variable that beats the command line.",
     ENV_OFF: "A variable whose value switches off what it seems to switch on.",
     ENV_VALUE: "A variable with a value that the engine does not take, or of a flag that is gone.",
+    TYPOGRAPHY: "A dash or quotation mark of a word processor, which means nothing to a command line.",
+    BAD_METADATA: "A replaced hyperparameter that is not written as the engine wants it.",
     OPTION_GONE: "A CMake option that this engine no longer has.",
     OPTION_UNKNOWN: "A CMake option that no known engine has.",
     OPTION_FOREIGN: "A CMake option of another engine.",
@@ -95,6 +102,9 @@ CODES: Mapping[str, str] = {
     CUT_BATCH: "More is to be computed at once than is queued.",
     TOO_MANY: "More cards are named than the server sees.",
     NOT_ENCRYPTED: "A key or a certificate alone, which encrypts nothing.",
+    NOT_REUSED: "Parts of the cache are to be reused that cannot be moved.",
+    OTHER_WORDS: "A model that drafts has other tokens than the one that it drafts for.",
+    CUDA_ORDER: "Cards are chosen by numbers that may mean other cards.",
     NO_MTP: "ik_llama.cpp would drop speculative decoding.",
     NO_SPLIT: "The engine does not start with this split mode.",
     NO_ATTENTION: "The V cache is quantised, and flash attention is switched off.",

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 
 from llamaherd.findings import Severity
 from llamaherd.flags import codes
+from llamaherd.flags.cmake import known_options
 from llamaherd.flags.model import Catalogue, Flag, Problem
 from llamaherd.flags.near import near
 
 PREFIX, NEGATED = "LLAMA_ARG_", "LLAMA_ARG_NO_"
+_PRESENT = (
+    *("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "GGML_CUDA_NO_PINNED", "GGML_CUDA_DISABLE_GRAPHS"),
+    *("GGML_CUDA_REGISTER_HOST", "GGML_NO_BACKTRACE"),
+)
 PRESENT: Mapping[str, frozenset[str]] = {
-    "llama.cpp": frozenset(("GGML_CUDA_P2P",)),
-    "ik_llama.cpp": frozenset(("GGML_CUDA_NO_PINNED", "GGML_CUDA_DISABLE_GRAPHS", "GGML_CUDA_REGISTER_HOST")),
+    "llama.cpp": frozenset((*_PRESENT, "GGML_CUDA_P2P", "GGML_RPC_NO_RDMA")),
+    "ik_llama.cpp": frozenset((*_PRESENT, "GGML_CUDA_HOST_MALLOC_THP", "IK_LEGACY_GRAPH_REUSE")),
 }
-"""Read by std::getenv(name) != nullptr (llama.cpp: ggml-cuda.cu:386,601; ik_llama.cpp: ggml-cuda.cu:167,1261,4351)."""
+"""Read by std::getenv(name) != nullptr (llama.cpp b11434: ggml-cuda.cu:144-5219, common.cuh:1289, transport.cpp:594;
+ik_llama.cpp 8337e4cd3: ggml-cuda.cu:179-5499, llama.cpp:577)."""
 NO_PEERS = "build with -DGGML_CUDA_NO_PEER_COPY=ON instead"
 ABSENT: Mapping[str, Mapping[str, str]] = {
     "ik_llama.cpp": {"GGML_CUDA_P2P": NO_PEERS, "GGML_CUDA_NO_PEER_COPY": NO_PEERS}
 }
+OF_CUDA = (
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE"),
+    *("CUDA_CACHE_MAXSIZE", "CUDA_MODULE_LOADING", "CUDA_SCALE_LAUNCH_QUEUES", "CUDA_FORCE_PTX_JIT", "CUDA_HOME"),
+    *("CUDA_PATH", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"),
+    *("CUDA_VERSION", "CUDA_DEVICE_WAITS_ON_EXCEPTION", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
+    *("CUDA_ARCHITECTURES", "CUDA_DOCKER_ARCH", "CUDA_COMPAT_PATH", "CUDA_TOOLKIT_ROOT_DIR", "CUDA_BIN_PATH"),
+)
+"""Variables of CUDA and of NVIDIA's container toolkit; only what is nearly one of them is asked about."""
 SECRETS = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
 TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
 ON = "`on`, `enabled`, `true` and `1`"
@@ -51,6 +68,15 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
             "leave the variable out",
             "error",
         )
+    if name not in OF_CUDA and name.startswith(("CUDA_", "NVIDIA_")) and (slip := near(name, OF_CUDA)):
+        yield codes.ENV_UNKNOWN, f"nobody reads `{name}`", f"did you mean `{slip}`?", "warning"
+    if name.startswith("GGML_") and variables(catalogue.kind) and name not in variables(catalogue.kind):
+        option = name in known_options(catalogue.kind)
+        message = f"{catalogue.kind} does not read `{name}`" + (": it is an option of the build" if option else "")
+        close = near(name, variables(catalogue.kind))
+        help_ = f"give it to CMake, as `-D{name}={value}`" if option else f"did you mean `{close}`?" if close else ""
+        if name not in ABSENT.get(catalogue.kind, {}):
+            yield codes.ENV_UNKNOWN, message, help_ or "leave it out", "warning"
     if way_out := ABSENT.get(catalogue.kind, {}).get(name):
         yield codes.ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out, "warning"
     if not name.startswith(PREFIX) or not catalogue.env:
@@ -77,7 +103,7 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
 MEANT: Mapping[str, tuple[str, ...]] = {
     "LLAMA_ARG_NO_MMAP": ("LLAMA_ARG_MMAP=0", "LLAMA_ARG_LOAD_MODE=none"),
     "LLAMA_ARG_MMAP": ("LLAMA_ARG_LOAD_MODE=mmap",),
-    "LLAMA_ARG_MLOCK": ("LLAMA_ARG_LOAD_MODE=mlock",),
+    "LLAMA_ARG_MLOCK": ("LLAMA_ARG_LOAD_MODE=mmap+mlock",),
     "LLAMA_ARG_DIO": ("LLAMA_ARG_LOAD_MODE=dio",),
     **dict.fromkeys(("LLAMA_ARG_CONTEXT", "LLAMA_ARG_CONTEXT_SIZE", "LLAMA_ARG_N_CTX"), ("LLAMA_ARG_CTX_SIZE",)),
     **dict.fromkeys(("LLAMA_ARG_NGL", "LLAMA_ARG_GPU_LAYERS"), ("LLAMA_ARG_N_GPU_LAYERS",)),
@@ -92,6 +118,13 @@ MEANT: Mapping[str, tuple[str, ...]] = {
 }
 """Names that people give to variables, and what they are called; the first that the version has counts."""
 OLD_SWITCHES = ("LLAMA_ARG_NO_MMAP", "LLAMA_ARG_MLOCK", "LLAMA_ARG_DIO")
+
+
+@cache
+def variables(kind: str) -> tuple[str, ...]:
+    """The variables that an engine asks for by name, those of flags left out."""
+    text = files("llamaherd.flags").joinpath("catalogues", "variables.json").read_text(encoding="utf-8")
+    return tuple(json.loads(text).get(kind, ()))
 
 
 def _meant(catalogue: Catalogue, name: str, value: str) -> str | None:

@@ -12,13 +12,13 @@ PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:
 def near(word: str, known: Iterable[str]) -> str | None:
     """The known name that was surely meant; None where there is none, or where two are as near.
 
-    One letter may be wrong in up to five, two in up to eleven, three in longer names, beginnings that many names
-    share not counted; or the same words may stand in another order, or be joined otherwise.
+    In each word and in the whole one letter may be wrong in up to five, two in up to eleven, three in more, beginnings
+    that many names share not counted; or the same words may stand in another order, or be joined otherwise.
     """
     bare = _bare(word)
     scores: dict[int, list[str]] = {}
     for name in known:
-        if (distance := _distance(bare, _bare(name), _allowed(bare))) is not None:
+        if (distance := _slips(bare, _bare(name))) is not None:
             scores.setdefault(distance, []).append(name)
     best = scores[min(scores)] if scores else []
     return best[0] if len({_bare(name) for name in best}) == 1 else None
@@ -33,9 +33,21 @@ def _allowed(bare: str) -> int:
     return 0 if len(bare) < 3 else 1 if len(bare) < 6 else 2 if len(bare) < 12 else 3
 
 
+def _slips(one: str, other: str) -> int | None:
+    """How many letters are wrong, word by word; None if that is no slip."""
+    if sorted(one.split()) == sorted(other.split()) or one.replace(" ", "") == other.replace(" ", ""):
+        return 0
+    pairs = list(zip(one.split(), other.split(), strict=False))
+    if len(one.split()) != len(other.split()):
+        return _distance(one, other, min(1, _allowed(one)))
+    distances = [_distance(a, b, _allowed(a)) for a, b in pairs]
+    whole = sum(distance or 0 for distance in distances)
+    return None if None in distances or whole > _allowed(one) else whole
+
+
 def _distance(one: str, other: str, most: int) -> int | None:
     """Letters that are wrong, missing, too many or swapped; None if more than `most`."""
-    if sorted(one.split()) == sorted(other.split()) or one.replace(" ", "") == other.replace(" ", ""):
+    if one == other:
         return 0
     if abs(len(one) - len(other)) > most or not one or not other:
         return None

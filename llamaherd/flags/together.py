@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from llamaherd.flags import codes
 from llamaherd.flags.access import encrypted, openings
 from llamaherd.flags.clash import Around, Clash, Rule
 from llamaherd.flags.meant import Meant, Option
+from llamaherd.flags.model import Flag
 from llamaherd.flags.placing import attention_off, fit, overrides, shares, split
 
 CONTEXT, PARALLEL = ("--ctx-size",), ("--parallel",)
 DRAFT_MODEL = ("--spec-draft-model", "--model-draft")
 AUTOMATIC_SLOTS = 4
 """What llama.cpp serves with unless it is told (b11434, tools/server/server.cpp:168-173)."""
+MOST_SLOTS = 256
+"""LLAMA_MAX_SEQ (llama.cpp b11434, src/llama-cparams.h)."""
 LITTLE = 4096
 """Tokens of a slot below which a context looks like one that was meant for every slot."""
 BATCH, UBATCH = 2048, 512
@@ -103,6 +107,9 @@ def _drafting(meant: Meant, _around: Around) -> Iterator[Clash]:
 def _slots(meant: Meant, _around: Around) -> Iterator[Clash]:
     """The context is cut into slots, unless they share it (llama.cpp b11434, src/llama-context.cpp:291-308)."""
     context, slots = meant.get(*CONTEXT), meant.get(*PARALLEL)
+    if slots and meant.number(*PARALLEL, default=1) > MOST_SLOTS and meant.catalogue.kind == "llama.cpp":
+        message = f"{slots} are more slots than the {MOST_SLOTS} that llama.cpp serves at most"
+        yield Clash(codes.TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
     tokens, number = meant.number(*CONTEXT, default=0), meant.number(*PARALLEL, default=1)
     if not (context and slots) or number < 2 or meant.is_on("--kv-unified"):
         return
@@ -132,7 +139,44 @@ def _template(meant: Meant, _around: Around) -> Iterator[Clash]:
         yield Clash(codes.PATH_AS_TEXT, (option,), message, f"write `--chat-template-file {option.value}`")
 
 
+KEY_VALUE = re.compile(r"[^=,]{1,127}=(?:int:-?[0-9]+|float:[-+0-9.eE]+|bool:(?:true|false)|str:[^,]{0,127})")
+
+
+def _metadata(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """KEY=TYPE:VALUE, several with commas between (llama.cpp b11434, common/common.cpp, string_parse_kv_override)."""
+    for option in meant.every("--override-kv"):
+        if not all(KEY_VALUE.fullmatch(part) for part in re.split(r"(?<!\\),", option.value)):
+            message = f"{option} is no `KEY=TYPE:VALUE`, where the type is `int`, `float`, `bool` or `str`"
+            help_ = "write one such as `tokenizer.ggml.add_bos_token=bool:false`"
+            yield Clash(codes.BAD_METADATA, (option,), message, help_)
+
+
+def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
+    """The server says so in its log and goes on (llama.cpp b11434, tools/server/server-context.cpp:1312-1326)."""
+    option = meant.get("--cache-reuse")
+    if option is None or meant.number("--cache-reuse", default=0) <= 0:
+        return
+    projector = meant.get("--mmproj")
+    if around.shifts is False or projector:
+        because = f"beside {projector}" if projector else "of this model, whose cache cannot be moved"
+        message = f"{option} does nothing {because}: only the common beginning of a prompt is used again"
+        yield Clash(codes.NOT_REUSED, (option,), message, "leave it out", "warning")
+
+
+def _order(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """CUDA counts the fastest card first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix)."""
+    chosen = meant.environment.get("CUDA_VISIBLE_DEVICES", "")
+    numbers = [part.strip() for part in chosen.split(",") if part.strip()]
+    ordered = meant.environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if ordered or not all(number.isdigit() for number in numbers) or numbers in ([], ["0"]):
+        return
+    index = list(meant.environment).index("CUDA_VISIBLE_DEVICES")
+    option = Option(Flag(()), (f"CUDA_VISIBLE_DEVICES={chosen}",), (chosen,), True, "environment", index)
+    message = f"{option} may be other cards than nvidia-smi's: CUDA counts the fastest first"
+    yield Clash(codes.CUDA_ORDER, (option,), message, "add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or name UUIDs", "note")
+
+
 RULES: tuple[Rule, ...] = (
     *(_attention, fit, split, shares, overrides, _threads, _mtp, _drafting),
-    *(_slots, _batches, _template, encrypted, openings),
+    *(_slots, _batches, _template, _metadata, _reuse, _order, encrypted, openings),
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from llamaherd.flags.model import Catalogue
+from llamaherd.flags.model import Catalogue, Problem
 
 Way = tuple[str, ...]
 """Arguments. A flag may have several spellings, `--gpu-layers|-ngl`; `{}` stands for any value."""
@@ -14,7 +14,8 @@ MEANINGS: tuple[tuple[Way, ...], ...] = (
     # Loading: PR ggml-org/llama.cpp#20834 brought --load-mode; the switches went between b10867 and b10878.
     (("--load-mode|-lm", "none"), ("--no-mmap",)),
     (("--load-mode|-lm", "mmap"), ("--mmap",)),
-    (("--load-mode|-lm", "mlock"), ("--mlock",)),
+    (("--load-mode|-lm", "mlock"), ("--mlock", "--no-mmap"), ("--no-mmap", "--mlock")),
+    (("--load-mode|-lm", "mmap+mlock"), ("--mlock",), ("--load-mode|-lm", "mlock")),
     (("--load-mode|-lm", "dio"), ("--direct-io|-dio",)),
     (("--load-mode|-lm", "none"), ("--no-direct-io|-ndio",)),
     # Multi-token prediction. ik_llama.cpp: #1789 brought --spec-stage, #1908 --spec-type with settings.
@@ -45,7 +46,15 @@ MEANINGS: tuple[tuple[Way, ...], ...] = (
     (("--reasoning", "off"), ("--chat-template-kwargs", '{"enable_thinking": false}')),
     (("--reasoning", "on"), ("--chat-template-kwargs", '{"enable_thinking": true}')),
     # Where the engines differ
-    (("--ctx-size|-c", "{}"), ("--max-model-len", "{}")),
+    (
+        ("--ctx-size|-c", "{}"),
+        ("--max-model-len", "{}"),
+        ("--context-size|--context-length|--context|--ctx|--ctx-len|--n-ctx|--num-ctx|--max-context", "{}"),
+    ),
+    (("--cache-type-k|-ctk", "{}", "--cache-type-v|-ctv", "{}"), ("--cache-type|--kv-cache-type|--kv-type", "{}")),
+    (("--n-predict|-n|--predict", "{}"), ("--max-tokens|--num-predict|--max-new-tokens", "{}")),
+    (("--gpu-layers|-ngl|--n-gpu-layers", "{}"), ("--num-gpu-layers|--num-gpu|--gpu-layer|--ngl", "{}")),
+    (("--threads|-t", "{}"), ("--n-threads|--num-threads|--num-thread|--cpu-threads", "{}")),
     (("--parallel|-np", "{}"), ("--max-num-seqs", "{}")),
     (("--alias|-a", "{}"), ("--served-model-name", "{}")),
     (("--gpu-layers|-ngl|--n-gpu-layers", "all"), ("--gpu-layers|-ngl|--n-gpu-layers", "999")),
@@ -110,6 +119,20 @@ def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Tra
             if replacement := said(catalogue, other, value):
                 return Translation(len(way), replacement)
     return None
+
+
+def one_load_mode(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The same, where several switches have become one `--load-mode` each, of which the last alone would count."""
+    modes = [each for each in problems if each.replacement and each.replacement[0] in ("--load-mode", "-lm")]
+    if len(modes) < 2:
+        return tuple(problems)
+    said = {part for each in modes if each.replacement for part in each.replacement[1].split("+")}
+    mode = "mlock" if {"mlock", "none"} <= said else modes[-1].replacement[1] if modes[-1].replacement else "none"
+    flag, first = "--load-mode", modes[0]
+    merged = {first: replace(first, help=f"write `{flag} {mode}`", replacement=(flag, mode))}
+    for other in modes[1:]:
+        merged[other] = replace(other, help=f"leave it out: `{flag} {mode}` says both", replacement=())
+    return tuple(merged.get(each, each) for each in problems)
 
 
 def _has_value(catalogue: Catalogue, arguments: Sequence[str], index: int) -> bool:

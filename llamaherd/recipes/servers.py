@@ -67,6 +67,8 @@ def _open(file: Path, server: Server) -> Iterator[Finding]:
     if any(str(word) in {"...", "…"} for word in server.arguments):
         return  # what is left out may be a key
     flag, host = server.has("--host"), server.value("--host")
+    if (variable := server.settings.get("LLAMA_ARG_HOST")) and (flag is None or server.kind == "ik_llama.cpp"):
+        flag, host = variable, variable
     if flag is None and server.program == "vllm":
         message = "vLLM listens on all addresses unless it is told, and no API key is asked for"
         yield Finding("LH144", Place(file, *server.start), message, "add `--host 127.0.0.1`, or `--api-key`")

@@ -99,6 +99,7 @@ def locked() -> Lock:
     """The lock of the rig that examples are parts of: an MoE of 35B with a prediction head, and a small dense model."""
     declared = yaml.safe_load(whole_rig(INVENTORY))["models"]
     large, small = header_of(gguf_files.qwen(experts="Q3_K")), header_of(gguf_files.gemma3())
+    small = small.model_copy(update={"vocabulary": 262_144})  # Gemma 3's own
     model = LockedModel(
         repo=declared["35b"]["hf"],
         revision="main",

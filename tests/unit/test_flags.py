@@ -216,7 +216,7 @@ def test_the_recipe_for_the_laptop_is_mended() -> None:
         ("b11434", "--no-mmap", "--load-mode none"),
         ("b10867", "--no-mmap", "--load-mode none"),
         ("b9592", "--load-mode none", "--no-mmap"),
-        ("b11434", "--mlock", "--load-mode mlock"),
+        ("b11434", "--mlock", "--load-mode mmap+mlock"),
         ("b11434", "-dio", "--load-mode dio"),
         ("b11434", "--draft-max 4", "--spec-draft-n-max 4"),
         ("b11434", "--draft 4", "--spec-draft-n-max 4"),

@@ -42,7 +42,7 @@ def test_names_of_options_are_not_near_to_each_other_s_backends(kind: str) -> No
     ("version", "name", "value", "help_"),
     [
         ("b11434", "LLAMA_ARG_NO_MMAP", "1", "LLAMA_ARG_LOAD_MODE=none"),
-        ("b11434", "LLAMA_ARG_MLOCK", "1", "LLAMA_ARG_LOAD_MODE=mlock"),
+        ("b11434", "LLAMA_ARG_MLOCK", "1", "LLAMA_ARG_LOAD_MODE=mmap+mlock"),
         ("b11434", "LLAMA_ARG_CONTEXT", "4096", "`LLAMA_ARG_CTX_SIZE`"),
         ("b11434", "LLAMA_ARG_API_KEY", "x", "`LLAMA_API_KEY`"),
         ("b11434", "LLAMA_ARG_QUUX", "x", "say it as a flag"),

@@ -128,7 +128,7 @@ def test_what_is_said_against_the_rig(around: Around, line: str, codes: list[str
     ("chosen", "refused"), [("0", True), ("0,1", False), ("0,-1,1", True), ("", True), ("GPU-1,GPU-2", False)]
 )
 def test_cards_that_cuda_is_to_see_are_counted(chosen: str, refused: bool) -> None:
-    found = tuple(clashes(told(LLAMA, "-ts 1,1", CUDA_VISIBLE_DEVICES=chosen)))
+    found = tuple(clashes(told(LLAMA, "-ts 1,1", CUDA_VISIBLE_DEVICES=chosen, CUDA_DEVICE_ORDER="PCI_BUS_ID")))
     assert bool(found) is refused
 
 

@@ -148,7 +148,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (7, 1, "LH195", "note", USER),
         (8, 15, "LH144", "error", KEY),
         (9, 6, "LH142", "error", "write the value itself"),
-        (9, 15, "LH101", "error", "write `--load-mode mlock`"),
+        (9, 15, "LH101", "error", "write `--load-mode mmap+mlock`"),
         (10, 9, "LH196", "note", "add `RestartSec=5`, and `StartLimitIntervalSec=` under `[Unit]`"),
     ],
     "ncpumoe.sh": [

@@ -1,0 +1,33 @@
+"""Signs that word processors, blogs and chat programs make of plain ones."""
+
+from __future__ import annotations
+
+import re
+
+from llamaherd.flags import codes
+from llamaherd.flags.model import Catalogue, Problem
+
+DASHES = re.compile("^[\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}]-?")
+QUOTES = str.maketrans(
+    dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"')
+    | dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "'")
+)
+
+
+def typeset(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
+    """A dash or quotation mark that a word processor or blog has made of a plain one."""
+    bare = DASHES.sub("", argument)
+    meant = catalogue.first(f"--{bare}", f"-{bare}") if bare != argument else None
+    if meant is None and argument.translate(QUOTES) in (argument, ""):
+        return None
+    if meant:
+        return Problem(
+            codes.TYPOGRAPHY,
+            index,
+            1,
+            f"`{argument}` begins with a dash that is no hyphen",
+            f"write `{meant}`",
+            replacement=(meant,),
+        )
+    way_out = "write plain quotation marks, as a shell knows them"
+    return Problem(codes.TYPOGRAPHY, index, 1, f"`{argument}` has quotation marks that are none", way_out)
