@@ -5,6 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import PurePosixPath
 
+ASK_USER = "llama"
+"""Who an engine is when it is only asked what a server would take. No server runs as this user."""
+BUILD_USER = "llama-build"
+FETCH_USER = "llama-fetch"
+ACCOUNTS = (ASK_USER, BUILD_USER, FETCH_USER)
+
 BUILDS = PurePosixPath("/opt/llamaherd/builds")
 LIBEXEC = PurePosixPath("/opt/llamaherd/libexec")
 STATE = PurePosixPath("/var/lib/llamaherd")
@@ -22,6 +28,14 @@ BUILDERS_FOLDERS = (CACHE / "sources", CACHE / "ccache")
 """What the user that compiles may write to."""
 FOLDERS = (BUILDS, LIBEXEC, STATE / "models", BUILD_PATH, PROJECTS, WORK, *BUILDERS_FOLDERS)
 INCOMING = STATE / "incoming"
+
+OURS: dict[str, tuple[int, str]] = {
+    **{str(folder): (0o755, "root") for folder in (BUILDS.parent, KEYS.parent, STATE, CACHE, *FOLDERS)},
+    **{str(folder): (0o755, BUILD_USER) for folder in BUILDERS_FOLDERS},
+    str(KEYS): (0o711, "root"),
+    str(INCOMING): (0o700, ""),
+}
+"""Permissions and owner of each of our folders; what arrives belongs to whoever logs in."""
 
 FETCHER = LIBEXEC / "fetcher"
 """The program that fetches models, and the folder that Python finds its modules in."""
@@ -61,14 +75,11 @@ PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
 STARTED = LIBEXEC / "started"
 """Records what servers are started with, and says what of it has changed since."""
 
+SET_ASIDE = STATE / "set-aside"
+"""Where files of others go that changed our units and are not declared."""
+
 GPU_CHECK = LIBEXEC / "gpu-check"
 """Says whether processes are on the cards that they should be on."""
-
-ASK_USER = "llama"
-"""Who an engine is when it is only asked what a server would take. No server runs as this user."""
-BUILD_USER = "llama-build"
-FETCH_USER = "llama-fetch"
-ACCOUNTS = (ASK_USER, BUILD_USER, FETCH_USER)
 
 _CONTAINER_UIDS = range(2_010_000_000, 2_110_000_000)
 """Ids that nobody gives away: above subordinate ids (login.defs: to 600,100,000), systemd's containers (UIDS-GIDS in

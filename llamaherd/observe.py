@@ -13,21 +13,20 @@ from llamaherd.layout import (
     DRIVER_KEPT,
     FETCH_RUN,
     FETCHER,
-    FOLDERS,
     GPU_CHECK,
-    INCOMING,
-    KEYS,
+    OURS,
     PINNED,
     POWER_RUN,
     POWER_UNIT,
     REBOOT_MARK,
     REBOOT_NOTE,
 )
+from llamaherd.limits import LIMITS_FORMAT, read_limits
 from llamaherd.looks.docker import DOCKER_PACKAGES, SeenDocker
 from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
 from llamaherd.looks.driver import GLOBS, SeenDriver
 from llamaherd.looks.machine import SeenMachine
-from llamaherd.looks.serving import SeenContainer, SeenServing, SeenUnit
+from llamaherd.looks.serving import BEFORE_OURS, UNIT_ROOTS, SeenContainer, SeenServing, SeenUnit
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
 from llamaherd.render import render
@@ -42,6 +41,28 @@ class SeenFile:
     owner: tuple[str, str]
     written: float
     sha256: str
+
+
+class SeenFolder(NamedTuple):
+    """A folder: the permissions, and its owner's name."""
+
+    mode: int
+    owner: str
+
+
+class Holder(NamedTuple):
+    """A process that holds a port, and the container that it holds it for, if it is Docker's."""
+
+    pid: int
+    program: str
+    container: str
+
+
+class SeenUser(NamedTuple):
+    """An account: its shell and its groups, its own first."""
+
+    shell: str
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -96,16 +117,21 @@ class Seen:
     room: SeenRoom | None = None
     """Where the planned CUDA toolkit is to go, while its compiler is not there."""
     store: SeenStore | None = None
-    folders: bool = False
-    """Whether our own folders are there."""
+    folders: dict[str, SeenFolder] = field(default_factory=dict)
+    """Of our own folders those that are there."""
+    closed: list[str] = field(default_factory=list)
+    """What a server would read, and may not."""
     listening: set[int] = field(default_factory=set)
+    holders: dict[int, Holder] = field(default_factory=dict)
+    """Who holds ports that are planned, and are none of our servers'."""
     packages: set[str] = field(default_factory=set)
-    users: set[str] = field(default_factory=set)
+    users: dict[str, SeenUser] = field(default_factory=dict)
     files: dict[str, SeenFile] = field(default_factory=dict)
     fetcher: str = ""
     """The fingerprint of our programs there."""
     builds: dict[str, str] = field(default_factory=dict)
-    """By build id: `done`, `built` but not let in yet, `building`."""
+    """By build id: `done`, `built` but not let in yet, `building`; `intact`, but something is new about its files;
+    `damaged`, since a program is not what was built."""
     sources: set[str] = field(default_factory=set)
     verified: dict[str, dict[str, tuple[int, float, str]]] = field(default_factory=dict)
     """By model folder and file: size, time and sha256 when it was last verified."""
@@ -170,7 +196,8 @@ def question(plan: Plan) -> str:
         docker_packages=DOCKER_PACKAGES,
         builds=plan.builds,
         sources=[build.source.sha256 for build in plan.builds if build.source.sha256],
-        ours=(*FOLDERS, INCOMING, KEYS),
+        ours=OURS,
+        read=[f"{build.folder}/bin/{target}" for build in plan.builds for target in build.targets],
         store=plan.store.path,
         fetch_run=FETCH_RUN,
         fetcher=FETCHER,
@@ -178,6 +205,10 @@ def question(plan: Plan) -> str:
         images=[image.tag for image in plan.images],
         units=plan.of("systemd"),
         projects=plan.of("compose"),
+        limits=LIMITS_FORMAT,
+        ports=sorted({instance.port for instance in plan.instances}),
+        before_ours=BEFORE_OURS,
+        unit_roots=UNIT_ROOTS,
         on_cards=[instance for instance in plan.of("compose") if instance.cards],
         gpu_check=GPU_CHECK,
         has_cards=plan.has_cards,
@@ -191,8 +222,25 @@ def question(plan: Plan) -> str:
     )
 
 
+_BEGIN, _END = "@ look", "@ end of the look"
+
+
+def spoken(lines: Iterable[str]) -> list[str]:
+    """The lines of an answer that are the script's own. Raises ValueError where it was not run to its end.
+
+    Around them may be what files of a login shell print.
+    """
+    output = list(lines)
+    try:
+        begin = output.index(_BEGIN)
+        return output[begin + 1 : output.index(_END, begin)]
+    except ValueError:
+        last = next((line.strip() for line in reversed(output) if line.strip()), "it said nothing")
+        raise ValueError(f"the host stopped answering halfway: {last[:200]}") from None
+
+
 def answer(lines: Iterable[str]) -> Seen:
-    """What the script printed. Raises ValueError on a line that it cannot have printed."""
+    """What the script says in these lines. Raises ValueError on one that it cannot have printed."""
     seen = Seen()
     stats: dict[str, list[str]] = {}
     for line in lines:
@@ -210,15 +258,17 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.room = SeenRoom(folder, int(size), device, int(begun))
             case "store", [folder, size, device, kind, ("rw" | "ro") as access]:
                 seen.store = SeenStore(folder, int(size), device, kind, access == "rw")
-            case "folders", [_]:
-                seen.folders = True
+            case "folder", [path, mode, owner]:
+                seen.folders[path] = SeenFolder(int(mode, 8) & 0o777, owner)
+            case "closed", [path]:
+                seen.closed.append(path)
             case "listens", [port]:
                 seen.listening.add(int(port, 16))
             case "package", [name, status]:
                 if status == "installed":
                     seen.packages.add(name)
-            case "user", [name]:
-                seen.users.add(name)
+            case "user", [name, shell, groups]:
+                seen.users[name] = SeenUser(shell, tuple(groups.split()))
             case "file", [path, stat]:
                 stats[path] = stat.split()
             case "sum", [sha256, path]:
@@ -246,10 +296,12 @@ def answer(lines: Iterable[str]) -> Seen:
                 )
             case "project", [name]:
                 seen.projects.add(name)
-            case "container", [name, status, health, run, spec, port]:
+            case "container", [name, status, health, run, spec, port, limits]:
                 seen.containers[name.lstrip("/")] = SeenContainer(
-                    status, health, run, spec, int(port) if port else None
+                    status, health, run, spec, int(port) if port else None, read_limits(limits)
                 )
+            case "holder", [port, pid, program, container]:
+                seen.holders[int(port)] = Holder(int(pid), program, container)
             case "serving", [name, what, *rest]:
                 seen.serving.setdefault(name, SeenServing()).tell(what, rest)
             case "image", [tag]:

@@ -21,7 +21,7 @@ from llamaherd.converge.steps import Later, Reboot, Send, Step
 from llamaherd.findings import SaidError
 from llamaherd.keys import UnreadableKeyError, unreadable
 from llamaherd.layout import REBOOT_MARK
-from llamaherd.observe import Seen, answer, question
+from llamaherd.observe import Seen, answer, question, spoken
 from llamaherd.planned import Plan
 from llamaherd.preflight import lines, survey
 from llamaherd.preflight_ask import local_sizes, size_of
@@ -247,7 +247,7 @@ def observe(plan: Plan) -> Seen:
     if not done:
         raise _unaskable(said.stderr_lines)
     try:
-        seen = answer(said.stdout_lines)
+        seen = answer(spoken(said.stdout_lines))
     except ValueError as error:
         raise _unaskable([str(error)[:LINE]]) from None
     _looks[here] = Look(monotonic(), executing, asked, seen)

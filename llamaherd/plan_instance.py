@@ -114,6 +114,7 @@ def plan_instance(
         threads=server.threads,
         listen=declared.listen,
         port=declared.port,
+        health=context["health"],
         api_key=declared.api_key,
         load_timeout=load_timeout,
         program=program,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llamaherd.converge.host import sends
 from llamaherd.converge.steps import Send
-from llamaherd.observe import answer, question
+from llamaherd.observe import answer, question, spoken
 from llamaherd.planned import Plan
 from llamaherd.preflight import Preflight, survey, unreachable
 from llamaherd.remote import Remote, RemoteError
@@ -23,7 +23,7 @@ def ask(plan: Plan, remote: Remote) -> Preflight:
         if result.code:
             said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
             raise RemoteError(f"the host could not answer: {said[0]}", "it needs a POSIX shell, and Linux")
-        seen = answer(result.out.removesuffix("\n").split("\n"))
+        seen = answer(spoken(result.out.split("\n")))
     except RemoteError as error:
         return unreachable(plan.rig, error.message, error.help)
     except ValueError as error:

@@ -16,12 +16,14 @@ from typing import Any
 from llamaherd.answers import Answers, Chat, Reply, chat, pairs, parse, reply
 from llamaherd.fleet import Instance, Rig
 from llamaherd.layout import POWER_RUN, POWER_UNIT
+from llamaherd.limits import LIMITS_FORMAT, declared_limits, read_limits
 from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
 from llamaherd.verify_cards import on_cards
 from llamaherd.verify_driver import driver_checks
+from llamaherd.verify_host import host_checks
 from llamaherd.verify_machine import PREPROCESSED, machine_checks
 from llamaherd.verify_power import QUERY, power_checks
 
@@ -134,6 +136,7 @@ def question(plan: Plan) -> str:
         power_unit=POWER_UNIT,
         power_run=POWER_RUN,
         preprocessed=PREPROCESSED,
+        limits=LIMITS_FORMAT,
     )
 
 
@@ -152,7 +155,7 @@ def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
             for planned in plan.instances
         ),
         installed=tuple(_installed(plan, answers)),
-        machine=tuple(Check(*each) for each in machine_checks(plan, answers)),
+        machine=tuple(Check(*each) for each in (*host_checks(plan, answers), *machine_checks(plan, answers))),
         cards=tuple(Check(*each) for each in power_checks(plan.power, answers)) if plan.power else (),
         driver=tuple(Check(*each) for each in driver_checks(plan.driver, answers)) if plan.driver else (),
     )
@@ -201,6 +204,8 @@ def _serving(planned: InstancePlan, seen: Mapping[str, str]) -> Check:
         up, stays = state == "active", boot == "enabled"
         why = seen.get("Result", "success")
         found = f"{place} is {state}, {boot}" + (f" ({why})" if why != "success" else "")
+        if strange := _not_ours(planned, seen):
+            up, found = False, f"{found}; {strange}"
     else:
         name, place = "container", planned.service
         state, health = seen.get("Status", "not there"), seen.get("Health") or "without a health check"
@@ -210,7 +215,28 @@ def _serving(planned: InstancePlan, seen: Mapping[str, str]) -> Check:
         found = f"{place} is {state}, {health}" if state != "not there" else f"there is no container {place}"
         if up and not stays:
             found += f", but restart is `{restart}` and docker.service {docker}"
+        if differ := _other_limits(planned, seen):
+            up, found = False, f"{found}; it is not held to what is declared: {', '.join(differ)}"
     return Check(name, up and stays, found)
+
+
+def _other_limits(planned: InstancePlan, seen: Mapping[str, str]) -> list[str]:
+    """By Docker's names, what a container is held to and should not be, or the other way round."""
+    if "Limits" not in seen:
+        return []
+    differ = read_limits(seen["Limits"]).items() ^ declared_limits(planned.file.text).items()
+    return sorted({name for name, _ in differ})
+
+
+def _not_ours(planned: InstancePlan, seen: Mapping[str, str]) -> str:
+    """What others wrote for a unit, and what systemd has not read yet."""
+    own = f"/{planned.service}.service.d/"
+    drop_ins = [f"/{path}" for path in seen.get("DropInPaths", "").removeprefix("/").split(" /") if own in f"/{path}"]
+    if drop_ins:
+        return f"{', '.join(drop_ins)} changes it, and is not declared: `herd up` sets that aside"
+    if seen.get("FragmentPath") not in (None, "", planned.file.path):
+        return f"it is defined by {seen['FragmentPath']}"
+    return "its file has changed since systemd read it: `herd up`" if seen.get("NeedDaemonReload") == "yes" else ""
 
 
 def _process(planned: InstancePlan, answers: Answers) -> Check:
@@ -219,8 +245,12 @@ def _process(planned: InstancePlan, answers: Answers) -> Check:
     seen = pairs(text)
     argv = [line.removeprefix("argv=") for line in text.split("\n") if line.startswith("argv=")]
     if not argv:
-        return Check("process", False, "no process runs")
+        holder = answers.get(("holder", planned.name), "").strip()
+        taken = f", and port {planned.port} is held by {holder}" if holder else ""
+        return Check("process", False, f"no process runs{taken}")
     problems = []
+    if seen.get("state") == "stopped":
+        problems.append("it is stopped (SIGSTOP), and answers nobody: `herd up` starts it anew")
     serving = pairs(answers.get(("serving", planned.name), ""))
     spec = seen.get("spec") if planned.backend == "systemd" else serving.get("Spec")
     if spec != planned.spec:
@@ -241,6 +271,11 @@ def _in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answer
     problems = []
     if build and _manifest(build.id, answers).get("id") != build.id:
         problems.append(f"{build.folder} holds no finished build")
+    if build:
+        problems += _replaced(build, answers)
+    problems += [
+        f"its user may not read {path}" for path in answers.get(("unreadable", planned.name), "").split("\n") if path
+    ]
     definition = answers.get(("file", planned.name))
     if definition != hashlib.sha256(planned.file.text.encode()).hexdigest():
         problems.append(f"{planned.file.path} is {'not as planned: converge' if definition else 'not there'}")
@@ -252,6 +287,13 @@ def _in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answer
             elif file.size not in (None, stored[file.name]):
                 problems.append(f"{file.name} has {stored[file.name]} bytes, the lock says {file.size}")
     return Check("files", not problems, "; ".join(problems) or "engine, model and definition are in place")
+
+
+def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
+    """Programs that are there, and are not what was built."""
+    built = _manifest(build.id, answers).get("sha256", {})
+    lines = (line.split("  ", 1) for line in answers.get(("programs", build.id), "").split("\n") if "  " in line)
+    return [f"{build.folder}/bin/{name} is not what was built" for sha256, name in lines if built.get(name) != sha256]
 
 
 def _listening(planned: InstancePlan, text: str) -> Check:

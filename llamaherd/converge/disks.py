@@ -81,7 +81,7 @@ def needs(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Need]:
     """What goes where: models, builds in the making and a toolkit are the bulk; what is kept of a build is small."""
     if seen.free is None or seen.store is None:
         return []
-    builds = sum(build.disk for build in plan.builds if not seen.builds.get(build.id))
+    builds = sum(build.disk for build in plan.builds if seen.builds.get(build.id) in (None, "damaged"))
     models = _models_need(plan, seen, local_sizes)
     wanted = [(*seen.free, builds), (seen.store.folder, seen.store.free, seen.store.device, models)]
     if seen.room:

@@ -15,9 +15,11 @@ def build_steps(build: BuildPlan, seen: Seen) -> list[Send | Step]:
     state = seen.builds.get(build.id)
     if state == "done":
         return []
+    if state == "intact":
+        return [Step(render("steps/vouch.sh.j2", b=build))]
     steps: list[Send | Step] = []
     archive, sha256 = build.source.local_archive, build.source.sha256
-    if not state and archive and sha256 and sha256 not in seen.sources:
+    if state in (None, "damaged") and archive and sha256 and sha256 not in seen.sources:
         admit = Step(render("steps/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
         steps += [Send(archive, sha256), admit]
     script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=base64_lines(build.script), path=BUILD_PATH)

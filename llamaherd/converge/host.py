@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from llamaherd.converge.disks import Problem, disk_problems
@@ -16,7 +16,7 @@ from llamaherd.converge.runtime import runtime_problems
 from llamaherd.converge.steps import Send, Step, differs, put_files
 from llamaherd.converge.toolkit import toolkit_problems
 from llamaherd.converge.wsl import starts_systemd, wsl_problems
-from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, FOLDERS, INCOMING, KEYS, WORK
+from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.observe import Seen
 from llamaherd.planned import Plan
 from llamaherd.render import render
@@ -64,35 +64,65 @@ def sends(plan: Plan, seen: Seen) -> list[Send]:
     return [*(step for step in steps if isinstance(step, Send)), *model_sends(plan, seen)]
 
 
-def _ports_taken(plan: Plan, seen: Seen) -> list[Problem]:
-    # Ours is what one of our servers holds now, also one that this run will move or remove.
+def _ports_taken(plan: Plan, seen: Seen) -> Iterator[Problem]:
+    # Ours is what one of our servers holds now, also one that this run will move or remove, and that is paused.
     ours = {unit.port for unit in seen.units.values() if unit.active in {"active", "activating", "deactivating"}}
-    ours |= {container.port for container in seen.containers.values() if container.status == "running"}
-    return [
-        Problem(
-            f"port {instance.port}, which instance `{instance.name}` is to have, is taken by something else",
-            f"see by what with `ss -ltnp 'sport = :{instance.port}'` and stop that, or choose another port",
-        )
-        for instance in plan.instances
-        if instance.port in seen.listening and instance.port not in ours
-    ]
+    ours |= {container.port for container in seen.containers.values() if container.status in _HOLDING}
+    for instance in plan.instances:
+        holder = seen.holders.get(instance.port)
+        if holder and holder.container in seen.containers:
+            continue
+        if instance.port in seen.listening and instance.port not in ours:
+            who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{instance.port}'` and stop that"
+            if holder and holder.container:
+                who, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
+            elif holder:
+                who, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
+            yield Problem(
+                f"port {instance.port}, which instance `{instance.name}` is to have, is taken by {who}",
+                f"{help_}, or choose another port",
+            )
+
+
+_HOLDING = frozenset({"running", "paused", "restarting", "removing"})
+"""States of containers that hold their ports."""
+
+_NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
+
+
+def strange_accounts(plan: Plan, seen: Seen) -> list[str]:
+    """Users of ours that are not there, could log in, or are in groups of others."""
+    there = {name: user for name, user in seen.users.items() if name in plan.accounts}
+    strange = (name for name, user in there.items() if user.shell not in _NO_SHELLS or set(user.groups) - {name})
+    return [*strange, *(name for name in plan.accounts if name not in there)]
+
+
+def strange_folders(seen: Seen) -> list[str]:
+    """Folders of ours that are not there, that others may write to or cannot use, or that have another owner."""
+
+    def right(path: str, mode: int, owner: str) -> bool:
+        folder = seen.folders.get(path)
+        return folder is not None and folder.mode == mode and owner in ("", folder.owner)
+
+    return [path for path, wanted in OURS.items() if not right(path, *wanted)]
 
 
 def base_steps(plan: Plan, seen: Seen) -> list[Step]:
     """Accounts, folders, and the small files that all roles share; and what was ours and is not declared any more."""
     steps = []
-    if not set(plan.accounts) <= seen.users or not seen.folders:
+    if strange_accounts(plan, seen) or strange_folders(seen):
         script = render(
             "steps/accounts.sh.j2",
             users=plan.accounts,
             build_user=BUILD_USER,
-            folders=FOLDERS,
+            folders=[path for path, (_, owner) in OURS.items() if owner == "root"],
             builders=BUILDERS_FOLDERS,
-            work=WORK,
             incoming=INCOMING,
             keys=KEYS,
         )
         steps.append(Step(script))
+    if seen.closed:
+        steps.append(Step(render("steps/open.sh.j2", store=plan.store.path, paths=seen.closed)))
     if changed := [file for file in plan.files if differs(file, seen)]:
         steps.append(Step(put_files(changed)))
     if seen.fetcher != fingerprint():

@@ -198,7 +198,7 @@ def _compiler_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
     if not seen.machine.kernel:
         return
     for build in plan.builds:
-        if not seen.builds.get(build.id):
+        if seen.builds.get(build.id) in (None, "damaged"):
             for version in sorted(own_compilers(build) - seen.machine.gcc):
                 package = f"g++-{version}"
                 if package not in plan.packages:

@@ -44,7 +44,7 @@ def _held(seen: Seen) -> dict[str, int]:
 
 def lacks(instance: InstancePlan, plan: Plan, seen: Seen, missing: Collection[str]) -> str | None:
     """What an instance cannot be started without, and is not there; `missing` are models that are not whole."""
-    if instance.build and seen.builds.get(instance.build) != "done":
+    if instance.build and seen.builds.get(instance.build) not in ("done", "intact"):
         return f"its engine `{instance.engine}` is not built"
     if instance.image in {image.tag for image in plan.images} - seen.images:
         return f"its image {instance.image} is not made"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, put_files
-from llamaherd.layout import GPU_CHECK, STARTED, unit_user
+from llamaherd.findings import SaidError
+from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
+from llamaherd.limits import declared_limits
+from llamaherd.looks.serving import SeenServing
 from llamaherd.observe import Seen
 from llamaherd.planned import InstancePlan, Plan, TextFile
 from llamaherd.render import render
@@ -15,7 +18,8 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
     """Stop and forget instances that the inventory no longer has, or has elsewhere."""
     keep = {instance.name for instance in plan.instances}
     units = {unit.removeprefix("llama-") for unit in seen.units} - {i.name for i in plan.of("systemd")}
-    containers = {container.removeprefix("llama-") for container in seen.containers}
+    # While Compose makes one anew, it has another name.
+    containers = {name.removeprefix("llama-") for name in seen.containers if name.startswith("llama-")}
     projects = (seen.projects | containers) - {i.name for i in plan.of("compose")}
     return [
         Step(
@@ -34,11 +38,14 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
 
 
 def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
-    """Make one systemd instance run as planned."""
+    """Make one systemd instance run as planned. Raises SaidError where what others wrote for many units forbids it."""
     changed = [file for file in instance_files(instance, key) if differs(file, seen)]
-    unit = seen.units.get(instance.service)
+    unit, serving = seen.units.get(instance.service), seen.serving.get(instance.service, SeenServing())
+    if serving.shared:
+        raise _shared(instance, serving.shared)
     current = unit and not changed and unit.spec == instance.spec and not outdated(instance, seen)
-    if current and unit and (unit.active, unit.enabled, unit.needs_reload) == ("active", "enabled", False):
+    settled = unit and (unit.active, unit.enabled, unit.needs_reload) == ("active", "enabled", False)
+    if current and settled and not serving.foreign:
         return []
     script = render(
         "steps/switch-unit.sh.j2",
@@ -47,6 +54,9 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
         timeout=instance.load_timeout,
         restart=not current,
         run=unit.run if unit else "",
+        hangs=serving.hangs,
+        foreign=serving.foreign,
+        aside=SET_ASIDE,
         spec=instance.spec,
         started=STARTED,
         inputs=instance.inputs,
@@ -61,7 +71,9 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
     """Make one compose instance run as planned."""
     changed = [file for file in instance_files(instance, key) if differs(file, seen)]
     container = seen.containers.get(instance.service)
+    limited = container and container.limits != declared_limits(instance.file.text)
     current = container and not changed and container.spec == instance.spec and not outdated(instance, seen)
+    current = current and not limited
     on_cards = instance.service not in seen.off_cards
     if current and on_cards and container and (container.status, container.health) == ("running", "healthy"):
         return []
@@ -71,6 +83,8 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         file=instance.file.path,
         timeout=instance.load_timeout,
         recreate=not current or not on_cards or container is None or container.health == "unhealthy",
+        paused=container is not None and container.status == "paused",
+        hangs=serving.hangs if (serving := seen.serving.get(instance.service)) else "",
         run=container.run if container else "",
         spec=instance.spec,
         started=STARTED,
@@ -85,9 +99,28 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
 
 
 def outdated(instance: InstancePlan, seen: Seen) -> list[str]:
-    """What an instance that runs was started with, and is something else by now."""
+    """Why what runs is not what would be started now, or would have to be started anew all the same."""
     serving = seen.serving.get(instance.service)
-    return serving.changed if serving else []
+    if serving is None:
+        return []
+    why = [f"{path} has changed since it was started" for path in serving.changed]
+    if serving.argv not in ("", instance.command_line):
+        why.append("its arguments are not the declared ones")
+    if serving.replaced:
+        why.append(f"it runs another program than {serving.replaced}")
+    if serving.groups:
+        why.append(f"it is in groups of others: {serving.groups}")
+    if serving.hangs:
+        why.append(serving.hangs)
+    return why
+
+
+def _shared(instance: InstancePlan, drop_ins: Mapping[str, str]) -> SaidError:
+    path, keys = next(iter(drop_ins.items()))
+    return SaidError(
+        f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
+        "take that out of the file, or move it away; then `systemctl daemon-reload` and `herd up`, which goes on here",
+    )
 
 
 def _check(instance: InstancePlan, changed: Sequence[TextFile]) -> str:

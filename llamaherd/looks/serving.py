@@ -5,6 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from llamaherd.limits import Limits
+
+BEFORE_OURS = (
+    *("/etc/systemd/system.control", "/run/systemd/system.control"),
+    *("/run/systemd/transient", "/run/systemd/generator.early"),
+)
+"""Where systemd looks for a unit before it comes to ours (systemd.unit, unit file load path)."""
+
+UNIT_ROOTS = (
+    *BEFORE_OURS,
+    *("/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached"),
+    *("/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"),
+    "/run/systemd/generator.late",
+)
+"""All folders that it reads units and drop-ins from."""
+
 
 @dataclass(frozen=True)
 class SeenUnit:
@@ -27,19 +43,44 @@ class SeenContainer:
     run: str
     spec: str
     port: int | None = None
+    limits: Limits = field(default_factory=dict)
 
 
 @dataclass
 class SeenServing:
-    """What else is known of a server that runs."""
+    """What else is known of a server."""
 
     changed: list[str] = field(default_factory=list)
     """What is no longer as it was when the server was started: files that it reads, or the record of them itself."""
+    foreign: list[str] = field(default_factory=list)
+    """Files of others that change this unit alone: drop-ins, and definitions that come before ours."""
+    shared: dict[str, str] = field(default_factory=dict)
+    """Drop-ins that change other units too, and which keys they set that decide what is run as whom."""
+    argv: str = ""
+    """The sha256 of its arguments as /proc has them."""
+    replaced: str = ""
+    """The program that it runs an older one of."""
+    groups: str = ""
+    """Numbers of the groups that its process is in beside its own."""
+    hangs: str = ""
+    """Why it surely answers nobody."""
 
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
         match what, fields:
             case "changed", [_, path]:
                 self.changed.append(path)
+            case "foreign", [path]:
+                self.foreign.append(path)
+            case "shared", [path, keys]:
+                self.shared[path] = keys
+            case "argv", [sha256]:
+                self.argv = sha256
+            case "replaced", [path]:
+                self.replaced = path
+            case "groups", [numbers]:
+                self.groups = numbers
+            case "hangs", [why]:
+                self.hangs = why
             case _:
                 raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")

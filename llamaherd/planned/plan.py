@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
@@ -171,7 +172,8 @@ class InstancePlan(Planned):
 
     `user` is who it runs as, and nothing else does: an account, or in a container a number that no account has.
 
-    `draft_folder` is that of the model which drafts for it, where that is one of its own. `cards` are those that its
+    `health` is the URL that it is asked at on its own host. `draft_folder` is that of the model which drafts for it,
+    where that is one of its own. `cards` are those that its
     process must be found on; with `one_card`, one of them will do.
     """
 
@@ -192,6 +194,7 @@ class InstancePlan(Planned):
     threads: int
     listen: str
     port: int
+    health: str
     api_key: Secret | None
     load_timeout: int
     program: str | None
@@ -217,6 +220,23 @@ class InstancePlan(Planned):
     def inputs(self) -> tuple[str, ...]:
         """What our program `started` is told that it reads: the file of its key, and the folders of its models."""
         return (self.key_file or "-", *self.model_folders)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Files that its user must be able to read."""
+        return tuple(path for path in (self.program if self.build else None, self.model_path, self.key_file) if path)
+
+    @property
+    def command_line(self) -> str:
+        """The sha256 of its process's arguments, as /proc has them."""
+        words = (self.program or "", *self.arguments)
+        return hashlib.sha256("".join(f"{word}\0" for word in words).encode()).hexdigest()
+
+    @property
+    def shared_drop_ins(self) -> tuple[str, ...]:
+        """Folders of drop-ins for other units as well: for all services, and for those whose names begin like this."""
+        parts = self.service.split("-")
+        return ("service.d", *("-".join(parts[:n]) + "-.service.d" for n in range(1, len(parts))))
 
     @property
     def drafts(self) -> bool:

@@ -247,6 +247,14 @@ def loading(plan: Plan) -> Seen:
     return seen
 
 
+def hanging(plan: Plan) -> Seen:
+    """As planned, but that a server hangs, and somebody has written a drop-in."""
+    seen = answer(converged(plan, {"chat": "key"}))
+    seen.serving["llama-chat"].hangs = "its process is stopped (SIGSTOP)"
+    seen.serving["llama-chat"].foreign.append("/etc/systemd/system/llama-chat.service.d/it's mine.conf")
+    return seen
+
+
 UNITS: dict[str, InstancePlan] = {
     "systemd_cpu": instance(KEYLESS, "chat"),
     "systemd_cpu_with_key": instance(CPU, "chat"),
@@ -285,6 +293,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_packages": lambda: script(package_steps(CPU, Seen())),
     "step_admit_source": lambda: script(build_steps(build(CPU, "main"), Seen()), 1),
     "step_build": lambda: script(build_steps(build(CPU, "main"), Seen())),
+    "step_vouch": lambda: script(build_steps(build(CPU, "main"), Seen(builds={build(CPU, "main").id: "intact"}))),
+    "step_open": lambda: script(base_steps(CPU, Seen(closed=["/mnt/a b/model.gguf"])), 1),
+    "step_unit_that_hangs": lambda: script(unit_steps(instance(CPU, "chat"), hanging(CPU), "key")),
     "step_image": lambda: script(image_steps(CPU.images[0], Seen())),
     "step_fetch_begun": lambda: made(begin_steps(GPU, Seen(), hub, WATCHER)),
     "step_fetch_joined": lambda: script(begin_steps(GPU, Seen(fetch=fetch_id()), hub, WATCHER)),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.planned import Plan
-from tests.support.fake import Ran, run
+from tests.support.fake import Ran, look, run
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
 
 VIRGIN = [
@@ -154,7 +154,7 @@ def test_an_endpoint_that_is_none_fails_the_host_with_a_sentence(
 
 
 DRIFTS: dict[str, tuple[Callable[[str], bool], list[str]]] = {
-    "a package is gone": (lambda line: "ccache" in line, ["base | packages"]),
+    "a package is gone": (lambda line: "\tccache\t" in line, ["base | packages"]),
     "a model is gone": (lambda line: line.startswith("stored") and "moe" in line, ["models | in the store"]),
     "the unit is gone": (
         lambda line: "llama-chat.service" in line or line.startswith("unit") or "1F90" in line,
@@ -259,7 +259,7 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     """The user's own command, with deploy.py as it is."""
     data = {
         "plan": plan.model_dump(mode="json"),
-        "fake_responses": {"sh -s": world},
+        "fake_responses": {"sh -s": look(world)},
         "fake_delay": 0,
         "fake_delay_jitter": 0,
     }

@@ -77,6 +77,11 @@ class Ran:
     sent: list[str] = field(default_factory=list)
 
 
+def look(world: Iterable[str]) -> list[str]:
+    """What a look prints that says this, on a host whose login shell has something to say, too."""
+    return ["Welcome home", "", "@ look", *world, "@ end of the look"]
+
+
 def run(
     plan: Plan,
     world: Iterable[str],
@@ -84,7 +89,7 @@ def run(
     broken: Callable[[str], bool] = lambda _: False,
 ) -> Ran:
     """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail."""
-    data = {"fake_responses": {**(responses or {}), "sh -s": list(world)}, "fake_delay": 0, "fake_delay_jitter": 0}
+    data = {"fake_responses": {**(responses or {}), "sh -s": look(world)}, "fake_delay": 0, "fake_delay_jitter": 0}
     inventory = Inventory((["@fake/box"], data))
     state = State(inventory, Config())
     connect_all(state)

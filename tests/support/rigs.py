@@ -15,6 +15,8 @@ from llamaherd.converge.daemon import merge as merge_settings
 from llamaherd.converge.programs import fingerprint
 from llamaherd.converge.runtime import pins
 from llamaherd.fleet import Rig
+from llamaherd.layout import OURS
+from llamaherd.limits import declared_limits
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
 from llamaherd.plan import plan
@@ -220,7 +222,8 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += _machine(plan)
     lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
-    lines += [*(("user", user) for user in plan.accounts), ("folders", "yes")]
+    lines += [("user", user, "/usr/sbin/nologin", user) for user in plan.accounts]
+    lines += [("folder", path, f"{mode:o}", owner or "owner") for path, (mode, owner) in OURS.items()]
     lines.append(("fetcher", fingerprint()))
     for text in plan.files:
         lines += _file(text.path, text.text, text.mode, "0 root")
@@ -238,6 +241,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
             lines.append(("stored", model.folder, size, f"{WRITTEN:.10f}", file.name))
         lines.append(("kept", model.folder, str(sum(file.size or 253113024 for file in model.files))))
     lines += [_runs(instance) for instance in plan.instances]
+    lines += [("serving", i.service, "argv", i.command_line) for i in plan.of("systemd")]
     lines += [("project", instance.name) for instance in plan.of("compose")]
     lines += [("image", image.tag) for image in plan.images]
     if plan.driver:
@@ -368,4 +372,6 @@ def _runs(instance: InstancePlan) -> tuple[str, ...]:
     if instance.backend == "systemd":
         now = ("active", "enabled", "no", RUN)
         return ("unit", instance.service, *now, instance.spec, str(instance.port))
-    return ("container", f"/{instance.service}", "running", "healthy", RUN * 2, instance.spec, str(instance.port))
+    limits = " ".join(f"{name}={value}" for name, value in declared_limits(instance.file.text).items())
+    state = ("running", "healthy", RUN * 2, instance.spec, str(instance.port), limits)
+    return ("container", f"/{instance.service}", *state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -16,9 +17,11 @@ from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps
 from llamaherd.converge.packages import package_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Say, Send, Step
+from llamaherd.findings import SaidError
 from llamaherd.layout import container_user
+from llamaherd.limits import declared_limits
 from llamaherd.looks.serving import SeenContainer, SeenServing, SeenUnit
-from llamaherd.observe import Seen, answer
+from llamaherd.observe import Holder, Seen, SeenFolder, SeenUser, answer
 from llamaherd.planned import InstancePlan, Plan
 from tests.support.rigs import KEY, RUN, SHA, WRITTEN, converged, cpu_rig, gpu_rig, planned
 
@@ -109,11 +112,43 @@ def test_all_is_done_to_a_virgin_host(plan: Plan, steps: dict[str, int]) -> None
     assert steps_of(plan, Seen()) == steps
 
 
+def folder(path: str, mode: int, owner: str) -> Drift:
+    """A folder of ours is otherwise."""
+    return lambda seen: seen.folders.update({path: SeenFolder(mode, owner)})
+
+
 # What is seen otherwise than planned, and the roles that act on it, each with as many steps.
 DRIFTS: dict[str, tuple[Drift, dict[str, int]]] = {
     "a package is gone": (lambda s: s.packages.discard("cmake"), {"packages": 1}),
-    "an account is gone": (lambda s: s.users.discard("llama"), {"base": 1}),
-    "the folders are gone": (host(folders=False), {"base": 1}),
+    "an account is gone": (lambda s: s.users.pop("llama"), {"base": 1}),
+    "an account is in the group of Docker": (
+        lambda s: s.users.update({"llama-chat": SeenUser("/usr/sbin/nologin", ("llama-chat", "docker"))}),
+        {"base": 1},
+    ),
+    "an account's own group is another": (
+        lambda s: s.users.update({"llama-chat": SeenUser("/usr/sbin/nologin", ("sudo",))}),
+        {"base": 1},
+    ),
+    "an account can log in": (
+        lambda s: s.users.update({"llama-build": SeenUser("/bin/bash", ("llama-build",))}),
+        {"base": 1},
+    ),
+    "an account of ours is a person's": (lambda s: s.users.update({"llama": SeenUser("", ())}), {}),
+    "the folders are gone": (lambda s: s.folders.clear(), {"base": 1}),
+    "all may write to the folder of keys": (folder("/etc/llamaherd/keys", 0o777, "root"), {"base": 1}),
+    "all may see which keys there are": (folder("/etc/llamaherd/keys", 0o755, "root"), {"base": 1}),
+    "nobody may pass the folder above keys": (folder("/etc/llamaherd", 0o700, "root"), {"base": 1}),
+    "programs lie in a folder of somebody else's": (folder("/opt/llamaherd/libexec", 0o755, "tom"), {"base": 1}),
+    "a model may be read by root alone": (lambda s: s.closed.append(CPU.models[0].path), {"base": 1}),
+    "a build was touched": (lambda s: s.builds.update({CPU.builds[0].id: "intact"}), {"main": 1}),
+    "a program was replaced, its source is there": (
+        lambda s: s.builds.update({CPU.builds[0].id: "damaged"}),
+        {"main": 1},
+    ),
+    "a program was replaced, its source is gone": (
+        together(lambda s: s.builds.update({CPU.builds[0].id: "damaged"}), lambda s: s.sources.clear()),
+        {"main": 3},
+    ),
     "a shared file was edited": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", sha256="0"), {"base": 1}),
     "a shared file lost its mode": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", mode="644"), {"base": 1}),
     "a program was edited": (host(fetcher="0"), {"base": 1}),
@@ -168,6 +203,11 @@ def container(**values: Any) -> Drift:
 def changed(service: str, path: str) -> Drift:
     """What a server was started with is something else by now."""
     return lambda seen: seen.serving.setdefault(service, SeenServing()).changed.append(path)
+
+
+def serving(service: str, **values: Any) -> Drift:
+    """A server is otherwise."""
+    return lambda seen: seen.serving.update({service: SeenServing(**values)})
 
 
 # What is seen of one instance, and how it is brought back: restarted or started, with which files written.
@@ -225,6 +265,32 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
         "restart",
         (),
     ),
+    "unit: other arguments than its file has": (CHAT, serving("llama-chat", argv="0" * 64), "restart", ()),
+    "unit: a drop-in that nobody has read": (CHAT, serving("llama-chat", foreign=["/a"]), "start", ()),
+    "unit: started with a drop-in": (
+        CHAT,
+        serving("llama-chat", foreign=["/a"], changed=["/a"], argv="0" * 64),
+        "restart",
+        (),
+    ),
+    "unit: its program was replaced": (CHAT, serving("llama-chat", replaced="/opt/a"), "restart", ()),
+    "unit: hangs": (CHAT, serving("llama-chat", hangs="it is stopped"), "restart", ()),
+    "container: hangs": (DRAFTER, serving("llama-drafter", hangs="it is stopped"), "restart", ()),
+    "container: held to less by hand": (
+        DRAFTER,
+        container(limits={**declared_limits(DRAFTER.file.text), "NanoCpus": "500000000"}),
+        "restart",
+        (),
+    ),
+    "container: not started any more by Docker": (
+        DRAFTER,
+        container(limits={**declared_limits(DRAFTER.file.text), "RestartPolicy.Name": "no"}),
+        "restart",
+        (),
+    ),
+    "container: held to nothing any more": (DRAFTER, container(limits={}), "restart", ()),
+    "unit: its process is in the group of Docker": (CHAT, serving("llama-chat", groups="998"), "restart", ()),
+    "container: paused": (DRAFTER, container(status="paused"), "start", ()),
     "container: exited": (DRAFTER, container(status="exited"), "start", ()),
     "container: still loading": (DRAFTER, container(health="starting"), "start", ()),
     "container: unhealthy, which no start heals": (DRAFTER, container(health="unhealthy"), "restart", ()),
@@ -274,6 +340,25 @@ def test_how_an_instance_is_brought_back(case: str) -> None:
     assert ("--version" in step.script) == (instance.file.path in written)
     (other,) = [i for i in CPU.instances if i is not instance]
     assert switch(other, seen) == []
+
+
+def test_a_drop_in_is_set_aside_before_systemd_reads_it() -> None:
+    drop_in = "/etc/systemd/system/llama-chat.service.d/it's mine.conf"
+    (step,) = switch(CHAT, seen_of(CPU, serving("llama-chat", foreign=[drop_in])))
+    moved, reloaded = step.script.index("mv -fT"), step.script.index("systemctl daemon-reload")
+    assert moved < reloaded
+    assert shlex.quote(drop_in) in step.script
+
+
+def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
+    shared = {"/etc/systemd/system/service.d/all.conf": "ExecStart User"}
+    with pytest.raises(SaidError) as error:
+        switch(CHAT, seen_of(CPU, serving("llama-chat", shared=shared)))
+    assert str(error.value).startswith(
+        "/etc/systemd/system/service.d/all.conf sets ExecStart, User for llama-chat.service"
+    )
+    assert "move it away" in error.value.help
+    assert switch(DRAFTER, seen_of(CPU, serving("llama-chat", shared=shared))) == []
 
 
 def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
@@ -428,6 +513,21 @@ OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
     "port taken, unit stopped": (unit(active="inactive"), ["port 8080, which instance `chat` is to have, is taken"]),
     "port taken, unit gone": (lambda s: s.units.clear(), ["port 8080"]),
     "port taken, container exited": (container(status="exited"), ["port 8081"]),
+    "port taken by a program": (
+        together(lambda s: s.units.clear(), lambda s: s.holders.update({8080: Holder(7, "nc", "")})),
+        ["port 8080, which instance `chat` is to have, is taken by nc (process 7)"],
+    ),
+    "port taken by a container": (
+        together(container(status="exited"), lambda s: s.holders.update({8081: Holder(7, "docker-proxy", "web")})),
+        ["port 8081, which instance `drafter` is to have, is taken by container web"],
+    ),
+    "port ours, paused": (container(status="paused"), []),
+    "port ours, made anew just now": (
+        together(
+            container(status="created"), lambda s: s.holders.update({8081: Holder(7, "docker-proxy", "llama-drafter")})
+        ),
+        [],
+    ),
     "port ours, still loading": (unit(active="activating"), []),
     "port free, unit gone": (together(lambda s: s.units.clear(), lambda s: s.listening.discard(8080)), []),
     "disk full, nothing to do": (free_on_disk(0), []),
@@ -500,7 +600,7 @@ def test_a_key_belongs_to_who_reads_it() -> None:
 
 def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
     before = seen_of(KEYED)
-    before.users -= {"llama-chat"}
+    del before.users["llama-chat"]
     for name, owner in (("chat", ("995", "llama")), ("drafter", ("65532", "UNKNOWN"))):
         path = f"/etc/llamaherd/keys/{name}"
         before.files[path] = replace(before.files[path], owner=owner)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llamaherd.layout import OURS
 from llamaherd.looks.serving import SeenContainer, SeenServing, SeenUnit
-from llamaherd.observe import Seen, SeenFile, SeenStore, answer, question
+from llamaherd.observe import Holder, Seen, SeenFile, SeenFolder, SeenStore, SeenUser, answer, question, spoken
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
 CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encoding="utf-8").splitlines()
@@ -18,11 +20,14 @@ CAPTURED = (Path(__file__).parent / "data" / "box.observed.txt").read_text(encod
 
 def test_a_real_answer_is_read_whole() -> None:
     seen = answer(CAPTURED)
-    assert (seen.os, seen.arch, seen.systemd, seen.folders) == ("debian-13", "x86_64", True, True)
+    assert (seen.os, seen.arch, seen.systemd) == ("debian-13", "x86_64", True)
+    assert set(seen.folders) == set(OURS)
+    assert seen.folders["/etc/llamaherd/keys"] == SeenFolder(0o711, "root")
     assert seen.free == ("/var/lib/llamaherd", 66136154112, "overlay")
     assert seen.store == SeenStore("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
     assert seen.listening == {22, 8080, 8081, 37115}
-    assert seen.users == {"llama", "llama-build", "llama-fetch", "llama-chat"}
+    assert set(seen.users) == {"llama", "llama-build", "llama-fetch", "llama-chat"}
+    assert seen.users["llama-chat"] == SeenUser("/usr/sbin/nologin", ("llama-chat",))
     assert seen.packages >= {"cmake", "g++", "mmdebstrap"}
     assert seen.files["/etc/llamaherd/keys/chat"] == SeenFile(
         "400",
@@ -43,7 +48,16 @@ def test_a_real_answer_is_read_whole() -> None:
     assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795306246.915421754)
     assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, "8f" * 16, "a3cb0e1ae986", 8080)}
     assert seen.projects == {"drafter"}
-    assert seen.containers == {"llama-drafter": SeenContainer("running", "healthy", "d7" * 32, "46fafba1957b", 8081)}
+    assert seen.containers == {
+        "llama-drafter": SeenContainer(
+            "running",
+            "healthy",
+            "d7" * 32,
+            "46fafba1957b",
+            8081,
+            {"PidsLimit": "512", "RestartPolicy.Name": "unless-stopped"},
+        )
+    }
     assert seen.images == {"llamaherd/engine:llama.cpp-66ca571ae125-a371b6"}
 
 
@@ -75,13 +89,19 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
             Seen(units={"llama-a": SeenUnit("inactive", "disabled", True, "", "")}),
         ),
         (
-            "container\t/llama-a\tcreated\t\tff\tabc\t",
+            "container\t/llama-a\tcreated\t\tff\tabc\t\tPidsLimit=null NanoCpus=0 CpusetCpus=",
             Seen(containers={"llama-a": SeenContainer("created", "", "ff", "abc")}),
         ),
         (
             "serving\tllama-a\tchanged\tkey\t/k",
             Seen(serving={"llama-a": SeenServing(changed=["/k"])}),
         ),
+        (
+            "serving\tllama-a\tforeign\t/a b\nserving\tllama-a\tforeign\t/c\nserving\tllama-a\thangs\tit does",
+            Seen(serving={"llama-a": SeenServing(foreign=["/a b", "/c"], hangs="it does")}),
+        ),
+        ("holder\t8080\t7\ta b\t", Seen(holders={8080: Holder(7, "a b", "")})),
+        ("closed\t/a b", Seen(closed=["/a b"])),
         ("incoming\tff.part\t1000000\t24", Seen(incoming={"ff.part": 12288})),
         ("kept\t/models/a/b\t7", Seen(kept={"/models/a/b": 7})),
         ("fetch\t0123456789ab", Seen(fetch="0123456789ab")),
@@ -93,6 +113,9 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
         "unit that never ran",
         "container that never ran",
         "another key since",
+        "drop-ins",
+        "holder",
+        "closed",
         "part",
         "kept",
         "fetch",
@@ -122,7 +145,10 @@ def test_one_line(line: str, seen: Seen) -> None:
         "stored\t/models\tmany\t1.0\tname",
         "verified\t/models\t1\t1.0\tname",
         "unit\tllama-a\tactive\tenabled\tno\tff\tabc\tport",
-        "container\t/llama-a\trunning\thealthy\tff\tabc\tport",
+        "container\t/llama-a\trunning\thealthy\tff\tabc\tport\t",
+        "container\t/llama-a\trunning\thealthy\tff\tabc\t8080\tPidsLimit",
+        "folder\t/a\tall\troot",
+        "holder\t8080\tnobody\tnc\t",
         "serving\tllama-a\tchanged\tkey",
         "serving\tllama-a\tgone",
     ],
@@ -130,6 +156,29 @@ def test_one_line(line: str, seen: Seen) -> None:
 def test_a_line_that_was_not_asked_for(line: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         answer(["os\tdebian-13", *line.split("\n")])
+
+
+@pytest.mark.parametrize("before", [[], ["Welcome", ""], ["os\tanother", "@ end of the look", "@ Look"]])
+@pytest.mark.parametrize("after", [[], [""], ["os\tlogout"]])
+def test_what_a_login_shell_prints_is_no_answer(before: list[str], after: list[str]) -> None:
+    said = ["@ look", "os\tdebian-13", "@ end of the look"]
+    assert spoken([*before, *said, *after]) == ["os\tdebian-13"]
+
+
+@pytest.mark.parametrize(
+    "lines", [[], ["Welcome"], ["@ look", "os\tdebian-13"], ["os\tdebian-13", "@ end of the look"]]
+)
+def test_an_answer_without_its_end_is_none(lines: list[str]) -> None:
+    with pytest.raises(ValueError, match="stopped answering halfway"):
+        spoken(lines)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_question_marks_its_answer_whatever_stands_in_the_line(shell: str) -> None:
+    noise = "printf 'no end of this line'\n"
+    asked = noise + question(planned(cpu_rig()))
+    done = subprocess.run([shell, "-s"], input=asked, capture_output=True, text=True, check=True)
+    assert any(line.startswith("arch\t") for line in spoken(done.stdout.splitlines()))
 
 
 @given(st.lists(st.text()))

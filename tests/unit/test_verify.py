@@ -53,6 +53,7 @@ CHAT = InstancePlan(
     threads=2,
     listen="127.0.0.1",
     port=8080,
+    health="http://127.0.0.1:8080/health",
     api_key=Secret(env="KEY"),
     load_timeout=60,
     program=f"/opt/llamaherd/builds/{BUILD}/bin/llama-server",

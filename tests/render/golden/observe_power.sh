@@ -2,6 +2,8 @@
 # `observe.py` reads it. One round trip asks for everything.
 LC_ALL=C
 export LC_ALL
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ look\n'
 say() {
     printf '%s' "$1"
     shift
@@ -133,7 +135,13 @@ for list in $(grep -lsF 'https://nvidia.github.io/libnvidia-container/stable/deb
 done
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
 for user in llama llama-build llama-fetch llama-reasoner llama-worker; do
-    id -u "$user" >/dev/null 2>&1 && say user "$user"
+    # A person's account is not ours to judge.
+    if account=$(getent passwd "$user"); then
+        case $(printf '%s' "$account" | cut -d : -f 3) in
+        ????*) say user "$user" '' '' ;;
+        *) say user "$user" "${account##*:}" "$(id -nG "$user")" ;;
+        esac
+    fi
 done
 
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
@@ -171,7 +179,7 @@ for unit in nvidia-cdi-refresh.path nvidia-cdi-refresh.service; do
 done
 timeout 20 nvidia-ctk cdi list 2>/dev/null | sed -n 's/^\(nvidia\.com\/gpu=.*\)$/docker\tdevice\t\1/p'
 
-[ -d /opt/llamaherd/builds ] && [ -d /opt/llamaherd/libexec ] && [ -d /var/lib/llamaherd/models ] && [ -d /var/lib/llamaherd/build ] && [ -d /etc/llamaherd/compose ] && [ -d /var/lib/llamaherd/work ] && [ -d /var/cache/llamaherd/sources ] && [ -d /var/cache/llamaherd/ccache ] && [ -d /var/lib/llamaherd/incoming ] && [ -d /etc/llamaherd/keys ] && say folders yes
+stat --printf 'folder\t%n\t%a\t%U\n' /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/keys /var/lib/llamaherd/incoming 2>/dev/null
 
 # All in two calls: a process each would be most of what a look costs.
 set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /opt/llamaherd/libexec/gpu-fans /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources /etc/apt/preferences.d/llamaherd-cuda /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/llamaherd-container-toolkit
@@ -183,20 +191,56 @@ sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
     find . -type f -exec sha256sum {} + | sort
 } | sha256sum | cut -d ' ' -f 1)"
 
-if [ -f /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/manifest.json ] && [ -x /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server ]; then
-    say build ik_llama.cpp-e27c3d4e93b7 done
+# What a finished build is known by without reading all of it: who replaces a program changes something of this.
+stamp() {
+    (cd "$1" && stat -c '%n %a %u' . bin && stat -c '%n %a %u %s %.Y %.Z %i' manifest.json bin/*) 2>/dev/null
+}
+# Whether its programs are those that its manifest has the hashes of.
+intact() {
+    (cd "$1/bin" && sed -n 's/.*"sha256": {\(.*\)}}.*/\1/p' ../manifest.json | tr ',' '\n' |
+        sed -n 's/^ *"\(.*\)": "\([0-9a-f]*\)" *$/\2  \1/p' | sha256sum -c --strict --status) 2>/dev/null
+}
+home=/opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7
+if [ -f $home/manifest.json ] && [ -f $home/bin/llama-server ]; then
+    if stamp $home | cmp -s - $home/.stamp; then
+        say build ik_llama.cpp-e27c3d4e93b7 done
+    elif intact $home; then
+        say build ik_llama.cpp-e27c3d4e93b7 intact
+    else
+        say build ik_llama.cpp-e27c3d4e93b7 damaged
+    fi
 elif [ -f /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/out/manifest.json ]; then
     say build ik_llama.cpp-e27c3d4e93b7 built
 elif systemctl -q is-active llamaherd-build-ik_llama.cpp-e27c3d4e93b7.service; then
     say build ik_llama.cpp-e27c3d4e93b7 building
 fi
-if [ -f /opt/llamaherd/builds/llama.cpp-1e5a4c321023/manifest.json ] && [ -x /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server ] && [ -x /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params ]; then
-    say build llama.cpp-1e5a4c321023 done
+home=/opt/llamaherd/builds/llama.cpp-1e5a4c321023
+if [ -f $home/manifest.json ] && [ -f $home/bin/llama-server ] && [ -f $home/bin/llama-fit-params ]; then
+    if stamp $home | cmp -s - $home/.stamp; then
+        say build llama.cpp-1e5a4c321023 done
+    elif intact $home; then
+        say build llama.cpp-1e5a4c321023 intact
+    else
+        say build llama.cpp-1e5a4c321023 damaged
+    fi
 elif [ -f /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/out/manifest.json ]; then
     say build llama.cpp-1e5a4c321023 built
 elif systemctl -q is-active llamaherd-build-llama.cpp-1e5a4c321023.service; then
     say build llama.cpp-1e5a4c321023 building
 fi
+# What servers read, by somebody who is nobody in particular: each server is a user of its own.
+set -- /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params
+for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5; do
+    [ ! -d "$folder" ] || set -- "$@" "$folder"
+done
+setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
+    for path; do
+        if [ -r "$path" ] && { [ -f "$path" ] || [ -x "$path" ]; }; then
+            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable
+        else
+            printf "%s\n" "$path"
+        fi
+    done' sh "$@" 2>/dev/null | while read -r path; do [ ! -e "$path" ] || say closed "$path"; done
 for source in abababababababababababababababababababababababababababababababab; do
     [ -f /var/cache/llamaherd/sources/"$source" ] && say source "$source"
 done
@@ -248,9 +292,68 @@ changed_since() {
     fi
 }
 
-changed() {
-    sed "s/^/serving\t$1\tchanged\t/"
+# What is known of a server beside its state: lines from stdin.
+told() {
+    sed "s/^/serving\t$1\t/"
 }
+# What others wrote for a unit, by what is on disk: systemd reads it before the next start. $1 is the unit, and then come
+# the folders of drop-ins that it shares with others; of those, what decides what is run as whom. Other keys loosen walls,
+# as containers must.
+foreign() {
+    unit=$1
+    shift
+    for root in /etc/systemd/system.control /run/systemd/system.control /run/systemd/transient /run/systemd/generator.early; do
+        [ ! -e "$root/$unit" ] && [ ! -L "$root/$unit" ] || printf 'foreign\t%s\n' "$root/$unit"
+    done
+    for root in /etc/systemd/system.control /run/systemd/system.control /run/systemd/transient /run/systemd/generator.early /etc/systemd/system /etc/systemd/system.attached /run/systemd/system /run/systemd/system.attached /run/systemd/generator /usr/local/lib/systemd/system /usr/lib/systemd/system /run/systemd/generator.late; do
+        for file in "$root/$unit.d"/*.conf; do
+            [ ! -f "$file" ] || printf 'foreign\t%s\n' "$file"
+        done
+        for shared; do
+            for file in "$root/$shared"/*.conf; do
+                [ ! -f "$file" ] || file=$file awk -F = '
+                    /^[ \t]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment|UnsetEnvironment|RootDirectory|RootImage)[ \t]*=/ { gsub(/[ \t]/, "", $1); if (!($1 in had)) keys = keys " " $1; had[$1] }
+                    END { if (keys) print "shared\t" ENVIRON["file"] "\t" substr(keys, 2) }' "$file"
+            done
+        done
+    done
+}
+# A process as it is: its arguments, whether it is the program $2 that lies there now, and whose groups it is in.
+process() {
+    printf 'argv\t%s\n' "$(sha256sum <"/proc/$1/cmdline" | cut -d ' ' -f 1)"
+    [ "/proc/$1/exe" -ef "$2" ] || printf 'replaced\t%s\n' "$2"
+    # What it was given when it started stays its own.
+    awk '$1 == "Gid:" { own = $2 } $1 == "Groups:" { for (n = 2; n <= NF; n++) if ($n != own) others = others " " $n }
+        END { if (others) print "groups\t" substr(others, 2) }' "/proc/$1/status"
+}
+# How much a process has done by now: pages read from disk, and time on processors.
+progress() {
+    sed 's/.*) //' "/proc/$1/stat" | awk '{ print $10, $12 + $13 }'
+}
+# Says so if a server hangs: it is stopped, or answers nobody while it does nothing. One that has much to do may be slow
+# to answer, too. $1 is the server, $2 its process, $3 where it is asked.
+hangs() {
+    case $(sed 's/.*) //' "/proc/$2/stat") in
+    T*)
+        say serving "$1" hangs 'its process is stopped (SIGSTOP)'
+        return
+        ;;
+    esac
+    before=$(progress "$2")
+    for seconds in 4 2; do
+        ! curl -q -s -o /dev/null --noproxy '*' --max-time $seconds "$3" || return 0
+        sleep 0.5
+    done
+    after=$(progress "$2")
+    # Where others have the processors or the disk, one of its threads waits for them.
+    ! cat "/proc/$2/task"/*/stat | sed 's/.*) //' | grep -q '^[RD]' &&
+        [ -n "$after" ] && echo "$before $after" | awk '{ exit !($1 == $3 && $4 - $2 <= 2) }' &&
+        say serving "$1" hangs 'it answers nobody, and does nothing'
+} 2>/dev/null
+
+foreign llama-reasoner.service service.d llama-.service.d | told llama-reasoner
+foreign llama-worker.service service.d llama-.service.d | told llama-worker
+ours=' '
 units=$({
     cd /etc/systemd/system && ls -d llama-*.service
     systemctl list-units --all --plain --no-legend 'llama-*.service' | cut -d ' ' -f 1
@@ -259,19 +362,31 @@ for unit in $units; do
     # As NAME=value lines, in one call: each call costs as much as all the reading around it.
     show=$(systemctl show -p MainPID,ActiveState,UnitFileState,NeedDaemonReload,InvocationID,FragmentPath,DropInPaths "$unit")
     of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
-    pid=$(of MainPID)
+    pid=$(of MainPID) name=${unit%.service} active=$(of ActiveState)
     spec='' port=''
     if [ "$pid" != 0 ]; then
         spec=$(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')
         port=$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/.* --port \([0-9]*\).*/\1/p')
     fi
     [ -n "$spec" ] || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit" || continue
-    name=${unit%.service}
-    say unit "$name" "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$(of InvocationID)" "$spec" "$port"
-    [ "$pid" != 0 ] || continue
-    case $name in
-    llama-reasoner) started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | changed_since /run/llamaherd/started/$name | changed $name ;;
-    llama-worker) started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | changed_since /run/llamaherd/started/$name | changed $name ;;
+    ours="$ours$port "
+    say unit "$name" "$active" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$(of InvocationID)" "$spec" "$port"
+    case "$name $pid" in
+    *' 0') ;;
+    'llama-reasoner '*)
+        started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | changed_since /run/llamaherd/started/$name | sed 's/^/changed\t/' | told $name
+        if [ "$active" = active ]; then
+            process "$pid" /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server | told $name
+            hangs $name "$pid" http://127.0.0.1:8001/health &
+        fi
+        ;;
+    'llama-worker '*)
+        started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | changed_since /run/llamaherd/started/$name | sed 's/^/changed\t/' | told $name
+        if [ "$active" = active ]; then
+            process "$pid" /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server | told $name
+            hangs $name "$pid" http://127.0.0.1:8002/health &
+        fi
+        ;;
     esac
 done
 
@@ -297,12 +412,20 @@ for folder in /etc/llamaherd/compose/*; do
 done
 if command -v docker >/dev/null; then
     containers=$(docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
-        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}' 2>/dev/null)
-    printf '%s\n' "$containers" | grep .
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}	{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}	{{.State.Pid}}' 2>/dev/null)
+    printf '%s\n' "$containers" | grep . | cut -f -8
+    # One that is paused holds its port, too.
+    ours="$ours$(printf '%s\n' "$containers" | awk -F '\t' '$3 == "running" || $3 == "paused" { printf "%s ", $7 }')"
     id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" { print $5 }')
-    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-boxed | changed llama-boxed
+    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-boxed | sed 's/^/changed\t/' | told llama-boxed
+    # Docker asks, too, and finds out within two minutes.
+    pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" && $4 == "healthy" && $3 == "running" { print $9 }')
+    [ -z "$pid" ] || hangs llama-boxed "$pid" http://127.0.0.1:8004/health &
     id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-small" { print $5 }')
-    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-small | changed llama-small
+    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-small | sed 's/^/changed\t/' | told llama-small
+    # Docker asks, too, and finds out within two minutes.
+    pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-small" && $4 == "healthy" && $3 == "running" { print $9 }')
+    [ -z "$pid" ] || hangs llama-small "$pid" http://127.0.0.1:8003/health &
     # One that still loads is not asked: it may not have begun with CUDA.
     pid=$(docker inspect --type container --format '{{with .State.Health}}{{if eq .Status "healthy"}}{{$.State.Pid}}{{end}}{{end}}' llama-boxed 2>/dev/null)
     if [ -n "$pid" ] && [ -x /opt/llamaherd/libexec/gpu-check ]; then
@@ -311,4 +434,23 @@ if command -v docker >/dev/null; then
     fi
     docker image inspect --format '{{range .RepoTags}}image	{{.}}{{println}}{{end}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | grep .
 fi
+# Who holds the ports that are planned and are nobody's of ours. By the kernel's own lists: ss may not be installed.
+for port in 8001 8002 8003 8004; do
+    case $ours in *" $port "*) continue ;; esac
+    inodes=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf ':%04X' "$port")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10 }')
+    for inode in $inodes; do
+        pid=$(find /proc/[0-9]*/fd -lname "socket:\[$inode\]" 2>/dev/null | head -n 1 | cut -d / -f 3)
+        [ -n "$pid" ] || continue
+        inside=$(grep -o '[0-9a-f]\{64\}' "/proc/$pid/cgroup" | head -n 1)
+        if [ "$inside" ]; then
+            container=$(docker inspect --type container --format '{{.Name}}' "$inside" 2>/dev/null)
+        else
+            container=$(docker ps --filter "publish=$port" --format '{{.Names}}' 2>/dev/null | head -n 1)
+        fi
+        say holder "$port" "$pid" "$(tr -d '\t' <"/proc/$pid/comm")" "${container#/}"
+    done
+done
+# For those that were asked whether they hang.
+wait
+echo '@ end of the look'
 exit 0

@@ -3,12 +3,15 @@ set -eu
 for user in llama llama-build llama-fetch llama-chat; do
     id -u "$user" >/dev/null 2>&1 ||
         useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
+    # An account that is a person's is left alone: it may be the one that logs in here.
+    [ "$(id -u "$user")" -ge 1000 ] || usermod --shell /usr/sbin/nologin --gid "$user" --groups '' "$user"
 done
 umask 022
-mkdir -p /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
-chown root /var/lib/llamaherd/work
+mkdir -p /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /etc/llamaherd/keys /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
+chown root /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /etc/llamaherd/keys
 chown llama-build /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
+chmod 0755 /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /etc/llamaherd/keys /var/cache/llamaherd/sources /var/cache/llamaherd/ccache
 # A key is its reader's alone; nobody can list which there are.
-install -d -m 0711 /etc/llamaherd/keys
+install -d -m 0711 -o root -g root /etc/llamaherd/keys
 # What is sent from the controller arrives here, as whoever logs in, and is checked before it is let in.
 install -d -m 0700 -o "${SUDO_USER:-root}" /var/lib/llamaherd/incoming

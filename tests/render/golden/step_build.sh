@@ -3,7 +3,18 @@ id=llama.cpp-254c2e111fca
 work=/var/lib/llamaherd/work/$id
 unit=llamaherd-build-$id.service
 home=/opt/llamaherd/builds/$id
-whole() { [ -f "$home/manifest.json" ] && [ -x "$home/bin/llama-server" ] && [ -x "$home/bin/llama-fit-params" ]; }
+# What a finished build is known by without reading all of it: who replaces a program changes something of this.
+stamp() {
+    (cd "$1" && stat -c '%n %a %u' . bin && stat -c '%n %a %u %s %.Y %.Z %i' manifest.json bin/*) 2>/dev/null
+}
+# Whether its programs are those that its manifest has the hashes of.
+intact() {
+    (cd "$1/bin" && sed -n 's/.*"sha256": {\(.*\)}}.*/\1/p' ../manifest.json | tr ',' '\n' |
+        sed -n 's/^ *"\(.*\)": "\([0-9a-f]*\)" *$/\2  \1/p' | sha256sum -c --strict --status) 2>/dev/null
+}
+whole() { [ -f "$home/manifest.json" ] && [ -f "$home/bin/llama-server" ] && [ -f "$home/bin/llama-fit-params" ]; }
+# Without it a build is unfinished: what is not what was built is built anew.
+! whole || intact "$home" || rm -f "$home/manifest.json"
 if ! whole && ! systemctl -q is-active "$unit" && [ ! -f "$work/out/manifest.json" ]; then
     systemctl reset-failed "$unit" 2>/dev/null
     install -d -o llama-build "$work"
@@ -134,6 +145,6 @@ if [ ! -f "$work/out/manifest.json" ]; then
 fi
 # From here root owns it, and the rename makes it exist at once and whole.
 chown -R root:root "$work/out" && chmod -R u=rwX,go=rX "$work/out" &&
-    rm -rf "$home" && mv -T "$work/out" "$home" &&
+    rm -rf "$home" && mv -T "$work/out" "$home" && stamp "$home" >"$home/.stamp" &&
     rm -rf "$work" &&
     echo "built llama.cpp-254c2e111fca in $(sed -n 's/.*"seconds": \([0-9]*\).*/\1/p' "$home/manifest.json") s"

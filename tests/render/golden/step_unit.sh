@@ -29,7 +29,7 @@ hold 8 host 3600 'starting llama-chat.service' || exit 1
 # `timeout`, since an argument that swallows --version would start the server.
 key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"
 said=$(timeout 20 setpriv --reuid llama-chat --regid llama-chat --clear-groups --no-new-privs \
-    env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf --alias gemma --ctx-size 8192 --cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on --parallel 1 --threads 2 --host 127.0.0.1 --port 8080 --metrics --api-key-file "$key" --version 2>&1)
+    env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf --alias gemma --ctx-size 8192 --cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on --parallel 1 --threads 1 --host 127.0.0.1 --port 8080 --metrics --api-key-file "$key" --version 2>&1)
 rc=$?
 rm -f "$key"
 if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
@@ -54,7 +54,7 @@ NWE1YTVhNWE1YTUKRXhlY1N0YXJ0PS9vcHQvbGxhbWFoZXJkL2J1aWxkcy9sbGFtYS5jcHAtMjU0
 YzJlMTExZmNhL2Jpbi9sbGFtYS1zZXJ2ZXIgLS1tb2RlbCAvdmFyL2xpYi9sbGFtYWhlcmQvbW9k
 ZWxzL2xvY2FsL2E1YTVhNWE1YTVhNWE1YTUvZ2VtbWEuZ2d1ZiAtLWFsaWFzIGdlbW1hIC0tY3R4
 LXNpemUgODE5MiAtLWNhY2hlLXR5cGUtayBxOF8wIC0tY2FjaGUtdHlwZS12IHE4XzAgLS1mbGFz
-aC1hdHRuIG9uIC0tcGFyYWxsZWwgMSAtLXRocmVhZHMgMiAtLWhvc3QgMTI3LjAuMC4xIC0tcG9y
+aC1hdHRuIG9uIC0tcGFyYWxsZWwgMSAtLXRocmVhZHMgMSAtLWhvc3QgMTI3LjAuMC4xIC0tcG9y
 dCA4MDgwIC0tbWV0cmljcyAtLWFwaS1rZXktZmlsZSAvZXRjL2xsYW1haGVyZC9rZXlzL2NoYXQK
 IyBTdGFydGVkIG1lYW5zOiBpdCBhbnN3ZXJzLiBMb2FkaW5nIGEgbW9kZWwgZnJvbSBhIGNvbGQg
 ZGlzayB0YWtlcyBpdHMgdGltZS4KRXhlY1N0YXJ0UG9zdD0vb3B0L2xsYW1haGVyZC9saWJleGVj
@@ -66,7 +66,7 @@ dXRTdG9wU2VjPTEKIyBFYWNoIGNvbm5lY3Rpb24gaXMgYW4gb3BlbiBmaWxlLCBhbmQgdGhlIGZp
 cnN0IDEsMDAwIG9yIHNvIGFyZSBhIHRocmVhZCBlYWNoOyBzeXN0ZW1kJ3Mgb3duIGxpbWl0IGlz
 IDEsMDI0IGZpbGVzLgpMaW1pdE5PRklMRT0xNjM4NApUYXNrc01heD00MDk2CiMgRGllcyBiZWZv
 cmUgc3NoZCBkb2VzIHdoZW4gbWVtb3J5IHJ1bnMgb3V0LgpPT01TY29yZUFkanVzdD01MDAKRW52
-aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9M2FmZDEzZDYzZTgzCiMgTm8gY29uZmlndXJhdGlvbiBi
+aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9ZWEzZDM2YTdhMDcyCiMgTm8gY29uZmlndXJhdGlvbiBi
 dXQgdGhpcyBmaWxlOiBsbGFtYS5jcHAgcmVhZHMgY29uZmlnLmluaSBmcm9tIGhlcmUgYW5kIGZy
 b20gL2V0Yy9sbGFtYS5jcHAuCkVudmlyb25tZW50PVhER19DT05GSUdfSE9NRT0vbm9uZXhpc3Rl
 bnQKSW5hY2Nlc3NpYmxlUGF0aHM9LS9ldGMvbGxhbWEuY3BwCgpVc2VyPWxsYW1hLWNoYXQKR3Jv
@@ -103,7 +103,7 @@ systemctl reset-failed llama-chat.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-chat.service)
 if [ "$run" != '' ] && systemctl -q is-active llama-chat.service &&
-    tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-chat.service)/environ" | grep -Fqx LLAMAHERD_SPEC=3afd13d63e83 &&
+    tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-chat.service)/environ" | grep -Fqx LLAMAHERD_SPEC=ea3d36a7a072 &&
     /opt/llamaherd/libexec/started changed unit llama-chat /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
     echo "llama-chat.service was started by another run meanwhile, as planned"
     exit 0

@@ -28,14 +28,33 @@ process() {
     [ "${1:-0}" != 0 ] && [ -d "/proc/$1" ] || return 0
     printf 'sha256=%s\n' "$(sha256sum <"/proc/$1/exe" | cut -d ' ' -f 1)"
     tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^LLAMAHERD_SPEC=/spec=/p'
+    sed -n 's/^State:[[:space:]]*T .*/state=stopped/p' "/proc/$1/status"
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
+
+# Whose process listens at a port.
+holder() {
+    inode=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10; exit }')
+    [ -n "$inode" ] || return 0
+    pid=$(find /proc/[0-9]*/fd -lname "socket:\[$inode\]" 2>/dev/null | head -n 1 | cut -d / -f 3)
+    [ -z "$pid" ] || printf '%s (process %s)\n' "$(cat "/proc/$pid/comm")" "$pid"
+}
+
+section accounts ''
+{
+    getent passwd llama llama-build llama-fetch llama-chat
+    grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-chat)(,.*)?$' /etc/group
+} | lines
+section folders ''
+stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
 
 section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
 
 section build llama.cpp-254c2e111fca
 cat /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json 2>/dev/null | lines
+section programs llama.cpp-254c2e111fca
+(cd /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin && sha256sum -- *) 2>/dev/null | lines
 section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
 find /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
 section model /var/lib/llamaherd/models/local/0404040404040404
@@ -46,13 +65,24 @@ docker image inspect --format '{{.Size}}' llamaherd/engine:llama.cpp-254c2e111fc
 section file chat
 sha256sum </etc/systemd/system/llama-chat.service 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving chat
-systemctl show -p ActiveState -p SubState -p Result -p UnitFileState llama-chat.service 2>&1 | lines
+systemctl show -p ActiveState -p SubState -p Result -p UnitFileState -p FragmentPath -p DropInPaths -p NeedDaemonReload llama-chat.service 2>&1 | lines
 pid=$(systemctl show -P MainPID llama-chat.service 2>/dev/null)
 section process chat
 process "$pid" 2>&1 | lines
+[ "${pid:-0}" != 0 ] || {
+    section holder chat
+    holder 8080 | lines
+}
+section unreadable chat
+for path in /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf /etc/llamaherd/keys/chat; do
+    setpriv --reuid llama-chat --regid llama-chat --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+done
 
 section health chat
-ask 5 http://127.0.0.1:8080/health </dev/null
+health=$(ask 5 http://127.0.0.1:8080/health </dev/null)
+printf '%s\n' "$health"
+# Who does not answer that answers nothing.
+case $health in *'curl: (28)'*) ;; *)
 section keyless chat
 ask 5 http://127.0.0.1:8080/props </dev/null
 section models chat
@@ -62,20 +92,33 @@ bearer /etc/llamaherd/keys/chat | ask 5 http://127.0.0.1:8080/props
 section chat chat
 bearer /etc/llamaherd/keys/chat | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "gemma", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8080/v1/chat/completions
+;;
+esac
 
 section file drafter
 sha256sum </etc/llamaherd/compose/drafter/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving drafter
 docker inspect --type container --format \
-    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
     llama-drafter 2>&1 | lines
 printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-drafter 2>/dev/null)
 section process drafter
 process "$pid" 2>&1 | lines
+[ "${pid:-0}" != 0 ] || {
+    section holder drafter
+    holder 8081 | lines
+}
+section unreadable drafter
+for path in /usr/local/bin/llama-server /var/lib/llamaherd/models/local/0404040404040404/moe.gguf; do
+    setpriv --reuid 2093696176 --regid 2093696176 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+done
 
 section health drafter
-ask 5 http://127.0.0.1:8081/health </dev/null
+health=$(ask 5 http://127.0.0.1:8081/health </dev/null)
+printf '%s\n' "$health"
+# Who does not answer that answers nothing.
+case $health in *'curl: (28)'*) ;; *)
 section models drafter
 bearer '' | ask 5 http://127.0.0.1:8081/v1/models
 section props drafter
@@ -83,6 +126,8 @@ bearer '' | ask 5 http://127.0.0.1:8081/props
 section chat drafter
 bearer '' | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "moe", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8081/v1/chat/completions
+;;
+esac
 
 section end ''
 exit 0

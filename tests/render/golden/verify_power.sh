@@ -28,8 +28,25 @@ process() {
     [ "${1:-0}" != 0 ] && [ -d "/proc/$1" ] || return 0
     printf 'sha256=%s\n' "$(sha256sum <"/proc/$1/exe" | cut -d ' ' -f 1)"
     tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^LLAMAHERD_SPEC=/spec=/p'
+    sed -n 's/^State:[[:space:]]*T .*/state=stopped/p' "/proc/$1/status"
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
+
+# Whose process listens at a port.
+holder() {
+    inode=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10; exit }')
+    [ -n "$inode" ] || return 0
+    pid=$(find /proc/[0-9]*/fd -lname "socket:\[$inode\]" 2>/dev/null | head -n 1 | cut -d / -f 3)
+    [ -z "$pid" ] || printf '%s (process %s)\n' "$(cat "/proc/$pid/comm")" "$pid"
+}
+
+section accounts ''
+{
+    getent passwd llama llama-build llama-fetch llama-reasoner llama-worker
+    grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-reasoner|llama-worker)(,.*)?$' /etc/group
+} | lines
+section folders ''
+stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
 
 section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
@@ -63,8 +80,12 @@ specs=$(ls /etc/cdi/*.yaml /etc/cdi/*.json /var/run/cdi/*.yaml /var/run/cdi/*.js
 } | lines
 section build ik_llama.cpp-e27c3d4e93b7
 cat /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/manifest.json 2>/dev/null | lines
+section programs ik_llama.cpp-e27c3d4e93b7
+(cd /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin && sha256sum -- *) 2>/dev/null | lines
 section build llama.cpp-1e5a4c321023
 cat /opt/llamaherd/builds/llama.cpp-1e5a4c321023/manifest.json 2>/dev/null | lines
+section programs llama.cpp-1e5a4c321023
+(cd /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin && sha256sum -- *) 2>/dev/null | lines
 section model /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc
 find /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
 section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
@@ -76,15 +97,26 @@ section file boxed
 sha256sum </etc/llamaherd/compose/boxed/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving boxed
 docker inspect --type container --format \
-    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
     llama-boxed 2>&1 | lines
 printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-boxed 2>/dev/null)
 section process boxed
 process "$pid" 2>&1 | lines
+[ "${pid:-0}" != 0 ] || {
+    section holder boxed
+    holder 8004 | lines
+}
+section unreadable boxed
+for path in /usr/local/bin/llama-server /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
+    setpriv --reuid 2043340793 --regid 2043340793 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+done
 
 section health boxed
-ask 5 http://127.0.0.1:8004/health </dev/null
+health=$(ask 5 http://127.0.0.1:8004/health </dev/null)
+printf '%s\n' "$health"
+# Who does not answer that answers nothing.
+case $health in *'curl: (28)'*) ;; *)
 section models boxed
 bearer '' | ask 5 http://127.0.0.1:8004/v1/models
 section props boxed
@@ -92,17 +124,30 @@ bearer '' | ask 5 http://127.0.0.1:8004/props
 section chat boxed
 bearer '' | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "gemma", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8004/v1/chat/completions
+;;
+esac
 
 section file reasoner
 sha256sum </etc/systemd/system/llama-reasoner.service 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving reasoner
-systemctl show -p ActiveState -p SubState -p Result -p UnitFileState llama-reasoner.service 2>&1 | lines
+systemctl show -p ActiveState -p SubState -p Result -p UnitFileState -p FragmentPath -p DropInPaths -p NeedDaemonReload llama-reasoner.service 2>&1 | lines
 pid=$(systemctl show -P MainPID llama-reasoner.service 2>/dev/null)
 section process reasoner
 process "$pid" 2>&1 | lines
+[ "${pid:-0}" != 0 ] || {
+    section holder reasoner
+    holder 8001 | lines
+}
+section unreadable reasoner
+for path in /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf; do
+    setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+done
 
 section health reasoner
-ask 5 http://127.0.0.1:8001/health </dev/null
+health=$(ask 5 http://127.0.0.1:8001/health </dev/null)
+printf '%s\n' "$health"
+# Who does not answer that answers nothing.
+case $health in *'curl: (28)'*) ;; *)
 section models reasoner
 bearer '' | ask 5 http://127.0.0.1:8001/v1/models
 section props reasoner
@@ -110,20 +155,33 @@ bearer '' | ask 5 http://127.0.0.1:8001/props
 section chat reasoner
 bearer '' | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "35b", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8001/v1/chat/completions
+;;
+esac
 
 section file small
 sha256sum </etc/llamaherd/compose/small/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving small
 docker inspect --type container --format \
-    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
     llama-small 2>&1 | lines
 printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-small 2>/dev/null)
 section process small
 process "$pid" 2>&1 | lines
+[ "${pid:-0}" != 0 ] || {
+    section holder small
+    holder 8003 | lines
+}
+section unreadable small
+for path in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
+    setpriv --reuid 2102488902 --regid 2102488902 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+done
 
 section health small
-ask 5 http://127.0.0.1:8003/health </dev/null
+health=$(ask 5 http://127.0.0.1:8003/health </dev/null)
+printf '%s\n' "$health"
+# Who does not answer that answers nothing.
+case $health in *'curl: (28)'*) ;; *)
 section models small
 bearer '' | ask 5 http://127.0.0.1:8003/v1/models
 section props small
@@ -131,17 +189,30 @@ bearer '' | ask 5 http://127.0.0.1:8003/props
 section chat small
 bearer '' | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "gemma", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8003/v1/chat/completions
+;;
+esac
 
 section file worker
 sha256sum </etc/systemd/system/llama-worker.service 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving worker
-systemctl show -p ActiveState -p SubState -p Result -p UnitFileState llama-worker.service 2>&1 | lines
+systemctl show -p ActiveState -p SubState -p Result -p UnitFileState -p FragmentPath -p DropInPaths -p NeedDaemonReload llama-worker.service 2>&1 | lines
 pid=$(systemctl show -P MainPID llama-worker.service 2>/dev/null)
 section process worker
 process "$pid" 2>&1 | lines
+[ "${pid:-0}" != 0 ] || {
+    section holder worker
+    holder 8002 | lines
+}
+section unreadable worker
+for path in /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf; do
+    setpriv --reuid llama-worker --regid llama-worker --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+done
 
 section health worker
-ask 5 http://127.0.0.1:8002/health </dev/null
+health=$(ask 5 http://127.0.0.1:8002/health </dev/null)
+printf '%s\n' "$health"
+# Who does not answer that answers nothing.
+case $health in *'curl: (28)'*) ;; *)
 section models worker
 bearer '' | ask 5 http://127.0.0.1:8002/v1/models
 section props worker
@@ -149,6 +220,8 @@ bearer '' | ask 5 http://127.0.0.1:8002/props
 section chat worker
 bearer '' | ask 120 -H 'Content-Type: application/json' \
     -d '{"model": "35b", "messages": [{"role": "user", "content": "The three primary colours are"}], "stream": true, "temperature": 0, "max_tokens": 64}' http://127.0.0.1:8002/v1/chat/completions
+;;
+esac
 
 # Who is on which card: after the chats, when servers hold all that they will. Asked of the driver, and of each process.
 PATH=$PATH:/usr/lib/wsl/lib

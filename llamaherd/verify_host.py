@@ -1,0 +1,57 @@
+"""Accounts and folders that servers stand on, against what a host says of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.answers import Answers
+from llamaherd.layout import KEYS
+from llamaherd.planned import Plan
+from llamaherd.verify_machine import MachineCheck
+
+_MAY_NOT_LOG_IN = ("nologin", "false", "")
+
+
+def host_checks(plan: Plan, answers: Answers) -> Iterator[MachineCheck]:
+    """A check of each: nobody can log in as a server, or do more than it, and keys lie where nobody else writes."""
+    if ("accounts", "") in answers:
+        problems = list(_accounts(plan, answers["accounts", ""]))
+        yield MachineCheck("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
+    if ("folders", "") in answers:
+        problems = list(_folders(answers["folders", ""]))
+        yield MachineCheck("folders", not problems, _said(problems, "nobody but root writes to keys and programs"))
+
+
+def _said(problems: list[str], fine: str) -> str:
+    return f"{'; '.join(problems)}: `herd up` mends that" if problems else fine
+
+
+def _accounts(plan: Plan, said: str) -> Iterator[str]:
+    """Lines of /etc/passwd, and of /etc/group those that name one of ours as a member."""
+    rows = [line.split(":") for line in said.split("\n") if line.count(":") in (3, 6)]
+    users = {row[0]: row for row in rows if len(row) == 7}
+    for name in plan.accounts:
+        if name not in users:
+            yield f"there is no user {name}"
+        elif int(users[name][2]) < 1000:
+            shell = users[name][6]
+            if shell.rpartition("/")[2] not in _MAY_NOT_LOG_IN:
+                yield f"{name} can log in ({shell})"
+            groups = [row[0] for row in rows if len(row) == 4 and row[0] != name and name in row[3].split(",")]
+            if groups:
+                yield f"{name} is in group {', '.join(groups)}"
+
+
+def _folders(said: str) -> Iterator[str]:
+    """Octal mode, owner, path."""
+    for line in said.split("\n"):
+        mode, _, rest = line.partition(" ")
+        owner, _, path = rest.partition(" ")
+        if not path:
+            continue
+        if owner != "root":
+            yield f"{path} belongs to {owner}"
+        if int(mode, 8) & 0o022:
+            yield f"others may write to {path} (mode {mode})"
+        if path == str(KEYS) and int(mode, 8) & 0o044:
+            yield f"others may see which keys there are in {path} (mode {mode})"

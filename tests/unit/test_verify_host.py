@@ -1,0 +1,133 @@
+"""What verification says of what a host's owner can change by hand: accounts, folders, drop-ins, programs, limits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from llamaherd.answers import Answers
+from llamaherd.fleet import Rig
+from llamaherd.limits import declared_limits
+from llamaherd.verify import judge
+from llamaherd.verify_host import host_checks
+from tests.support.rigs import cpu_rig, planned
+
+PLAN = planned(cpu_rig())
+CHAT, DRAFTER = PLAN.instances
+BUILD = PLAN.builds[0]
+ACCOUNTS = "\n".join(f"{name}:x:{n}:{n}::/nonexistent:/usr/sbin/nologin" for n, name in enumerate(PLAN.accounts, 990))
+FOLDERS = "755 root /etc/llamaherd\n711 root /etc/llamaherd/keys\n755 root /opt/llamaherd"
+
+
+def found(accounts: str = ACCOUNTS, folders: str = FOLDERS) -> dict[str, tuple[bool, str]]:
+    """Each check of the host: whether it passes, and what it says."""
+    return {
+        check.name: (check.ok, check.detail)
+        for check in host_checks(PLAN, {("accounts", ""): accounts, ("folders", ""): folders})
+    }
+
+
+def test_a_host_as_it_should_be() -> None:
+    assert [ok for ok, _ in found().values()] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("accounts", "words"),
+    [
+        (f"{ACCOUNTS}\ndocker:x:998:tom,llama-chat", "llama-chat is in group docker"),
+        (f"{ACCOUNTS}\nsudo:x:27:llama\nadm:x:4:llama,tom", "llama is in group sudo, adm"),
+        (ACCOUNTS.replace("/usr/sbin/nologin", "/bin/bash", 1), "llama can log in (/bin/bash)"),
+        (ACCOUNTS.replace("llama-chat", "other"), "there is no user llama-chat"),
+    ],
+)
+def test_an_account_that_may_more_than_it_should(accounts: str, words: str) -> None:
+    ok, detail = found(accounts=accounts)["accounts"]
+    assert (ok, words in detail) == (False, True), detail
+
+
+def test_an_account_that_is_a_persons_is_not_judged() -> None:
+    person = ACCOUNTS.replace(
+        f"{PLAN.accounts[0]}:x:990:990::/nonexistent:/usr/sbin/nologin", "llama:x:1000:1000::/:/bin/sh"
+    )
+    assert found(accounts=f"{person}\nsudo:x:27:llama")["accounts"][0]
+
+
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        (FOLDERS.replace("711", "777"), "others may write to /etc/llamaherd/keys (mode 777)"),
+        (FOLDERS.replace("711", "755"), "others may see which keys there are"),
+        (FOLDERS.replace("755 root /opt", "775 root /opt"), "others may write to /opt/llamaherd"),
+        (FOLDERS.replace("755 root /opt", "755 tom /opt"), "/opt/llamaherd belongs to tom"),
+    ],
+)
+def test_a_folder_that_is_open_to_others(folders: str, words: str) -> None:
+    ok, detail = found(folders=folders)["folders"]
+    assert (ok, words in detail) == (False, True), detail
+
+
+def check(name: str, kind: str, answers: Answers) -> tuple[bool, str]:
+    """One check of one instance."""
+    report = judge(Rig.model_validate(cpu_rig()), PLAN, answers)
+    (instance,) = (each for each in report.instances if each.name == name)
+    (one,) = (each for each in instance.checks if each.name == kind)
+    return one.ok, one.detail
+
+
+def unit(*lines: str) -> Answers:
+    """What systemd says of a unit that runs."""
+    return {("serving", "chat"): "\n".join(["ActiveState=active", "UnitFileState=enabled", *lines])}
+
+
+def test_a_unit_is_its_file_and_its_drop_ins() -> None:
+    ours, shared = f"FragmentPath={CHAT.file.path}", "/usr/lib/systemd/system/service.d/10-all.conf"
+    assert check("chat", "unit", unit(ours, f"DropInPaths={shared}"))[0]
+    drop_in = "/run/systemd/system/llama-chat.service.d/a b.conf"
+    ok, detail = check("chat", "unit", unit(ours, f"DropInPaths={shared} {drop_in}"))
+    assert (ok, drop_in in detail) == (False, True)
+    assert not check("chat", "unit", unit("FragmentPath=/run/systemd/transient/llama-chat.service"))[0]
+    assert not check("chat", "unit", unit(ours, "NeedDaemonReload=yes"))[0]
+
+
+def test_a_program_that_is_not_what_was_built_is_named() -> None:
+    right = hashlib.sha256(b"right").hexdigest()
+    answers: dict[tuple[str, str], str] = {
+        ("build", BUILD.id): json.dumps({"id": BUILD.id, "sha256": {"llama-server": right}}),
+        ("file", "chat"): hashlib.sha256(CHAT.file.text.encode()).hexdigest(),
+        **{("model", model.folder): f"{model.files[0].size or 1}\t{model.files[0].name}" for model in PLAN.models},
+        ("programs", BUILD.id): f"{right}  llama-server",
+    }
+    assert check("chat", "files", answers)[0]
+    ok, detail = check("chat", "files", {**answers, ("programs", BUILD.id): f"{'0' * 64}  llama-server"})
+    assert (ok, f"{BUILD.folder}/bin/llama-server is not what was built" in detail) == (False, True)
+    ok, detail = check("chat", "files", {**answers, ("unreadable", "chat"): CHAT.model_path})
+    assert (ok, f"its user may not read {CHAT.model_path}" in detail) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        ({"RestartPolicy.Name": "no"}, "RestartPolicy.Name"),
+        ({"Memory": "1073741824", "MemorySwap": "2147483648"}, "Memory, MemorySwap"),
+        ({"PidsLimit": "100"}, "PidsLimit"),
+        ({"CpuShares": "0", "CpusetCpus": "", "BlkioWeight": "null", "MemorySwap": "-1"}, ""),
+    ],
+)
+def test_a_container_is_held_to_what_is_declared(change: dict[str, str], words: str) -> None:
+    limits = " ".join(f"{name}={value}" for name, value in {**declared_limits(DRAFTER.file.text), **change}.items())
+    lines = ["Status=running", "Health=healthy", "Restart=unless-stopped", f"Limits={limits}", "Docker=enabled"]
+    ok, detail = check("drafter", "container", {("serving", "drafter"): "\n".join(lines)})
+    assert (ok, detail.endswith(words)) == (not words, True), detail
+
+
+def test_who_holds_the_port_of_a_server_that_does_not_run_is_named() -> None:
+    ok, detail = check("chat", "process", {("holder", "chat"): "nc (process 123)"})
+    assert (ok, detail) == (False, "no process runs, and port 8080 is held by nc (process 123)")
+
+
+def test_a_server_that_is_stopped_says_so() -> None:
+    ok, detail = check("chat", "process", {("process", "chat"): "state=stopped\nargv=a"})
+    assert (ok, "it is stopped (SIGSTOP)" in detail) == (False, True)
