@@ -34,8 +34,8 @@ _CODES = {
 }
 """NVIDIA's name of each distribution's repository, and the key that signs it (NVIDIA, Driver Installation Guide)."""
 
-_ARM = "121"
-"""The architecture of GB10, whose hosts are no PCs."""
+_ARM = 121
+"""The architecture of GB10, whose hosts are no PCs; `121a` and `121f` are the same card."""
 
 
 def nvidia_repository(rig: Rig) -> RepositoryPlan:
@@ -45,7 +45,7 @@ def nvidia_repository(rig: Rig) -> RepositoryPlan:
         return _declared(NVIDIA, rig.rig, declared)
     code, key = ("wsl-ubuntu", _OLD) if rig.host.wsl else _CODES[rig.host.os]
     cards = rig.gpus.cards.values() if rig.gpus else ()
-    machine = "sbsa" if any(card.cuda_architecture == _ARM for card in cards) else "x86_64"
+    machine = "sbsa" if any(int(card.cuda_architecture.rstrip("af")) == _ARM for card in cards) else "x86_64"
     url = f"https://developer.download.nvidia.com/compute/cuda/repos/{code}/{machine}"
     return _repository(NVIDIA, rig.rig, url, f"{url}/{key.path}", key.fingerprint)
 

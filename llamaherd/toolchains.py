@@ -104,6 +104,21 @@ LONG_SUPPORTED = 580
 """The last branch before that: good for Maxwell to Blackwell and for CUDA 13, with support until June 2028 (NVIDIA's
 list of supported drivers)."""
 
+FIRST_PACKAGED: Mapping[str, Release] = {"debian-12": (12, 3), "ubuntu-22.04": (11, 7), "ubuntu-24.04": (12, 5)}
+"""The first toolkit in NVIDIA's repository for a system: the oldest cuda-toolkit packages in its index."""
+
+KEPLER = 50
+"""Architectures below this number are Kepler or older."""
+
+KEPLER_DRIVER = 470
+"""The last driver branch for them (NVIDIA's list of legacy Unix drivers); it is no longer maintained."""
+
+SUPPORTED_BRANCHES = frozenset({580, 595})
+"""Driver branches in NVIDIA's list of supported drivers of September 2026 that had not ended by then."""
+
+NEWEST_LISTED = 610
+"""The newest branch of that list: of newer ones it says nothing."""
+
 ENDED_BRANCHES: Mapping[int, str] = {535: "June 2026", 610: "August 2026"}
 """Driver branches that NVIDIA supported until then and no longer (its list of supported drivers, September 2026)."""
 
@@ -131,6 +146,16 @@ def removed_in(architecture: str) -> Release | None:
     return next((toolkit for below, toolkit in REMOVED if number < below), None)
 
 
+def runs_on(built: str, card: str) -> bool:
+    """Whether code for one architecture runs on a card of another: the same generation, and no newer step of it.
+
+    Code of a variant such as `120a` runs on that architecture alone, and of a family such as `120f` from it on
+    (NVIDIA, CUDA C++ Programming Guide, binary compatibility and family-specific features).
+    """
+    have, need = int(card.rstrip("af")), int(built.rstrip("af"))
+    return need == have or (not built.endswith("a") and have // 10 == need // 10 and need < have)
+
+
 def compiles_for(toolkit: Release, architecture: str) -> bool:
     """Whether a toolkit compiles for an architecture."""
     removed = removed_in(architecture)
@@ -152,16 +177,21 @@ def beside_gcc(system: str, toolkit: Release) -> int | None:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a toolkit has to go with: architectures of cards, the host's C library, its driver branch if known."""
+    """What a toolkit has to go with: architectures of cards, the host's C library, its driver branch if known.
+
+    `first` is the oldest that can be had there.
+    """
 
     architectures: Collection[str]
     glibc: Release
     driver: int | None = None
+    first: Release = (0, 0)
 
     def met_by(self, toolkit: Release) -> bool:
         """Whether a toolkit that is known here goes with all of it."""
         return (
             toolkit not in MISCOMPILING
+            and toolkit >= self.first
             and self.glibc <= (newest_glibc(toolkit) or self.glibc)
             and all(compiles_for(toolkit, each) for each in self.architectures)
             and (self.driver is None or self.driver >= FIRST_DRIVER[toolkit[0]])

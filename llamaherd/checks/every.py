@@ -16,13 +16,13 @@ from llamaherd.checks.references import references
 from llamaherd.checks.splitting import splitting
 from llamaherd.checks.store import store
 from llamaherd.checks.subject import Check
-from llamaherd.checks.toolchain import driver, toolkit
+from llamaherd.checks.toolchain import architectures, driver, toolkit
 from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
     *(references, keyless, unused, images, store),
-    *(toolkit, driver, container_toolkit, options, compiled_for, versions),
+    *(toolkit, architectures, driver, container_toolkit, options, compiled_for, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),

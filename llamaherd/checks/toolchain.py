@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from llamaherd import toolchains
+from llamaherd.cards import CARDS
 from llamaherd.checks.building import built_for, built_with_cuda, served_by_builds
 from llamaherd.checks.subject import Subject
 from llamaherd.drivers import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
@@ -34,16 +35,23 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH044", place, message, help_, "note")
     if declared is None:
         return
+    if gpus.cuda != shown(declared):
+        message = f"`cuda: {gpus.cuda}` is no name of a toolkit"
+        yield Finding("LH230", place, message, f'write `cuda: "{shown(declared)}"`')
     cards = built_for(subject.rig)
     system = subject.rig.host.os
     driver = int(gpus.driver.branch) if gpus.driver and subject.rig.host.wsl is None else None
     glibc = toolchains.GLIBC[system]
-    way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, glibc, driver), declared)
+    first = _first_packaged(subject)
+    way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, glibc, driver, first), declared)
+    if declared < first:
+        message = f"NVIDIA's repository for {system} begins with CUDA {shown(first)}: {gpus.cuda} was never in it"
+        yield Finding("LH231", place, message, way_out.said)
     for name, card in _one_of_each(cards).items():
         what = f"`{name}` ({card.model}, architecture {card.cuda_architecture})"
         removed = toolchains.removed_in(card.cuda_architecture)
-        if declared < (first := toolchains.first_toolkit(card.cuda_architecture)):
-            message = f"CUDA {gpus.cuda} does not compile for {what}: the first that does is {shown(first)}"
+        if declared < (compiling := toolchains.first_toolkit(card.cuda_architecture)):
+            message = f"CUDA {gpus.cuda} does not compile for {what}: the first that does is {shown(compiling)}"
             yield Finding("LH040", place, message, way_out.said)
         elif removed and declared >= removed:
             message = f"CUDA {gpus.cuda} does not compile for {what} any more: {shown(removed)} took that away"
@@ -63,6 +71,26 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH043", place, message, help_, "note")
 
 
+def architectures(subject: Subject) -> Iterator[Finding]:
+    """A card that is known, declared with another architecture than it has."""
+    for name, card in subject.rig.gpus.cards.items() if subject.rig.gpus else ():
+        known = CARDS.get(card.model)
+        if known is None or card.architecture is None or card.architecture.rstrip("af") == known.architecture:
+            continue
+        place = subject.document.value(("gpus", "cards", name, "architecture"))
+        runs = toolchains.runs_on(card.architecture, known.architecture)
+        what = f"`{name}` is a {card.model}, whose architecture is {known.architecture}"
+        then = "code for {} runs there, and is slower" if runs else "no code for {} runs there"
+        message = f"{what}: {then.format(card.architecture)}"
+        yield Finding("LH232", place, message, "leave `architecture` out", "warning" if runs else "error")
+
+
+def _first_packaged(subject: Subject) -> Release:
+    """The oldest toolkit that can be had: NVIDIA's own repository is known, another one may hold anything."""
+    own = subject.rig.gpus and subject.rig.gpus.repository is None and subject.rig.host.wsl is None
+    return toolchains.FIRST_PACKAGED.get(subject.rig.host.os, (0, 0)) if own else (0, 0)
+
+
 def driver(subject: Subject) -> Iterator[Finding]:
     """A driver branch that does not do for the toolkit or the cards, or that has ended; any driver under WSL."""
     gpus = subject.rig.gpus
@@ -73,20 +101,37 @@ def driver(subject: Subject) -> Iterator[Finding]:
         message = "the driver of a card under WSL is Windows' own, and one inside Linux would stand in its way"
         yield Finding("LH048", place, message, "leave out `driver`, and install NVIDIA's driver for Windows there")
         return
+    wrong = list(_wrong_branch(subject, gpus, int(gpus.driver.branch)))
+    yield from wrong
+    if not wrong:
+        yield from _ended(subject, gpus, int(gpus.driver.branch))
+
+
+def _wrong_branch(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
     place = subject.document.value(_BRANCH)
-    branch = int(gpus.driver.branch)
     declared = toolchains.release(gpus.cuda)
     needed = toolchains.FIRST_DRIVER.get(declared[0]) if declared and built_with_cuda(subject.rig) else None
     if needed and branch < needed:
         message = f"driver branch {branch} is too old for CUDA {gpus.cuda}, which needs {needed} or newer"
         yield Finding("LH045", place, message, _LASTING)
-    for problem in _cards_and_branch(gpus, branch):
-        yield Finding("LH046", place, problem, _LASTING)
+    for problem, way_out in _cards_and_branch(gpus, branch):
+        yield Finding("LH046", place, problem, way_out)
     yield from _modules(subject, gpus, branch)
     yield from _from_the_distribution(subject, gpus, branch)
-    if ended := toolchains.ENDED_BRANCHES.get(branch):
+
+
+def _ended(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
+    """A branch that gets no fixes any more. A distribution looks after its own."""
+    if gpus.driver is None or gpus.driver.from_ == "distribution":
+        return
+    ended = toolchains.ENDED_BRANCHES.get(branch)
+    if ended:
         message = f"NVIDIA supported driver branch {branch} until {ended}"
-        yield Finding("LH047", place, message, _LASTING, "note")
+    elif branch < toolchains.NEWEST_LISTED and branch not in toolchains.SUPPORTED_BRANCHES:
+        message = f"driver branch {branch} is not among those that NVIDIA supported in September 2026"
+    else:
+        return
+    yield Finding("LH047", subject.document.value(_BRANCH), message, _LASTING, "note")
 
 
 @dataclass(frozen=True)
@@ -189,12 +234,15 @@ def _holds_iq(subject: Subject, name: str) -> bool:
     return header is not None and any(group.type.startswith("IQ") for group in header.tensors)
 
 
-def _cards_and_branch(gpus: Gpus, branch: int) -> Iterator[str]:
+def _cards_and_branch(gpus: Gpus, branch: int) -> Iterator[tuple[str, str]]:
+    """What a branch does not know, and the way out."""
     for name, card in _one_of_each(gpus.cards).items():
         number = int(card.cuda_architecture.rstrip("af"))
+        what = f"driver branch {branch} does not know `{name}` ({card.model})"
         if number >= toolchains.BLACKWELL and branch < toolchains.BLACKWELL_DRIVER:
-            first = toolchains.BLACKWELL_DRIVER
-            yield f"driver branch {branch} does not know `{name}` ({card.model}): the first that does is {first}"
-        elif number < toolchains.TURING and branch >= toolchains.DROPPED_DRIVER:
-            dropped = toolchains.DROPPED_DRIVER
-            yield f"driver branch {branch} does not know `{name}` ({card.model}) any more: {dropped} dropped it"
+            yield f"{what}: the first that does is {toolchains.BLACKWELL_DRIVER}", _LASTING
+        elif number < toolchains.KEPLER and branch > toolchains.KEPLER_DRIVER:
+            message = f"{what} any more: {toolchains.KEPLER_DRIVER} was the last that did"
+            yield message, "leave it out of the rig: no branch that NVIDIA supports knows it"
+        elif toolchains.KEPLER <= number < toolchains.TURING and branch >= toolchains.DROPPED_DRIVER:
+            yield f"{what} any more: {toolchains.DROPPED_DRIVER} dropped it", _LASTING

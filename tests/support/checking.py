@@ -17,6 +17,7 @@ from tests.support.rigs import Declared, changed, gpu_rig
 
 CHECKS: tuple[Check, ...] = (
     toolchain.toolkit,
+    toolchain.architectures,
     toolchain.driver,
     containers.container_toolkit,
     cards.identities,

@@ -21,6 +21,8 @@ from tests.support.rigs import DIGEST, changed, gpu_rig
 
 NEW, OLD, MAIN = "gpus/cards/new/", "gpus/cards/old/", "engines/main/options"
 PASCAL = {OLD + "model": "GTX 1080 Ti"}
+MIRROR = {"gpus/repository": {"url": "https://mirror.lan/cuda", "key": "key.asc", "fingerprint": "AB" * 20}}
+KEPLER = {OLD + "model": "Tesla K80", OLD + "architecture": "37", OLD + "memory": "12GiB"}
 IMAGES = {
     "engines/main": {"kind": "llama.cpp", "image": f"registry.lan/a@sha256:{DIGEST}"},
     "engines/ik": {"kind": "ik_llama.cpp", "image": f"registry.lan/b@sha256:{DIGEST}"},
@@ -87,16 +89,54 @@ CASES = {
         }
     ),
     "12.3 for gcc 13": Case(
-        {"gpus/cuda": "12.3", NEW + "model": "RTX 4090"},
+        {"gpus/cuda": "12.3", NEW + "model": "RTX 4090"} | MIRROR,
         "LH043",
         "'12.3'",
         "takes gcc up to 12, and ubuntu-24.04 compiles with gcc 13",
         "g++-12 is installed beside it",
         "note",
     ),
-    "12.4 for gcc 13": Case({"gpus/cuda": "12.4", NEW + "model": "RTX 4090"}),
+    "12.4 for gcc 13": Case({"gpus/cuda": "12.4", NEW + "model": "RTX 4090"} | MIRROR),
+    "12.4 from NVIDIA for Ubuntu 24.04": Case(
+        {"gpus/cuda": "12.4", NEW + "model": "RTX 4090"},
+        "LH231",
+        "'12.4'",
+        "NVIDIA's repository for ubuntu-24.04 begins with CUDA 12.5: 12.4 was never in it",
+        'write `cuda: "12.5"`',
+    ),
+    "12.5 from NVIDIA for Ubuntu 24.04": Case({"gpus/cuda": "12.5", NEW + "model": "RTX 4090"}),
+    "12.2 from NVIDIA for Debian 12": Case(
+        {"gpus/cuda": "12.2", "host/os": "debian-12", NEW + "model": "RTX 4090"},
+        "LH231",
+        "'12.2'",
+        "debian-12 begins with CUDA 12.3",
+        'write `cuda: "12.3"`',
+    ),
+    "12.3 from NVIDIA for Debian 12": Case({"gpus/cuda": "12.3", "host/os": "debian-12", NEW + "model": "RTX 4090"}),
+    "12.4 under WSL": Case({"gpus/cuda": "12.4", NEW + "model": "RTX 4090"}, wsl=True),
+    "a toolkit with a zero too many": Case(
+        {"gpus/cuda": "13.00"}, "LH230", "'13.00'", "`cuda: 13.00` is no name", 'write `cuda: "13.0"`'
+    ),
+    "a toolkit with a zero before it": Case({"gpus/cuda": "013.0"}, "LH230", "'013.0'", "is no name", '"13.0"'),
+    "a 3090 as a 4090": Case(
+        {OLD + "model": "RTX 3090", OLD + "architecture": "89"},
+        "LH232",
+        "'89'",
+        "`old` is a RTX 3090, whose architecture is 86: no code for 89 runs there",
+        "leave `architecture` out",
+    ),
+    "a 3090 as an A100": Case(
+        {OLD + "model": "RTX 3090", OLD + "architecture": "80"},
+        "LH232",
+        "'80'",
+        "code for 80 runs there, and is slower",
+        "leave `architecture` out",
+        "warning",
+    ),
+    "a 5090 as itself": Case({NEW + "architecture": "120a"}),
     "a compiler of its own": Case(
         {
+            **MIRROR,
             "gpus/cuda": "12.3",
             NEW + "model": "RTX 4090",
             MAIN: {"CMAKE_CUDA_HOST_COMPILER": "g++-12"},
@@ -128,7 +168,22 @@ CASES = {
     "no CUDA": Case({"gpus/cuda": "9" * 5000 + ".0"}, "LH044", "'999", "is not known here", "", "note"),
     "an old driver for 13": Case(driver(575), "LH045", "575", "needs 580 or newer", "`branch: 580`"),
     "a driver for 13": Case(driver(580)),
-    "a driver for 12": Case(driver(570) | {"gpus/cuda": "12.8"}),
+    "a driver for 12": Case(driver(580) | {"gpus/cuda": "12.8"}),
+    "a driver that is listed no more": Case(
+        driver(570) | {"gpus/cuda": "12.8"},
+        "LH047",
+        "570",
+        "is not among those that NVIDIA supported in September 2026",
+        "`branch: 580`",
+        "note",
+    ),
+    "a driver for Kepler": Case(
+        driver(580) | KEPLER | {"gpus/cuda": "11.8", "host/os": "ubuntu-22.04", NEW + "model": "RTX 4090"},
+        "LH046",
+        "580",
+        "does not know `old` (Tesla K80) any more: 470 was the last that did",
+        "no branch that NVIDIA supports knows it",
+    ),
     "an old driver for 12": Case(
         driver(520) | {"gpus/cuda": "12.8", NEW + "model": "RTX 4090"}, "LH045", "520", "too old for CUDA 12.8"
     ),
@@ -198,9 +253,14 @@ CASES = {
         "`branch: 580`",
         "note",
     ),
-    "an old driver for images": Case(driver(570) | IMAGES),
+    "an old driver for images": Case(driver(570) | IMAGES, "LH047", "570", "September 2026", "580", "note"),
     "the way out names a driver as well": Case(
-        {"gpus/cuda": "12.8", "host/os": "debian-13"} | driver(570),
+        {
+            "gpus/cuda": "12.8",
+            "host/os": "debian-13",
+            "gpus/driver": {"branch": 550, "from": "distribution"},
+            NEW + "model": "RTX 4090",
+        },
         "LH069",
         "'12.8'",
         "glibc 2.41",

@@ -14,13 +14,15 @@ from llamaherd.converge.disks import TOOLKIT_BYTES
 from llamaherd.converge.host import obstacles
 from llamaherd.converge.toolkit import toolkit_problems, toolkit_steps
 from llamaherd.drivers import NEVER
+from llamaherd.fleet import Rig
 from llamaherd.observe import Seen, answer, question
+from llamaherd.plan_repositories import nvidia_repository
 from llamaherd.plan_toolkit import DRIVER
 from llamaherd.planned import Plan
 from llamaherd.render import render
 from llamaherd.show import show_plan
 from llamaherd.units import show_size
-from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
+from tests.support.rigs import changed, converged, cpu_rig, gpu_rig, planned
 
 PLAN = planned(gpu_rig())
 OWN_DRIVER = planned(gpu_rig(), {"gpus/driver": {"branch": 580}})
@@ -228,3 +230,12 @@ def test_room_is_asked_for_while_there_is_no_compiler(tmp_path: Path) -> None:
     nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.9, V99.9.1'\n")
     nvcc.chmod(0o755)
     assert subprocess.run(run, capture_output=True, text=True).stdout == "toolkit|99.9|"
+
+
+@pytest.mark.parametrize("architecture", [None, "121", "121a", "121f"])
+def test_a_spark_gets_the_packages_of_its_machine(architecture: str | None) -> None:
+    """However its architecture is written: it is no PC."""
+    card = {"model": "GB10", "uuid": "GPU-1"} | ({"architecture": architecture} if architecture else {})
+    declared = changed(gpu_rig(), {"gpus/cards/new": card})
+    assert nvidia_repository(Rig.model_validate(declared)).url.endswith("/ubuntu2404/sbsa")
+    assert nvidia_repository(Rig.model_validate(gpu_rig())).url.endswith("/ubuntu2404/x86_64")
