@@ -153,19 +153,38 @@ def whole(subject: Subject, name: str, instance: Instance, known: Catalogue) -> 
 
 def together(subject: Subject) -> Iterator[Finding]:
     """Arguments and variables that contradict each other, the keys, or the rig."""
+    for each in _wholes(subject):
+        yield from _opened(each)
+        yield from _contradicted(each)
+        yield from _variables(each)
+        for clash in clashes(each.told, _around_of(each)):
+            if finding := _said(each, clash):
+                yield finding
+
+
+def blamed(subject: Subject) -> frozenset[Place]:
+    """Where everything is written that contradicts something: advice to say it by a key would be no help there."""
+    return frozenset(
+        each.place(option)
+        for each in _wholes(subject)
+        for clash in clashes(each.told, _around_of(each))
+        for option in clash.options
+        if each.key(option) is None
+    )
+
+
+def _wholes(subject: Subject) -> Iterator[Whole]:
+    """What the servers are told that are told more than most."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         known = flags_of(engine) if engine else None
         plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
-        if known is None or plain:
-            continue
-        each = whole(subject, name, instance, known)
-        yield from _opened(each)
-        yield from _contradicted(each)
-        yield from _variables(each)
-        for clash in clashes(each.told, _around(subject.rig, instance, subject.headers.get(instance.model))):
-            if finding := _said(each, clash):
-                yield finding
+        if known is not None and not plain:
+            yield whole(subject, name, instance, known)
+
+
+def _around_of(each: Whole) -> Around:
+    return _around(each.subject.rig, each.instance, each.subject.headers.get(each.instance.model))
 
 
 def _around(rig: Rig, instance: Instance, header: Header | None) -> Around:
@@ -188,11 +207,14 @@ def _shifts(header: Header) -> bool:
 def _said(each: Whole, clash: Clash) -> Finding | None:
     """A clash as a finding; None where keys alone are to blame, which other checks say."""
     own = next((option for option in clash.options if each.key(option) is None), None)
-    if own is None and clash.code not in AS_KEYS_SAY:
-        return None
+    if (own is None and clash.code not in AS_KEYS_SAY) or clash.code == codes.CUDA_ORDER:
+        return None  # which cards there are, `on` says
     message, help_ = clash.message, clash.help
     for option in clash.options:
         if key := each.key(option):
+            if key not in each.instance.model_fields_set:
+                help_ = help_.replace(f", or {option}", "")
+                key = " ".join(option.words)
             message, help_ = (text.replace(str(option), f"`{key}`") for text in (message, help_))
     return Finding(clash.code, each.place(own or clash.options[0]), message, help_, clash.severity)
 

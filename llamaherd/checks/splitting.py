@@ -1,8 +1,8 @@
-"""How cards share a model, and the engine's own fitting: modes that an engine lacks, settings without effect."""
+"""How cards share a model: modes that an engine lacks, settings without effect."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
@@ -12,14 +12,9 @@ NO_SPLIT_BUFFERS = 9890
 """The first build of llama.cpp whose CUDA devices have none, so that `row` fails: ggml-org/llama.cpp#25884 names it,
 #27465 shows CUDA's error, and b10108 has none in ggml-cuda.cu."""
 
-_LAYERS = {"-ngl", "--gpu-layers", "--n-gpu-layers"}
-_EXPERTS = {"-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe"}
-_SHARES = {"-ts", "--tensor-split"}
-_FIT = {"-fit", "--fit"}
-
 
 def splitting(subject: Subject) -> Iterator[Finding]:
-    """Split modes that do not go with the engine or the number of cards, and fitting that cannot be."""
+    """Split modes that do not go with the engine or the number of cards."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if engine is None or engine.kind == "vllm":
@@ -29,7 +24,6 @@ def splitting(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH052", place, *refused)
         else:
             yield from _without_effect(subject, name, instance)
-        yield from _fitting(subject, name, instance, engine)
 
 
 def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
@@ -77,36 +71,3 @@ def _without_effect(subject: Subject, name: str, instance: Instance) -> Iterator
                     f"leave out `{key}`, or name more cards in `on`",
                     "warning",
                 )
-
-
-def _fitting(subject: Subject, name: str, instance: Instance, engine: Engine) -> Iterator[Finding]:
-    """llama.cpp's fit gives up where something is placed by hand (common/fit.cpp:183); the fork's refuses to start
-    (ik_llama.cpp 8337e4cd3, src/llama.cpp:4281-4286)."""
-    index = next((i for i, word in enumerate(instance.extra_args) if word in _FIT), None)
-    if index is None:
-        return
-    place = subject.document.value(("instances", name, "extra_args", index))
-    fork = engine.kind == "ik_llama.cpp"
-    placed = _placed_by_hand(instance, fork)
-    if not placed:
-        return
-    if fork:
-        message = f"ik_llama.cpp does not start with `--fit` beside {placed}"
-        yield Finding("LH057", place, message, "leave out one of the two")
-    elif instance.extra_args[index + 1 : index + 2] == ("on",):
-        message = f"llama.cpp fits nothing where something is placed by hand, and here {placed} does so"
-        yield Finding("LH057", place, message, f"leave out `--fit on`, or {placed}", "note")
-
-
-def _placed_by_hand(instance: Instance, fork: bool) -> str | None:
-    """The first setting that keeps the engine from fitting, as it is written."""
-    experts = "experts_on_cpu" if instance.experts_on_cpu not in (None, 0, "0%") else None
-    layers = "gpu_layers" if instance.gpu_layers is not None else None
-    shares = "tensor_split" if instance.tensor_split else None
-    key = experts or (None if fork else layers or shares)
-    words = _EXPERTS if fork else _EXPERTS | _LAYERS | _SHARES
-    return f"`{key or _first_of(words, instance.extra_args)}`" if key or _first_of(words, instance.extra_args) else None
-
-
-def _first_of(words: set[str], arguments: Sequence[str]) -> str | None:
-    return next((each for each in arguments if each in words), None)

@@ -158,7 +158,7 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
         return
     projector = meant.get("--mmproj")
     if around.shifts is False or projector:
-        because = f"beside {projector}" if projector else "of this model, whose cache cannot be moved"
+        because = f"beside {projector}" if projector else "for this model, whose cache cannot be moved"
         message = f"{option} does nothing {because}: only the common beginning of a prompt is used again"
         yield Clash(codes.NOT_REUSED, (option,), message, "leave it out", "warning")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from llamaherd.checks import cache, cards, containers, images, processor, splitting, toolchain, unused, wsl
+from llamaherd.checks import cache, cards, containers, images, meant, processor, splitting, toolchain, unused, wsl
 from llamaherd.checks.subject import Check, Subject
 from llamaherd.findings import Finding, Severity
 from llamaherd.fleet import Rig
@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     cards.identities,
     cards.power,
     splitting.splitting,
+    meant.together,
     cache.cache_types,
     images.images,
     processor.threads,

@@ -61,7 +61,14 @@ SPLITTING = {
     "one card by layer": Case({ONE + "split": "layer"}, "LH053", "split", "`split` does nothing", "", "warning"),
     "one card of one": Case({ONE + "tensor_split": [1]}, "LH053", "tensor_split", "does nothing", "", "warning"),
     "one card, not at all": Case({ONE + "split": "none"}),
-    "fit": Case(arguments(TWO, "--fit", "on")),
+    "fit": Case(
+        arguments(TWO, "--fit", "on"),
+        "LH057",
+        "--fit",
+        "here `--gpu-layers all` does so",
+        "leave out `--fit on`",
+        "note",
+    ),
     "fit beside layers": Case(
         arguments(TWO, "--fit", "on") | {TWO + "gpu_layers": 99},
         "LH057",
@@ -71,7 +78,12 @@ SPLITTING = {
         "note",
     ),
     "fit beside flags": Case(
-        arguments(TWO, "-ts", "3,1", "-fit", "on"), "LH057", "-fit", "here `-ts` does so", "`-ts`", "note"
+        arguments(TWO, "-ts", "3,1", "-fit", "on"),
+        "LH057",
+        "-fit",
+        "here `--gpu-layers all` does so",
+        "leave out `-fit on`",
+        "note",
     ),
     "no fit beside layers": Case(arguments(TWO, "--fit", "off") | {TWO + "gpu_layers": 99}),
     "layers alone": Case({TWO + "gpu_layers": 99, TWO + "experts_on_cpu": "0%"}),
@@ -240,7 +252,7 @@ PROCESSOR = {
     ),
     "all but one of many cores": Case({"host/cpu/cores": 64, SMALL + "threads": 63}),
     "all performance cores of many": Case({"host/cpu/cores": 24, "host/cpu/performance": 24, SMALL + "threads": 24}),
-    "tensors to another card by flags": Case(arguments(ONE, "-ot", r"blk\.1\.=CUDA1")),
+    "tensors to another card by flags": Case(arguments(ONE, "-ot", r"blk\.1\.=CUDA0")),
     "some layers": Case(
         {ONE + "gpu_layers": 20, SMALL + "threads": 12}, "LH061", "", "`small` (12), `worker` (6)", "6", "warning"
     ),
