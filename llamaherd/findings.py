@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
+from llamaherd.terminal import plain
+
 Severity = Literal["error", "warning", "note"]
 _GRAVITY: Mapping[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
@@ -35,7 +37,7 @@ class Finding:
     severity: Severity = "error"
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.severity} {self.code}: {self.message}\n  help: {self.help}"
+        return plain(f"{self.place}: {self.severity} {self.code}: {self.message}\n  help: {self.help}")
 
     def as_json(self) -> dict[str, str | int]:
         """The finding as a flat JSON object."""
@@ -68,7 +70,7 @@ class SaidError(Exception):
     help: str
 
     def __str__(self) -> str:
-        return f"{self.message}\n  help: {self.help}"
+        return plain(f"{self.message}\n  help: {self.help}")
 
 
 class HubError(SaidError):

@@ -26,6 +26,7 @@ from llamaherd.planned import Plan
 from llamaherd.preflight import lines, survey
 from llamaherd.preflight_ask import local_sizes, size_of
 from llamaherd.reasons import HELP, note, noted
+from llamaherd.terminal import plain
 from llamaherd.units import show_size
 
 LOOK_SECONDS = 120
@@ -92,7 +93,7 @@ class LaterScript(PyinfraCommand):
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
         def say(line: str) -> None:
-            logger.info(f"{host.print_prefix}{line}")
+            logger.info(f"{host.print_prefix}{plain(line)}")
 
         say(self.step.says)
         try:
@@ -156,8 +157,8 @@ class Refusal(PyinfraCommand):
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
         for line in self.table:
-            logger.info(f"{host.print_prefix}{line}")
-        for sentence in self.sentences:
+            logger.info(f"{host.print_prefix}{plain(line)}")
+        for sentence in map(plain, self.sentences):
             logger.error(f"{host.print_prefix}{sentence}")
             note(host, sentence.splitlines())
         return False
@@ -219,7 +220,7 @@ def converge(
             yield FileUploadCommand(str(step.local), step.remote, _sudo=False)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
     for remark in told if host.state.is_executing else ():
-        logger.warning(f"{host.print_prefix}{remark}")
+        logger.warning(f"{host.print_prefix}{plain(remark)}")
 
 
 @operation()

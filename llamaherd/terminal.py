@@ -15,6 +15,11 @@ def shown(text: str) -> str:
     return "".join(c for c in _SEQUENCE.sub("", text).replace("\t", " ") if c.isprintable())
 
 
+def plain(text: str) -> str:
+    """Lines without what a terminal would obey, but for their ends."""
+    return "\n".join(map(shown, text.split("\n")))
+
+
 def printable(text: str) -> str:
     """One line for rich, without control characters: models and names say what they like, and a terminal obeys."""
     from rich.markup import escape

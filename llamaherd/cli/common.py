@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamaherd.findings import MOST_SHOWN, Finding, InventoryError, shown
+from llamaherd.terminal import plain
 
 if TYPE_CHECKING:
     from llamaherd.fleet import Rig
@@ -55,12 +56,18 @@ def usable(read: Callable[[], T]) -> T:
         sys.exit(UNUSABLE)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Text for people; whatever of it is a host's or a model's, a terminal obeys nothing in it."""
+    click.echo(plain(text), err=err)
+
+
 def show(findings: Sequence[Finding], *, err: bool = True) -> None:
     """Findings for people: the place, what is wrong, the way out."""
     for finding in shown(findings):
         severity = click.style(finding.severity, fg=COLOURS[finding.severity], bold=True)
         help_ = click.style("help", bold=True)
-        click.echo(f"{finding.place}: {severity} {finding.code}: {finding.message}\n  {help_}: {finding.help}", err=err)
+        place, message, way_out = (plain(str(text)) for text in (finding.place, finding.message, finding.help))
+        click.echo(f"{place}: {severity} {finding.code}: {message}\n  {help_}: {way_out}", err=err)
     if (left := len(findings) - MOST_SHOWN) > 0:
         click.echo(f"and {left:,} more", err=err)
     if codes := sorted({finding.code for finding in findings}):

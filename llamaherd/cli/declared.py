@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, json_option, plans, rigs_argument, show, usable
+from llamaherd.cli.common import FAILED, UNUSABLE, json_option, plans, rigs_argument, say, show, usable
 from llamaherd.findings import Finding, shown
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> Non
     else:
         show(findings)
         for text in suggested:
-            click.echo(f"\nIn an inventory, that is:\n\n{text}")
+            say(f"\nIn an inventory, that is:\n\n{text}")
         counted = [_counted(rigs, "rig")] if rigs or not recipes else []
         counted += [_counted(recipes, "recipe")] if recipes else []
-        click.echo(", ".join([*counted, _counted(len(findings), "finding")]))
+        say(", ".join([*counted, _counted(len(findings), "finding")]))
     if not ok:
         sys.exit(UNUSABLE if any(finding.code in UNREAD for finding in findings) else FAILED)
 
@@ -110,7 +110,7 @@ def plan(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
         )
     else:
         for name, (_, each) in planned.items():
-            click.echo(show_plan(each, said.get(name)))
+            say(show_plan(each, said.get(name)))
     if unreached:
         sys.exit(FAILED)
 
@@ -125,11 +125,11 @@ def _asked(inventory: Path | None, planned: Mapping[str, tuple[Rig, Plan]]) -> t
     said: dict[str, Asked] = {}
     unreached = False
     for name, (rig, each) in planned.items():
-        click.echo(f"asking {name}", err=True)
+        say(f"asking {name}", err=True)
         try:
             said[name] = ask(rig, each, lock, Remote(rig.connect))
         except RemoteError as error:
-            click.echo(f"{name}: {error}", err=True)
+            say(f"{name}: {error}", err=True)
             said[name] = dict.fromkeys((instance.name for instance in each.instances), error.message)
             unreached = True
     return said, unreached
@@ -166,14 +166,14 @@ def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[F
     from llamaherd.locking import lock_fleet, places
     from llamaherd.planning import declared, read_lock
 
-    def say(text: str) -> None:
-        click.echo(text, err=True)
+    def tell(text: str) -> None:
+        say(text, err=True)
 
-    with held(target, say):
+    with held(target, tell):
         survey = usable(lambda: declared(path))
         old = usable(lambda: read_lock(path))
         where = places(survey.documents, path)
-        outcome = usable(lambda: lock_fleet(survey.fleet, old, where, say, upgrade, whole=path.is_dir()))
+        outcome = usable(lambda: lock_fleet(survey.fleet, old, where, tell, upgrade, whole=path.is_dir()))
         findings += outcome.findings
         return Written(outcome.lock, write(target, outcome.lock)) if outcome.ok else None
 
@@ -217,6 +217,6 @@ def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> Non
         click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), **told}))
     else:
         show(findings)
-        click.echo(f"{target}: {written}" if written else f"{target}: not written")
+        say(f"{target}: {written}" if written else f"{target}: not written")
     if not ok:
         sys.exit(FAILED)

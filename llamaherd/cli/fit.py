@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, json_option, usable
+from llamaherd.cli.common import FAILED, UNUSABLE, json_option, say, usable
 
 if TYPE_CHECKING:
     from llamaherd.gguf.header import Header
@@ -58,14 +58,14 @@ def fit(
         given = answer(header, there, _wanted(header, wanted))
         others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
     except (FitError, ValueError) as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
     if as_json:
         click.echo(json.dumps(_as_json(given) | {"changes": [change.text for change in others]}))
     else:
         _show(header, given, table(given))
         for change in others:
-            click.echo(f"it would with: {change.text}")
+            say(f"it would with: {change.text}")
     if not given.fit.fits:
         sys.exit(FAILED)
 
@@ -102,16 +102,16 @@ def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
 def _show(header: Header, given: Answer, rows: list[tuple[str, ...]]) -> None:
     placement = given.placement
     name = header.name or header.architecture
-    click.echo(f"{name}: {given.how}, {placement.context} tokens, cache in {placement.type_k}; MiB:")
+    say(f"{name}: {given.how}, {placement.context} tokens, cache in {placement.type_k}; MiB:")
     width = max(len(row[0]) for row in rows)
     for first, *cells in rows:
-        click.echo(f"  {first:{width}}" + "".join(f"{cell:>10}" for cell in cells))
+        say(f"  {first:{width}}" + "".join(f"{cell:>10}" for cell in cells))
     if given.fit.fits:
-        click.echo(f"It fits; so would {given.largest_context} tokens.")
+        say(f"It fits; so would {given.largest_context} tokens.")
     else:
-        click.echo("It does not fit.")
+        say("It does not fit.")
     for doubt in given.fit.memory.doubts:
-        click.echo(f"not sure: {doubt}")
+        say(f"not sure: {doubt}")
 
 
 def _as_json(given: Answer) -> dict[str, object]:

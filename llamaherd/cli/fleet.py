@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED
+from llamaherd.cli.common import FAILED, say
 
 
 @click.command()
@@ -49,18 +49,18 @@ def init(folder: Path, host: str | None, user: str | None, port: int, name: str 
         if host is not None:
             connect = reached(LOCAL if host == "local" else host, user, port)
             rig_name(name, host)  # a name that will not do is said before the host is asked
-            click.echo(f"asking {'this machine' if host == 'local' else host}", err=True)
+            say(f"asking {'this machine' if host == 'local' else host}", err=True)
             seen = look(connect)
             rig = rig_name(name, seen.name or host)
             rigs[rig] = rig_yaml(seen, rig, connect)
         outcomes = write(folder, fleet_files(rigs))
     except (LookError, RemoteError) as error:
-        click.echo(f"error: {error.message}\n  help: {error.help}", err=True)
+        say(f"error: {error.message}\n  help: {error.help}", err=True)
         sys.exit(FAILED)
     for outcome in outcomes:
-        click.echo(f"{outcome.what:9}  {outcome.file}")
+        say(f"{outcome.what:9}  {outcome.file}")
     for rig in rigs:
-        click.echo(f"next: read {folder / rig}.yaml, then run `herd -i {folder} check`", err=True)
+        say(f"next: read {folder / rig}.yaml, then run `herd -i {folder} check`", err=True)
 
 
 @click.command()

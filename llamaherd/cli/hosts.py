@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, INTERRUPTED, json_option, plans, rigs_argument
+from llamaherd.cli.common import FAILED, INTERRUPTED, json_option, plans, rigs_argument, say
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,12 +44,10 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
     try:
         ended = subprocess.run(command, cwd=ROOT, env=environment, check=False, preexec_fn=hold_endings)
     except KeyboardInterrupt:
-        click.echo(
-            "interrupted; what was begun on a host goes on or is left as it is, and `herd up` goes on from there"
-        )
+        say("interrupted; what was begun on a host goes on or is left as it is, and `herd up` goes on from there")
         sys.exit(INTERRUPTED)
     if ended.returncode != 0:
-        click.echo("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
+        say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
         sys.exit(FAILED)
 
 
@@ -81,7 +79,7 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
     for name, (rig, each) in plans(inventory, rigs).items():
         remote = Remote(rig.connect)
         if not as_json:
-            click.echo(f"asking {name}", err=True)
+            say(f"asking {name}", err=True)
         value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
         try:
             report = verify_rig(rig, each, remote)
@@ -98,7 +96,7 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
                 if not as_json:
                     print_checks(name, checks, console())
         except RemoteError as error:
-            click.echo(f"{name}: {error}", err=True)
+            say(f"{name}: {error}", err=True)
             value |= {"ok": False, "error": str(error)}
         failed = failed or not value["ok"]
         reports.append(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import FAILED, UNUSABLE, complete_rigs, json_option, plans, rigs_argument
+from llamaherd.cli.common import FAILED, UNUSABLE, complete_rigs, json_option, plans, rigs_argument, say
 
 if TYPE_CHECKING:
     from llamaherd.remote import Remote
@@ -92,7 +92,7 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
       herd models prune duo --yes       remove it without asking
     """
     if not (yes or dry_run) and (as_json or not sys.stdin.isatty()):
-        click.echo(
+        say(
             "error: nobody can be asked whether to remove models\n"
             "  help: look with `--dry-run` at what would go, then say `--yes`",
             err=True,
@@ -109,9 +109,9 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
         click.echo(json.dumps(values[0] if len(rigs) == 1 else values))
     else:
         for rig, outcome in outcomes.items():
-            click.echo(f"{rig}: {_said(outcome)}", err=isinstance(outcome, str))
+            say(f"{rig}: {_said(outcome)}", err=isinstance(outcome, str))
         if going and not sure and not dry_run:
-            click.echo("nothing was removed")
+            say("nothing was removed")
     if failed or any(isinstance(outcome, str) or not outcome.ok for outcome in outcomes.values()):
         sys.exit(FAILED)
 
@@ -130,7 +130,7 @@ def _look(
         try:
             found.append((look(plan, remote), remote))
         except RemoteError as error:
-            click.echo(f"{name}: {error}", err=True)
+            say(f"{name}: {error}", err=True)
             failed.append({"rig": name, "error": str(error)})
     return found, failed
 

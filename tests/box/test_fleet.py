@@ -129,7 +129,7 @@ MADE: dict[str, tuple[str, str, str]] = {
 def something_to_do(fleet: Fleet) -> Callable[[], None]:
     """Something for each healthy rig to mend; what it gives asks whether each is mended."""
     for name in WELL:
-        fleet.sh(name, f"rm {GATE}")
+        fleet.sh(name, f"rm -f {GATE}")
 
     def mended() -> None:
         for name in WELL:

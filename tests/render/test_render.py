@@ -26,6 +26,7 @@ from llamaherd.converge.host import base_steps
 from llamaherd.converge.lending import share
 from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
 from llamaherd.converge.packages import package_steps
+from llamaherd.converge.ports import handover_steps
 from llamaherd.converge.power import power_removal_steps, power_steps
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.runtime import engine_steps
@@ -38,7 +39,7 @@ from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.looks.driver import SeenPackage
-from llamaherd.looks.serving import SeenUnit
+from llamaherd.looks.serving import SeenContainer, SeenUnit
 from llamaherd.observe import Seen, SeenPowerUnit, answer, question
 from llamaherd.plan_driver import kept
 from llamaherd.plan_repositories import nvidia_repository
@@ -320,6 +321,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit_on_cards": lambda: script(unit_steps(instance(GPU, "reasoner"), Seen(), None)),
     "step_project_on_a_card": lambda: script(project_steps(instance(GPU, "boxed"), Seen(), None)),
     "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, "", "")}))),
+    "step_stop_instance": lambda: script(handover_steps(CPU, swapped())),
+    "receive": lambda: render("receive.sh.j2", path="/var/lib/llamaherd/incoming/" + "1" * 64, size=4096),
     "step_toolkit": lambda: script(toolkit_steps(GPU, Seen())),
     "step_docker": lambda: script(engine_steps(CPU, Seen())),
     "step_container_toolkit": lambda: script(container_steps(GPU, Seen()), -2),
@@ -336,6 +339,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_wsl_restart": lambda: script(wsl_steps(WSL, in_wsl(systemd=False))),
     "step_remove_project": lambda: script(removal_steps(CPU, Seen(projects={"old"}))),
 }
+
+
+def swapped() -> Seen:
+    """A host where `drafter` has the port that `chat` is to have."""
+    return Seen(containers={"llama-drafter": SeenContainer("running", "healthy", "", "", instance(CPU, "chat").port)})
 
 
 @cache

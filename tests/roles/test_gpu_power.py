@@ -52,8 +52,8 @@ def test_a_virgin_host_has_its_cards_held_before_it_serves(plan: Plan) -> None:
     assert HOLDS in ran.changed
     assert ran.operations.index(HOLDS) < ran.operations.index("serve | small (compose)")
     (script,) = [script for script in ran.scripts if "systemctl restart llamaherd-gpu-power.service" in script]
-    assert "/opt/llamaherd/libexec/gpu-power.llamaherd-new" in script
-    assert "/opt/llamaherd/libexec/gpu-fans.llamaherd-new" in script
+    assert "put_file /opt/llamaherd/libexec/gpu-power " in script
+    assert "put_file /opt/llamaherd/libexec/gpu-fans " in script
 
 
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:

@@ -11,6 +11,8 @@ import pytest
 from pyinfra.api import Config, Host, Inventory, State, StringCommand, output
 from pyinfra.api.connect import connect_all
 
+from llamaherd.cli.common import say, show
+from llamaherd.findings import Finding, Place, SaidError
 from llamaherd.terminal import shown
 from tests.support.stores import needs_root
 
@@ -132,3 +134,13 @@ def test_blanks_are_kept_and_sequences_go_whole() -> None:
         shown("  a\tb \x1b[1;31mred\x1b[m \x1b]8;;https://x\x1b\\link\x1b]8;;\x07 \x9b31m\u202e")
         == "  a b red link 31m"
     )
+
+
+def test_no_sentence_of_ours_carries_what_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "red \x1b[31mand\x07 \x1b]0;mine\x07more\r\nnext"
+    assert str(SaidError(hostile, hostile)) == "red and more\nnext\n  help: red and more\nnext"
+    say(hostile, err=True)
+    show([Finding("LH005", Place(Path("a\x1b[2Jb.yaml")), hostile, hostile)])
+    said = capsys.readouterr()
+    assert not {character for character in said.out + said.err if not character.isprintable()} - {"\n"}
+    assert said.err.count("red and more") == 3

@@ -335,7 +335,7 @@ def test_how_an_instance_is_brought_back(case: str) -> None:
     assert restarts == (how == "restart")
     assert ("systemctl start llama-chat" in step.script) == (instance is CHAT and how == "start")
     paths = (CHAT.file.path, DRAFTER.file.path, "/etc/llamaherd/keys/chat")
-    assert tuple(path for path in paths if f"mv -f {path}.llamaherd-new {path}" in step.script) == written
+    assert tuple(path for path in paths if f"put_file {path} " in step.script) == written
     # New arguments are put to the engine before anything is written; old ones were, when they were new.
     assert ("--version" in step.script) == (instance.file.path in written)
     (other,) = [i for i in CPU.instances if i is not instance]
@@ -593,9 +593,9 @@ def test_the_key_is_on_stdin_alone() -> None:
 
 def test_a_key_belongs_to_who_reads_it() -> None:
     (chat,), (drafter,) = (switch(instance, Seen()) for instance in KEYED.instances)
-    assert "chown llama-chat /etc/llamaherd/keys/chat.llamaherd-new" in chat.script
-    assert "chmod 0400 /etc/llamaherd/keys/chat.llamaherd-new" in chat.script
-    assert f"chown {container_user('drafter')} /etc/llamaherd/keys/drafter.llamaherd-new" in drafter.script
+    assert "put_file /etc/llamaherd/keys/chat /etc/llamaherd/keys 0400 llama-chat <<" in chat.script
+    keyed = f"put_file /etc/llamaherd/keys/drafter /etc/llamaherd/keys 0400 {container_user('drafter')} <<"
+    assert keyed in drafter.script
 
 
 def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
@@ -608,7 +608,7 @@ def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
     assert "llama-chat" in accounts.script
     for instance in KEYED.instances:
         (step,) = switch(instance, before)
-        assert f"chown {instance.user} {instance.key_file}" in step.script
+        assert f"put_file {instance.key_file} /etc/llamaherd/keys 0400 {instance.user} <<" in step.script
         assert switch(instance, seen_of(KEYED)) == []
 
 

@@ -199,7 +199,7 @@ def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
     (step,) = power_steps(PLAN, Seen(cards=seen_of(PLAN).cards))
     assert step.says == "holding new to 450 W, 210 to 2400 MHz; old to 280 W"
     for file in PLAN.power.files if PLAN.power else ():
-        assert f"mv -f {file.path}.llamaherd-new {file.path}" in step.script
+        assert f"put_file {file.path} " in step.script
 
 
 def card_is(**values: Any) -> Any:

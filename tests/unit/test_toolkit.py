@@ -145,7 +145,7 @@ ADDS = "making https://developer.download.nvidia.com/compute/cuda/repos/ubuntu24
 def test_a_virgin_host_keeps_drivers_out_before_it_knows_the_repository() -> None:
     assert says(PLAN, Seen()) == ["", ADDS, INSTALLS]
     first = toolkit_steps(PLAN, Seen())[0]
-    assert "mv -f /etc/apt/preferences.d/llamaherd-cuda.llamaherd-new" in first.script
+    assert "put_file /etc/apt/preferences.d/llamaherd-cuda " in first.script
 
 
 def test_a_host_that_is_as_planned_is_left_alone() -> None:

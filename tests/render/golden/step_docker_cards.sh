@@ -51,17 +51,38 @@ said=$(dockerd --validate --config-file "$path.llamaherd-new" 2>&1) || {
 mv -fT "$path.llamaherd-new" "$path" || exit 1
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
-[ -d /etc/systemd/system/docker.service.d ] || (umask 022 && mkdir -p /etc/systemd/system/docker.service.d)
-base64 -d >/etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new <<'END' || exit 1
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/systemd/system/docker.service.d 0644 root <<'END'
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
 eSwgbm90IHRoaXMgZmlsZS4KIyBBdCBib290IERvY2tlciBzdGFydHMgY29udGFpbmVycyBvbmNl
 LCBhbmQgZmFpbHMgdGhvc2Ugd2hvc2UgY2FyZHMgbm9ib2R5IGhhcyBkZXNjcmliZWQgeWV0Lgpb
 VW5pdF0KV2FudHM9bnZpZGlhLWNkaS1yZWZyZXNoLnNlcnZpY2UKQWZ0ZXI9bnZpZGlhLWNkaS1y
 ZWZyZXNoLnNlcnZpY2UK
 END
-chown root /etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new &&
-    chmod 0644 /etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new &&
-    mv -f /etc/systemd/system/docker.service.d/llamaherd-cards.conf.llamaherd-new /etc/systemd/system/docker.service.d/llamaherd-cards.conf || exit 1
 
 systemctl daemon-reload
 for unit in nvidia-cdi-refresh.path nvidia-cdi-refresh.service; do

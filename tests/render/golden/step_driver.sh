@@ -159,8 +159,32 @@ done <"$work/said" >"$work/problems"
 (
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
-[ -d /etc/apt/preferences.d ] || (umask 022 && mkdir -p /etc/apt/preferences.d)
-base64 -d >/etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new <<'END' || exit 1
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/preferences.d 0644 root <<'END'
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
 eSwgbm90IHRoaXMgZmlsZS4KIyBNZXRhcGFja2FnZXMgdGhhdCBicmluZyBhIGRyaXZlciBvZiB0
 aGVpciBvd24gY2hvaWNlLgpQYWNrYWdlOiBjdWRhIGN1ZGEtWzAtOV0qIGN1ZGEtZHJpdmVycyog
@@ -174,28 +198,17 @@ aW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQuClBhY2thZ2U6IHNyYzoqbnZpZGlh
 KjphbnkgbGliY3VkYTEgbGliY3VkYWRlYnVnZ2VyMSBsaWJudmN1dmlkMSBsaWJudm9wdGl4MSBs
 aWJ4bnZjdHJsMApQaW46IHZlcnNpb24gNTgwLioKUGluLVByaW9yaXR5OiAxMDAxCg==
 END
-chown root /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
-    chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new &&
-    mv -f /etc/apt/preferences.d/00-llamaherd-nvidia-wanted.llamaherd-new /etc/apt/preferences.d/00-llamaherd-nvidia-wanted || exit 1
-[ -d /etc/apt/apt.conf.d ] || (umask 022 && mkdir -p /etc/apt/apt.conf.d)
-base64 -d >/etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new <<'END' || exit 1
+put_file /etc/apt/apt.conf.d/52llamaherd-nvidia /etc/apt/apt.conf.d 0644 root <<'END'
 Ly8gV3JpdHRlbiBieSBsbGFtYWhlcmQgZm9yIHJpZyBgZHVvYDogY2hhbmdlIHRoZSBpbnZlbnRv
 cnksIG5vdCB0aGlzIGZpbGUuClVuYXR0ZW5kZWQtVXBncmFkZTo6UGFja2FnZS1CbGFja2xpc3Qg
 ewogICAgIm52aWRpYS0iOwogICAgImxpYm52aWRpYS0iOwogICAgImxpYmN1ZGExIjsKICAgICJs
 aWJudmN1dmlkMSI7CiAgICAieHNlcnZlci14b3JnLXZpZGVvLW52aWRpYSI7CiAgICAiZmlybXdh
 cmUtbnZpZGlhLWdzcCI7CiAgICAiY3VkYS1kcml2ZXJzIjsKfTsK
 END
-chown root /etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new &&
-    chmod 0644 /etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new &&
-    mv -f /etc/apt/apt.conf.d/52llamaherd-nvidia.llamaherd-new /etc/apt/apt.conf.d/52llamaherd-nvidia || exit 1
-[ -d /etc/modules-load.d ] || (umask 022 && mkdir -p /etc/modules-load.d)
-base64 -d >/etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new <<'END' || exit 1
+put_file /etc/modules-load.d/llamaherd-nvidia.conf /etc/modules-load.d 0644 root <<'END'
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
 eSwgbm90IHRoaXMgZmlsZS4KbnZpZGlhCm52aWRpYV91dm0K
 END
-chown root /etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new &&
-    chmod 0644 /etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new &&
-    mv -f /etc/modules-load.d/llamaherd-nvidia.conf.llamaherd-new /etc/modules-load.d/llamaherd-nvidia.conf || exit 1
 
 ) || exit 1
 install() {
@@ -219,16 +232,37 @@ version=$(version_of libnvidia-compute-580)
 (
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
-[ -d /etc/apt/preferences.d ] || (umask 022 && mkdir -p /etc/apt/preferences.d)
-base64 -d >/etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new <<'END' || exit 1
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/apt/preferences.d/00-llamaherd-nvidia-kept /etc/apt/preferences.d 0644 root <<'END'
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCB3aGVuIGl0IGluc3RhbGxlZCB0aGUgZHJpdmVyLiBUbyBt
 b3ZlIHRvIGFub3RoZXIgdmVyc2lvbiwgZGVjbGFyZSBpdC4KUGFja2FnZTogc3JjOipudmlkaWEq
 OmFueSBsaWJjdWRhMSBsaWJjdWRhZGVidWdnZXIxIGxpYm52Y3V2aWQxIGxpYm52b3B0aXgxIGxp
 YnhudmN0cmwwClBpbjogdmVyc2lvbiBAVkVSU0lPTkAqClBpbi1Qcmlvcml0eTogMTAwMgo=
 END
-chown root /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
-    chmod 0644 /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new &&
-    mv -f /etc/apt/preferences.d/00-llamaherd-nvidia-kept.llamaherd-new /etc/apt/preferences.d/00-llamaherd-nvidia-kept || exit 1
 
 ) || exit 1
 sed -i "s/@VERSION@/$version/" /etc/apt/preferences.d/00-llamaherd-nvidia-kept

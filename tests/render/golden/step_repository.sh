@@ -58,16 +58,37 @@ mkdir -p /etc/apt/keyrings /etc/apt/sources.list.d
 install -m 0644 "$work/armoured" /etc/apt/keyrings/llamaherd-nvidia.asc || exit 1
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
-[ -d /etc/apt/sources.list.d ] || (umask 022 && mkdir -p /etc/apt/sources.list.d)
-base64 -d >/etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new <<'END' || exit 1
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/sources.list.d 0644 root <<'END'
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
 eSwgbm90IHRoaXMgZmlsZS4KVHlwZXM6IGRlYgpVUklzOiBodHRwczovL2RldmVsb3Blci5kb3du
 bG9hZC5udmlkaWEuY29tL2NvbXB1dGUvY3VkYS9yZXBvcy91YnVudHUyNDA0L3g4Nl82NC8KU3Vp
 dGVzOiAvClNpZ25lZC1CeTogL2V0Yy9hcHQva2V5cmluZ3MvbGxhbWFoZXJkLW52aWRpYS5hc2MK
 END
-chown root /etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new &&
-    chmod 0644 /etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new &&
-    mv -f /etc/apt/sources.list.d/llamaherd-nvidia.sources.llamaherd-new /etc/apt/sources.list.d/llamaherd-nvidia.sources || exit 1
 
 apt-get -q -o DPkg::Lock::Timeout=600 -o Dir::Etc::sourcelist=/etc/apt/sources.list.d/llamaherd-nvidia.sources -o Dir::Etc::sourceparts=- \
     -o APT::Get::List-Cleanup=0 -o APT::Update::Error-Mode=any update >"$work/said" 2>&1 || {

@@ -1,7 +1,31 @@
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
-[ -d /opt/llamaherd/libexec ] || (umask 022 && mkdir -p /opt/llamaherd/libexec)
-base64 -d >/opt/llamaherd/libexec/wait-healthy.llamaherd-new <<'END' || exit 1
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec 0755 root <<'END'
 IyEvYmluL3NoCiMgV2FpdHMgdW50aWwgdGhlIHNlcnZlciB0aGF0IGlzIGFza2VkIGZvciBpdHMg
 aGVhbHRoIGF0IFVSTCAkMSBzYXlzIHRoYXQgaXRzIG1vZGVsIGlzIGxvYWRlZC4gRW5kcyBlYXJs
 eSB3aGVuIHRoZQojIHNlcnZlciAoJE1BSU5QSUQpIGlzIGdvbmU7IGhvdyBsb25nIGl0IG1heSB0
@@ -10,11 +34,7 @@ LgpzZXQgLXUKdW50aWwgY3VybCAtZnMgLW8gL2Rldi9udWxsIC0tbWF4LXRpbWUgNSAiJDEiOyBk
 bwogICAga2lsbCAtMCAiJE1BSU5QSUQiIDI+L2Rldi9udWxsIHx8IGV4aXQgMQogICAgc2xlZXAg
 MC4yCmRvbmUK
 END
-chown root /opt/llamaherd/libexec/wait-healthy.llamaherd-new &&
-    chmod 0755 /opt/llamaherd/libexec/wait-healthy.llamaherd-new &&
-    mv -f /opt/llamaherd/libexec/wait-healthy.llamaherd-new /opt/llamaherd/libexec/wait-healthy || exit 1
-[ -d /opt/llamaherd/libexec ] || (umask 022 && mkdir -p /opt/llamaherd/libexec)
-base64 -d >/opt/llamaherd/libexec/started.llamaherd-new <<'END' || exit 1
+put_file /opt/llamaherd/libexec/started /opt/llamaherd/libexec 0755 root <<'END'
 IyEvYmluL3NoCiMgUmVjb3JkcyB3aGF0IGEgc2VydmVyIGlzIHN0YXJ0ZWQgd2l0aCwgb3Igc2F5
 cyB3aGF0IG9mIHRoYXQgaGFzIGNoYW5nZWQgc2luY2U6IGEgdGltZSB0ZWxscyBub3RoaW5nIHdo
 ZXJlIGEgY2xvY2sgd2FzCiMgd3JvbmcuIEZvciByb290IGFsb25lLgojCiMgICBzdGFydGVkIHJl
@@ -66,6 +86,3 @@ b2FkPXllcyopIHByaW50ZiAnZmlsZVx0dW5yZWFkXHQlcy5zZXJ2aWNlXG4nICIkbmFtZSIgOzsg
 ZXNhYwp9ID4iJGZvbGRlci8kbmFtZS5uZXciICYmIG12IC1mICIkZm9sZGVyLyRuYW1lLm5ldyIg
 IiRmb2xkZXIvJG5hbWUiCg==
 END
-chown root /opt/llamaherd/libexec/started.llamaherd-new &&
-    chmod 0755 /opt/llamaherd/libexec/started.llamaherd-new &&
-    mv -f /opt/llamaherd/libexec/started.llamaherd-new /opt/llamaherd/libexec/started || exit 1

@@ -40,8 +40,32 @@ fi
 
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
-[ -d /etc/systemd/system ] || (umask 022 && mkdir -p /etc/systemd/system)
-base64 -d >/etc/systemd/system/llama-chat.service.llamaherd-new <<'END' || exit 1
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/systemd/system/llama-chat.service /etc/systemd/system 0644 root <<'END'
 IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYGNoYXRgIG9mIHJpZyBgYm94YDog
 Y2hhbmdlIHRoZSBpbnZlbnRvcnksIG5vdCB0aGlzIGZpbGUuCltVbml0XQpEZXNjcmlwdGlvbj1M
 TE0gc2VydmVyIGNoYXQ6IGdlbW1hIG9uIG1haW4KQWZ0ZXI9bmV0d29yay50YXJnZXQgbG9jYWwt
@@ -85,16 +109,9 @@ cnJvck51bWJlcj1FUEVSTQpTeXN0ZW1DYWxsRmlsdGVyPUBzeXN0ZW0tc2VydmljZQpTeXN0ZW1D
 YWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0luc3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFy
 Z2V0Cg==
 END
-chown root /etc/systemd/system/llama-chat.service.llamaherd-new &&
-    chmod 0644 /etc/systemd/system/llama-chat.service.llamaherd-new &&
-    mv -f /etc/systemd/system/llama-chat.service.llamaherd-new /etc/systemd/system/llama-chat.service || exit 1
-[ -d /etc/llamaherd/keys ] || (umask 022 && mkdir -p /etc/llamaherd/keys)
-base64 -d >/etc/llamaherd/keys/chat.llamaherd-new <<'END' || exit 1
+put_file /etc/llamaherd/keys/chat /etc/llamaherd/keys 0400 llama-chat <<'END'
 a2V5Cg==
 END
-chown llama-chat /etc/llamaherd/keys/chat.llamaherd-new &&
-    chmod 0400 /etc/llamaherd/keys/chat.llamaherd-new &&
-    mv -f /etc/llamaherd/keys/chat.llamaherd-new /etc/llamaherd/keys/chat || exit 1
 
 began=$(date +%s)
 systemctl daemon-reload
