@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from llamaherd.checks.every import CHECKS
 from llamaherd.checks.files import missing_files
@@ -20,6 +18,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.inheritance import DEFAULTS, EXTENDS, OWN_KEYS, inherited
 from llamaherd.local_headers import local_headers
 from llamaherd.lock import Lock
+from llamaherd.mistakes import mistake
 from llamaherd.yamlfile import Document, read
 
 SUFFIXES = (".yaml", ".yml")
@@ -211,106 +210,8 @@ def _rig(document: Document) -> Rig:
     except ValidationError as error:
         problems = error.errors(include_url=False)
         # To look for the nearest name takes its time.
-        findings = [_finding(document, dict(each), n < MOST_SHOWN) for n, each in enumerate(problems)]
+        findings = [mistake(document, dict(each), thorough=n < MOST_SHOWN) for n, each in enumerate(problems)]
         # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in
         # one place, each is said.
         said = {(each.code, each.place, each.message if each.code == "LH011" else ""): each for each in findings}
         raise InventoryError(said.values()) from None
-
-
-def _finding(document: Document, problem: dict[str, Any], thorough: bool) -> Finding:
-    path: tuple[str | int, ...] = problem["loc"]
-    if path and path[-1] == "[key]":
-        path = path[:-1]
-        place = document.key(path)
-    else:
-        place = document.value(path)
-    shown = ".".join(str(part) for part in path)
-    match problem["type"]:
-        case "extra_forbidden":
-            return Finding(
-                "LH010",
-                document.key(path),
-                f"there is no key `{path[-1]}` here",
-                nearest(str(path[-1]), _keys_at(Rig, path[:-1])) if thorough else "docs/inventory.md has all keys",
-            )
-        case "missing":
-            return Finding("LH011", document.value(path[:-1]), f"`{shown}` is missing", f"add `{path[-1]}:`")
-        case "model_type" if path == ("models", "from"):
-            return Finding(
-                "LH186",
-                document.key(path),
-                "`from` below `models` would be a model of that name; where models come from is said of the store",
-                "write `store: {from: [hub]}` beside `models`",
-            )
-        case "harmful_character":
-            message = f"`{shown}` holds {problem['ctx']['character']}, which no text here may hold"
-            return Finding("LH013", place, message, _CHARACTER_HELP)
-        case "string_pattern_mismatch":
-            pattern = problem["ctx"]["pattern"]
-            return Finding(
-                "LH012",
-                place,
-                f"`{problem['input']}` does not do for `{shown}`",
-                _PATTERN_HELP.get(pattern, f"it must match {pattern}"),
-            )
-        case kind if kind in _KINDS:
-            what, way_out = _KINDS[kind]
-            given = problem["input"] if isinstance(problem["input"], str | int | float) else "…"
-            given = str(given).lower() if isinstance(given, bool) else given
-            # What stands in a list has no key of its own.
-            key = "" if isinstance(path[-1], int) else f"{path[-1]}: "
-            return Finding("LH012", place, f"`{shown}` must be {what}", way_out.format(key=key, given=given))
-        case _:
-            message = str(problem["msg"]).removeprefix("Value error, ")
-            return Finding("LH012", place, f"`{shown}`: {message}", "see docs/inventory.md")
-
-
-_CHARACTER_HELP = (
-    "take it out; of such characters, only `extra_args`, `environment` and the texts of `overlay` may hold line ends "
-    "and tabs"
-)
-_LIST = ("a list", "write `{key}[{given}]`, with as many between the brackets as there are")
-_MAPPING = (
-    "a mapping",
-    "write `{key}{{KEY: VALUE}}`; docs/inventory.md has its keys, and a short form if there is one",
-)
-_NUMBER = ("a whole number", "write it in digits, without a point")
-_KINDS = {
-    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), _LIST),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), _MAPPING),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), _NUMBER),
-    **dict.fromkeys(("bool_type", "bool_parsing"), ("true or false", "write `{key}true` or `{key}false`")),
-    "string_type": ("text", 'write it in quotes, as in `{key}"{given}"`'),
-}
-"""What a value should have been, by what pydantic says of it, and how that is written."""
-
-_PATTERN_HELP = {
-    r"^[0-9a-f]{64}$": "a sha256 has 64 hexadecimal digits, lower case",
-    r"^\S+@sha256:[0-9a-f]{64}$": "name the image by digest, as in NAME@sha256:…: a tag moves",
-    r"^[0-9a-f]{40}$": "give all 40 hexadecimal digits of the commit: a branch or tag moves",
-    r"^/[A-Za-z0-9._+/-]*$": "write an absolute path of the host, in letters, digits, and `.`, `_`, `+`, `-`",
-    r"^[a-z0-9][a-z0-9._-]{0,39}$": "names have up to 40 lower-case letters, digits, dots and dashes",
-}
-
-
-def _keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> set[str]:
-    """The keys that the model knows at a path, for naming the nearest right one."""
-    current: Any = model
-    for part in path:
-        current = _strip(current)
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            current = next(f.annotation for key, f in current.model_fields.items() if (f.alias or key) == part)
-        else:
-            current = get_args(current)[-1]
-    current = _strip(current)
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return {field.alias or key for key, field in current.model_fields.items()}
-    return set()
-
-
-def _strip(annotation: Any) -> Any:
-    """`X` for `X | None`."""
-    if get_origin(annotation) in {Union, UnionType}:
-        return next(arg for arg in get_args(annotation) if arg is not type(None))
-    return annotation

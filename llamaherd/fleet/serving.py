@@ -184,7 +184,10 @@ class Instance(Declared):
     def _address(cls, value: str) -> str:
         if "%" in value:
             raise ValueError(f"`{value}` names an interface behind `%`; write the address alone, or `::` for all")
-        return str(ip_address("127.0.0.1" if value == "localhost" else value))
+        try:
+            return str(ip_address("127.0.0.1" if value == "localhost" else value))
+        except ValueError:
+            raise ValueError(f"`{value}` is no IP address; `0.0.0.0` and `::` are all of the host's") from None
 
     @field_validator("kv", mode="before", json_schema_input_type=CacheType | CacheTypes)
     @classmethod
