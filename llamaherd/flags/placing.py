@@ -14,7 +14,7 @@ from llamaherd.flags.overrides import Override, parse_overrides
 LAYERS, EXPERTS = ("--gpu-layers", "--n-gpu-layers"), ("--override-tensor", "--cpu-moe", "--n-cpu-moe")
 OFF = ("off", "0", "false", "disabled")
 BUFFERS = re.compile(
-    r"CPU|(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|MTL|OPENVINO|HTP)[0-9]+|RPC.+|Metal|BLAS|OpenCL|GPUOpenCL|WebGPU.*|zDNN|ZenDNN|ET"
+    r"CPU|(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|MTL|OPENVINO|HTP)[0-9]{1,4}|RPC.+|Metal|BLAS|OpenCL|GPUOpenCL|WebGPU.*|zDNN|ZenDNN|ET"
 )
 """What backends call the buffers that `-ot` takes (llama.cpp b11434, common/arg.cpp:255-262): one for each device."""
 
@@ -64,7 +64,7 @@ def shares(meant: Meant, around: Around) -> Iterator[Clash]:
         message = f"{shares} has {len(parts)} shares, and the server sees {_counted(cards, 'card')}"
         yield Clash(codes.TOO_MANY, (shares,), message, "give a share to each card that it sees", "warning")
     main = meant.get("--main-gpu")
-    if main and cards is not None and main.value.isdigit() and int(main.value) >= max(1, cards):
+    if main and cards is not None and meant.number("--main-gpu", default=0) >= max(1, cards):
         message = f"{main} names a card that is not there: the server sees {_counted(cards, 'card')}, counted from 0"
         yield Clash(codes.TOO_MANY, (main,), message, f"leave out {main}")
 
@@ -102,7 +102,7 @@ def _fault(override: Override, meant: Meant, around: Around) -> tuple[str, str, 
     if override.fault:
         message = f"`{override.pattern}` is no regular expression of C++: {override.fault}"
         return message, r"write one that finds the tensors' names, such as `blk\.1[0-9]\.ffn_.*_exps`", "error"
-    card = re.fullmatch(r"CUDA([0-9]+)", override.buffer)
+    card = re.fullmatch(r"CUDA([0-9]{1,4})", override.buffer)
     cards = visible(meant, around)
     if not BUFFERS.fullmatch(override.buffer) or (card and cards is not None and int(card[1]) >= cards):
         there = ["`CPU`", *(f"`CUDA{number}`" for number in range(cards or 0))]

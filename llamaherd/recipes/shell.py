@@ -14,6 +14,7 @@ from llamaherd.recipes.commands import Command, Word, read
 from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
 from llamaherd.recipes.words import Position, Text, positioned
 
+_SHARD = re.compile(r"-(?:[0-9]{5}|[0-9?*]+)-of-(?:[0-9]{5}|[0-9?*]+)\.gguf$")
 _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
 _UNIT = re.compile(r"^\s*(?:ExecStart\s*=|\[Service\]\s*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
@@ -195,6 +196,12 @@ class _Reader:
                 yield Finding("LH140", at, "llama.cpp is no longer built by make: its Makefile only says so", way_out)
             case "nvidia-smi":
                 yield from self._power(words)
+            case "cat" if sum(2 if "*" in each or "?" in each else 1 for each in arguments if _SHARD.search(each)) > 1:
+                message = "shards are no parts of one file: joined by `cat`, no engine loads them"
+                way_out = (
+                    "name the first shard, and let the others lie beside it; `llama-gguf-split --merge` joins them"
+                )
+                yield Finding("LH141", at, message, way_out)
 
     def _of_llama(self, command: Command, arguments: list[str], folder: str) -> bool:
         """Whether `make` is to build llama.cpp; ik_llama.cpp has a Makefile that does."""

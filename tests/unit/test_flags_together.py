@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llamaherd.flags import Catalogue, catalogue
 from llamaherd.flags.access import is_local
@@ -141,3 +143,25 @@ def test_cards_that_cuda_is_to_see_are_counted(chosen: str, refused: bool) -> No
 )
 def test_who_reaches_an_address(host: str, local: bool) -> None:
     assert is_local(host) is local
+
+
+WORDS = st.one_of(
+    st.sampled_from(sorted(known(LLAMA).flags)),
+    st.sampled_from(
+        ["9" * 5000, "-1", "\N{SUPERSCRIPT TWO}", "CUDA" + "9" * 5000, "exps=CPU", "(a+)+=CPU", "0,1", "on"]
+    ),
+    st.text(max_size=12),
+)
+
+
+@given(
+    st.lists(WORDS, max_size=12),
+    st.dictionaries(st.sampled_from(["CUDA_VISIBLE_DEVICES", "LLAMA_ARG_HOST", "LLAMA_ARG_N_PARALLEL"]), WORDS),
+    st.integers(0, 4) | st.none(),
+)
+def test_any_arguments_are_taken(words: list[str], environment: dict[str, str], cards: int | None) -> None:
+    for of in (LLAMA, IK_MTP, IK_TYPES):
+        around = Around(cards=cards, cores=8, tensors=("blk.0.ffn_up_exps.weight",))
+        for clash in clashes(meant(known(of), words, environment), around):
+            assert clash.options
+            assert clash.help
