@@ -95,6 +95,7 @@ def model_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Se
         store=plan.store.path,
         incoming=_incoming(plan),
         sent=INCOMING,
+        warnings=FETCH_RUN / "warnings",
         user=FETCH_USER,
         models=_admitted(incomplete),
     )

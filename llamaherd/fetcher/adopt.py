@@ -38,6 +38,9 @@ def adopt(job: Job, run: Path, root: Path = Path("/")) -> None:
     sizes = {file.size for file in job.files if not _is_whole(file, job.incoming)}
     if not sizes:
         return
+    for folder in job.folders:
+        if not _has_entries(folder):
+            progress.warn(f"{folder}, which is in `store: from:`, is empty or not there: is it mounted?")
     progress.show("looking for what is on this host already")
     found = places.search(job.store, [*places.caches(root), *job.folders], sizes, but=job.incoming)
     try:
@@ -48,6 +51,14 @@ def adopt(job: Job, run: Path, root: Path = Path("/")) -> None:
                     _adopt_one(file, places.promising(found, file.sha256, file.size), incoming, progress)
     except OSError as error:
         progress.note(f"what is on this host already cannot be used: {job.incoming}: {error.strerror}")
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        return False
 
 
 def _is_whole(file: File, incoming: Path) -> bool:

@@ -101,7 +101,15 @@ class Fetch:
             Offer(source, self._suppliers[source.name], tokens.get(source.secret), self._limits.patience)
             for source in file.sources
         ]
-        return Transfer(file, offers, self._job.incoming, self._limits.block, self._changed, self._progress.note)
+        return Transfer(
+            file,
+            offers,
+            self._job.incoming,
+            self._limits.block,
+            self._changed,
+            self._progress.note,
+            self._progress.warn,
+        )
 
     def _refuse_without_room(self) -> None:
         missing = sum(each.file.size - each.have for each in self._transfers)

@@ -12,8 +12,8 @@ class Limits:
     # Large enough that a long line does not wait for requests; small enough that the hash, which follows the first gap,
     # is not far behind when the last block is there.
     block: int = 16 << 20
-    connect: float = 15.0
-    stall: float = 30.0  # without a byte of an answer
+    connect: float = 10.0
+    stall: float = 15.0  # without a byte of an answer: then it is asked for the rest
     first_rest: float = 1.0  # after a source failed; doubled each time it fails again
     longest_rest: float = 60.0
     patience: float = 900.0  # with a source that fails and gives no byte

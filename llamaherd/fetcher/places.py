@@ -16,7 +16,9 @@ _IN_A_HOME = (
     # Files are named by their etag, which is the sha256 of those in LFS: https://huggingface.co/docs/hub/local-cache
     # llama.cpp puts what `-hf` brings here too, since https://github.com/ggml-org/llama.cpp/pull/20775,
     ".cache/huggingface/hub/models--*/blobs",
-    # and before, here: https://github.com/ggml-org/llama.cpp/pull/7826
+    # Where no symlinks can be made, or they are switched off, the files themselves lie in the snapshots.
+    ".cache/huggingface/hub/models--*/snapshots",
+    # llama.cpp before that, here: https://github.com/ggml-org/llama.cpp/pull/7826
     ".cache/llama.cpp",
     # LM Studio today, and of old: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/553
     ".lmstudio/models",

@@ -46,6 +46,14 @@ class Progress:
             self._replace(line)
             self._log(line)
 
+    def warn(self, line: str) -> None:
+        """Say something that a person should know even if all goes well: whoever awaits the run prints it."""
+        with self._lock:
+            with suppress(OSError), (self._run / "warnings").open("a", encoding="utf-8") as stream:
+                stream.write(f"{line}\n")
+            self._replace(line)
+            self._log(line)
+
     def fail(self, errors: Sequence[SaidError]) -> None:
         """Say why the run failed, each error with its way out."""
         text = "\n\n".join(str(error) for error in errors)

@@ -64,3 +64,15 @@ def wrong_size(offer: Offer, size: int, expected: int) -> RefusedError:
 def not_as_asked(offer: Offer, what: str) -> RefusedError:
     """It answers in a way that no sound server does."""
     return RefusedError(f"{offer.source.name} {what}", _NOT_A_FILE)
+
+
+def wrong_bytes(offer: Offer, sha256: str, expected: str) -> RefusedError:
+    """All of it came, and it is another file."""
+    name = offer.source.name
+    if _HUB_PATH.fullmatch(urlsplit(offer.source.url).path):
+        way_out = "lock the model anew by `herd lock --upgrade` and its name, if its files may have changed"
+    else:
+        way_out = f"`herd verify --deep {name}` says what is damaged there, and `herd up {name}` brings it again"
+    return RefusedError(
+        f"it arrived from {name} with sha256 {sha256}, but {expected} was expected; nothing of it was kept", way_out
+    )

@@ -27,6 +27,7 @@ _PATIENCE = 30.0  # seconds
 _LOOK = 0.25  # seconds between two looks at who is silent, and whether to end
 _UNSENT = 256 * 1024
 _SENT_AT_ONCE = 64 * 1024 * 1024
+_LONGEST = 24 * 3600.0  # seconds that a token is good for, however often it is used
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 
 
@@ -37,7 +38,7 @@ def serve(store: Path, run: Path, bind: str, port: int, idle: float, patience: f
     """
     progress = Progress(run)
     try:
-        server = _Server(Shelf(store), run / "secrets", bind, port, patience)
+        server = _Server(Shelf(store), run / "secrets", bind, port, patience, idle)
     except OSError as error:
         raise SaidError(
             f"cannot lend models at {bind}, port {port}: {error.strerror}",
@@ -72,9 +73,12 @@ class _Server(ThreadingMixIn, TCPServer):
     request_queue_size = _CONNECTIONS
     timeout = _LOOK
 
-    def __init__(self, shelf: Shelf, secrets: Path, bind: str, port: int, patience: float) -> None:
+    def __init__(self, shelf: Shelf, secrets: Path, bind: str, port: int, patience: float, idle: float) -> None:
         self.shelf = shelf
         self.patience = patience
+        self._idle = idle
+        self._since: dict[Path, float] = {}
+        self._last_used: dict[Path, float] = {}
         self._secrets = secrets
         self._lock = threading.Lock()
         # Connections, and since when each has owed us a request: never, while it is being answered.
@@ -115,24 +119,43 @@ class _Server(ThreadingMixIn, TCPServer):
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
-    def knows(self, authorization: str) -> bool:
-        """Whether a header bears one of the tokens, which may change at any time."""
+    def knows(self, authorization: str) -> Path | None:
+        """Which of the tokens, which may change at any time, a header bears, by its file; None for none."""
         scheme, _, token = authorization.partition(" ")
         sent = token.strip().encode("latin-1")
         # Each is compared, and each in constant time, so that the time taken tells nothing.
-        same = [hmac.compare_digest(sent, secret) for secret in self._tokens()]
-        return scheme.lower() == "bearer" and any(same)
+        same = {path for path, secret in self._tokens().items() if hmac.compare_digest(sent, secret)}
+        if scheme.lower() != "bearer" or not same:
+            return None
+        path = min(same)
+        self.used(path)
+        return path
 
-    def _tokens(self) -> list[bytes]:
-        tokens = []
+    def used(self, token: Path) -> None:
+        """Whoever has this token is still there."""
+        with self._lock:
+            self._last_used[token] = time.monotonic()
+
+    def _tokens(self) -> dict[Path, bytes]:
+        """Those that are good. One ends when it was not used for as long as ends all of this, or is too old."""
+        tokens = {}
         with contextlib.suppress(FileNotFoundError):
             for path in self._secrets.iterdir():
                 with contextlib.suppress(OSError):
-                    tokens.append(path.read_bytes().strip())
-        return [token for token in tokens if token]
+                    if self._is_over(path):
+                        path.unlink()
+                    elif token := path.read_bytes().strip():
+                        tokens[path] = token
+        return tokens
+
+    def _is_over(self, path: Path) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            first, last = self._since.setdefault(path, now), self._last_used.setdefault(path, now)
+        return now - last > self._idle or now - first > _LONGEST
 
     @contextlib.contextmanager
-    def answering(self, connection: socket.socket) -> Iterator[None]:
+    def answering(self, connection: socket.socket, token: Path) -> Iterator[None]:
         """For the time of an answer to somebody with a token, who may take it slowly."""
         with self._lock:
             self._answering += 1
@@ -140,6 +163,7 @@ class _Server(ThreadingMixIn, TCPServer):
         try:
             yield
         finally:
+            self.used(token)
             with self._lock:
                 self._answering -= 1
                 self._answered = self._silent_since[connection] = time.monotonic()
@@ -184,10 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body that nobody asked for would be read as the next request
-        if not self.server.knows(self.headers.get("Authorization", "")):
+        token = self.server.knows(self.headers.get("Authorization", ""))
+        if token is None:
             self._say(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
             return
-        with self.server.answering(self.connection):
+        with self.server.answering(self.connection, token):
             if self.path == "/":
                 names = json.dumps(self.server.shelf.names()).encode()
                 self._say(HTTPStatus.OK, names, {"Content-Type": "application/json"})

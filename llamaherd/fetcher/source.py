@@ -11,7 +11,7 @@ from llamaherd.fetcher.limits import Limits
 from llamaherd.fetcher.quantities import show_duration, show_size
 from llamaherd.fetcher.said import SaidError
 
-# How often in a row a source that has served may fail, and how many seconds rest then, until the next one is asked.
+# How often in a row a source that has served may fail, and for how many seconds, until the next one is asked.
 _STUMBLES, _SHORT = 3, 5.0
 
 
@@ -67,7 +67,8 @@ class Supplier:
     def is_worth_waiting_for(self) -> bool:
         """Whether it has stumbled only, so that no other source need be asked."""
         with self._lock:
-            return self._has_served and 0 < self._failures <= _STUMBLES and self.rest() < _SHORT
+            fails_since = time.monotonic() - self._failing_since
+            return self._has_served and 0 < self._failures <= _STUMBLES and self.rest() < _SHORT > fails_since
 
     def asked(self) -> None:
         """A request begins."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from llamaherd.fetcher.job import File
 from llamaherd.fetcher.part import Part, kept
+from llamaherd.fetcher.refusals import wrong_bytes
 from llamaherd.fetcher.said import SaidError
 from llamaherd.fetcher.source import Offer, RefusedError
 
@@ -46,6 +47,7 @@ class Transfer:
         block: int,
         changed: threading.Condition,
         note: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         self.file = file
         self.part: Part | None = None
@@ -57,6 +59,7 @@ class Transfer:
         self._offers = offers
         self._changed = changed
         self._note = note
+        self._warn = warn
         self._open = False  # for claims
         self._stopped = False
         self._claims: dict[int, Claim] = {}
@@ -223,11 +226,8 @@ class Transfer:
             return
         # Nobody gave anything to a file without bytes: then it is asked for in vain everywhere.
         for giver in self._givers or self._offers:
-            reason = RefusedError(
-                f"it arrived from {giver.source.name} with sha256 {digest}, but {self.file.sha256} was expected;"
-                " nothing of it was kept",
-                "lock the model anew by `herd lock --upgrade` and its name, if its files may have changed",
-            )
+            reason = wrong_bytes(giver, digest, self.file.sha256)
+            self._warn(f"{self.file.name}: {reason.message}\n  help: {reason.help}")
             self.refuse(giver, reason)
 
     def _choice(self) -> Offer | None:

@@ -72,6 +72,7 @@ def said(host: Path) -> str:
     [
         f"home/tom/.cache/huggingface/hub/models--unsloth--x-GGUF/blobs/{SHA256}",
         f"root/.cache/huggingface/hub/models--unsloth--x-GGUF/blobs/{SHA256}",
+        f"home/tom/.cache/huggingface/hub/models--unsloth--x-GGUF/snapshots/{'ab' * 20}/UD-Q4/x.gguf",
         "home/tom/.cache/llama.cpp/unsloth_x-GGUF_x.gguf",
         "home/tom/.lmstudio/models/unsloth/x-GGUF/x.gguf",
         "home/tom/.cache/lm-studio/models/unsloth/x-GGUF/x.gguf",
@@ -87,9 +88,20 @@ def said(host: Path) -> str:
 )
 def test_where_files_are_looked_for(host: Path, place: str) -> None:
     there = put(host / place)
+    put(host / "usb/other.gguf", b"other")
     adopt(job(host), host / "run", root=host)
     assert arrived(host).samefile(there)
     assert said(host) == f"35b: x.gguf: linked from {there}; nothing of it is fetched\n"
+
+
+def test_a_folder_that_is_not_mounted_is_named(host: Path) -> None:
+    """Whoever awaits the fetch is told, although the hub may have it all."""
+    put(host / "full/x.gguf", OTHER)
+    adopt(job(host, host / "usb", host / "gone", host / "full"), host / "run", root=host)
+    assert (host / "run/warnings").read_text() == "".join(
+        f"{host / name}, which is in `store: from:`, is empty or not there: is it mounted?\n"
+        for name in ("usb", "gone")
+    )
 
 
 def test_a_home_that_is_linked_to_another_disk(host: Path) -> None:

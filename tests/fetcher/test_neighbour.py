@@ -137,3 +137,21 @@ def length(text: str | None) -> int:
     assert text
     first, last = text.removeprefix("bytes=").split("-")
     return int(last) + 1 - int(first)
+
+
+@pytest.mark.parametrize("with_hub", [True, False])
+def test_a_neighbour_whose_file_is_damaged_is_named_to_whoever_waits(
+    six: Lending, duo: Rig, hub: Hub, with_hub: bool
+) -> None:
+    """Also where the hub helps out; and what helps is to be done at the neighbour."""
+    (file,) = six.store.rglob("x.gguf")
+    before = file.stat()
+    with file.open("r+b") as stream:
+        stream.write(b"damage")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    process = duo.begin(("six", six.url(SHA256)), *([on_hub(hub)] if with_hub else []))
+    process.communicate(timeout=60)
+    assert process.returncode == (0 if with_hub else 1)
+    said = (duo.run / ("warnings" if with_hub else "failed")).read_text()
+    assert "it arrived from six with sha256 " in said
+    assert "help: `herd verify --deep six` says what is damaged there, and `herd up six` brings it again" in said

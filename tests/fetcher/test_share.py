@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.fetcher.share import byte_range
+from llamaherd.fetcher.share import _Server, byte_range
 from llamaherd.fetcher.shelf import Shelf
 from tests.support.lending import BODY, SHA256, TOKEN, Lending, ask
 from tests.support.stores import manifest_line, needs_root, stored
@@ -184,3 +184,18 @@ def test_a_manifest_leads_to_nothing_outside_its_folder(tmp_path: Path) -> None:
         (store / folder / ".manifest").write_text(line.replace("secret", name))
     (store / ".incoming/secret").hardlink_to(tmp_path / "secret")
     assert Shelf(store).names() == []
+
+
+@pytest.mark.parametrize("clock", ["_last_used", "_since"])
+def test_a_token_ends(tmp_path: Path, clock: str) -> None:
+    """When it was not used for as long as ends all of the lending, and a day after it came, however much it is used."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/duo").write_text("t0ken\n")
+    (tmp_path / "secrets/trio").write_text("an0ther\n")
+    with _Server(Shelf(tmp_path), tmp_path / "secrets", "127.0.0.1", 0, 30, 60) as server:
+        assert server.knows("Bearer t0ken")
+        assert server.knows("Bearer an0ther")
+        getattr(server, clock)[tmp_path / "secrets/duo"] -= 24 * 3600 + 1
+        assert server.knows("Bearer t0ken") is None
+        assert server.knows("Bearer an0ther")
+    assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["trio"]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fetching import BLOCK, REPO, Host, source, wanted
+from llamaherd.fetcher.source import LaterError, Supplier
+from tests.support.fetching import BLOCK, HASTY, REPO, Host, source, wanted
 from tests.support.hub_server import Hub
 
 FILE = "model.gguf"
@@ -83,3 +84,13 @@ def test_every_reason_is_named_and_other_files_still_come(host: Host, hub: Hub) 
         f" hub wants a token for {REPO} (403)\n"
     )
     assert host.arrived(WHOLE)
+
+
+def test_a_source_that_stumbles_for_long_is_not_waited_for() -> None:
+    """Seconds of it: then the next one is asked, and it is only looked at now and then."""
+    supplier = Supplier("six", HASTY)
+    supplier.served()
+    supplier.failed(time.monotonic(), LaterError("no answer in time"))
+    assert supplier.is_worth_waiting_for()
+    supplier._failing_since -= 10
+    assert not supplier.is_worth_waiting_for()

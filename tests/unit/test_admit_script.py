@@ -12,7 +12,7 @@ import pytest
 
 from llamaherd.converge.models import missing_files, model_steps
 from llamaherd.converge.steps import Step
-from llamaherd.layout import FETCH_USER, INCOMING
+from llamaherd.layout import FETCH_RUN, FETCH_USER, INCOMING
 from llamaherd.observe import Seen, answer, question
 from llamaherd.planned import ModelFile, ModelPlan, Plan, StorePlan
 from tests.support.stores import manifest_line, needs_root
@@ -82,7 +82,11 @@ class Host:
         *_, step = model_steps(self.plan, Seen(), lambda *_: [], "0" * 16)
         assert isinstance(step, Step)
         # In place of the user that fetches: one that every machine has.
-        text = step.script.replace(str(INCOMING), f"{self.root}/sent").replace(f"= {FETCH_USER} ]", "= nobody ]")
+        text = (
+            step.script.replace(str(FETCH_RUN), f"{self.root}/run")
+            .replace(str(INCOMING), f"{self.root}/sent")
+            .replace(f"= {FETCH_USER} ]", "= nobody ]")
+        )
         return subprocess.run(
             ["sh", "-s"], input=text, capture_output=True, text=True, check=False, env={"PATH": path, "LC_ALL": "C"}
         )
@@ -144,6 +148,15 @@ def test_two_models_that_have_the_very_same_file(host: Host) -> None:
     host.arrive(A, B)
     assert host.admit().returncode == 0
     assert (host.content("one/a.gguf"), host.content("one/b.gguf")) == (A, B)
+
+
+def test_what_the_fetch_warned_of_is_said_once(host: Host) -> None:
+    host.declare("one", a=A)
+    host.arrive(A)
+    (host.root / "run").mkdir()
+    (host.root / "run/warnings").write_text("it arrived wrong from six\n")
+    assert host.admit().stdout == "it arrived wrong from six\n"
+    assert host.admit().stdout == ""
 
 
 @pytest.mark.parametrize("killed_after", ["the first name", "all names"])

@@ -113,6 +113,7 @@ until all_here; do
         watch
         hold_fetch
     elif ours && waits; then
+        cat "$run/warnings" 2>/dev/null
         cat "$run/failed" >&2 2>/dev/null || cat >&2 <<'END'
 the fetch ended before all had come: by `systemctl stop`, a kill, or for want of memory
   help: `journalctl -u llamaherd-fetch.service` says more; what has come is kept, and `herd up` goes on from there

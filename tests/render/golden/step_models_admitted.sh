@@ -29,6 +29,8 @@ hold() {
 hold 8 store 3600 'letting models in' || exit 1
 mkdir -p /var/lib/llamaherd/models || exit 1
 umask 022
+# What a person should know of how it came, although it did.
+if [ -s /run/llamaherd/fetch/warnings ] && [ ! -L /run/llamaherd/fetch/warnings ]; then cat /run/llamaherd/fetch/warnings && rm -f /run/llamaherd/fetch/warnings; fi
 tab=$(printf '\t')
 
 line() { stat -c "%s$tab%.9Y$tab$2$tab$1" "$1"; }
