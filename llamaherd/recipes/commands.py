@@ -18,6 +18,8 @@ class Word:
     unknown: bool = False
     """Whether a variable in it is set nowhere here, or it is what another command prints."""
     unset: tuple[str, ...] = ()
+    tilde: bool = False
+    """Whether it begins with a `~` that stood in quotes, which no shell puts a home in for."""
 
     def __str__(self) -> str:
         return self.text.chars
@@ -30,6 +32,8 @@ class Command:
     words: tuple[Word, ...]
     settings: Mapping[str, Word] = field(default_factory=dict)
     background: bool = False
+    exports: tuple[str, ...] = ()
+    """The variables that it hands on to the programs that follow."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,13 @@ class _Reader:
             return words
         start = text.at[0] if split and text.at else token.start
         unknown = unknown or _ELIDED.fullmatch(token.text) is not None
-        return [*words, Word(text, start, unknown, tuple(unset))]
+        return [*words, Word(text, start, unknown, tuple(unset), text.chars[:2] == "~/" and self._quoted(token))]
+
+    def _quoted(self, token: Token) -> bool:
+        """Whether what a word begins with stood in quotes, here or where its variable is set."""
+        first = next(piece for piece in token.pieces if piece.text.chars)
+        value = self.variables.get(first.variable, ()) if first.variable else ()
+        return value[0].tilde if value else first.quoted
 
     def _whole_array(self, token: Token) -> tuple[Word, ...] | None:
         """The elements of `"${NAME[@]}"`."""
@@ -175,8 +185,8 @@ class _Reader:
         while rest and (rest[0].text in _KEYWORDS or _PROMPT.fullmatch(rest[0].text)):
             rest.pop(0)
         declaring = bool(rest) and rest[0].text in _DECLARING
-        if declaring:
-            rest.pop(0)
+        exporting = declaring and rest.pop(0).text == "export"
+        names = tuple(token.text.partition("=")[0] for token in rest) if exporting else ()
         while rest and ((found := _ASSIGNMENT.match(rest[0].text)) or (declaring and rest[0].text.startswith("-"))):
             token = rest.pop(0)
             if found:
@@ -187,8 +197,8 @@ class _Reader:
             return
         for name, word in settings.items():
             self.variables[name] = (word,)
-        if settings:
-            yield Command((), settings)
+        if settings or names:
+            yield Command((), settings, exports=names)
 
     def _assigned(self, token: Token, found: re.Match[str]) -> Word:
         """The value in `NAME=VALUE`, which is never split."""
@@ -203,7 +213,8 @@ class _Reader:
             value = joined((before[0].text, value))
         if len(value.chars) > _LONGEST_VALUE:
             return Word(Text(token.text, (token.start,) * len(token.text)), token.start, unknown=True)
-        return Word(value, value.at[0] if value.at else token.start, unknown, tuple(unset))
+        tilde = re.match(r"['\"]~/", token.text[len(found[0]) :]) is not None
+        return Word(value, value.at[0] if value.at else token.start, unknown, tuple(unset), tilde)
 
 
 def _parts(text: Text) -> Iterator[Text]:

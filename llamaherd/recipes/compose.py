@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.findings import Finding, Place
-from llamaherd.recipes import composerules, containers, servers, shellwords
+from llamaherd.recipes import composerules, containerneeds, containers, servers, shellwords
 from llamaherd.recipes.commands import Word, expand
-from llamaherd.recipes.composerules import Service, mapping, reserved
+from llamaherd.recipes.composerules import Service, listed, mapping, reserved, target
 from llamaherd.recipes.composeschema import refusals
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import Published
@@ -77,6 +77,9 @@ class _Reader:
             privileged=self._at((*path, "privileged")) if service.get("privileged") is True else None,
             host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
             healthcheck=self._health((*path, "healthcheck", "test"), service.get("healthcheck")),
+            mounts=_mounts(service),
+            memlock="memlock" in mapping(service.get("ulimits")) or service.get("privileged") is True,
+            shares_memory=bool({"ipc", "shm_size"} & set(service)),
             built="build" in service,
             settings_elsewhere=bool(service.get("env_file") or service.get("extends")),
         )
@@ -89,6 +92,7 @@ class _Reader:
         recipe += Recipe(tuple(self._runtime(path, service)))
         recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
         if server:
+            recipe += Recipe(tuple(containerneeds.check(self.document.file, container, server)))
             recipe += Recipe(tuple(servers.check(self.document.file, server)), (server,))
         return recipe, Service(path, service, container, server)
 
@@ -199,6 +203,15 @@ class _Reader:
                 message = f"`{source}` is the name of a volume, which is declared nowhere; a folder begins with `./`"
                 way_out = f"write `./{volume}` for the folder beside this file, or better its whole path"
                 yield Finding("LH143", self.document.value((*path, index)), message, way_out)
+
+
+def _mounts(service: dict[str, Any]) -> tuple[str, ...] | None:
+    """The paths in a container where something is mounted; None where other files may say more."""
+    if "extends" in service:
+        return None
+    return tuple(
+        found for key in ("volumes", "configs") for each in listed(service.get(key)) if (found := target(each))
+    )
 
 
 def _environment(value: Any) -> dict[str, str]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import PurePosixPath
 from typing import Any
 
 from llamaherd.findings import Finding, Place, Severity
@@ -20,7 +19,6 @@ from llamaherd.yamlfile import Document, Path_
 _RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
 _MOST_CARDS = 16
 """What `all` stands for when two services are compared."""
-_MODEL_FLAGS = ("-m", "--model", "--mmproj", "-mm", "-md", "--model-draft", "--spec-draft-model")
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,6 @@ def check(document: Document, services: list[Service]) -> Iterator[Finding]:
         yield from rules.restart(service)
         yield from rules.secrets(service)
         yield from rules.health(service)
-        if service.server and service.container:
-            yield from rules.mounts(service, service.server, service.container)
-            yield from rules.limits(service, service.server)
     for first, second in combinations(services, 2):
         if first.beside(second):
             yield from rules.together(first, second)
@@ -139,7 +134,7 @@ class _Rules:
         """Keys that stand in the file."""
         environment = service.declared.get("environment")
         pairs: list[tuple[str | int, str, Any]] = [(name, name, value) for name, value in mapping(environment).items()]
-        for index, item in enumerate(_listed(environment)):
+        for index, item in enumerate(listed(environment)):
             name, _, value = str(item).partition("=")
             pairs.append((index, name, value))
         for step, name, value in pairs:
@@ -167,36 +162,6 @@ class _Rules:
                 message = f"the image has no {program}: the container would stay `unhealthy`"
                 way_out = "ask by `curl -f http://localhost:PORT/health`, which the image has"
                 yield self._said("LH203", path, message, way_out)
-
-    def mounts(self, service: Service, server: Server, container: Container) -> Iterator[Finding]:
-        """Files that the command names and no volume brings. What an image of one's own holds is not known."""
-        if container.local or "extends" in service.declared:
-            return
-        targets = [target for each in _listed(service.declared.get("volumes")) if (target := _target(each))]
-        targets += [_target(each) or "" for each in _listed(service.declared.get("configs"))]
-        for flag in _MODEL_FLAGS:
-            file = server.value(flag)
-            if file is None or file.unknown or not str(file).startswith("/") or "$" in "".join(targets):
-                continue
-            if not any(PurePosixPath(str(file)).is_relative_to(target) for target in targets if target):
-                message = f"no volume brings `{file}` into the container"
-                folder = str(PurePosixPath(str(file)).parent)
-                way_out = f"mount its folder: `volumes: [/where/it/lies:{folder}:ro]`"
-                yield Finding("LH207", Place(self.document.file, *file.start), message, way_out)
-
-    def limits(self, service: Service, server: Server) -> Iterator[Finding]:
-        """Limits that a flag needs lifted."""
-        flag = server.has("--mlock")
-        ulimits = mapping(service.declared.get("ulimits"))
-        if flag and "memlock" not in ulimits and service.declared.get("privileged") is not True:
-            message = "`--mlock` locks nothing: a container may lock little, unless `ulimits` says more"
-            way_out = "add `ulimits: {memlock: -1}`"
-            yield self._said("LH204", service.path, message, way_out, "warning")
-        parallel = server.value("--tensor-parallel-size", "-tp")
-        several = parallel is not None and str(parallel).isdigit() and int(str(parallel)) > 1
-        if server.program == "vllm" and several and not {"ipc", "shm_size"} & set(service.declared):
-            message = "vLLM on several cards shares memory between its processes, and a container has 64 MB of that"
-            yield self._said("LH204", service.path, message, "add `ipc: host`, or `shm_size: 8gb`", "warning")
 
     def together(self, first: Service, second: Service) -> Iterator[Finding]:
         """What two services both want."""
@@ -242,11 +207,11 @@ def _has_health(service: Service) -> bool:
     return not service.container.official or service.container.tag.startswith("server")
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _target(volume: Any) -> str | None:
+def target(volume: Any) -> str | None:
     """The path in the container where a volume or a config is mounted."""
     if isinstance(volume, dict):
         return str(volume.get("target", "")) or None
@@ -271,7 +236,7 @@ def _cards(service: Service) -> frozenset[str]:
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
         if name in environment and not environment[name].unknown and str(environment[name]) != "all":
             return frozenset(str(environment[name]).split(","))
-    ids = [str(each) for device in devices for each in _listed(device.get("device_ids"))]
+    ids = [str(each) for device in devices for each in listed(device.get("device_ids"))]
     if ids:
         return frozenset(ids)
     counts = [str(device.get("count", "all")) for device in devices]

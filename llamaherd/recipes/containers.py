@@ -14,12 +14,6 @@ from llamaherd.recipes.programs import OF_LLAMA_CPP, Kind, Published, Server, ba
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
 from llamaherd.recipes.words import Position, Text
 
-_DOCKER_SWITCHES = {
-    *("-d", "--detach", "--rm", "-i", "--interactive", "-t", "--tty", "-it", "-ti", "-dit", "-itd", "-id", "-td"),
-    *("--privileged", "--init", "--read-only", "--no-healthcheck", "--oom-kill-disable", "-P", "--publish-all"),
-    *("-q", "--quiet", "--sig-proxy", "--disable-content-trust", "--replace"),
-}
-
 
 @dataclass(frozen=True)
 class Container:
@@ -35,6 +29,12 @@ class Container:
     privileged: Position | None = None
     host_network: Position | None = None
     healthcheck: tuple[str, Position] | None = None
+    mounts: tuple[str, ...] | None = None
+    """The paths in it that come from outside; None where that is not known."""
+    memlock: bool = False
+    """Whether it may lock memory."""
+    shares_memory: bool = False
+    """Whether its processes have more shared memory than Docker's 64 MB."""
     built: bool = False
     """Whether the recipe builds the image itself."""
     settings_elsewhere: bool = False
@@ -225,49 +225,6 @@ def _health(file: Path, container: Container, port: str | None) -> Iterator[Find
     if asked and port and asked[1] != port:
         message = f"the health check asks port {asked[1]}, and the server listens on {port}"
         yield Finding("LH143", Place(file, *start), message, f"ask http://localhost:{port}/health")
-
-
-def of_docker_run(arguments: tuple[Word, ...]) -> Container | None:
-    """The container of `docker run ARGUMENTS`; None when no image is among them."""
-    ports: list[Published] = []
-    environment: dict[str, Word] = {}
-    gpu = elsewhere = False
-    entrypoint: tuple[Word, ...] | None = None
-    privileged = host_network = None
-    index = 0
-    while index < len(arguments) and str(arguments[index]).startswith("-"):
-        word = arguments[index]
-        name, equals, value = str(word).partition("=")
-        start = word.start
-        index += 1
-        if name == "--privileged":
-            privileged = start
-        if name in _DOCKER_SWITCHES:
-            continue
-        if not equals and index < len(arguments):
-            value, start = str(arguments[index]), arguments[index].start
-            index += 1
-        match name:
-            case "-p" | "--publish":
-                ports.append(published(value, start))
-            case "-e" | "--env":
-                key, _, setting = value.partition("=")
-                environment[key] = placed(setting, start)
-            case "--env-file":
-                elsewhere = True
-            case "--gpus" | "--runtime" | "--device":
-                gpu = gpu or name == "--gpus" or "nvidia" in value
-            case "--entrypoint":
-                entrypoint = (placed(value, start),) if value else ()
-            case "--network" | "--net" if value == "host":
-                host_network = start
-    if index >= len(arguments):
-        return None
-    command = arguments[index + 1 :]
-    container = Container(
-        arguments[index], command, entrypoint, tuple(ports), environment, gpu, privileged, host_network
-    )
-    return replace(container, settings_elsewhere=elsewhere)
 
 
 def placed(text: str, start: Position) -> Word:

@@ -71,6 +71,12 @@ class Server:
                 found = after
         return found
 
+    @property
+    def locks(self) -> Word | None:
+        """The word that tells the server to keep its weights in RAM."""
+        mode = self.value("-lm", "--load-mode")
+        return self.has("--mlock") or (mode if mode and "mlock" in str(mode) else None)
+
     def has(self, *flags: str) -> Word | None:
         """The last of these flags."""
         return next((word for word in reversed(self.arguments) if str(word) in flags), None)

@@ -83,6 +83,9 @@ def _model(file: Path, server: Server) -> Iterator[Finding]:
     if model is None:
         return
     at = Place(file, *model.start)
+    if model.tilde:
+        message = f"`{model}` is no path: in quotes, the shell puts no home in for `~`"
+        yield Finding("LH141", at, message, "write `$HOME` in its place")
     if shard := _SHARD.search(str(model)):
         number, count = int(shard[1]), int(shard[2])
         if number != 1:

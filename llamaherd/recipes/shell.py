@@ -9,13 +9,22 @@ from pathlib import Path
 
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import codes
-from llamaherd.recipes import containers, flagged, servers, unitrules, units, unitservice, unitvalues
+from llamaherd.recipes import (
+    containerneeds,
+    containers,
+    dockerrun,
+    flagged,
+    servers,
+    unitrules,
+    units,
+    unitservice,
+    unitvalues,
+)
+from llamaherd.recipes.around import OF_ENGINES, Around
 from llamaherd.recipes.commands import Command, Word, read
 from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
-from llamaherd.recipes.words import Position, Text, positioned
+from llamaherd.recipes.words import Position, Text, positioned, unixed
 
-_SHARD = re.compile(r"-(?:[0-9]{5}|[0-9?*]+)-of-(?:[0-9]{5}|[0-9?*]+)\.gguf$")
-_HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
 _UNIT = re.compile(r"^\s*(?:ExecStart\s*=|\[Service\]\s*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
 """What begins a here-document: a script that writes a unit is none."""
@@ -36,7 +45,7 @@ class Recipe:
 def check_text(file: Path, text: str) -> Recipe:
     """Everything wrong with a shell script, a systemd unit, or flags alone."""
     reader = _Reader(file, engine_of(text), version_of(text), built_of(text))
-    recipe = reader.read(positioned(text.removeprefix("\ufeff")))
+    recipe = reader.read(unixed(positioned(text.removeprefix("\ufeff"))))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux takes the last sign of each for a part of its command"
         recipe += Recipe((Finding("LH141", Place(file), message, f"convert it: `dos2unix {file.name}`"),))
@@ -52,7 +61,7 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
     reader = _Reader(file, engine, version_of(text), built_of(text), excerpts=True)
     recipe = Recipe()
     for excerpt in excerpts:
-        recipe += reader.read(excerpt)
+        recipe += reader.read(unixed(excerpt))
     return recipe
 
 
@@ -67,7 +76,10 @@ class _Reader:
     """Images that the text itself builds."""
     excerpts: bool = False
     folder: str = ""
-    exported: dict[str, Word] = field(default_factory=dict)
+    assigned: dict[str, Word] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    everything: bool = False
+    """Whether `set -a` hands on all that is assigned."""
 
     def read(self, text: Text, *, nested: bool = False) -> Recipe:
         """What a text says; `nested` is a file that a script writes, whose own here-documents are nobody's."""
@@ -78,16 +90,36 @@ class _Reader:
         for command, orphans in _joined(script.commands):
             if self.excerpts and _flags_alone(command) and not flagged.familiar(command.words[1:], self.engine):
                 continue  # some other program's
-            recipe += Recipe(tuple(self._around(command, self.folder)))
-            if not command.words:
-                self.exported |= command.settings
-            recipe += self._engine(replace(command, settings={**self.exported, **command.settings}), orphans)
+            recipe += Recipe(tuple(Around(self.file, self.engine, self.folder).check(command)))
             words = [str(word) for word in command.words]
+            self.everything |= words in (["set", "-a"], ["set", "-o", "allexport"])
+            if not words:
+                self.assigned |= command.settings
+                self.exported |= set(command.exports) | (set(command.settings) if self._hands_on() else set())
+            given = {name: value for name, value in self.assigned.items() if name in self.exported}
+            started = self._engine(replace(command, settings={**given, **command.settings}), orphans)
+            if started.servers:
+                recipe += Recipe(tuple(self._kept_back(text)))
+            recipe += started
             if words[:1] == ["cd"] and len(words) > 1:
                 self.folder = base_name(words[1].rstrip("/"))
         for document in script.documents if not nested else ():
             recipe += self.read(document, nested=True)
         return recipe
+
+    def _hands_on(self) -> bool:
+        """Whether variables reach programs without `export`: on a page, which shows parts, and after `set -a`."""
+        return self.excerpts or self.everything
+
+    def _kept_back(self, text: Text) -> Iterator[Finding]:
+        """Variables of engines that are set for the shell alone, and used nowhere in it."""
+        for name, value in self.assigned.items():
+            used = re.search(rf"\$\{{?{name}\b|\b(?:export|-x)\b.*\b{name}\b", text.chars)
+            if name not in self.exported and OF_ENGINES.match(name) and not used:
+                self.exported.add(name)
+                message = f"`{name}` is set for this shell alone: the server does not see it"
+                way_out = f"write `export {name}=…`, or put it before the command on its line"
+                yield Finding("LH142", Place(self.file, *value.start), message, way_out)
 
     def _not_continued(self, position: Position) -> Finding:
         message = "this backslash is not the last sign of its line: the command ends here, without the lines below"
@@ -132,7 +164,7 @@ class _Reader:
         names = [base_name(str(word)) for word in words]
         run = next((i for i, name in enumerate(names) if name in {"docker", "podman"}), None)
         if run is not None and names[run + 1 : run + 2] == ["run"]:
-            container = containers.of_docker_run(words[run + 2 :] + orphans)
+            container = dockerrun.container_of(words[run + 2 :] + orphans)
             if container is None:
                 return Recipe()
             built = container.repository_and_tag in self.built
@@ -141,6 +173,8 @@ class _Reader:
             server = containers.server_of(container)
             if server is None:
                 return recipe
+            recipe += Recipe(tuple(dockerrun.check(self.file, words[run + 2 :])))
+            recipe += Recipe(tuple(containerneeds.check(self.file, container, server)))
             return recipe + Recipe(self._checked(server), (server,))
         server = find(command, self.engine)
         if server is None:
@@ -170,63 +204,6 @@ class _Reader:
             message = f"by {how} the server is gone after a crash or a reboot, and nobody notices"
             way_out = "let systemd run it: `herd up` writes the unit"
             yield Finding("LH149", Place(self.file, *at), message, way_out, "note")
-
-    def _around(self, command: Command, folder: str) -> Iterator[Finding]:
-        """What else recipes do: settings, clones, downloads, builds, power."""
-        words = command.words
-        if words and base_name(str(words[0])) in {"sudo", "time"}:
-            words = words[1:]
-        if not words:
-            return
-        at = Place(self.file, *words[0].start)
-        arguments = [str(word) for word in words[1:]]
-        match base_name(str(words[0])):
-            case "git" if "clone" in arguments:
-                yield from self._clone(words)
-            case "huggingface-cli":
-                first = arguments[0] if arguments else ""
-                right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
-                yield Finding("LH140", at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
-            case "cmake" if "--build" not in arguments:
-                yield from flagged.check_build(self.file, words[1:], self.engine or "llama.cpp")
-            case "make" if (
-                arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments, folder)
-            ):
-                way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
-                yield Finding("LH140", at, "llama.cpp is no longer built by make: its Makefile only says so", way_out)
-            case "nvidia-smi":
-                yield from self._power(words)
-            case "cat" if sum(2 if "*" in each or "?" in each else 1 for each in arguments if _SHARD.search(each)) > 1:
-                message = "shards are no parts of one file: joined by `cat`, no engine loads them"
-                way_out = (
-                    "name the first shard, and let the others lie beside it; `llama-gguf-split --merge` joins them"
-                )
-                yield Finding("LH141", at, message, way_out)
-
-    def _of_llama(self, command: Command, arguments: list[str], folder: str) -> bool:
-        """Whether `make` is to build llama.cpp; ik_llama.cpp has a Makefile that does."""
-        options = [*command.settings, *arguments]
-        if self.engine == "ik_llama.cpp" or arguments == ["clean"]:
-            return False
-        return folder == "llama.cpp" or any(option.startswith(("LLAMA_", "GGML_")) for option in options)
-
-    def _clone(self, words: tuple[Word, ...]) -> Iterator[Finding]:
-        for word in words:
-            if re.search(r"github\.com[:/]ggerganov/llama\.cpp", str(word)):
-                right = str(word).replace("ggerganov", "ggml-org")
-                message = "the repository of llama.cpp moved; the old address only forwards"
-                yield Finding("LH140", Place(self.file, *word.start), message, f"write `{right}`", "warning")
-
-    def _power(self, words: tuple[Word, ...]) -> Iterator[Finding]:
-        for word in words:
-            option = str(word).partition("=")[0]
-            what = {"-pl": "a power limit", "--power-limit": "a power limit", "-lgc": "a clock limit"}.get(option)
-            if option in {"-pm", "--persistence-mode"}:
-                what = "persistence mode"
-            if what:
-                message = f"{what} that is set this way lasts until the next boot"
-                way_out = "declare it in the inventory, where it is set at every boot and verified"
-                yield Finding("LH149", Place(self.file, *word.start), message, way_out, "note")
 
 
 def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:

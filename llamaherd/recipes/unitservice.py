@@ -121,13 +121,13 @@ def _devices(started: Started, server: Server) -> Iterator[Finding]:
 
 
 def _locked(started: Started, server: Server) -> Iterator[Finding]:
-    flag = server.has("--mlock")
+    flag = server.locks
     capabilities = started.unit.value("AmbientCapabilities")
     if flag is None or started.partial or server.contained or _is_root(started) or "CAP_IPC_LOCK" in capabilities:
         return
     limit = started.unit.last("LimitMEMLOCK")
     if limit is None or re.fullmatch(r"\d+[KM]?", limit.text.split(":")[0]):
-        message = "`--mlock` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` says more"
+        message = f"`{flag}` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` says more"
         yield started.finding("LH197", flag.start, message, "add `LimitMEMLOCK=infinity`", "warning")
 
 

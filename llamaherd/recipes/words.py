@@ -34,6 +34,13 @@ def joined(texts: Iterable[Text]) -> Text:
 
 
 EMPTY = Text("", ())
+_POWERSHELL = re.compile(r"(?<=[ \t])`(?=[ \t]*\r?\n)")
+
+
+def unixed(text: Text) -> Text:
+    """The text with backslashes for the backquotes by which PowerShell continues a line, if it has no others."""
+    chars, found = _POWERSHELL.subn("\\\\", text.chars)
+    return Text(chars, text.at) if found == text.chars.count("`") else text
 
 
 def positioned(chars: str, line: int = 1, column: int = 1) -> Text:

@@ -1,0 +1,43 @@
+"""What a server in a container needs around it: its files, and limits that its flags want lifted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from llamaherd.findings import Finding, Place
+from llamaherd.recipes.containers import Container
+from llamaherd.recipes.programs import Server
+
+_MODEL_FLAGS = ("-m", "--model", "--mmproj", "-mm", "-md", "--model-draft", "--spec-draft-model")
+
+
+def check(file: Path, container: Container, server: Server) -> Iterator[Finding]:
+    """Everything that is missing around a server."""
+    yield from _mounts(file, container, server)
+    locked = server.locks
+    if locked and not container.memlock:
+        message = f"`{locked}` locks nothing: a container may lock little, unless it is told otherwise"
+        way_out = "add `--ulimit memlock=-1`; in Compose, `ulimits: {memlock: -1}`"
+        yield Finding("LH204", Place(file, *locked.start), message, way_out, "warning")
+    parallel = server.value("--tensor-parallel-size", "-tp")
+    several = parallel is not None and str(parallel).isdigit() and int(str(parallel)) > 1
+    if parallel and several and server.program == "vllm" and not container.shares_memory:
+        message = "vLLM on several cards shares memory between its processes, and a container has 64 MB of that"
+        way_out = "add `--ipc=host`; in Compose, `ipc: host` or `shm_size: 8gb`"
+        yield Finding("LH204", Place(file, *parallel.start), message, way_out, "warning")
+
+
+def _mounts(file: Path, container: Container, server: Server) -> Iterator[Finding]:
+    """Files that the command names and no volume brings. What an image of one's own holds is not known."""
+    if container.local or container.mounts is None or any("$" in mount for mount in container.mounts):
+        return
+    for flag in _MODEL_FLAGS:
+        model = server.value(flag)
+        if model is None or model.unknown or not str(model).startswith(("/", "~/")):
+            continue
+        path = PurePosixPath(str(model))
+        if not any(path.is_relative_to(mount) for mount in container.mounts):
+            message = f"no volume brings `{model}` into the container"
+            way_out = f"mount its folder, `/where/it/lies:{path.parent}:ro`, or name it as the volume does"
+            yield Finding("LH207", Place(file, *model.start), message, way_out)

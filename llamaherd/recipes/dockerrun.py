@@ -1,0 +1,111 @@
+"""`docker run` as a container: its options, and what is wrong with them alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamaherd.findings import Finding, Place
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.containers import Container, placed, published
+from llamaherd.recipes.words import Position
+
+_SWITCHES = {
+    *("-d", "--detach", "--rm", "-i", "--interactive", "-t", "--tty", "-it", "-ti", "-dit", "-itd", "-id", "-td"),
+    *("--privileged", "--init", "--read-only", "--no-healthcheck", "--oom-kill-disable", "-P", "--publish-all"),
+    *("-q", "--quiet", "--sig-proxy", "--disable-content-trust", "--replace"),
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of `docker run`: what it is set to, and where the value stands, or the switch."""
+
+    name: str
+    value: str
+    start: Position
+
+
+def split(arguments: tuple[Word, ...]) -> tuple[tuple[Option, ...], tuple[Word, ...]]:
+    """The options, and the image with its command behind them."""
+    options: list[Option] = []
+    index = 0
+    while index < len(arguments) and str(arguments[index]).startswith("-"):
+        word = arguments[index]
+        name, equals, value = str(word).partition("=")
+        start = word.start
+        index += 1
+        if name not in _SWITCHES and not equals and index < len(arguments):
+            value, start = str(arguments[index]), arguments[index].start
+            index += 1
+        options.append(Option(name, value, start))
+    return tuple(options), arguments[index:]
+
+
+def container_of(arguments: tuple[Word, ...]) -> Container | None:
+    """The container of `docker run ARGUMENTS`; None when no image is among them."""
+    options, rest = split(arguments)
+    if not rest:
+        return None
+    given = {option.name: option for option in options}
+    entrypoint = given.get("--entrypoint")
+    network = given.get("--network") or given.get("--net")
+    privileged = given.get("--privileged")
+    return Container(
+        image=rest[0],
+        command=rest[1:],
+        entrypoint=None if entrypoint is None else _entry(entrypoint),
+        ports=tuple(published(each.value, each.start) for each in options if each.name in {"-p", "--publish"}),
+        environment=_environment(options),
+        gpu=any(_gives_gpu(each) for each in options),
+        privileged=privileged.start if privileged else None,
+        host_network=network.start if network and network.value == "host" else None,
+        mounts=tuple(target for each in options if (target := _target(each))),
+        memlock=privileged is not None or any(each.value.startswith("memlock") for each in options),
+        shares_memory=bool({"--ipc", "--shm-size"} & set(given)),
+        settings_elsewhere="--env-file" in given,
+    )
+
+
+def check(file: Path, arguments: tuple[Word, ...]) -> Iterator[Finding]:
+    """Options that Docker refuses or ignores, whatever runs in the container."""
+    options, _ = split(arguments)
+    given = {option.name: option for option in options}
+    restart = given.get("--restart")
+    if restart and restart.value != "no" and "--rm" in given:
+        message = "Docker refuses `--restart` beside `--rm`"
+        yield Finding("LH143", Place(file, *restart.start), message, "leave `--rm` out")
+    gpus = given.get("--gpus")
+    if gpus and re.fullmatch(r"device=[^,]+,.+", gpus.value):
+        message = f"Docker takes `{gpus.value}` for two options, as the shell has taken the quotes away"
+        yield Finding("LH143", Place(file, *gpus.start), message, f"write `--gpus '\"{gpus.value}\"'`")
+    network = given.get("--network") or given.get("--net")
+    port = given.get("-p") or given.get("--publish")
+    if network and network.value == "host" and port:
+        message = "with `--network host` no port is published: the server listens on the host itself"
+        way_out = "leave `-p` out, and choose address and port by `--host` and `--port`"
+        yield Finding("LH205", Place(file, *port.start), message, way_out, "warning")
+
+
+def _entry(option: Option) -> tuple[Word, ...]:
+    return (placed(option.value, option.start),) if option.value else ()
+
+
+def _environment(options: tuple[Option, ...]) -> Mapping[str, Word]:
+    pairs = [(each.value.partition("="), each.start) for each in options if each.name in {"-e", "--env"}]
+    return {name: placed(value, start) for (name, _, value), start in pairs}
+
+
+def _gives_gpu(option: Option) -> bool:
+    return option.name == "--gpus" or (option.name in {"--runtime", "--device"} and "nvidia" in option.value)
+
+
+def _target(option: Option) -> str | None:
+    """The path in the container that an option mounts something at."""
+    if option.name in {"-v", "--volume"}:
+        parts = re.sub(r"^[A-Za-z]:", "", option.value).split(":")  # a disk of Windows
+        return parts[1] if len(parts) > 1 else parts[0]
+    found = re.search(r"(?:^|,)(?:target|destination|dst)=([^,]+)", option.value) if option.name == "--mount" else None
+    return found[1] if found else None
