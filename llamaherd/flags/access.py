@@ -11,15 +11,17 @@ from llamaherd.flags.meant import Meant
 AGENTS = {
     "--tools": "clients run commands and write files on the host",
     "--agent": "clients run commands and write files on the host",
-    "--mcp-servers-config": "clients use programs that the server starts on the host",
-    "--mcp-servers-json": "clients use programs that the server starts on the host",
     "--ui-mcp-proxy": "clients reach every address that the host does",
 }
+"""What is said of these even where only the host itself reaches the server: a web page or a prompt may use them."""
 FILES = {
+    "--mcp-servers-config": "everybody uses the programs that the server starts",
+    "--mcp-servers-json": "everybody uses the programs that the server starts",
     "--path": "everybody reads the files of that folder",
     "--media-path": "everybody makes it read the files of that folder",
     "--props": "everybody changes the settings of all clients",
 }
+"""What is said of these where others reach the server without a key."""
 
 
 def encrypted(meant: Meant, _around: Around) -> Iterator[Clash]:
