@@ -61,6 +61,45 @@ CARDS: dict[str, KnownCard] = {
     "H200": KnownCard("90", 143771, 132),
 }
 
+BOARD_WATTS: Mapping[str, int] = {
+    "GTX 1080 Ti": 250,
+    "RTX 2060": 160,
+    "RTX 2070": 175,
+    "RTX 2080": 215,
+    "RTX 2080 Ti": 250,
+    "RTX 3060": 170,
+    "RTX 3060 Ti": 200,
+    "RTX 3070": 220,
+    "RTX 3070 Ti": 290,
+    "RTX 3080": 320,
+    "RTX 3080 Ti": 350,
+    "RTX 3090": 350,
+    "RTX 3090 Ti": 450,
+    "RTX A6000": 300,
+    "RTX 4060": 115,
+    "RTX 4060 Ti": 160,
+    "RTX 4060 Ti 16GB": 165,
+    "RTX 4070": 200,
+    "RTX 4070 Super": 220,
+    "RTX 4070 Ti": 285,
+    "RTX 4070 Ti Super": 285,
+    "RTX 4080": 320,
+    "RTX 4080 Super": 320,
+    "RTX 4090": 450,
+    "RTX 5060": 145,
+    "RTX 5060 Ti": 180,
+    "RTX 5060 Ti 16GB": 180,
+    "RTX 5070": 250,
+    "RTX 5070 Ti": 300,
+    "RTX 5080": 360,
+    "RTX 5090": 575,
+    "RTX PRO 6000 Blackwell": 600,
+    "A100": 400,
+    "H100": 700,
+    "H200": 700,
+}
+"""Board power of NVIDIA's own design, in watts (NVIDIA's specifications); partners' cards go up to 1.4 times that."""
+
 USUAL_MULTIPROCESSORS = 84
 """Of a card that is not known: a large one of its generation."""
 
@@ -181,6 +220,19 @@ def sold_as(name: str) -> str:
     return bracketed[1] if bracketed else name
 
 
+def known_as(name: str) -> str | None:
+    """The card of `CARDS` that people or nvidia-smi call so: `RTX 3090` for `NVIDIA GeForce RTX 3090` and `rtx3090`."""
+    return name if name in CARDS else _CALLED.get(_called(name))
+
+
+def _called(name: str) -> str:
+    """A name without its maker, its family, what stands behind it on nvidia-smi's list, spaces and capitals."""
+    text = re.sub(r"nvidia|geforce|graphics|(workstation|server) edition", "", name.lower())
+    text = re.sub(r"\b(a100|h100)[ -](sxm\d?|pcie)?[ -]?(80gb)?[ -]?(pcie|hbm3)?$", r"\1", text.strip())
+    text = re.sub(r" ?(laptop gpu|laptop|mobile)$", "m", text.strip())
+    return re.sub(r"^(rtx|gtx)(?=\d)", "", re.sub(r"[^a-z0-9]", "", text))
+
+
 def is_known(model: str) -> bool:
     """Whether cards of a model, as it is declared, can be told from others."""
     return _plain(model) in _BY_PLAIN_NAME
@@ -202,4 +254,5 @@ def _plain(model: str) -> str:
     return re.sub(r"m(?: ?/ ?m)*$", "m", text.strip()).replace(" ", "")
 
 
+_CALLED = {_called(model): model for model in CARDS}
 _BY_PLAIN_NAME = {_plain(model): model for model in _DEVICES}

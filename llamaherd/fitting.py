@@ -67,7 +67,8 @@ def _binary(text: str) -> int:
     try:
         return parse_size(written)
     except ValueError:
-        raise FitError(f"`{text}` is no size", "write it like 24G; several cards like 24G,24G,12G") from None
+        unit = f"; is `{text.strip()}G` meant?" if text.strip().isdigit() else ""
+        raise FitError(f"`{text}` is no size{unit}", "write it like 24G; several cards like 24G,24G,12G") from None
 
 
 def _from_file(path: Path) -> Header:

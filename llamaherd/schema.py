@@ -62,8 +62,8 @@ def _parser(quantity: Any) -> Any:
 _SPELLINGS: Mapping[Any, Schema] = {
     _parser(Size): {
         "type": ["string", "integer"],
-        "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$",
-        "minimum": 1,
+        "pattern": r"^\s*(\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?[bB]?|[bB])|[1-9]\d{6,14})\s*$",
+        "minimum": 1_000_000,
         "examples": ["64GB", "512MiB"],
     },
     _parser(Watts): {

@@ -17,13 +17,21 @@ _FACTOR = {
 }
 
 
+_LEAST_BYTES = 10**6
+"""A number without a unit is bytes if it has as many digits as sizes in bytes have."""
+
+
 def parse_size(text: object) -> int:
     """Bytes of `16GB`, `512MiB`, `24G` (GB is 10^9, GiB is 2^30). Raises ValueError."""
     written = str(text) if isinstance(text, str | int) else ""
-    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]i?)?b?\s*", written, re.IGNORECASE | re.ASCII)
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]i?)?(b?)\s*", written, re.IGNORECASE | re.ASCII)
     if not match:
         raise ValueError(f"`{text}` is no size; write it like 16GB or 512MiB")
-    return round(float(match[1]) * _FACTOR[(match[2] or "").lower()])
+    size = round(float(match[1]) * _FACTOR[(match[2] or "").lower()])
+    if not match[2] and not match[3] and 0 < size < _LEAST_BYTES:
+        # Whoever writes `ram: 192` means no bytes.
+        raise ValueError(f"`{text}` has no unit; is `{text}GB` meant, or `{text}MiB`?")
+    return size
 
 
 def parse_data_rate(text: object) -> int:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.cards import CARDS
+from llamaherd.cards import BOARD_WATTS, CARDS
 from llamaherd.checks.subject import Subject
 from llamaherd.devices import address
 from llamaherd.findings import Finding
 from llamaherd.fleet import Card
 
 LEAST_WATTS = 100
-"""Below this no desktop card does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
-(llmgarage.ai, February 2026)."""
+"""Below this no large card does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
+(llmgarage.ai, February 2026). Of a smaller card it is half of what it is made for; of one not known here, nothing."""
 
-MOST_WATTS = 700
-"""What the hungriest of the known cards takes: an H100 or H200 (their data sheets); an RTX 5090 takes 575 W."""
+MOST_PART = 1.5
+"""Of the board power of NVIDIA's own design, what no partner's card goes beyond: the greediest 3090 takes 1.4 times."""
 
 COLLAPSES_BELOW = {"RTX 3090": 200}
 """Measured, in watts: at 200 W it decodes 6 % slower and reads prompts 40 % slower than at 350 W, and below that it
@@ -113,13 +113,15 @@ def _under_wsl(subject: Subject, name: str, card: Card) -> Iterator[Finding]:
 
 def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]]:
     """What is doubtful about a power limit in watts, and what to write."""
-    least = COLLAPSES_BELOW.get(card.model, LEAST_WATTS)
+    board = BOARD_WATTS.get(card.model)
+    least = COLLAPSES_BELOW.get(card.model, min(LEAST_WATTS, board // 2) if board else 0)
     if _laptop(card):
         if card.clocks is None:
             message = f"card `{name}` is a laptop's, and many of those refuse a power limit"
             yield message, "add `clocks: {max: 1800MHz}`, say, to which it is held where it refuses"
-    elif limit > MOST_WATTS and card.model in CARDS:
-        yield f"{limit} W is more than card `{name}` ({card.model}) can take", f"write at most `{MOST_WATTS}W`"
+    elif board and limit > MOST_PART * board:
+        message = f"{limit} W is more than card `{name}` can take: {card.model} is made for {board} W"
+        yield message, "`nvidia-smi -q -d POWER` shows the least and the most that yours takes"
     elif limit < least:
         message = f"{limit} W is so little that card `{name}` ({card.model}) collapses rather than saves"
         yield message, f"write `power_limit: {least}W` or more"

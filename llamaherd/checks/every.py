@@ -13,6 +13,7 @@ from llamaherd.checks.models import beside_models, drafting, models, vocabularie
 from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.reach import keyless
 from llamaherd.checks.references import references
+from llamaherd.checks.serving import drafts, ports
 from llamaherd.checks.splitting import splitting
 from llamaherd.checks.store import store
 from llamaherd.checks.subject import Check
@@ -21,7 +22,7 @@ from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
-    *(references, keyless, unused, images, store),
+    *(references, ports, drafts, keyless, unused, images, store),
     *(toolkit, architectures, driver, container_toolkit, options, compiled_for, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS
+from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS, known_as
 from llamaherd.characters import Line
 from llamaherd.fleet.base import Declared, Megahertz, Name, Percent, Size, Watts
 
@@ -55,6 +55,11 @@ class Card(Declared):
     """Between which clocks it is held; a laptop's card often takes these and no power limit."""
     fans: Percent | None = None
     """Fixed speed of all its fans; without it the card looks after them itself."""
+
+    @field_validator("model")
+    @classmethod
+    def _as_known_here(cls, value: str) -> str:
+        return known_as(value) or value
 
     @model_validator(mode="after")
     def _known(self) -> Card:

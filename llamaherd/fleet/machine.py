@@ -55,7 +55,7 @@ class Wsl(Declared):
 
     memory: Size | None = None
     """Memory of the virtual machine; WSL takes half of the host's otherwise."""
-    swap: Annotated[int, Field(ge=0)] | Size | None = None
+    swap: Literal[0] | Size | None = None
     """Swap of the virtual machine; 0 for none."""
     processors: Annotated[int, Field(ge=1)] | None = None
     """Logical processors of the virtual machine."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.cards import BOARD_WATTS, CARDS, known_as
 from tests.support.checking import Case, assert_said
 from tests.support.rigs import GONE
 
@@ -81,7 +82,25 @@ CASES = {
     "190 W for another": Case({NEW + "power_limit": "190W"}),
     "90 W for another": Case({NEW + "power_limit": 90}, "LH050", "90", "90 W is so little", "100W", "warning"),
     "a digit too many": Case(
-        {NEW + "power_limit": "5750W"}, "LH050", "5750W", "5750 W is more than card `new`", "`700W`", "warning"
+        {NEW + "power_limit": "5750W"},
+        "LH050",
+        "5750W",
+        "5750 W is more than card `new`",
+        "nvidia-smi -q -d POWER",
+        "warning",
+    ),
+    "much for a 3090": Case(
+        {OLD + "power_limit": "900W"},
+        "LH050",
+        "900W",
+        "RTX 3090 is made for 350 W",
+        "nvidia-smi -q -d POWER",
+        "warning",
+    ),
+    "a partner's 3090": Case({OLD + "power_limit": "480W"}),
+    "60 W for a small card": Case({NEW + "model": "RTX 4060", NEW + "power_limit": "60W"}),
+    "70 W for a card that is not known": Case(
+        {NEW + "power_limit": "70W", NEW + "model": "RTX A2000", NEW + "memory": "12GB", NEW + "architecture": "86"}
     ),
     "as much for a card that is not known": Case(
         {NEW + "power_limit": "1400W", NEW + "model": "B300", NEW + "memory": "288GB", NEW + "architecture": "103"}
@@ -153,3 +172,36 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_cards(case: Case, tmp_path: Path) -> None:
     assert_said(case, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [
+        ("NVIDIA GeForce RTX 3090 Ti", "RTX 3090 Ti"),
+        ("RTX 3090Ti", "RTX 3090 Ti"),
+        ("rtx3090", "RTX 3090"),
+        ("3090", "RTX 3090"),
+        ("GeForce RTX 4070 SUPER", "RTX 4070 Super"),
+        ("NVIDIA GeForce RTX 5090 Laptop GPU", "RTX 5090M"),
+        ("NVIDIA RTX A6000", "RTX A6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA GB10", "GB10"),
+        ("GTX 1080Ti", "GTX 1080 Ti"),
+        ("NVIDIA A100-SXM4-40GB", None),
+        ("NVIDIA H100 NVL", None),
+        ("RTX 6000 Ada Generation", None),
+        ("RTX 9090", None),
+        ("", None),
+    ],
+)
+def test_a_card_is_known_by_the_names_that_people_and_tools_give_it(written: str, known: str | None) -> None:
+    assert known_as(written) == known
+
+
+def test_every_known_card_is_called_otherwise_than_all_others() -> None:
+    assert {known_as(f"NVIDIA GeForce {model}") for model in CARDS} == set(CARDS)
+    assert set(CARDS) >= BOARD_WATTS.keys()

@@ -12,9 +12,9 @@ from llamaherd.units import parse_data_rate, parse_hours, parse_size, show_secon
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        (17, 17),
+        (17_000_000, 17_000_000),
         ("0", 0),
-        ("512", 512),
+        ("68719476736", 64 << 30),
         ("512B", 512),
         ("16GB", 16 * 10**9),
         ("16 gb", 16 * 10**9),
@@ -26,6 +26,12 @@ from llamaherd.units import parse_data_rate, parse_hours, parse_size, show_secon
 )
 def test_sizes(text: str | int, size: int) -> None:
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", [192, "24", " 512 ", 999_999, "1.5"])
+def test_sizes_have_units(text: str | int) -> None:
+    with pytest.raises(ValueError, match=r"has no unit; is `.*GB` meant, or `.*MiB`"):
+        parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "16 G B", "16GBit", "1,5GB", "sixteen", "1e9"])

@@ -1,0 +1,31 @@
+"""What one server cannot do with what it is given: a port that is root's, a draft by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.subject import Subject
+from llamaherd.findings import Finding
+
+FIRST_PORT = 1024
+"""Linux gives ports below to root alone (ip_unprivileged_port_start), and a unit's server has no capability."""
+
+
+def ports(subject: Subject) -> Iterator[Finding]:
+    """Ports that a unit's server may not open; in a container, Docker lets anybody open them."""
+    for name, instance in subject.rig.instances.items():
+        if instance.port < FIRST_PORT and instance.backend == "systemd":
+            message = f"instance `{name}` may not open port {instance.port}: those below {FIRST_PORT} are root's"
+            help_ = "write a port from 1024 on, such as `port: 8080`; a web server in front can have the other"
+            yield Finding("LH036", subject.document.value(("instances", name, "port")), message, help_)
+
+
+def drafts(subject: Subject) -> Iterator[Finding]:
+    """A model that drafts for itself: it takes its memory twice, and nothing is faster."""
+    models = subject.rig.models
+    for name, instance in subject.rig.instances.items():
+        drafting = instance.draft.model if instance.draft else None
+        if drafting and models.get(drafting) is not None and models.get(drafting) == models.get(instance.model):
+            message = f"model `{drafting}` would draft for itself, as instance `{name}` serves the same files"
+            help_ = "name a smaller model, or write `draft: {mtp: 2}` if it has a prediction head"
+            yield Finding("LH029", subject.document.value(("instances", name, "draft", "model")), message, help_)
