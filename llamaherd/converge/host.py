@@ -19,6 +19,7 @@ from llamaherd.converge.wsl import starts_systemd, wsl_problems
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.observe import Seen
 from llamaherd.planned import Plan
+from llamaherd.quoting import Written
 from llamaherd.render import render
 
 
@@ -124,8 +125,9 @@ def base_steps(plan: Plan, seen: Seen) -> list[Step]:
     if seen.closed:
         steps.append(Step(render("steps/open.sh.j2", store=plan.store.path, paths=seen.closed)))
     if changed := [file for file in plan.files if differs(file, seen)]:
-        steps.append(Step(put_files(changed)))
+        steps.append(Step(render("steps/shared-files.sh.j2", put=put_files(changed))))
     if seen.fetcher != fingerprint():
         # All anew: a module that is left over from another version could be imported.
-        steps.append(Step(f"rm -rf {FETCHER}\n{put_files(programs())}"))
+        put = Written(f"rm -rf {FETCHER}\n{put_files(programs())}")
+        steps.append(Step(render("steps/shared-files.sh.j2", put=put)))
     return [*steps, *power_removal_steps(plan, seen)]

@@ -78,6 +78,54 @@ def test_a_unit_that_runs_what_its_file_no_longer_says_is_restarted(converged: B
     assert '"n_ctx":8192' in converged.ask("chat", "/props", key=converged.key())[1]
 
 
+def test_a_drop_in_is_set_aside_and_what_it_opened_is_shut(converged: Bench) -> None:
+    """With it, all that opens the host to others, mended by the same run."""
+    before = converged.running()
+    converged.sh(
+        "mkdir -p /etc/systemd/system/llama-chat.service.d; cd /etc/systemd/system/llama-chat.service.d;"
+        " { echo '[Service]'; echo ExecStart=; sed -n 's/--api-key-file [^ ]*//; /^ExecStart=/p' ../llama-chat.service;"
+        " } >override.conf; systemctl daemon-reload; systemctl restart llama-chat;"
+        " chmod 777 /etc/llamaherd/keys; usermod -s /bin/bash -aG docker llama-chat"
+    )
+    assert converged.ask("chat", "/props")[0] == 200
+    repair(converged)
+    converged.unchanged(before, "chat")
+    assert converged.ask("chat", "/props")[0] == 401
+    assert converged.sh("ls /var/lib/llamaherd/set-aside | grep -c llama-chat.service.d_override.conf") != "0"
+    assert converged.sh("stat -c %a /etc/llamaherd/keys") == "711"
+    assert converged.sh("id -nG llama-chat; getent passwd llama-chat | cut -d : -f 7").split() == [
+        "llama-chat",
+        "/usr/sbin/nologin",
+    ]
+
+
+def test_files_of_a_time_to_come_restart_nothing(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh(f"touch -d 'next year' {UNIT} {PROJECT} /etc/llamaherd/keys/chat; systemctl daemon-reload")
+    for _ in range(2):
+        ended = converged.deploy()
+        assert (ended.code, ended.changes) == (0, 0), ended.output
+    converged.unchanged(before)
+    converged.sh(f"touch {UNIT} {PROJECT} /etc/llamaherd/keys/chat; systemctl daemon-reload")
+
+
+def test_a_server_that_hangs_is_started_anew(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("kill -STOP $(systemctl show -P MainPID llama-chat)")
+    repair(converged)
+    converged.unchanged(before, "chat")
+    assert converged.answers("chat")
+
+
+def test_a_container_that_is_held_to_less_by_hand_is_made_anew(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("docker update --restart no --cpus 0.5 llama-drafter")
+    repair(converged)
+    converged.unchanged(before, "drafter")
+    said = converged.sh("docker inspect -f '{{.HostConfig.RestartPolicy.Name}} {{.HostConfig.NanoCpus}}' llama-drafter")
+    assert said == "unless-stopped 0"
+
+
 def test_the_health_gate_that_was_deleted_is_put_back_and_nothing_restarts(converged: Bench) -> None:
     before = converged.running()
     converged.sh("rm /opt/llamaherd/libexec/wait-healthy")
