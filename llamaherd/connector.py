@@ -64,7 +64,7 @@ class RigConnector(BaseConnector):
     def connect(self) -> None:
         """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
         try:
-            self._waiting = Shell(self._connect)
+            self._waiting = Shell(self._connect, note_key=True)
         except RemoteError as error:
             raise ConnectError(str(error)) from None
 

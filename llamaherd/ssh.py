@@ -29,8 +29,11 @@ class RemoteError(SaidError):
     """A script could not be run on a rig: a sentence that says why, and a way out."""
 
 
-def argv(connect: Connect, *, root: bool = True) -> list[str]:
-    """The command that reads a script on stdin. What the inventory leaves open, the ssh client's own files decide."""
+def argv(connect: Connect, *, root: bool = True, note_key: bool = False) -> list[str]:
+    """The command that reads a script on stdin. What the inventory leaves open, the ssh client's own files decide.
+
+    With `note_key`, the key of a host that is not known yet is noted and taken, unless the inventory names known ones.
+    """
     shell = AS_ROOT if root else AS_WHO_LOGS_IN
     if connect.host == LOCAL:
         return ["sh", "-c", shell]
@@ -39,6 +42,8 @@ def argv(connect: Connect, *, root: bool = True) -> list[str]:
         options += [f"IdentityFile={ssh_option(connect.key)}", "IdentitiesOnly=yes"]
     if connect.known_hosts:
         options += [f"UserKnownHostsFile={ssh_option(connect.known_hosts)}", "StrictHostKeyChecking=yes"]
+    elif note_key:
+        options += ["StrictHostKeyChecking=accept-new"]
     command = ["ssh", "-T", "-p", str(connect.port)]
     for option in options:
         command += ["-o", option]

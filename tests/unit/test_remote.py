@@ -48,6 +48,11 @@ def test_what_is_not_declared_is_left_to_the_client() -> None:
         assert option not in text
 
 
+def test_only_who_deploys_notes_the_key_of_a_host_that_is_new() -> None:
+    assert "StrictHostKeyChecking=accept-new" in argv(Connect(host="duo"), note_key=True)
+    assert "StrictHostKeyChecking=accept-new" not in argv(DUO, note_key=True)
+
+
 @pytest.mark.parametrize(
     ("code", "err", "message", "help_"),
     [
