@@ -111,6 +111,10 @@ if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy 6b3e9ef709bc' ] &&
 fi
 began=$(date +%s)
 echo "starting llama-drafter in its container: it has 300 s to load its model"
+docker stop llama-drafter >/dev/null 2>&1
+# Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
+# engine has its own way of sharing a port. Nobody reads what they still hold.
+ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8081 >/dev/null 2>&1
 if ! docker compose --progress plain -f /etc/llamaherd/compose/drafter/compose.yaml up -d --force-recreate --remove-orphans \
     --wait --wait-timeout 300 >/run/llamaherd-compose.log 2>&1; then
     tail -n 5 /run/llamaherd-compose.log | cut -c -300 >&2

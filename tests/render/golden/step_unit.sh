@@ -126,6 +126,10 @@ if [ "$run" != '' ] && systemctl -q is-active llama-chat.service &&
     exit 0
 fi
 echo "starting llama-chat.service: it has 300 s to load its model"
+systemctl stop llama-chat.service 2>/dev/null
+# Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
+# engine has its own way of sharing a port. Nobody reads what they still hold.
+ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8080 >/dev/null 2>&1
 if ! systemctl restart llama-chat.service 2>/dev/null; then
     journalctl -q -u llama-chat.service -n 20 --no-pager -o cat | cut -c -300 >&2
     echo "llama-chat.service is not healthy after $(($(date +%s) - began)) s of 300; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2

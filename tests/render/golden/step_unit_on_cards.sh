@@ -143,6 +143,10 @@ if [ "$run" != '' ] && systemctl -q is-active llama-reasoner.service &&
     exit 0
 fi
 echo "starting llama-reasoner.service: it has 360 s to load its model"
+systemctl stop llama-reasoner.service 2>/dev/null
+# Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
+# engine has its own way of sharing a port. Nobody reads what they still hold.
+ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8001 >/dev/null 2>&1
 if ! systemctl restart llama-reasoner.service 2>/dev/null; then
     # Said first, and long gone from the last lines.
     journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID llama-reasoner.service)" --no-pager -o cat | grep -i cuda | head -n 3 | cut -c -300 >&2
