@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import threading
 import traceback
 from collections import Counter
@@ -27,6 +28,7 @@ from typing import Any
 
 from benchmarks.gpu_memory import ServerError, complete, free_port, running, smi
 from benchmarks.gpu_rigs_cases import CASES, MODELS, Case
+from llamaherd.cards import CARDS
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
@@ -78,15 +80,25 @@ class Bench:
 
 def planned(case: Case, path: Path, header: Header, cards: Sequence[Sequence[str]]) -> InstancePlan:
     """The plan of a case's server, on cards of these names, sizes and capabilities."""
+    model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
+    return plan_instance(rig_of(case, path, cards), "case", None, None, {"model": model}, {"model": header})
+
+
+def rig_of(case: Case, path: Path, cards: Sequence[Sequence[str]]) -> Rig:
+    """An inventory with one server, on cards of these names, sizes and capabilities."""
     known = {
-        f"card{index}": {"model": plain_name(name), "memory": f"{size}MiB", "architecture": capability.replace(".", "")}
+        f"card{index}": {
+            "model": next((model for model in CARDS if model in name.split()), plain_name(name)),
+            "memory": f"{size}MiB",
+            "architecture": capability.replace(".", ""),
+        }
         for index, (name, size, capability) in enumerate(cards)
     }
     even = {"tensor_split": [1] * case.cards} if case.cards > 1 else {}
     keys = {**even, "threads": 8, "extra_args": ["-lv", "4"] if case.engine == "llama.cpp" else [], **case.keys}
     instance = {"engine": "engine", "model": "model", "port": free_port(), "on": list(known), **keys}
     ref = "b11434" if case.engine == "llama.cpp" else "67268c8fd"
-    rig = Rig.model_validate(
+    return Rig.model_validate(
         {
             "rig": "bench",
             "connect": "local",
@@ -97,8 +109,6 @@ def planned(case: Case, path: Path, header: Header, cards: Sequence[Sequence[str
             "instances": {"case": instance},
         }
     )
-    model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
-    return plan_instance(rig, "case", None, None, {"model": model}, {"model": header})
 
 
 def resident(pid: int) -> dict[str, int]:
@@ -140,6 +150,41 @@ def _said(log: str) -> list[str]:
     return [line[:180] for line in log.splitlines() if wanted.search(line)][:120]
 
 
+@dataclass(frozen=True)
+class Row:
+    """One server as it was measured, and as it is planned now, in MiB; the RAM is that of a server just started."""
+
+    case: str
+    taken: tuple[int, ...]
+    planned: tuple[float, ...]
+    ram: int
+    planned_ram: float
+
+    def markdown(self) -> str:
+        """A line of the table."""
+        case = CASES[self.case]
+        plan = " + ".join(f"{each:,.0f}" for each in self.planned)
+        taken = " + ".join(f"{each:,}" for each in self.taken)
+        off = ", ".join(f"{mine / real - 1:+.1%}" for mine, real in zip(self.planned, self.taken, strict=True))
+        return f"| {case} | {plan} | {taken} | {off} | {self.planned_ram:,.0f} | {self.ram:,} |"
+
+
+def again(results: Path) -> list[Row]:
+    """What was measured before, beside what is planned now."""
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    headers: dict[str, Header] = {}
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows:
+            case = CASES[row["case"]]
+            if case.model not in headers:
+                headers[case.model] = join(read_headers(written(Path(folder), case.model)))
+            plan = planned(case, Path("/model.gguf"), headers[case.model], row["cards"])
+            *cards, ram = [each.total / MIB for each in plan.memory.holds] if plan.memory else [0.0]
+            found.append(Row(row["case"], tuple(row["taken"]), tuple(cards), row["ram"][0]["VmRSS"], ram))
+    return found
+
+
 class Cards:
     """Room on each card, taken by planned servers and given back."""
 
@@ -174,11 +219,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama", type=Path, help="folder of llama.cpp's programs")
     parser.add_argument("--ik", type=Path, help="folder of ik_llama.cpp's programs")
-    parser.add_argument("--folder", type=Path, required=True, help="where models and logs are kept")
-    parser.add_argument("--results", type=Path, required=True, help="file to which every row is added")
+    parser.add_argument("--folder", type=Path, help="where models and logs are kept")
+    parser.add_argument("--results", type=Path, help="file to which every row is added")
+    parser.add_argument("--again", type=Path, help="such a file: print its table with what is planned now, and stop")
     parser.add_argument("--lanes", type=int, default=6, help="servers beside each other")
     parser.add_argument("case", nargs="*")
     asked = parser.parse_args()
+    if asked.again:
+        print("\n".join(row.markdown() for row in again(asked.again)))
+        return 0
+    if asked.folder is None or asked.results is None:
+        parser.error("--folder and --results are needed")
     asked.folder.mkdir(parents=True, exist_ok=True)
     programs = {"llama.cpp": asked.llama, "ik_llama.cpp": asked.ik}
     found = tuple((name, size, capability) for name, size, capability in smi("gpu", "name,memory.total,compute_cap"))

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llamaherd.cards import CARDS, taken_by_cuda
+from llamaherd.cards import CARDS
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.oracle import arguments, parse, without_draft
+from llamaherd.memory.overhead import on_cards
 from llamaherd.memory.placement import Placement
 from tests.support import gguf_files as shapes
 
@@ -75,8 +76,8 @@ def _served(server: Path, file: Path, header: Header, placed: Placement) -> str:
         body = {"prompt": [number % 200 for number in range(6000)], "n_predict": 32}
         _ask("/completion", json.dumps(body).encode())
         taken = _taken(process.pid)
-    cuda = taken_by_cuda(CARDS["H100"].multiprocessors, drafts=bool(placed.mtp))
-    plan = _each(use.total + cuda for use in estimate(header, placed).devices)
+    cuda = on_cards((CARDS["H100"].multiprocessors,) * placed.devices, header, placed, drafts=bool(placed.mtp))
+    plan = _each(use.total + own for use, own in zip(estimate(header, placed).devices, cuda, strict=True))
     what = f"context {placed.context:,}, {placed.type_k}" + (f", draft mtp {placed.mtp}" if placed.mtp else "")
     return f"| {what} | {plan} | {' + '.join(f'{each:,}' for each in taken)} |"
 

@@ -181,7 +181,9 @@ def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
         return str(error)
     whole = together(memory, asked.beside)
     return Estimate(
-        source="engine", holds=held(rig, asked.declared, whole), doubts=(*_doubts(asked), *asked.beside.doubts)
+        source="engine",
+        holds=held(rig, asked.declared, asked.header, placed, whole),
+        doubts=(*_doubts(asked), *asked.beside.doubts),
     )
 
 

@@ -110,23 +110,11 @@ DRIVER_MOST_OF_MANY = 640 << 20
 with 64 GiB and above. CUDA is left with 7,946 of a 3070's 8,192 MiB, 24,124 of a 3090's 24,576, 24,077 of a 4090's
 24,564, 23.42 of a 5090M's 23.89 GiB, 143,155 of an H200's 143,771 MiB (docs/gpu.md, docs/memory.md)."""
 
-_PER_MULTIPROCESSOR = 4 << 20
-_PER_SERVER = 192 << 20
-_PER_DRAFT = 116 << 20
-
 
 def usable(memory: int) -> int:
     """Bytes that programs can get of a card with `memory` bytes and no display."""
     most = DRIVER_MOST_OF_MANY if memory >= 64 << 30 else DRIVER_MOST
     return memory - min(int(memory * DRIVER_PART), most)
-
-
-def taken_by_cuda(multiprocessors: int, *, drafts: bool) -> int:
-    """Bytes that CUDA takes of a card for one server besides its buffers: context, kernels, cuBLAS, scratch memory.
-
-    Measured on an H200; up to 200 MiB too much for a GeForce, whose contexts are smaller (docs/gpu.md).
-    """
-    return multiprocessors * _PER_MULTIPROCESSOR + _PER_SERVER + (_PER_DRAFT if drafts else 0)
 
 
 _DEVICES: Mapping[str, str] = {

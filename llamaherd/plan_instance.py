@@ -11,6 +11,8 @@ from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import KEYS, PROJECTS, UNITS, container_user, unit_user
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.overhead import in_ram, mapped_between
+from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory, Use
 from llamaherd.pinned import NotLockedError
 from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
@@ -171,14 +173,15 @@ def estimated(
         memory = together(estimate(header, placed), beside(declared, placed, headers, projectors))
     except ValueError:
         return None
-    return Estimate(source="arithmetic", holds=held(rig, declared, memory), doubts=memory.doubts)
+    return Estimate(source="arithmetic", holds=held(rig, declared, header, placed, memory), doubts=memory.doubts)
 
 
-def held(rig: Rig, declared: Instance, memory: Memory) -> tuple[Holds, ...]:
+def held(rig: Rig, declared: Instance, header: Header, placed: Placement, memory: Memory) -> tuple[Holds, ...]:
     """What each of an instance's cards and the RAM hold, CUDA's own part included."""
     sizes = [capacity(rig, card) or 0 for card in declared.on]
     rooms = [*zip(declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
-    cuda = (*cuda_bytes(rig, declared), 0)
+    own = in_ram(header, placed) + mapped_between(header, placed)
+    cuda = (*cuda_bytes(rig, declared, header, placed), own)
     return tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True))
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from llamaherd.cards import taken_by_cuda, usable
+from llamaherd.cards import usable
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.experts import layers_on_cpu, pattern
 from llamaherd.memory.fit import Change, Fit, Room, changes, fit
+from llamaherd.memory.overhead import in_ram, on_cards
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory
 from llamaherd.sidecars import beside, together
@@ -33,6 +34,11 @@ class Sized:
     placement: Placement
     memory: Memory
     room: Room
+
+    @property
+    def ram(self) -> int:
+        """Bytes of RAM that it cannot do without."""
+        return self.memory.host.total + in_ram(self.header, self.placement)
 
     @property
     def fit(self) -> Fit:
@@ -64,7 +70,7 @@ def sized(
             continue  # what is wrong with it, a check says
     return {
         name: Sized(
-            name, *each, room=_room(rig, each[0], extra[name], (other for key, other in found.items() if key != name))
+            name, *each, room=_room(rig, each[:3], extra[name], (other for key, other in found.items() if key != name))
         )
         for name, each in found.items()
     }
@@ -123,11 +129,11 @@ def usable_bytes(rig: Rig, card: str) -> int:
     return max(usable(known.memory_bytes) - (known.reserved or 0), 0) if known and known.memory_bytes else 0
 
 
-def cuda_bytes(rig: Rig, instance: Instance) -> tuple[int, ...]:
+def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) -> tuple[int, ...]:
     """What CUDA takes for an instance on each of its cards, in bytes, besides what the engine allocates."""
     cards = rig.gpus.cards if rig.gpus else {}
-    drafts = instance.draft is not None
-    return tuple(taken_by_cuda(cards[name].multiprocessors, drafts=drafts) for name in instance.on)
+    sizes = tuple(cards[name].multiprocessors for name in instance.on)
+    return tuple(on_cards(sizes, header, placed, drafts=instance.draft is not None))
 
 
 def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:
@@ -178,20 +184,24 @@ def _experts(rig: Rig, each: Sized) -> str | None:
 
 
 def _room(
-    rig: Rig, instance: Instance, extra: Memory, others: Iterable[tuple[Instance, Header, Placement, Memory]]
+    rig: Rig,
+    own: tuple[Instance, Header, Placement],
+    extra: Memory,
+    others: Iterable[tuple[Instance, Header, Placement, Memory]],
 ) -> Room:
     """What is left for an instance's model when all others run and CUDA has its part for each of them.
 
     `extra` is what stands beside its model.
     """
+    instance = own[0]
     left = {
         card: usable_bytes(rig, card) - cuda - use.total
-        for card, cuda, use in zip(instance.on, cuda_bytes(rig, instance), extra.devices, strict=True)
+        for card, cuda, use in zip(instance.on, cuda_bytes(rig, *own), extra.devices, strict=True)
     }
-    ram = rig.host.ram - SYSTEM_RAM - extra.host.total
-    for other, _, _, memory in others:
-        ram -= memory.host.total
-        for card, use, cuda in zip(other.on, memory.devices, cuda_bytes(rig, other), strict=True):
+    ram = rig.host.ram - SYSTEM_RAM - extra.host.total - in_ram(*own[1:])
+    for other, header, placed, memory in others:
+        ram -= memory.host.total + in_ram(header, placed)
+        for card, use, cuda in zip(other.on, memory.devices, cuda_bytes(rig, other, header, placed), strict=True):
             if card in left:
                 left[card] -= use.total + cuda
     return Room(cards=tuple(left.values()), ram=ram, reserve=MARGIN)

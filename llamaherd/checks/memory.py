@@ -34,16 +34,16 @@ def memory(subject: Subject) -> Iterator[Finding]:
         if short:
             card = each.instance.on[short[0][0]]
             yield Finding("LH150", document.value(("instances", name, "on")), *_full(subject, each, card, short[0][1]))
-    ram = sum(each.memory.host.total for each in instances.values())
+    ram = sum(each.ram for each in instances.values())
     lacking = ram - (rig.host.ram - SYSTEM_RAM)
     severity: Severity = "error" if ram > rig.host.ram else "warning"
     if lacking > 0 and instances:
-        most = max(instances.values(), key=lambda each: each.memory.host.total)
+        most = max(instances.values(), key=lambda each: each.ram)
         yield Finding(
             "LH151",
             document.value(("host", "ram")),
             f"the instances together want {show_mib(ram)} of RAM, {show_mib(lacking)} more than the host can give",
-            f"`{most.name}` wants {show_mib(most.memory.host.total)} of it: make it smaller, or leave one out",
+            f"`{most.name}` wants {show_mib(most.ram)} of it: make it smaller, or leave one out",
             severity,
         )
 

@@ -77,7 +77,8 @@ class Card(Declared):
     @property
     def multiprocessors(self) -> int:
         """How many it has, or a card like it."""
-        return CARDS[self.model].multiprocessors if self.model in CARDS else USUAL_MULTIPROCESSORS
+        known = CARDS.get(self.model) or CARDS.get(self.model.split()[0])  # `H100 80GB HBM3`
+        return known.multiprocessors if known else USUAL_MULTIPROCESSORS
 
     @property
     def memory_bytes(self) -> int | None:

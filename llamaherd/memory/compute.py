@@ -10,9 +10,10 @@ f16 is turned into it).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from llamaherd.gguf.header import Header
+from llamaherd.gguf.header import Header, tensor_bytes
 from llamaherd.memory.laid import Laid
 from llamaherd.memory.layers import Layer
 from llamaherd.memory.placement import HOST, Placement
@@ -26,8 +27,9 @@ _COPIES = 4
 _OFFLOADED = 32
 """From so many tokens on, a card computes with weights that lie in RAM, and copies them (ggml-cuda.cu, offload_op)."""
 
-_EMBEDDINGS = 4
-"""Rows of embeddings per token among the host's inputs: measured, docs/memory.md."""
+_EMBEDDINGS, _PIPED_EMBEDDINGS, _FIRST = 4, 10, 9
+"""Rows of embeddings per token among the host's inputs, with and without several batches at once, and those that the
+first of several cards has more than the others then: measured, docs/gpu.md."""
 
 
 def compute(laid: Laid) -> dict[int, int]:
@@ -48,13 +50,23 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
     header, places = laid.header, laid.places
     masks = _masks(placement, which)
     embedding = header.number("embedding_length") * placement.tokens * _F32
-    copies = _COPIES if placement.pipelined and placement.offloads_all(header.layers) else 1
+    piped = placement.pipelined and placement.offloads_all(header.layers)
+    copies = _COPIES if piped else 1
     moved, every = _moved(laid, which), {layer.kind: layer for layer in which}.values()
     first = placement.main_device if placement.split == "none" else 0
-    buffers: dict[int, int] = {HOST: (masks + _EMBEDDINGS * embedding) * copies if placement.devices else masks}
+    buffers: dict[int, int] = {
+        HOST: masks * copies + _embeddings(placement, piped) * embedding if placement.devices else masks
+    }
     for device in (*range(placement.devices), HOST):
         own = {layer.kind: layer for layer in which if places[layer.index] == device}.values()
         peaks = [_peak(header, placement, layer, device) for layer in own]
+        if placement.engine == "ik_llama.cpp" and device != HOST:
+            fetched = _output_in_ram(laid) if device == first else 0
+            fetches = bool(moved) and device == first
+            last = bool(fetched) or places[-1] == device
+            if size := fetched + _of_ik(header, placement, masks, own, last=last, fetches=fetches):
+                buffers[device] = size
+            continue
         if places[-1] == device:
             peaks.append(_output(header, placement, masks))
         if device == first and moved:
@@ -63,8 +75,41 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
         if not peaks:
             continue
         inputs = (masks + embedding) * copies if device != HOST else 0
+        if piped and not device:
+            inputs += _FIRST * embedding
         buffers[device] = buffers.get(device, 0) + inputs + max(peaks)
     return buffers
+
+
+def _embeddings(placement: Placement, piped: bool) -> int:
+    """Rows of embeddings per token among the host's inputs."""
+    if placement.engine == "ik_llama.cpp":
+        return 1
+    return _PIPED_EMBEDDINGS if piped else _EMBEDDINGS
+
+
+def _output_in_ram(laid: Laid) -> int:
+    """Bytes of an output matrix in RAM, which ik_llama.cpp copies to the first card for large batches."""
+    if laid.places[-1] != HOST or not laid.placement.devices or laid.placement.tokens < _OFFLOADED:
+        return 0
+    outside = {group.name: tensor_bytes(group.type, group.shape) for group in laid.header.tensors if not group.layers}
+    return outside.get("output.weight", outside.get("token_embd.weight", 0))
+
+
+def _of_ik(header: Header, placement: Placement, masks: int, own: Iterable[Layer], *, last: bool, fetches: bool) -> int:
+    """Bytes of a card's buffer in ik_llama.cpp: it makes room for the logits of every token of a batch.
+
+    Measured: docs/gpu.md. Matrices are turned into other types in CUDA's own memory.
+    """
+    embedding, used = header.number("embedding_length"), header.number("expert_used_count")
+    row = placement.tokens * _F32
+    peaks = [0]
+    for layer in own:
+        width = used * (embedding + header.number("expert_feed_forward_length")) + embedding if used else layer.wide
+        peaks.append(masks + (2 * embedding + width) * row + (2 * embedding * row if fetches else 0))
+    if last:
+        peaks.append((header.vocabulary + 2 * embedding) * row)
+    return max(peaks)
 
 
 def _masks(placement: Placement, which: tuple[Layer, ...]) -> int:
@@ -85,7 +130,7 @@ def _peak(header: Header, placement: Placement, layer: Layer, device: int) -> in
 
     Without flash attention all scores are; with it, on a card, an f16 copy of a cache of another type.
     """
-    working = _working(header, placement, layer)
+    working = _working(header, placement, layer, card=device != HOST)
     if not layer.keys:
         return working
     cells = placement.window_cells(layer.window)
@@ -117,7 +162,7 @@ def _fetching(header: Header, placement: Placement, layer: Layer, moved: int) ->
     """
     embedding, used = header.number("embedding_length"), header.number("expert_used_count")
     if not used:
-        return _working(header, placement, layer) + moved
+        return _working(header, placement, layer, card=True) + 2 * moved + 2 * embedding * placement.tokens * _F32
     width = used * header.number("expert_feed_forward_length")
     kept, out = 3 * embedding + width, used * embedding
     if (kept + width + out) * placement.tokens * _F32 > moved:
@@ -125,28 +170,29 @@ def _fetching(header: Header, placement: Placement, layer: Layer, moved: int) ->
     return 2 * moved + kept * placement.tokens * _F32
 
 
-def _working(header: Header, placement: Placement, layer: Layer) -> int:
+def _working(header: Header, placement: Placement, layer: Layer, *, card: bool) -> int:
     """Bytes alive at once in the hungriest part of a layer, without attention's own block.
 
-    How many rows of each width are alive was read off the engine's figures: docs/memory.md.
+    How many rows of each width are alive was read off the engine's figures (docs/memory.md), and they are others on a
+    `card` than in RAM.
     """
     embedding = header.number("embedding_length")
     used = header.number("expert_used_count")
     if used:
-        forward = 3 * embedding + used * (embedding + 2 * header.number("expert_feed_forward_length"))
+        forward = 3 * embedding + used * (embedding + (3 if card else 2) * header.number("expert_feed_forward_length"))
     else:
-        forward = 5 * embedding + 3 * layer.wide
-    mixing = _recurring(header) if layer.state else _attending(header, layer)
+        forward = (3 if card else 5) * embedding + 3 * layer.wide
+    mixing = _recurring(header, card=card) if layer.state else _attending(header, layer)
     # A layer writes each slot's states, one for each drafted token too, before they go where they are kept.
     states = layer.state * (placement.parallel * (1 + placement.mtp) - 1)
     return (max(mixing, forward) * placement.tokens + states) * _F32
 
 
-def _recurring(header: Header) -> int:
+def _recurring(header: Header, *, card: bool) -> int:
     """Numbers per token in a recurrent layer: the convolution's inputs and outputs, and the state's."""
     inner = header.number("ssm.inner_size")
     convolution = inner + 2 * header.number("ssm.group_count") * header.number("ssm.state_size")
-    return 3 * header.number("embedding_length") + 3 * convolution + 2 * inner
+    return (9 if card else 3) * header.number("embedding_length") + 3 * convolution + 2 * inner
 
 
 def _attending(header: Header, layer: Layer) -> int:

@@ -19,9 +19,11 @@ _MARGIN = 1024 * 1024**2
 def layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
     """The device of every layer, the output layer being the last."""
     slots = header.layers + 1
-    if placement.devices < 2 or placement.split == "none":
-        return placement.layer_devices(header.layers)
     wanted = slots if placement.gpu_layers is None else max(0, min(placement.gpu_layers, slots))
+    if placement.devices < 2 or placement.split == "none":
+        if not placement.devices or wanted == slots:
+            return placement.layer_devices(header.layers)
+        return (HOST,) * (header.layers - wanted) + (placement.main_device,) * wanted + (HOST,)
     start = max(0, header.layers - wanted)
     sizes, compute = _sizes(header, placement)
     shares = _shares(placement, sum(sizes), compute)

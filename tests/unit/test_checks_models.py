@@ -210,7 +210,7 @@ def test_what_cannot_fit_into_ram_is_an_error(spare: int, severity: str, tmp_pat
     """More than there is can never be; less than the system wants beside it may go well."""
     large = {"host/ram": 1 << 40, "instances/chat/experts_on_cpu": "all"}
     made = Rig.model_validate(changed(read(EXAMPLES / "one.yaml").data, large), context={"folder": tmp_path})
-    wanted = sum(each.memory.host.total for each in sized(made, ONE).values())
+    wanted = sum(each.ram for each in sized(made, ONE).values())
     said = [each for each in found("one", ONE, large | {"host/ram": wanted + spare}, tmp_path) if each.code == "LH151"]
     assert [each.severity for each in said] == [severity]
 

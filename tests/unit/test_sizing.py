@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from benchmarks.gpu_memory import again
+from benchmarks.gpu_rigs import Row
+from benchmarks.gpu_rigs import again as measured_again
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
@@ -116,7 +118,7 @@ def test_a_model_that_drafts_is_held_beside_the_one_that_is_served() -> None:
     assert card.total - before.total == small.devices[0].total
     assert card.draft.total == small.devices[0].total > sum(tensor.bytes for tensor in gemma3().each) // 2
     assert each.memory.host.total - plain.memory.host.total == small.host.total
-    (cuda,) = cuda_bytes(made, each.instance)
+    (cuda,) = cuda_bytes(made, each.instance, each.header, each.placement)
     assert each.room.cards == (usable_bytes(made, "card") - cuda - small.devices[0].total,)
 
 
@@ -170,7 +172,7 @@ def test_two_on_one_card_have_less_room_each() -> None:
     second = {**declared["instances"]["chat"], "port": 9999, "context": 4096}
     made = rig(changed(declared, {"instances/second": second}))
     both = sized(made, {"35b": model})
-    (cuda,) = cuda_bytes(made, made.instances["second"])
+    (cuda,) = cuda_bytes(made, made.instances["second"], model, both["second"].placement)
     assert both["chat"].room.cards[0] == lonely.room.cards[0] - both["second"].memory.devices[0].total - cuda
     assert not both["chat"].fit.fits
 
@@ -207,3 +209,32 @@ def test_a_share_that_is_no_whole_layer_moves_nothing(share: str | int) -> None:
     chat = one.instances["chat"].model_copy(update={"experts_on_cpu": share})
     (instance,) = plan(one.model_copy(update={"instances": {"chat": chat}}), locked()).instances
     assert "--override-tensor" not in instance.arguments
+
+
+@pytest.fixture(scope="module")
+def measured() -> list[Row]:
+    """46 servers of both engines on one to four H100s, as nvidia-smi and /proc showed them (docs/gpu.md)."""
+    return measured_again(ROOT / "tests" / "unit" / "data" / "gpu_rigs_h100.jsonl")
+
+
+def test_a_plan_is_near_what_servers_took_of_every_card(measured: list[Row]) -> None:
+    """At most 1 % too small and 3 % too large, on each card."""
+    assert len(measured) == 46
+    off = {
+        (row.case, card): round(plan / taken - 1, 4)
+        for row in measured
+        for card, (plan, taken) in enumerate(zip(row.planned, row.taken, strict=True))
+    }
+    assert {where: part for where, part in off.items() if not -0.01 <= part <= 0.03} == {}
+
+
+def test_a_plan_is_near_what_servers_took_of_the_ram(measured: list[Row]) -> None:
+    """Within 5 % or 200 MiB of what they hold when they have started, mapped pages included."""
+    off = {row.case: round(row.planned_ram - row.ram) for row in measured}
+    assert {
+        case: size
+        for case, size in off.items()
+        for row in measured
+        if row.case == case
+        if abs(size) > max(200, 0.05 * row.ram)
+    } == {}

@@ -1,0 +1,110 @@
+"""What a server takes besides the buffers that its engine allocates: of each card, and of the RAM.
+
+Measured on H100s with llama.cpp b11434 and ik_llama.cpp 67268c8fd, and on an H200: docs/gpu.md has the figures. What
+is not of a model's kind or a batch's size did not depend on the model, the context or the length of a prompt.
+"""
+
+from __future__ import annotations
+
+from llamaherd.gguf.header import Header, spread, tensor_bytes
+from llamaherd.memory.laid import lay_out
+from llamaherd.memory.layers import layers
+from llamaherd.memory.placement import HOST, Placement
+
+MIB = 1 << 20
+
+_PER_MULTIPROCESSOR = 4
+"""MiB of a context of CUDA for each multiprocessor of its card."""
+
+_DRAFT = 116
+"""MiB that a draft's own cuBLAS and scratch memory take."""
+
+_SERVER_RAM, _CARD_RAM, _IK_CARD_RAM, _NCCL_RAM = 330, 105, 225, 300
+"""MiB of RAM of any server with CUDA's libraries, of each further card that it sees, and of NCCL."""
+
+_VOCABULARY = 512
+"""Bytes of RAM that each token of a vocabulary takes in the server's tables."""
+
+
+def on_cards(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
+    """Bytes that CUDA takes of each card: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
+    if placement.engine == "ik_llama.cpp":
+        own, between = _of_ik(header, placement), _nccl(len(multiprocessors))
+    else:
+        own, between = _of_llama(header, placement), [0] * len(multiprocessors)
+    own += _DRAFT if drafts else 0
+    return [
+        (each * _PER_MULTIPROCESSOR + own + shared) * MIB for each, shared in zip(multiprocessors, between, strict=True)
+    ]
+
+
+def _is_plain(header: Header) -> bool:
+    """Whether it is dense, with attention in every layer: then the kernels that mix experts or states stay away."""
+    return not header.number("expert_used_count") and not any(layer.state for layer in layers(header))
+
+
+def _of_llama(header: Header, placement: Placement) -> int:
+    """72 to 82 MiB for a dense model, 170 to 188 for others; 20 to 50 more with a batch of 2,048."""
+    return (80 if _is_plain(header) else 188) + 32 * min(placement.tokens, 4096) // 2048
+
+
+def _of_ik(header: Header, placement: Placement) -> int:
+    """For large batches a dense model's weights are turned into 16 bits, one matrix at a time."""
+    if not _is_plain(header):
+        return 300 + 150 * max(0, placement.tokens - 512) // 1536
+    if placement.tokens < 1024:
+        return 200
+    widest = max((layer.wide for layer in layers(header)), default=0)
+    return 210 + 2 * widest * header.number("embedding_length") // MIB
+
+
+def _nccl(cards: int) -> list[int]:
+    """MiB of NCCL's buffers on each card: ik_llama.cpp makes communicators of all and of pairs as it starts.
+
+    Of an odd number, the first card is in two pairs (ggml-cuda.cu:257-290).
+    """
+    if cards < 2:
+        return [0] * cards
+    return [130 + 200 * (cards - 1) + (195 if cards % 2 and not index else 0) for index in range(cards)]
+
+
+def in_ram(header: Header, placement: Placement) -> int:
+    """Bytes of RAM that a server on cards holds for itself: libraries, what they keep for each card, its vocabulary."""
+    if not placement.devices:
+        return 0
+    each = _IK_CARD_RAM if placement.engine == "ik_llama.cpp" else _CARD_RAM
+    nccl = _NCCL_RAM if placement.engine == "ik_llama.cpp" and placement.devices > 1 else 0
+    own = _SERVER_RAM + each * (placement.devices - 1) + nccl
+    return own * MIB + header.vocabulary * _VOCABULARY
+
+
+def mapped_between(header: Header, placement: Placement) -> int:
+    """Bytes of a mapped file that lie between those which the CPU computes with: they are resident, not needed.
+
+    llama.cpp keeps all from the first to the last byte that it needs (llama-model-loader.cpp, mmaps_used); files are
+    taken to have the embeddings and the output first, then layer after layer. The system can take these pages back.
+    """
+    if not (placement.mmap and placement.devices and placement.engine == "llama.cpp"):
+        return 0
+    laid = lay_out(header, placement)
+    here = sum(tensor.size for tensor in laid.tensors if tensor.device == HOST)
+    last = max(_layers_in_ram(header, placement, laid.places), default=-1)
+    if last < 0:
+        return 0
+    span = 0
+    for group in header.tensors:
+        count = sum(layer <= last for layer in spread(group.layers)) if group.layers is not None else 1
+        span += count * tensor_bytes(group.type, group.shape)
+    return max(0, span - here)
+
+
+def _layers_in_ram(header: Header, placement: Placement, places: tuple[int, ...]) -> set[int]:
+    """Layers of which at least one tensor is in RAM."""
+    found = {layer for layer in range(header.trunk) if layer < len(places) and places[layer] == HOST}
+    if placement.overrides:
+        found |= {
+            tensor.layer
+            for tensor in header.each
+            if tensor.layer is not None and tensor.layer < header.trunk and placement.override(tensor.name) == HOST
+        }
+    return found
