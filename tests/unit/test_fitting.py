@@ -106,7 +106,7 @@ def test_a_model_of_the_inventory_is_known_by_its_lock(tmp_path: Path) -> None:
 
 def findings(done: Result) -> list[dict[str, Any]]:
     told = json.loads(done.stdout)
-    assert set(told) == {"ok", "findings"}
+    assert set(told) == {"ok", "findings", "total"}
     assert all(
         set(each) == {"code", "severity", "file", "line", "column", "message", "help"} for each in told["findings"]
     )
