@@ -32,7 +32,7 @@ from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.runtime import engine_steps
 from llamaherd.converge.runtime import toolkit_steps as container_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Later, Reboot, Say, Send, Step, put_files
+from llamaherd.converge.steps import Later, Reboot, Say, Send, Step
 from llamaherd.converge.toolkit import toolkit_steps
 from llamaherd.converge.wsl import wsl_steps
 from llamaherd.fleet import Connect, Rig
@@ -290,7 +290,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "gpu_gate": lambda: render("gpu-gate.sh"),
     "gpu_check": lambda: render("gpu-check.sh"),
     "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
-    "step_shared_files": lambda: put_files(CPU.files),
+    "step_shared_files": lambda: script(base_steps(CPU, Seen()), 1),
     "step_packages": lambda: script(package_steps(CPU, Seen())),
     "step_admit_source": lambda: script(build_steps(build(CPU, "main"), Seen()), 1),
     "step_build": lambda: script(build_steps(build(CPU, "main"), Seen())),
@@ -411,7 +411,8 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     declared = gpu_rig()
     declared["models"]["gemma"]["file"] = f"/srv/{HOSTILE}.gguf"
     declared["engines"]["ik"]["source"]["folder"] = HOSTILE
-    declared["engines"]["ik"]["source"]["archive"] = f"https://mirror.lan/{HOSTILE}.tar.gz"
+    # A URL holds no blank.
+    declared["engines"]["ik"]["source"]["archive"] = f"https://mirror.lan/{HOSTILE.replace(' ', '')}.tar.gz"
     declared["engines"]["ik"]["source"]["overlay"] = {HOSTILE: HOSTILE}
     declared["engines"]["ik"]["options"] = {"A": HOSTILE}
     declared["instances"]["worker"]["extra_args"] = [HOSTILE]

@@ -115,12 +115,13 @@ def findings(done: Result) -> list[dict[str, Any]]:
 
 def test_checking_examples_and_recipes_and_nothing(tmp_path: Path) -> None:
     clean = herd("check", str(EXAMPLES), "--json")
-    assert (clean.exit_code, findings(clean)) == (0, [])
+    # ik_llama.cpp has nothing that keeps web pages from a server without a key.
+    assert (clean.exit_code, [each["code"] for each in findings(clean)]) == (0, ["LH078"])
     script = tmp_path / "start.sh"
     script.write_text("llama-server -m m.gguf -fa --no-mmap -c 4096\n")
     wrong = herd("check", str(EXAMPLES), str(script), "--json")
     assert wrong.exit_code == 1
-    assert {each["code"] for each in findings(wrong)} == {"LH101", "LH103"}
+    assert {each["code"] for each in findings(wrong)} == {"LH078", "LH101", "LH103"}
     gone = herd("check", str(tmp_path / "gone"), "--json")
     assert (gone.exit_code, [each["code"] for each in findings(gone)]) == (2, ["LH005"])
 

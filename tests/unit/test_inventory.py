@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llamaherd.box import tiny_moe
 from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.inventory import choose, examine, load
 from llamaherd.planning import plans
@@ -60,10 +61,19 @@ instances:
 """
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real model, with a head that drafts."""
+    file = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    tiny_moe.write(file)
+    return file
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in ("llama.tar.gz", "gemma.gguf", "key"):
+def folder(tmp_path: Path, model: Path) -> Path:
+    for name in ("llama.tar.gz", "key"):
         (tmp_path / name).touch()
+    (tmp_path / "gemma.gguf").hardlink_to(model)
     return tmp_path
 
 

@@ -321,7 +321,7 @@ def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: p
     said = capsys.readouterr().out
     assert "✗ unit      llama-chat.service is active, disabled" in said
     assert "✓ drafts    18 of 18 drafted tokens accepted" in said
-    assert "a[31m[bold]b cdef" in said
+    assert "a[bold]b cdef" in said
     assert "\x1b" not in said
 
 

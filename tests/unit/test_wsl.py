@@ -174,8 +174,8 @@ class Machine:
         (self.root / "proc/stat").write_text(f"cpu 1 2 3\nbtime {at}\nprocesses 1\n")
 
     def look(self, plan: Plan = PLAN) -> Seen:
-        """What the host says: `say` and the look are those of the question."""
-        say = question(plan).split("\n. /etc/os-release")[0]
+        """What the host says: `say` and the look are those of the question, without what marks a look's ends."""
+        say = question(plan).split("\n. /etc/os-release")[0].split("@ look\\n'\n")[1]
         text = render("wsl-look.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
         release = "say wsl release 6.6.87.2-microsoft-standard-WSL2"
         said = self.run(f"{say}\n{release}\n{text}")

@@ -1,3 +1,30 @@
+# Two runs at once would write these files at the same time.
+# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+locks=/run/llamaherd/locks
+# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
+open_lock() {
+    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
+    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
+        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
+        return 1
+    fi
+    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
+}
+# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
+hold() {
+    open_lock "$1" "$2" || return 1
+    if ! flock -n "$1"; then
+        by=$(cat "$locks/$2")
+        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
+        if ! flock -w "$3" "$1"; then
+            by=$(cat "$locks/$2")
+            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
+            return 1
+        fi
+    fi
+    echo "process $$ since $(date +%T): $4" >"$locks/$2"
+}
+hold 8 host 3600 'writing what all servers share' || exit 1
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
 # $1 the path, $2 what the system says; the way out is by the reason.
@@ -86,3 +113,4 @@ b2FkPXllcyopIHByaW50ZiAnZmlsZVx0dW5yZWFkXHQlcy5zZXJ2aWNlXG4nICIkbmFtZSIgOzsg
 ZXNhYwp9ID4iJGZvbGRlci8kbmFtZS5uZXciICYmIG12IC1mICIkZm9sZGVyLyRuYW1lLm5ldyIg
 IiRmb2xkZXIvJG5hbWUiCg==
 END
+
