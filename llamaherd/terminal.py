@@ -9,10 +9,16 @@ _SEQUENCE = re.compile(
 )
 """What terminals take for commands (ECMA-48): CSI and OSC with their arguments, strings, and short ones."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def shown(text: str) -> str:
-    """One line without what a terminal would obey; blanks are kept, a tab is one."""
-    return "".join(c for c in _SEQUENCE.sub("", text).replace("\t", " ") if c.isprintable())
+    """One line without what a terminal would obey; blanks are kept, a tab is one.
+
+    A byte of a file's name that is no text here (a surrogate, os.fsdecode) is still seen to be there.
+    """
+    told = _SURROGATE.sub("\ufffd", _SEQUENCE.sub("", text).replace("\t", " "))
+    return "".join(c for c in told if c.isprintable())
 
 
 def plain(text: str) -> str:

@@ -1,9 +1,11 @@
-"""How hypothesis searches: the same examples for the same code, so that a red run is about the change at hand.
+"""What all tests stand on: how hypothesis searches, and which signals what they start hears.
 
+Hypothesis takes the same examples for the same code, so that a red run is about the change at hand.
 LLAMAHERD_SEARCH=20 searches twenty times as far, by chance, for who looks for what nobody has thought of.
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -11,3 +13,10 @@ SEARCH = int(os.environ.get("LLAMAHERD_SEARCH", "0"))
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=100 * max(SEARCH, 1), deadline=None)
 settings.load_profile("search" if SEARCH else "steady")
+
+# A shell ignores Ctrl-C in what it starts beside itself, and nohup a hang-up; a program inherits that, and tests send
+# both to what they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

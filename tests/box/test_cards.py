@@ -96,9 +96,10 @@ def unit(converged: Bench) -> Iterator[Bench]:
     assert text != WORKER.file.text
     put(bench, f"/run/systemd/system/{UNIT}", text, "0644")
     put(bench, f"/run/systemd/system/{UNIT}.d/fake.conf", DROP_IN, "0644")
+    bench.sh(f"useradd --system --no-create-home {WORKER.user}")
     bench.sh(f"mkdir -p {STATE}; chmod 0777 {STATE}; touch {STATE}/begun; systemctl daemon-reload")
     yield bench
-    bench.sh(f"systemctl stop {UNIT}; systemctl reset-failed {UNIT}", check=False)
+    bench.sh(f"systemctl stop {UNIT}; systemctl reset-failed {UNIT}; userdel {WORKER.user}", check=False)
     names = " ".join(f"/dev/{name}" for name in DEVICES)
     bench.sh(f"rm -rf /run/systemd/system/{UNIT}* {STATE} {names} /usr/local/bin/fake-server /usr/local/bin/nvidia-smi")
     bench.sh("cd /opt/llamaherd/libexec && rm -f /usr/local/lib/nvidia_smi.py gpu-gate gpu-check")
