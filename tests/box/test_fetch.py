@@ -21,7 +21,7 @@ LITTLE = 1_000_000
 
 def arrived(supply: Supply) -> int:
     """Bytes of the model that are on the host, but not whole yet."""
-    return int(supply.bench.sh(f"du -cB1 {STORE}/.incoming/*.part | tail -n 1 | cut -f 1"))
+    return int(supply.bench.sh(f"du -cB1 {STORE}/.incoming/*.part 2>/dev/null | tail -n 1 | cut -f 1"))
 
 
 def test_a_run_that_is_interrupted_leaves_the_fetch_alone(supply: Supply) -> None:
@@ -174,10 +174,16 @@ def test_a_fetch_that_fails_is_done_once(supply: Supply) -> None:
 def test_a_fetch_that_is_stopped_by_hand_stays_stopped(supply: Supply) -> None:
     """The run that waits for it ends with a sentence; the next one goes on from the last byte."""
     bench = supply.bench
-    hand = threading.Timer(8, lambda: bench.sh("systemctl stop llamaherd-fetch"))
+
+    def stop() -> None:
+        while not (bench.sh("systemctl is-active llamaherd-fetch", check=False) == "active" and arrived(supply)):
+            time.sleep(0.2)
+        bench.sh("systemctl stop llamaherd-fetch")
+
+    hand = threading.Thread(target=stop, daemon=True)
     hand.start()
     supply.refused("the fetch ended before all had come", "`systemctl stop`", "goes on from there")
-    hand.join()
+    hand.join(timeout=60)
     assert bench.sh("systemctl is-active llamaherd-fetch", check=False) == "inactive"
     assert 0 < arrived(supply) < len(supply.content)
     assert len(supply.bodies) == 1
