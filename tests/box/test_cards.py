@@ -157,7 +157,7 @@ def test_what_a_unit_says_of_its_cards_is_its_own(unit: Bench) -> None:
     # Where the list does not tell, the devices that the process holds open do.
     script = f"ls -l /proc/{pid}/fd | grep -c nvidia-uvm; ls /proc | grep -cx 1; true"
     seen = unit.sh(
-        "systemd-run -q --pipe --wait -p User=llama -p NoNewPrivileges=yes -p CapabilityBoundingSet= "
+        f"systemd-run -q --pipe --wait -p User={WORKER.user} -p NoNewPrivileges=yes -p CapabilityBoundingSet= "
         f"-p ProtectProc=invisible -p SystemCallFilter=@system-service sh -c '{script}'"
     )
     assert seen.split() == ["1", "0"]

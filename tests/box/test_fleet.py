@@ -117,11 +117,6 @@ MADE: dict[str, tuple[str, str, str]] = {
     "shell that ends": (f"sed -i '1i echo bye; exit 0' {BASHRC}", "its last words: bye", "start files"),
     "shell that never ends talking": (f"sed -i '1i yes' {BASHRC}", "talks without end", "start files"),
     "shell that is silent": (f"sed -i '1i exec sleep 100' {BASHRC}", "has said nothing for", "host's load"),
-    "look that never ends": (
-        r"printf '#!/bin/sh\nexec yes\n' >/usr/local/bin/uname; chmod +x /usr/local/bin/uname",
-        "answers without end",
-        "programs there print",
-    ),
 }
 
 
