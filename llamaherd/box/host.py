@@ -3,13 +3,14 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 import socket
 import subprocess
 import tarfile
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from docker import DockerClient, from_env
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
+from docker.utils.socket import consume_socket_output, demux_adaptor, frames_iter
 
 from llamaherd.box import image
 from llamaherd.box.errors import BoxError, ending
@@ -301,7 +303,13 @@ class BoxHost:
     def _run(self, container: Container, argv: list[str]) -> tuple[int, str, str]:
         """A command inside: its exit code, its output and its errors."""
         api = self._client.api
-        started = api.exec_create(container.id, argv)["Id"]
-        out, err = api.exec_start(started, demux=True)
+        # docker-py loses what comes together with the head of the engine's answer: the command waits for our line.
+        waiting = ["sh", "-c", 'read -r go && exec "$@" </dev/null', "sh", *argv]
+        started = api.exec_create(container.id, waiting, stdin=True)["Id"]
+        stream: Any = api.exec_start(started, socket=True)
+        with closing(stream):
+            os.write(stream.fileno(), b"go\n")
+            frames = (demux_adaptor(*frame) for frame in frames_iter(stream, tty=False))
+            out, err = consume_socket_output(frames, demux=True)
         code = api.exec_inspect(started)["ExitCode"]
         return int(code), (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace")
