@@ -224,8 +224,9 @@ class InstancePlan(Planned):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Files that its user must be able to read."""
-        return tuple(path for path in (self.program if self.build else None, self.model_path, self.key_file) if path)
+        """Files of the host that its user must be able to read: in a container, the program is the image's."""
+        program = self.program if self.build and self.backend == "systemd" else None
+        return tuple(path for path in (program, self.model_path, self.key_file) if path)
 
     @property
     def command_line(self) -> str:

@@ -325,6 +325,13 @@ def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: p
     assert "\x1b" not in said
 
 
+def test_only_a_unit_reads_a_program_of_the_host() -> None:
+    assert CHAT.program in CHAT.reads
+    assert DRAFTER.program
+    assert DRAFTER.program not in DRAFTER.reads
+    assert DRAFTER.model_path in DRAFTER.reads
+
+
 @pytest.mark.parametrize(("decode", "right"), [(1.0, True), (200.0, False)])
 def test_half_the_speed_that_is_expected_is_not_as_declared(decode: float, right: bool) -> None:
     slow = CHAT.model_copy(update={"expect": Expect(decode=decode)})

@@ -110,7 +110,7 @@ process "$pid" 2>&1 | lines
     holder 8081 | lines
 }
 section unreadable drafter
-for path in /usr/local/bin/llama-server /var/lib/llamaherd/models/local/0404040404040404/moe.gguf; do
+for path in /var/lib/llamaherd/models/local/0404040404040404/moe.gguf; do
     setpriv --reuid 2093696176 --regid 2093696176 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
 

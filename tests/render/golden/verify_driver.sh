@@ -107,7 +107,7 @@ process "$pid" 2>&1 | lines
     holder 8004 | lines
 }
 section unreadable boxed
-for path in /usr/local/bin/llama-server /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
+for path in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
     setpriv --reuid 2043340793 --regid 2043340793 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
 
