@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from llamaherd.flags.model import Catalogue, Problem
 
@@ -107,7 +108,8 @@ class Translation:
 
 def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Translation | None:
     """What to say instead of the arguments at `index`; None if they are understood or there is no other way."""
-    for way, meaning in WAYS:
+    first = _spelling(catalogue, arguments[index]) if index < len(arguments) else ""
+    for way, meaning in _by_flag().get(first, ()):
         value = _matched(catalogue, way, arguments[index : index + len(way)])
         if value is None or (way[-1].startswith("-") and _has_value(catalogue, arguments, index + len(way))):
             continue
@@ -135,6 +137,21 @@ def one_load_mode(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     return tuple(merged.get(each, each) for each in problems)
 
 
+@cache
+def _by_flag() -> Mapping[str, Sequence[tuple[Way, tuple[Way, ...]]]]:
+    """The ways by each spelling of the flag that they begin with, in their order: there are hundreds of arguments."""
+    found: dict[str, list[tuple[Way, tuple[Way, ...]]]] = {}
+    for way, meaning in WAYS:
+        for spelling in way[0].split("|"):
+            found.setdefault(spelling, []).append((way, meaning))
+    return found
+
+
+def _spelling(catalogue: Catalogue, argument: str) -> str:
+    """A flag with the dashes that its catalogue writes."""
+    return argument.replace("_", "-") if catalogue.dashes and argument.startswith("--") else argument
+
+
 def _has_value(catalogue: Catalogue, arguments: Sequence[str], index: int) -> bool:
     """Whether the flag before `index` takes a value here and is given one."""
     flag = catalogue.find(arguments[index - 1])
@@ -148,8 +165,7 @@ def _matched(catalogue: Catalogue, way: Way, arguments: Sequence[str]) -> str | 
     value = ""
     for part, argument in zip(way, arguments, strict=True):
         if part.startswith("-"):
-            spelling = argument.replace("_", "-") if catalogue.dashes and argument.startswith("--") else argument
-            if spelling not in part.split("|"):
+            if _spelling(catalogue, argument) not in part.split("|"):
                 return None
         elif "{}" in part:
             before, after = part.split("{}")

@@ -58,10 +58,22 @@ class Case:
         return changed(gpu_rig(), (UNDER_WSL if self.wsl else {}) | self.changes)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what is text in YAML 1.1 alone: in YAML 1.2, which an inventory is, `08` is a number."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if text[:1] == "0" and text.isdecimal() else None
+    ),
+)
+
+
 def findings_of(declared: Declared, folder: Path) -> list[Finding]:
     """What all of these checks say, of the rig written to a file."""
     file = folder / "rig.yaml"
-    file.write_text(yaml.safe_dump(declared, sort_keys=False, width=1000), encoding="utf-8")
+    file.write_text(yaml.dump(declared, Dumper=_Dumper, sort_keys=False, width=1000), encoding="utf-8")
     document = read(file)
     subject = Subject(Rig.model_validate(document.data, context={"folder": folder}), document)
     return [finding for check in CHECKS for finding in check(subject)]
