@@ -42,12 +42,15 @@ class RigData(TypedDict):
     rig_connect: dict[str, Any]
 
 
+_META = {"rig_connect": DataMeta("`connect:` of the rig in its inventory")}
+
+
 class RigConnector(BaseConnector):
     """One rig. It is connected when a shell there, as root, waits for its script: which the first command then is."""
 
     handles_execution = True
     data_cls = RigData
-    data_meta = {"rig_connect": DataMeta("`connect:` of the rig in its inventory")}  # noqa: RUF012
+    data_meta = _META
     _waiting: Shell | None = None
 
     @staticmethod

@@ -1,6 +1,5 @@
 """Unit files read as systemd does (src/shared/conf-parser.c, src/basic/extract-word.c, src/core/load-fragment.c and
-src/core/execute.c of systemd 257), strictly: what systemd would warn of is an error. `tests/box/test_quoting.py` has
-systemd itself read the same texts."""
+src/core/execute.c of systemd 257), strictly: what systemd would warn of is an error."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,10 @@ pytestmark = needs_root
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What reaches the terminal."""
     lines: list[str] = []
-    echo: Callable[..., None] = lambda line="", **_: lines.append(line)  # noqa: E731
+
+    def echo(line: str = "", **_: object) -> None:
+        lines.append(line)
+
     monkeypatch.setattr(output, "_echo", echo)
     return lines
 

@@ -8,7 +8,7 @@ import pytest
 
 from llamaherd.fleet import Cpu, Rig
 from llamaherd.threads import best_threads, computes_on_cpu, shared_threads
-from tests.support.rigs import changed, gpu_rig
+from tests.support.rigs import Declared, changed, gpu_rig
 
 DATA = Path(__file__).parent / "data" / "threads_h100.jsonl"
 PROCESSORS = {"all": 64, "quarter": 64, "of-16": 16, "of-8": 8, "of-4": 4, "of-2": 2}
@@ -42,7 +42,7 @@ def test_two_servers_at_once_get_what_was_best_for_two() -> None:
     assert min(grid.values()) < grid[threads] / 50
 
 
-def cpu_servers(cores: int, count: int) -> dict[str, object]:
+def cpu_servers(cores: int, count: int) -> Declared:
     """A rig of servers without cards."""
     rig = changed(gpu_rig(), {"host/cpu": {"cores": cores}})
     (first, *_) = rig["instances"].values()
@@ -61,7 +61,7 @@ def test_together_they_never_have_more_threads_than_cores(cores: int, count: int
 
 def test_who_declares_threads_takes_them_from_the_others() -> None:
     declared = cpu_servers(64, 3)
-    declared["instances"]["s0"]["threads"] = 20  # type: ignore[index]
+    declared["instances"]["s0"]["threads"] = 20
     assert shared_threads(Rig.model_validate(declared), {}) == {"s0": 20, "s1": 22, "s2": 22}
 
 
