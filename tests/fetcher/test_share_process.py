@@ -88,10 +88,16 @@ def impatient(root: Path) -> Iterator[Lending]:
         yield lending
 
 
+def much(store: Path) -> str:
+    """A file of 64 MiB in a store; its sha256."""
+    [sha256] = stored(store / "large/x/0123", {"x.gguf": bytes(_MUCH)})
+    return sha256
+
+
 @contextlib.contextmanager
-def asked_for_much(lending: Lending) -> Iterator[tuple[socket.socket, Path]]:
+def asked_for_much(lending: Lending, sha256: str = "") -> Iterator[tuple[socket.socket, Path]]:
     """A connection on which the head of an answer came, of 64 MiB; and the file that they come from."""
-    [sha256] = stored(lending.store / "large/x/0123", {"x.gguf": bytes(_MUCH)})
+    sha256 = sha256 or much(lending.store)
     with socket.create_connection(("127.0.0.1", lending.port), timeout=10) as connection:
         connection.sendall(f"GET /{sha256} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
         while connection.recv(1, socket.MSG_PEEK) != b"\0":
@@ -181,8 +187,9 @@ def ask_without(lending: Lending) -> None:
 
 
 def test_a_transfer_is_no_idleness(root: Path) -> None:
+    sha256 = much(root / "store")  # before its time runs: a disk that is busy takes some
     lending = begun(root, "--bind", "127.0.0.1", "--idle", "4")
-    with asked_for_much(lending) as (connection, _):
+    with asked_for_much(lending, sha256) as (connection, _):
         time.sleep(5)
         assert lending.process.poll() is None
         assert taken(connection) == _MUCH
