@@ -9,6 +9,7 @@ from llamaherd.checks.building import is_on
 from llamaherd.checks.images import ENGINE_OF_IMAGE, image_name
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
+from llamaherd.flags.cmake import is_pair
 from llamaherd.fleet import Engine, Instance
 
 ONLY_IK = frozenset({"q6_0"})
@@ -92,4 +93,5 @@ def _compiled(engine: Engine) -> frozenset[str] | None:
     chosen = str(engine.options.get("GGML_CUDA_FA_QUANTS", "all")).strip().lower()
     if chosen == "all" or (every is not None and is_on(every)):
         return None
-    return frozenset(part.strip() for part in re.split("[;,]", chosen) if part.strip()) | {"f16-f16"}
+    # What is no pair is said of the option itself, and would be no advice.
+    return frozenset(part for part in map(str.strip, re.split("[;,]", chosen)) if is_pair(part)) | {"f16-f16"}

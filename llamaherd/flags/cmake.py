@@ -107,7 +107,7 @@ def _pairs(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...
     parts = [part.strip() for part in value.strip().lower().replace(",", ";").split(";")]
     if parts == ["all"]:
         return
-    right = [part for part in parts if set(part.split("-")) <= FA_TYPES and part.count("-") == 1]
+    right = [part for part in parts if is_pair(part)]
     wrong = next((part for part in parts if part not in right), None)
     if wrong is None:
         return
@@ -115,6 +115,11 @@ def _pairs(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...
     message = message or "`GGML_CUDA_FA_QUANTS` has an empty element, at which CMake stops"
     fix = f"GGML_CUDA_FA_QUANTS={';'.join(right) if right and not wrong else 'all'}"
     yield codes.OPTION_VALUE, message, f"write `{fix}`; types are {', '.join(sorted(FA_TYPES))}", ERROR, (fix,)
+
+
+def is_pair(text: str) -> bool:
+    """Whether CMake takes this for a K type and a V type that have kernels."""
+    return text.count("-") == 1 and set(text.split("-")) <= FA_TYPES
 
 
 @cache

@@ -133,6 +133,14 @@ CACHE = {
         '`options: {GGML_CUDA_FA_QUANTS: "f16-f16;q4_0-q4_0;q8_0-q4_0;q8_0-q8_0"}` for engine `main`',
         "warning",
     ),
+    "what is no pair is no advice": Case(
+        {"engines/main/options": {"GGML_CUDA_FA_QUANTS": "q4_0;q8_0-q8_0"}, TWO + "kv": {"k": "q8_0", "v": "q4_0"}},
+        "LH056",
+        "k: q8_0",
+        "K-V types `q8_0-q4_0`",
+        '`options: {GGML_CUDA_FA_QUANTS: "f16-f16;q8_0-q4_0;q8_0-q8_0"}` for engine `main`',
+        "warning",
+    ),
     "all by the old name": Case(
         {"engines/main/options": {"GGML_CUDA_FA_ALL_QUANTS": "on"}, TWO + "kv": {"k": "q5_1", "v": "q4_0"}}
     ),
