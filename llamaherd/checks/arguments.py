@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from llamaherd.checks.meant import KEYS, blamed, together
+from llamaherd.checks.meant import KEYS, blamed, clashing, together
 from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
 from llamaherd.engines import DIALECTS, Server, flags_of, version_of
@@ -26,8 +26,9 @@ def arguments(subject: Subject) -> Iterator[Finding]:
     """`extra_args` and `environment` of every instance, each by itself and all that the server gets together."""
     each = tuple(_each(subject))
     wrong = {finding.place for finding in each if finding.severity == "error"}
-    contradicting = [one for one in together(subject) if one.code != OVERRIDES or one.place not in wrong]
-    said = {finding.place for finding in contradicting if finding.code in (OVERRIDES, OPEN)} | blamed(subject)
+    servers = tuple(clashing(subject))
+    contradicting = [one for one in together(servers) if one.code != OVERRIDES or one.place not in wrong]
+    said = {finding.place for finding in contradicting if finding.code in (OVERRIDES, OPEN)} | blamed(servers)
     yield from contradicting
     yield from (one for one in each if one.code != MANAGED or one.place not in said)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from llamaherd.checks.subject import Subject
@@ -151,36 +151,41 @@ def whole(subject: Subject, name: str, instance: Instance, known: Catalogue) -> 
     return Whole(subject, name, instance, told, len(keys))
 
 
-def together(subject: Subject) -> Iterator[Finding]:
+Clashing = tuple[Whole, tuple[Clash, ...]]
+"""A server's whole command line, and what in it contradicts each other."""
+
+
+def together(servers: Iterable[Clashing]) -> Iterator[Finding]:
     """Arguments and variables that contradict each other, the keys, or the rig."""
-    for each in _wholes(subject):
+    for each, found in servers:
         yield from _opened(each)
         yield from _contradicted(each)
         yield from _variables(each)
-        for clash in clashes(each.told, _around_of(each)):
+        for clash in found:
             if finding := _said(each, clash):
                 yield finding
 
 
-def blamed(subject: Subject) -> frozenset[Place]:
+def blamed(servers: Iterable[Clashing]) -> frozenset[Place]:
     """Where everything is written that contradicts something: advice to say it by a key would be no help there."""
     return frozenset(
         each.place(option)
-        for each in _wholes(subject)
-        for clash in clashes(each.told, _around_of(each))
+        for each, found in servers
+        for clash in found
         for option in clash.options
         if each.key(option) is None
     )
 
 
-def _wholes(subject: Subject) -> Iterator[Whole]:
-    """What the servers are told that are told more than most."""
+def clashing(subject: Subject) -> Iterator[Clashing]:
+    """What the servers are told that are told more than most, and where it contradicts itself."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         known = flags_of(engine) if engine else None
         plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
         if known is not None and not plain:
-            yield whole(subject, name, instance, known)
+            each = whole(subject, name, instance, known)
+            yield each, tuple(clashes(each.told, _around_of(each)))
 
 
 def _around_of(each: Whole) -> Around:

@@ -23,7 +23,7 @@ CHECKS: tuple[Check, ...] = (
     cards.identities,
     cards.power,
     splitting.splitting,
-    meant.together,
+    lambda subject: meant.together(meant.clashing(subject)),
     cache.cache_types,
     images.images,
     processor.threads,
