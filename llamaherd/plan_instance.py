@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
-from llamaherd.engines import DIALECTS, Server, flags_of
+from llamaherd.engines import DIALECTS, Server, flags_of, on_host_network
 from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import KEYS, PROJECTS, UNITS, container_user, unit_user
@@ -233,14 +233,6 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
     if rig.engines[declared.engine].kind == "vllm":
         assigned["HOME"] = "/tmp"  # where it may write what it compiles
     return assigned | declared.environment
-
-
-def on_host_network(engine: Engine, declared: Instance) -> bool:
-    """Whether a container listens on the host's own loopback, where no other machine can send anything.
-
-    vLLM does not: its workers' TCPStore listens on all addresses, wherever the server does (its docs, security).
-    """
-    return declared.backend == "compose" and declared.loopback and engine.kind != "vllm"
 
 
 def _told(engine: Engine, declared: Instance) -> dict[str, str]:

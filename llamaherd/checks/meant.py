@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
@@ -13,7 +14,7 @@ from llamaherd.flags import codes
 from llamaherd.flags.access import is_keyed, is_local
 from llamaherd.flags.clash import Around, Clash
 from llamaherd.flags.meant import Meant, Option, meant
-from llamaherd.flags.model import Catalogue
+from llamaherd.flags.model import Catalogue, Flag
 from llamaherd.flags.together import clashes
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
@@ -121,7 +122,13 @@ class Whole:
         """The key that an option comes from; None for what is written word for word."""
         if option.origin == "environment" or option.index >= self.keys:
             return None
-        return _key(self.told.catalogue, option) or "experts_on_cpu"  # whose override is the only flag without a row
+        return self.keys_of.get(option.flag) or "experts_on_cpu"  # whose override is the only flag without a row
+
+    @cached_property
+    def keys_of(self) -> Mapping[Flag, str]:
+        """The keys that say flags, by each."""
+        found = ((self.told.catalogue.find(name), key) for name, key in KEYS.items())
+        return {flag: key for flag, key in reversed(tuple(found)) if flag}  # of two names of one flag, the first counts
 
     def place(self, option: Option) -> Place:
         """Where an option is written."""
@@ -241,7 +248,7 @@ def _contradicted(each: Whole) -> Iterator[Finding]:
     for option in each.told.said:
         if each.key(option) or not option.on:
             continue
-        ours, key = by_key.get(option.flag), _key(each.told.catalogue, option)
+        ours, key = by_key.get(option.flag), each.keys_of.get(option.flag)
         reason = next((why for name, why in WIRING.items() if each.told.catalogue.find(name) == option.flag), None)
         if option.origin == "environment" and each.told.catalogue.env == "above":
             continue  # a variable that beats the command line is an error by itself
@@ -277,7 +284,3 @@ def _variables(each: Whole) -> Iterator[Finding]:
         place = each.subject.document.key(("instances", each.name, "environment", name))
         message = f"`{name}={value}` chooses other cards than `{key}` does, behind the rig's back"
         yield Finding(codes.OVERRIDES, place, message, f"leave it out, and name the cards in `{key}`")
-
-
-def _key(known: Catalogue, option: Option) -> str | None:
-    return next((key for name, key in KEYS.items() if known.find(name) == option.flag), None)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from llamaherd.checks.subject import Subject
-from llamaherd.engines import flags_of
+from llamaherd.engines import flags_of, on_host_network
 from llamaherd.findings import Finding
 from llamaherd.fleet import Engine, Instance
-from llamaherd.plan_instance import on_host_network
 
 ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
 

@@ -8,11 +8,11 @@ from llamaherd.engines.llama_cpp import LlamaCpp
 from llamaherd.engines.vllm import Vllm
 from llamaherd.flags.load import assumed
 from llamaherd.flags.model import Catalogue
-from llamaherd.fleet import Engine
+from llamaherd.fleet import Engine, Instance
 
 DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
 
-__all__ = ["DIALECTS", "Dialect", "Server", "flags_of", "version_of"]
+__all__ = ["DIALECTS", "Dialect", "Server", "flags_of", "on_host_network", "version_of"]
 
 
 def version_of(engine: Engine) -> str | None:
@@ -26,3 +26,11 @@ def version_of(engine: Engine) -> str | None:
 def flags_of(engine: Engine) -> Catalogue | None:
     """The flags of the pinned version, or those to go by where they are not known; None without any."""
     return assumed(engine.kind, version_of(engine))
+
+
+def on_host_network(engine: Engine, declared: Instance) -> bool:
+    """Whether a container listens on the host's own loopback, where no other machine can send anything.
+
+    vLLM does not: its workers' TCPStore listens on all addresses, wherever the server does (its docs, security).
+    """
+    return declared.backend == "compose" and declared.loopback and engine.kind != "vllm"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from llamaherd.flags.environment import FALSE, TRUE, stands_for
@@ -55,8 +56,13 @@ class Meant:
 
     def every(self, *spellings: str) -> tuple[Option, ...]:
         """All times that an option is said, for those that add up."""
-        flags = {flag for spelling in spellings if (flag := self.catalogue.find(spelling))}
-        return tuple(option for option in self.said if option.flag in flags)
+        flags = {flag for spelling in spellings if (flag := self.catalogue.find(spelling))} & self._flags
+        return tuple(option for option in self.said if option.flag in flags) if flags else ()
+
+    @cached_property
+    def _flags(self) -> frozenset[Flag]:
+        """All that were said: rules ask about many more."""
+        return frozenset(option.flag for option in self.said)
 
     def text(self, *spellings: str) -> str:
         """The value that counts; empty where there is none."""
