@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
-from llamaherd.engines import DIALECTS, Server, flags_of, on_host_network
+from llamaherd.engines import DIALECTS, Server, flags_of, listens_on, on_host_network
 from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import KEYS, PROJECTS, UNITS, container_user, unit_user
@@ -149,9 +149,7 @@ def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, h
         declared=declared,
         model_path=model.path,
         threads=shared_threads(rig, headers)[name],
-        listen="0.0.0.0"
-        if declared.backend == "compose" and not on_host_network(engine, declared)
-        else declared.listen,
+        listen=listens_on(engine, declared),
         overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
         flags=flags_of(engine),

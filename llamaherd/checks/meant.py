@@ -8,7 +8,7 @@ from functools import cached_property
 
 from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
-from llamaherd.engines import DIALECTS, Server, flags_of
+from llamaherd.engines import DIALECTS, Server, flags_of, has_own_network, listens_on
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import codes
 from llamaherd.flags.access import is_keyed, is_local
@@ -147,7 +147,7 @@ def whole(subject: Subject, name: str, instance: Instance, known: Catalogue) -> 
         instance.model_copy(update={"extra_args": ()}),
         model_path=instance.model,
         threads=instance.threads or 1,
-        listen="0.0.0.0" if instance.backend == "compose" else instance.listen,
+        listen=listens_on(subject.rig.engines[instance.engine], instance),
         overrides=("experts=CPU",) if moves_experts(instance) else (),
         flags=known,
         draft_path=instance.draft.model if instance.draft else None,
@@ -203,7 +203,8 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> Around:
     return Around(
         cards=len(instance.on),
         cores=rig.host.cpu.cores,
-        reachable=not instance.loopback if instance.backend == "compose" else None,
+        # Docker publishes the port, where it does: then the address inside says nothing.
+        reachable=not instance.loopback if has_own_network(rig.engines[instance.engine], instance) else None,
         keyed=instance.api_key is not None,
         tensors=tuple(tensor.name for tensor in header.each) if header else (),
         shifts=_shifts(header) if header else None,
@@ -234,7 +235,8 @@ def _said(each: Whole, clash: Clash) -> Finding | None:
 def _opened(each: Whole) -> Iterator[Finding]:
     """A listener beyond the host's own addresses that no key opens: LH022 says so of `listen`."""
     host = each.told.get("--host")
-    if host is None or each.key(host) or is_local(host.value) or each.instance.backend == "compose":
+    engine = each.subject.rig.engines[each.instance.engine]
+    if host is None or each.key(host) or is_local(host.value) or has_own_network(engine, each.instance):
         return
     if not is_keyed(each.told, Around(keyed=each.instance.api_key is not None)):
         message = f"{host} lets every network reach the server, and no key is asked for"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from llamaherd.checks.subject import Subject
-from llamaherd.engines import flags_of, on_host_network
+from llamaherd.engines import flags_of, has_own_network
 from llamaherd.findings import Finding
 from llamaherd.fleet import Engine, Instance
 
@@ -20,7 +20,7 @@ def keyless(subject: Subject) -> Iterator[Finding]:
         if engine is None or instance.api_key is not None or not instance.loopback:
             continue
         place = subject.document.key(("instances", name))
-        if instance.backend == "compose" and not on_host_network(engine, instance):
+        if has_own_network(engine, instance):
             yield Finding(
                 "LH079",
                 place,

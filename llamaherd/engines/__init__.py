@@ -12,7 +12,16 @@ from llamaherd.fleet import Engine, Instance
 
 DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
 
-__all__ = ["DIALECTS", "Dialect", "Server", "flags_of", "on_host_network", "version_of"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Server",
+    "flags_of",
+    "has_own_network",
+    "listens_on",
+    "on_host_network",
+    "version_of",
+]
 
 
 def version_of(engine: Engine) -> str | None:
@@ -34,3 +43,13 @@ def on_host_network(engine: Engine, declared: Instance) -> bool:
     vLLM does not: its workers' TCPStore listens on all addresses, wherever the server does (its docs, security).
     """
     return declared.backend == "compose" and declared.loopback and engine.kind != "vllm"
+
+
+def has_own_network(engine: Engine, declared: Instance) -> bool:
+    """Whether a container has a network of its own, from which Docker publishes its port."""
+    return declared.backend == "compose" and not on_host_network(engine, declared)
+
+
+def listens_on(engine: Engine, declared: Instance) -> str:
+    """The address that a server is told to listen on; where Docker publishes its port, that decides who reaches it."""
+    return "0.0.0.0" if has_own_network(engine, declared) else declared.listen

@@ -154,8 +154,12 @@ KEYLESS: dict[str, Any] = {"instances/chat/api_key": None}
         ({"extra_args": ["--metrics", "--slots"]}, set()),
     ],
 )
-def test_what_contradicts_the_rig_is_an_error(changes: dict[str, Any], expected: set[str], tmp_path: Path) -> None:
-    of_chat = {f"instances/chat/{key}": value for key, value in changes.items()}
+@pytest.mark.parametrize("backend", ["systemd", "compose"])
+def test_what_contradicts_the_rig_is_an_error(
+    changes: dict[str, Any], backend: str, expected: set[str], tmp_path: Path
+) -> None:
+    """A container that stays on loopback is in the host's network: what it is told opens it, as it does a unit."""
+    of_chat = {f"instances/chat/{key}": value for key, value in {**changes, "backend": backend}.items()}
     said = found(KEYLESS | of_chat, tmp_path)
     assert {finding.code for finding in said} == expected
     assert all(finding.severity == "error" for finding in said if finding.code in {"LH118", "LH210"})
