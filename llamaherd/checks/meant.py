@@ -103,6 +103,11 @@ VARIABLES: Mapping[str, str] = {
     "GGML_CUDA_DEVICES": "on",
 }
 """Variables that decide what a key says."""
+OURS: Mapping[str, str] = {
+    "LLAMAHERD_SPEC": "by it a run knows what the server was started as, and would start it anew each time",
+    "XDG_CONFIG_HOME": "there the engine would look for a configuration that no rule has read",
+}
+"""Variables that llamaherd sets itself, and what another value breaks."""
 AS_KEYS_SAY = frozenset((codes.CUT_BATCH, codes.NOT_REUSED))
 """Rules that no other check holds against keys alone."""
 
@@ -278,7 +283,11 @@ def _is_open(each: Whole, option: Option) -> bool:
 
 
 def _variables(each: Whole) -> Iterator[Finding]:
-    """Cards chosen behind the rig's back."""
+    """Cards chosen behind the rig's back, and what servers are told by us."""
+    for name, why in OURS.items():
+        if name in each.instance.environment:
+            place = each.subject.document.key(("instances", each.name, "environment", name))
+            yield Finding(codes.OVERRIDES, place, f"llamaherd sets `{name}` itself: {why}", "leave it out")
     for name, key in VARIABLES.items():
         value = each.instance.environment.get(name)
         if value is None or (name, value) == ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"):

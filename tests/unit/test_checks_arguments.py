@@ -150,6 +150,8 @@ KEYLESS: dict[str, Any] = {"instances/chat/api_key": None}
         ({"environment": {"LLAMA_ARG_PORT": "9000"}}, {"LH210"}),
         ({"environment": {"CUDA_VISIBLE_DEVICES": "0"}}, {"LH210"}),
         ({"environment": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}}, set()),
+        ({"environment": {"XDG_CONFIG_HOME": "/srv/config"}}, {"LH210"}),
+        ({"environment": {"LLAMAHERD_SPEC": "1"}}, {"LH210"}),
         ({"environment": {"LLAMA_ARG_CACHE_REUSE": "256"}}, set()),
         ({"extra_args": ["--metrics", "--slots"]}, set()),
     ],
