@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from llamaherd.flags import codes
 from llamaherd.flags.clash import Around, Clash
 from llamaherd.flags.meant import Meant
+
+NO_HOST = re.compile(r"(?=.*[:/])(?:https?://)?(?P<host>[\w.-]+|\*)(?::(?P<port>[0-9]{1,5}))?(?:/.*)?(?<!\.sock)")
+"""An address with a scheme, a port or a path; neither IPv6 nor a socket is one."""
+LAST_PORT = 65535
 
 AGENTS = {
     "--tools": "clients run commands and write files on the host",
@@ -48,6 +53,22 @@ def openings(meant: Meant, around: Around) -> Iterator[Clash]:
         if (option := meant.get(name)) and option.on:
             message = f"with {option} {what}, and no key is asked for"
             yield Clash(codes.OPENS, (option,), message, f"leave {option} out, or ask for a key")
+
+
+def addresses(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """What nobody can listen on or connect to."""
+    host, port, servers = meant.get("--host"), meant.get("--port"), meant.get("--rpc")
+    if host and (found := NO_HOST.fullmatch(host.value)):
+        message = f"{host} is no address: an address has no scheme, port or path"
+        instead = f"`--host {found['host']}`" + (f" and `--port {found['port']}`" if found["port"] else "")
+        yield Clash(codes.NO_ADDRESS, (host,), message, f"write {instead}")
+    if port and not 0 <= meant.number("--port", default=0) <= LAST_PORT:
+        yield Clash(codes.NO_ADDRESS, (port,), f"{port} is no port", f"write a number from 1024 to {LAST_PORT}")
+    for name in servers.value.split(",") if servers else ():
+        if servers and not re.fullmatch(r"[^:]+:[0-9]{1,5}", name):
+            message = f"`{name}` in {servers} is no address: each is `HOST:PORT`"
+            yield Clash(codes.NO_ADDRESS, (servers,), message, "write such as `192.168.1.5:50052`")
+            return
 
 
 def is_local(host: str) -> bool:

@@ -10,7 +10,7 @@ from llamaherd.flags import codes
 from llamaherd.flags.advice import advise, shown
 from llamaherd.flags.model import Catalogue, Flag, Problem, Value
 from llamaherd.flags.near import near
-from llamaherd.flags.typography import typeset
+from llamaherd.flags.typography import in_one, typeset
 from llamaherd.flags.ways import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
@@ -177,7 +177,9 @@ class _Reader:
     def stray(self, index: int) -> Iterator[Problem]:
         """A word without a flag."""
         self.words += 1
-        if self.words > self.catalogue.positional:
+        if problem := in_one(self.catalogue, self.arguments[index], index):
+            yield problem
+        elif self.words > self.catalogue.positional:
             argument = self.arguments[index]
             yield Problem(
                 codes.STRAY,

@@ -25,6 +25,8 @@ class Around:
     """The names of the model's tensors, as far as they are known."""
     shifts: bool | None = None
     """Whether parts of the model's cache can be moved to other positions."""
+    model: str = ""
+    """What the model is called, where its arguments have no flag for it."""
     experts_moved: bool = False
     """Whether an override of llamaherd's own, which comes first, keeps experts on the CPU."""
 

@@ -52,6 +52,14 @@ NOT_ENCRYPTED = "LH221"
 NOT_REUSED = "LH222"
 OTHER_WORDS = "LH223"
 CUDA_ORDER = "LH224"
+JOINED = "LH255"
+IDLE_BESIDE = "LH256"
+NO_ADDRESS = "LH257"
+HIDDEN_CARDS = "LH258"
+NEGATIVE_LAYERS = "LH259"
+OVERTAKEN = "LH260"
+VLLM_REFUSES = "LH261"
+OWN_DRAFT = "LH029"
 NO_MTP = "LH023"
 NO_SPLIT = "LH052"
 NO_ATTENTION = "LH054"
@@ -105,6 +113,14 @@ CODES: Mapping[str, str] = {
     NOT_REUSED: "Parts of the cache are to be reused that cannot be moved.",
     OTHER_WORDS: "A model that drafts has other tokens than the one that it drafts for.",
     CUDA_ORDER: "Cards are chosen by numbers that may mean other cards.",
+    JOINED: "A flag and its value stand in one argument.",
+    IDLE_BESIDE: "An option has no effect beside another one.",
+    NO_ADDRESS: "An address or a port is none.",
+    HIDDEN_CARDS: "A variable leaves the server no card, and it is to use one.",
+    NEGATIVE_LAYERS: "A negative number of layers, which each engine takes for something else.",
+    OVERTAKEN: "An override of tensors that all go elsewhere by an earlier one.",
+    VLLM_REFUSES: "Options that vLLM refuses together, or by their value.",
+    OWN_DRAFT: "A model would draft for itself.",
     NO_MTP: "ik_llama.cpp would drop speculative decoding.",
     NO_SPLIT: "The engine does not start with this split mode.",
     NO_ATTENTION: "The V cache is quantised, and flash attention is switched off.",

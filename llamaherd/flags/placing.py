@@ -1,22 +1,16 @@
-"""Options that say where a model goes: cards, shares, tensors, and the engine's own fitting."""
+"""Options that say where a model goes: layers, cards, shares, and the engine's own fitting."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.clash import Around, Clash
 from llamaherd.flags.meant import Meant, Option
-from llamaherd.flags.overrides import Override, parse_overrides
+from llamaherd.flags.visible import visible
 
 LAYERS, EXPERTS = ("--gpu-layers", "--n-gpu-layers"), ("--override-tensor", "--cpu-moe", "--n-cpu-moe")
 OFF = ("off", "0", "false", "disabled")
-BUFFERS = re.compile(
-    r"CPU|(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|MTL|OPENVINO|HTP)[0-9]{1,4}|RPC.+|Metal|BLAS|OpenCL|GPUOpenCL|WebGPU.*|zDNN|ZenDNN|ET"
-)
-"""What backends call the buffers that `-ot` takes (llama.cpp b11434, common/arg.cpp:255-262): one for each device."""
 
 
 def attention_off(meant: Meant) -> Option | None:
@@ -69,52 +63,26 @@ def shares(meant: Meant, around: Around) -> Iterator[Clash]:
         yield Clash(codes.TOO_MANY, (main,), message, f"leave out {main}")
 
 
-def visible(meant: Meant, around: Around) -> int | None:
-    """How many cards a server sees."""
-    chosen = meant.environment.get("CUDA_VISIBLE_DEVICES")
-    if around.cards is not None or chosen is None:
-        return around.cards
-    names = [name.strip() for name in chosen.split(",")]
-    # CUDA sees what stands before the first name that is none.
-    return next((index for index, name in enumerate(names) if name in ("", "-1")), len(names))
-
-
 def _counted(number: int, what: str) -> str:
     return f"one {what}" if number == 1 else f"{number} {what}s" if number else f"no {what}"
 
 
-def overrides(meant: Meant, around: Around) -> Iterator[Clash]:
-    """Tensors sent elsewhere: a pattern and a buffer that the engine takes, and that find something."""
-    for option in meant.every("--override-tensor"):
-        try:
-            overrides = parse_overrides(option.value)
-        except ValueError as error:
-            message, help_ = f"{option} is not taken: {error}", "write `PATTERN=CPU`, several with commas between"
-            yield Clash(codes.BAD_OVERRIDE, (option,), message, help_)
-            continue
-        for override in overrides:
-            if fault := _fault(override, meant, around):
-                yield Clash(codes.BAD_OVERRIDE, (option,), *fault)
-
-
-def _fault(override: Override, meant: Meant, around: Around) -> tuple[str, str, Severity] | None:
-    """What is wrong with one override, what to write, and how bad it is."""
-    if override.fault:
-        message = f"`{override.pattern}` is no regular expression of C++: {override.fault}"
-        return message, r"write one that finds the tensors' names, such as `blk\.1[0-9]\.ffn_.*_exps`", "error"
-    card = re.fullmatch(r"CUDA([0-9]{1,4})", override.buffer)
-    cards = visible(meant, around)
-    if not BUFFERS.fullmatch(override.buffer) or (card and cards is not None and int(card[1]) >= cards):
-        there = ["`CPU`", *(f"`CUDA{number}`" for number in range(cards or 0))]
-        message = f"`{override.buffer}` is no buffer that the server has"
-        return message, f"write {' or '.join(there)}" if cards is not None else "write `CPU`, `CUDA0` …", "error"
-    if override.regex is None:
-        return None
-    found = [name for name in around.tensors if override.regex.search(name)]
-    if around.experts_moved and (any("_exps" in name for name in found) or "exps" in override.pattern):
-        message = f"`{override.pattern}` is about experts, of which `experts_on_cpu` decides before it"
-        return message, "leave out one of the two", "error"
-    if around.tensors and not found:
-        message = f"`{override.pattern}` finds none of the model's {len(around.tensors)} tensors"
-        return message, f"write one that finds names such as `{around.tensors[-1]}`", "warning"
-    return None
+def layers(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """Numbers below zero (llama.cpp b11434, common/arg.cpp:2795-2800, src/llama-model.cpp:2010; ik_llama.cpp
+    67268c8fd, common/common.cpp:3425, src/llama.cpp:2325: below -1 all layers stay in RAM)."""
+    option = meant.get(*LAYERS)
+    number = meant.number(*LAYERS, default=0)
+    if option is None or number >= 0:
+        return
+    if meant.catalogue.kind == "llama.cpp":
+        what = "as many layers as fit, as `auto` does" if number == -1 else "all layers, as `all` does"
+        message = f"{option} puts {what}, and other programs take it for something else"
+        help_ = f"write `{option.words[0]} all` for all of them, or a number from 0 on"
+        yield Clash(codes.NEGATIVE_LAYERS, (option,), message, help_, "note")
+    elif number < -1:
+        message = f"{option} puts no layer on a card: ik_llama.cpp counts them off from the end"
+        yield Clash(codes.NEGATIVE_LAYERS, (option,), message, f"write `{option.words[0]} 999` for all of them")
+    else:
+        message = f"{option} leaves the number of layers to the version: older ones put none on a card"
+        help_ = f"write `{option.words[0]} 999` for all of them"
+        yield Clash(codes.NEGATIVE_LAYERS, (option,), message, help_, "warning")

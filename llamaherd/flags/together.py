@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.flags import codes
-from llamaherd.flags.access import encrypted, openings
+from llamaherd.flags import codes, vllm
+from llamaherd.flags.access import addresses, encrypted, openings
 from llamaherd.flags.clash import Around, Clash, Rule
-from llamaherd.flags.meant import Meant, Option
-from llamaherd.flags.model import Flag
-from llamaherd.flags.placing import attention_off, fit, overrides, shares, split
+from llamaherd.flags.drafting import PARALLEL, drafting, heads, idle_settings, own_draft
+from llamaherd.flags.idle import idle
+from llamaherd.flags.meant import Meant
+from llamaherd.flags.placing import attention_off, fit, layers, shares, split
+from llamaherd.flags.sending import overrides, overtaken
+from llamaherd.flags.visible import hidden, order
 
-CONTEXT, PARALLEL = ("--ctx-size",), ("--parallel",)
-DRAFT_MODEL = ("--spec-draft-model", "--model-draft")
-AUTOMATIC_SLOTS = 4
-"""What llama.cpp serves with unless it is told (b11434, tools/server/server.cpp:168-173)."""
+CONTEXT = ("--ctx-size",)
 MOST_SLOTS = 256
 """LLAMA_MAX_SEQ (llama.cpp b11434, src/llama-cparams.h)."""
 LITTLE = 4096
@@ -26,9 +26,7 @@ BATCH, UBATCH = 2048, 512
 
 def clashes(meant: Meant, around: Around | None = None) -> Iterator[Clash]:
     """Everything that does not go together in what a server is told."""
-    if meant.catalogue.kind == "vllm":
-        return
-    for rule in RULES:
+    for rule in vllm.RULES if meant.catalogue.kind == "vllm" else RULES:
         yield from rule(meant, around or Around())
 
 
@@ -53,55 +51,6 @@ def _threads(meant: Meant, around: Around) -> Iterator[Clash]:
             message = f"{option} are more threads than there are physical cores: {around.cores}"
             help_ = f"write {around.cores} at most: more only wait for each other, and SMT siblings are no cores"
             yield Clash(codes.TOO_MANY_THREADS, (option,), message, help_)
-
-
-def _mtp(meant: Meant, _around: Around) -> Iterator[Clash]:
-    """ik drops it with several slots (8337e4cd3, common/speculative.cpp:2083); llama.cpp multiplies its states."""
-    head = _head(meant)
-    slots = meant.get(*PARALLEL)
-    number = meant.number(*PARALLEL, default=-1)
-    if head is None:
-        return
-    if meant.catalogue.kind == "ik_llama.cpp":
-        if slots and number > 1:
-            message = f"ik_llama.cpp drops MTP when it serves more than one slot, and {slots} asks for {number}"
-            yield Clash(codes.NO_MTP, (slots, head), message, f"write `{slots.words[0]} 1`, or leave out {head}")
-    elif number < 0:
-        drafted = meant.number("--spec-draft-n-max", default=3)
-        copies = AUTOMATIC_SLOTS * (1 + max(0, drafted))
-        message = f"without `--parallel` there are {AUTOMATIC_SLOTS} slots, and with {head} a hybrid model's state "
-        message += f"is held {copies} times"
-        help_ = f"add `--parallel 1` for one user: {1 + max(0, drafted)} copies"
-        yield Clash(codes.MANY_STATES, (slots or head,), message, help_, "note")
-
-
-def _head(meant: Meant) -> Option | None:
-    """What makes a model's own head draft."""
-    if switch := meant.get("-mtp"):
-        return switch
-    kinds = meant.every("--spec-type", "--spec-stage")
-    return next((each for each in kinds if each.value.split(":")[0] in ("mtp", "draft-mtp")), None)
-
-
-def _drafting(meant: Meant, _around: Around) -> Iterator[Clash]:
-    """A model that drafts wants its type since b9246; a file that is a head tells it by itself (common/arg.cpp:568)."""
-    kinds = meant.catalogue.find("--spec-type")
-    typed = bool(kinds and kinds.values and kinds.values[-1].wrong("draft-simple") is None)
-    if meant.catalogue.kind != "llama.cpp" or not typed:
-        return
-    chosen, model = meant.get("--spec-type"), meant.get(*DRAFT_MODEL)
-    if meant.get("--spec-default") or (chosen and chosen.value != "none"):
-        return
-    heads = ("mtp", "nextn", "eagle", "dflash", "dspark")
-    if model and not any(name in model.value.lower() for name in heads):
-        message = f"{model} alone drafts nothing: {meant.catalogue} wants to be told how"
-        yield Clash(codes.DRAFTS_NOTHING, (model,), message, "add `--spec-type draft-simple`", "warning")
-        return
-    count = meant.get("--spec-draft-n-max")
-    if count and model is None and not meant.get("--spec-draft-hf", "--hf-repo-draft"):
-        message = f"{count} drafts nothing: neither a way to draft nor a model that does is named"
-        help_ = "add `--spec-type draft-mtp` for a model with a prediction head, or leave it out"
-        yield Clash(codes.DRAFTS_NOTHING, (count,), message, help_, "warning")
 
 
 def _slots(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -163,20 +112,8 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
         yield Clash(codes.NOT_REUSED, (option,), message, "leave it out", "warning")
 
 
-def _order(meant: Meant, _around: Around) -> Iterator[Clash]:
-    """CUDA counts the fastest card first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix)."""
-    chosen = meant.environment.get("CUDA_VISIBLE_DEVICES", "")
-    numbers = [part.strip() for part in chosen.split(",") if part.strip()]
-    ordered = meant.environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if ordered or not all(number.isdigit() for number in numbers) or numbers in ([], ["0"]):
-        return
-    index = list(meant.environment).index("CUDA_VISIBLE_DEVICES")
-    option = Option(Flag(()), (f"CUDA_VISIBLE_DEVICES={chosen}",), (chosen,), True, "environment", index)
-    message = f"{option} may be other cards than nvidia-smi's: CUDA counts the fastest first"
-    yield Clash(codes.CUDA_ORDER, (option,), message, "add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or name UUIDs", "note")
-
-
 RULES: tuple[Rule, ...] = (
-    *(_attention, fit, split, shares, overrides, _threads, _mtp, _drafting),
-    *(_slots, _batches, _template, _metadata, _reuse, _order, encrypted, openings),
+    *(_attention, fit, split, shares, overrides, overtaken, layers, _threads),
+    *(heads, drafting, own_draft, idle_settings, idle),
+    *(_slots, _batches, _template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
 )

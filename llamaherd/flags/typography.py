@@ -1,4 +1,4 @@
-"""Signs that word processors, blogs and chat programs make of plain ones."""
+"""Arguments as lists and word processors spoil them: two in one, and signs that are no plain ones."""
 
 from __future__ import annotations
 
@@ -31,3 +31,14 @@ def typeset(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
         )
     way_out = "write plain quotation marks, as a shell knows them"
     return Problem(codes.TYPOGRAPHY, index, 1, f"`{argument}` has quotation marks that are none", way_out)
+
+
+def in_one(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
+    """A flag with its value in one argument, as an item of a list or a pair of quotes makes it."""
+    parts = tuple(argument.split())
+    if not parts or parts == (argument,) or catalogue.find(parts[0]) is None:
+        return None
+    apart = " and ".join(f"`{part}`" for part in parts)
+    message = f"`{argument}` is one argument, and {catalogue} wants a flag and its value as two"
+    way_out = f"write {apart} as arguments of their own" if len(parts) > 1 else f"write {apart}, without a blank"
+    return Problem(codes.JOINED, index, 1, message, way_out, replacement=parts)

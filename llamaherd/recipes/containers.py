@@ -65,6 +65,11 @@ class Container:
         return found[1] if found else "latest"
 
     @property
+    def tagged(self) -> bool:
+        """Whether the tag says what the image holds: a digest alone says nothing."""
+        return "@" not in str(self.image) or ":" in str(self.image).split("@")[0].rpartition("/")[2]
+
+    @property
     def official(self) -> bool:
         """Whether this is an image of the llama.cpp project, by its new name or its old one."""
         return self.repository in {images.LLAMA_CPP, images.OLD_LLAMA_CPP}
@@ -137,7 +142,7 @@ def check(file: Path, container: Container) -> Iterator[Finding]:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
         yield Finding("LH143", at_image, message, way_out)
-    if container.official and container.gpu and not images.FOR_GPUS.search(container.tag):
+    if container.official and container.tagged and container.gpu and not images.FOR_GPUS.search(container.tag):
         message = f"`{container.image}` is built for the CPU alone: the GPU given to it stays idle"
         yield Finding("LH143", at_image, message, f"use `{images.LLAMA_CPP}:server-cuda@sha256:…`")
     if server is not None:
@@ -151,7 +156,7 @@ def _image(container: Container, place: Place) -> Iterator[Finding]:
         kept = container.tool or (container.tag.startswith("light") and not _serves(container))
         same = f"{images.LLAMA_CPP}:{images.same_tag(container.tag)}" if kept else right
         yield Finding("LH140", place, message, f"write `{same}`, and its digest after it")
-    elif container.official and not container.image.unknown and not images.exists(container.tag):
+    elif container.official and container.tagged and not container.image.unknown and not images.exists(container.tag):
         message = f"llama.cpp publishes no image under the tag `{container.tag}`"
         yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
     if container.official and container.tag.startswith("full") and not container.tool and container.entrypoint is None:

@@ -131,7 +131,8 @@ def _clashes(server: Server) -> Iterator[tuple[Clash, Position]]:
     settings = {name: str(word) for name, word in server.settings.items() if not word.unknown}
     of_variables = list(settings)
     open_port = server.published is not None and not is_local(server.published.address)
-    around = Around(reachable=open_port if server.contained else None)
+    model = str(server.arguments[0]) if server.program == "vllm" and server.arguments else ""
+    around = Around(cards=server.cards, reachable=open_port if server.contained else None, model=model)
     for clash in clashes(meant(catalogue, arguments, settings), around):
         own = clash.options[0]
         at = [words[one.index : one.index + len(one.words)] for one in clash.options if one.origin == "argument"]

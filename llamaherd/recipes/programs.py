@@ -60,6 +60,8 @@ class Server:
     published: Published | None = None
     """For a server in a container: where its host offers it, if it does."""
     contained: bool = False
+    cards: int | None = None
+    """How many cards its container is given, where that is told."""
     version: str = ""
     """The build of llama.cpp that the recipe names, such as `b9592`."""
 

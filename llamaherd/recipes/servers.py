@@ -72,7 +72,9 @@ def _open(file: Path, server: Server) -> Iterator[Finding]:
     if flag is None and server.program == "vllm":
         message = "vLLM listens on all addresses unless it is told, and no API key is asked for"
         yield Finding("LH144", Place(file, *server.start), message, "add `--host 127.0.0.1`, or `--api-key`")
-    elif flag and host and not host.unknown and not str(host).startswith("-") and not is_loopback(str(host)):
+    elif (
+        flag and host and not (host.unknown or str(host).startswith("-") or is_loopback(str(host)) or "/" in str(host))
+    ):
         message = f"this listens on {host}, open to the whole network, and no API key is asked for"
         way_out = "add `--api-key-file` with a file of keys, or write `--host 127.0.0.1`"
         yield Finding("LH144", Place(file, *flag.start), message, way_out)

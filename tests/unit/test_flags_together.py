@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.flags import Catalogue, catalogue
+from llamaherd.flags import Catalogue, catalogue, check
 from llamaherd.flags.access import is_local
 from llamaherd.flags.clash import Around
 from llamaherd.flags.meant import Meant, meant
 from llamaherd.flags.together import clashes
 
 LLAMA, IK_MTP, IK_TYPES = ("llama.cpp", "b11434"), ("ik_llama.cpp", "mtp"), ("ik_llama.cpp", "spec-type")
+VLLM = ("vllm", "0.33.0")
 
 
 def known(of: tuple[str, str]) -> Catalogue:
@@ -86,6 +87,60 @@ def test_a_secret_is_not_shown() -> None:
         (LLAMA, "--chat-template '{{ messages }}'", []),
         (LLAMA, "--ssl-key-file k.pem", ["LH221"]),
         (LLAMA, "--ssl-key-file k.pem --ssl-cert-file c.pem", []),
+        (LLAMA, "-ngl -1", ["LH259"]),
+        (LLAMA, "-ngl -2", ["LH259"]),
+        (LLAMA, "-ngl all", []),
+        (IK_MTP, "-ngl -2", ["LH259"]),
+        (IK_MTP, "-ngl 0", []),
+        (LLAMA, "-m a.gguf -md a.gguf --spec-type draft-simple", ["LH029"]),
+        (LLAMA, "-md d.gguf --spec-type ngram-mod", ["LH212"]),
+        (LLAMA, "-md d.gguf --spec-type draft-simple,ngram-mod", []),
+        (LLAMA, "--spec-type draft-simple", ["LH212"]),
+        (LLAMA, "--spec-type draft-eagle3 -ngld 99", ["LH212"]),
+        (LLAMA, "-hfd a/b --spec-type draft-simple", []),
+        (LLAMA, "--spec-type ngram-mod", []),
+        (LLAMA, "-ngld 99", ["LH212"]),
+        (LLAMA, "--spec-type draft-mtp -np 1 --spec-draft-n-min 4", ["LH212"]),
+        (LLAMA, "--spec-type draft-mtp -np 1 --spec-draft-n-min 4 --spec-draft-n-max 4", []),
+        (LLAMA, "-sm none -ts 1,1", ["LH256"]),
+        (LLAMA, "-sm layer -ts 1,1", []),
+        (LLAMA, "-m a.gguf --models-dir /m", ["LH256"]),
+        (LLAMA, "-hf a/b --models-preset p.ini --models-max 2", ["LH256"]),
+        (LLAMA, "--models-preset p.ini --models-max 2", []),
+        (LLAMA, "-cmoe -ncmoe 4", ["LH256"]),
+        (LLAMA, "--context-shift --mmproj p.gguf", ["LH256"]),
+        (LLAMA, "--fit off --fit-target 512", ["LH256"]),
+        (LLAMA, "--fit-ctx 8192 -c 8192", ["LH256"]),
+        (LLAMA, "--fit-ctx 8192", []),
+        (LLAMA, "--no-jinja --chat-template-kwargs '{}'", ["LH256"]),
+        (LLAMA, "--chat-template-kwargs '{}'", []),
+        (IK_MTP, "--chat-template-kwargs '{}'", ["LH256"]),
+        (IK_MTP, "--jinja --chat-template-kwargs '{}'", []),
+        (LLAMA, "--reranking --pooling mean", ["LH256"]),
+        (LLAMA, "--reranking --pooling rank", []),
+        (LLAMA, "-dev none -ngl 99", ["LH256"]),
+        (LLAMA, "-dev CUDA0 -ngl 99", []),
+        (LLAMA, "-ot exps=CPU -ot 'blk.[0-9].ffn_.*exps=CUDA0'", ["LH260"]),
+        (LLAMA, "-ot 'blk.[0-9].ffn_.*exps=CUDA0' -ot exps=CPU", []),
+        (LLAMA, "-ot 'exps=CPU,blk.0.ffn_up_exps=CUDA0'", ["LH260"]),
+        (LLAMA, "-cmoe -ot blk.0.ffn_up_exps=CUDA0", ["LH260"]),
+        (LLAMA, "-ncmoe 4 -ot blk.9.ffn_up_exps=CUDA0", []),
+        (LLAMA, "-ot exps=CPU -ot attn=CUDA0", []),
+        (LLAMA, "--port 80800", ["LH257"]),
+        (LLAMA, "--port 65535", []),
+        (LLAMA, "--rpc 10.0.0.2", ["LH257"]),
+        (LLAMA, "--rpc 10.0.0.2:50052,rig.lan:50052", []),
+        (VLLM, "--gpu-memory-utilization 90", ["LH261"]),
+        (VLLM, "--gpu-memory-utilization 0.95", []),
+        (VLLM, "--enable-auto-tool-choice", ["LH261"]),
+        (VLLM, "--enable-auto-tool-choice --tool-call-parser hermes", []),
+        (VLLM, "--max-num-seqs 0", ["LH261"]),
+        (VLLM, "--max-num-seqs 512 --max-num-batched-tokens 256", ["LH261"]),
+        (VLLM, "--max-num-batched-tokens 2048 --max-model-len 8192 --no-enable-chunked-prefill", ["LH261"]),
+        (VLLM, "--max-num-batched-tokens 2048 --max-model-len 8192", []),
+        (VLLM, "--quantization Q4_K_M", ["LH261"]),
+        (VLLM, "--model Qwen/Qwen3-8B-AWQ --quantization gptq", ["LH261"]),
+        (VLLM, "--model Qwen/Qwen3-8B-AWQ --quantization awq_marlin", []),
         (LLAMA, "--tools all", ["LH211"]),
         (LLAMA, "--host 0.0.0.0 --props", ["LH211"]),
         (LLAMA, "--props", []),
@@ -114,7 +169,11 @@ def test_variables_clash_as_arguments_do() -> None:
         (Around(cores=16), "-t 16", []),
         (Around(cards=1), "-mg 1", ["LH220"]),
         (Around(cards=1), "-ts 1,1", ["LH220"]),
-        (Around(cards=2), "-ts 3,1 -mg 1", []),
+        (Around(cards=2), "-ts 3,1 -mg 0", []),
+        (Around(cards=2), "-sm none -mg 1", []),
+        (Around(cards=2), "-mg 1", ["LH256"]),
+        (Around(shifts=False), "--context-shift", ["LH256"]),
+        (Around(shifts=True), "--context-shift", []),
         (Around(cards=2), "-ot exps=CUDA2", ["LH218"]),
         (Around(tensors=("blk.0.ffn_up_exps.weight",)), "-ot attn=CPU", ["LH218"]),
         (Around(tensors=("blk.0.ffn_up_exps.weight",)), "-ot ffn_.*_exps=CPU", []),
@@ -132,6 +191,57 @@ def test_what_is_said_against_the_rig(around: Around, line: str, codes: list[str
 def test_cards_that_cuda_is_to_see_are_counted(chosen: str, refused: bool) -> None:
     found = tuple(clashes(told(LLAMA, "-ts 1,1", CUDA_VISIBLE_DEVICES=chosen, CUDA_DEVICE_ORDER="PCI_BUS_ID")))
     assert bool(found) is refused
+
+
+@pytest.mark.parametrize(
+    ("of", "line", "environment", "codes"),
+    [
+        (LLAMA, "-ngl 99", {"CUDA_VISIBLE_DEVICES": ""}, ["LH258"]),
+        (LLAMA, "-ngl 99", {"CUDA_VISIBLE_DEVICES": "-1"}, ["LH258"]),
+        (LLAMA, "-ngl 0", {"CUDA_VISIBLE_DEVICES": ""}, []),
+        (LLAMA, "", {"CUDA_VISIBLE_DEVICES": "-1"}, []),
+        (LLAMA, "", {"CUDA_VISIBLE_DEVICES": "cuda:0"}, ["LH258"]),
+        (LLAMA, "", {"CUDA_VISIBLE_DEVICES": "all"}, ["LH258"]),
+        (LLAMA, "", {"CUDA_VISIBLE_DEVICES": "1,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ["LH258"]),
+        (LLAMA, "", {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI"}, ["LH124"]),
+        (LLAMA, "", {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, []),
+        (LLAMA, "", {"CUDA_VISIBLE_DEVICES": "GPU-5c1d2e7a,MIG-5c1d2e7a-0b1f"}, []),
+        (VLLM, "--model a/b", {"CUDA_VISIBLE_DEVICES": ""}, ["LH258"]),
+        (VLLM, "-tp 2", {"CUDA_VISIBLE_DEVICES": "0"}, ["LH220"]),
+        (VLLM, "-tp 2 -pp 2", {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, ["LH220"]),
+        (VLLM, "-tp 2", {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, []),
+    ],
+)
+def test_variables_that_choose_cards(
+    of: tuple[str, str], line: str, environment: dict[str, str], codes: list[str]
+) -> None:
+    assert [clash.code for clash in clashes(told(of, line, **environment))] == codes
+
+
+@pytest.mark.parametrize(
+    ("host", "instead"),
+    [
+        ("127.0.0.1:8080", "write `--host 127.0.0.1` and `--port 8080`"),
+        ("http://0.0.0.0:80/v1", "write `--host 0.0.0.0` and `--port 80`"),
+        ("https://rig.lan", "write `--host rig.lan`"),
+        *((host, None) for host in ("127.0.0.1", "::1", "fe80::1", "/run/x.sock", "run/x.sock", "127.0.0.1,::1")),
+    ],
+)
+def test_an_address_is_taken_apart(host: str, instead: str | None) -> None:
+    assert [clash.help for clash in clashes(told(LLAMA, f"--host {host}"))] == ([instead] if instead else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "replacement"),
+    [
+        (["-c 4096"], [("-c", "4096")]),
+        (["--jinja ", "--ctx-size  8192 -np 2"], [("--jinja",), ("--ctx-size", "8192", "-np", "2")]),
+        (["--chat-template-kwargs", '{"a": 1}', "--alias", "two words"], []),
+    ],
+)
+def test_a_flag_with_its_value_in_one_argument(words: list[str], replacement: list[tuple[str, ...]]) -> None:
+    found = check(known(LLAMA), words)
+    assert [(each.code, each.replacement) for each in found] == [("LH255", each) for each in replacement]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +270,7 @@ WORDS = st.one_of(
     st.integers(0, 4) | st.none(),
 )
 def test_any_arguments_are_taken(words: list[str], environment: dict[str, str], cards: int | None) -> None:
-    for of in (LLAMA, IK_MTP, IK_TYPES):
+    for of in (LLAMA, IK_MTP, IK_TYPES, VLLM):
         around = Around(cards=cards, cores=8, tensors=("blk.0.ffn_up_exps.weight",))
         for clash in clashes(meant(known(of), words, environment), around):
             assert clash.options

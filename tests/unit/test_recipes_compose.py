@@ -60,6 +60,7 @@ def server(**more: Any) -> dict[str, Any]:
         server(command=["--model", "/models/a.gguf", "--load-mode", "mlock"], ulimits={"memlock": -1}),
         server(restart="on-failure:5"),
         server(restart="no"),
+        server(image="ghcr.io/ggml-org/llama.cpp" + DIGEST),
         server(volumes=[{"type": "bind", "source": "/srv", "target": "/models", "read_only": True}]),
         server(volumes=["C:\\models:/models"], command="-m /models/a/b.gguf"),
         server(volumes=["${MODELS:-/srv}:/models"], command="-m ${MODEL:-/models/a.gguf}"),

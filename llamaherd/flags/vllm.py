@@ -1,0 +1,88 @@
+"""What vLLM refuses at its start: rules over its arguments as meant (vLLM 0.33.0)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.flags import codes
+from llamaherd.flags.access import addresses
+from llamaherd.flags.clash import Around, Clash, Rule
+from llamaherd.flags.meant import Meant
+from llamaherd.flags.visible import hidden, order, visible
+
+OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
+"""What files of llama.cpp are quantised as; vLLM names methods."""
+METHODS = {"awq": ("awq", "awq_marlin"), "gptq": ("gptq", "gptq_marlin", "gptq_bitblas")}
+"""What a model's name says, and the methods that go with it."""
+
+
+def _share(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """config/cache.py: above 0, 1 at most."""
+    option = meant.get("--gpu-memory-utilization")
+    try:
+        share = float(option.value) if option else 0.9
+    except ValueError:
+        return
+    if option and not 0 < share <= 1:
+        help_ = f"write {share / 100:g}" if 1 < share <= 100 else "write a share, such as 0.9"
+        message = f"{option} is no share of a card: vLLM takes more than 0 and 1 at most"
+        yield Clash(codes.VLLM_REFUSES, (option,), message, help_)
+
+
+def _cards(meant: Meant, around: Around) -> Iterator[Clash]:
+    """config/parallel.py: one process for each card, in each stage."""
+    tensor, stages = meant.get("--tensor-parallel-size"), meant.get("--pipeline-parallel-size")
+    wanted = meant.number("--tensor-parallel-size", default=1) * meant.number("--pipeline-parallel-size", default=1)
+    cards = visible(meant, around)
+    options = tuple(option for option in (tensor, stages) if option)
+    if options and cards is not None and cards < wanted and not meant.get("--nnodes", "--headless"):
+        said = " and ".join(map(str, options))
+        message = f"{said} want {wanted} cards, and the server sees {cards}: vLLM does not start"
+        yield Clash(codes.TOO_MANY, options, message, f"write {max(1, cards)} at most, or give it more cards")
+
+
+def _tools(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """entrypoints/openai/cli_args.py, validate_parsed_serve_args."""
+    tools = meant.get("--enable-auto-tool-choice")
+    if tools and tools.on and meant.get("--tool-call-parser") is None:
+        message = f"{tools} wants a parser for what the model writes, and vLLM does not start without one"
+        help_ = "add `--tool-call-parser` with the one of the model's family, such as `hermes` for Qwen"
+        yield Clash(codes.VLLM_REFUSES, (tools,), message, help_)
+
+
+def _batches(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """config/scheduler.py."""
+    tokens, requests = meant.get("--max-num-batched-tokens"), meant.get("--max-num-seqs")
+    most = meant.number("--max-num-batched-tokens", default=0)
+    if requests and meant.number("--max-num-seqs", default=1) < 1:
+        yield Clash(codes.VLLM_REFUSES, (requests,), f"{requests} serves nobody", "write 1 or more")
+    elif tokens and requests and 0 < most < meant.number("--max-num-seqs", default=1):
+        message = f"{requests} are more requests than {tokens} has tokens for, and vLLM refuses that"
+        yield Clash(codes.VLLM_REFUSES, (requests, tokens), message, f"write `--max-num-seqs {most}` at most")
+    chunks, length = meant.get("--enable-chunked-prefill"), meant.get("--max-model-len")
+    longest = meant.number("--max-model-len", default=0)
+    if chunks and not chunks.on and tokens and length and 0 < most < longest:
+        message = f"without chunks a prompt of {longest} tokens does not fit into {tokens}, and vLLM refuses that"
+        help_ = f"leave out {chunks}, or write `--max-num-batched-tokens {longest}`"
+        yield Clash(codes.VLLM_REFUSES, (tokens, chunks), message, help_)
+
+
+def _quantised(meant: Meant, around: Around) -> Iterator[Clash]:
+    """config/model.py, _verify_quantization: it must be what the model's own files say."""
+    option, model = meant.get("--quantization"), meant.text("--model") or around.model
+    if option is None:
+        return
+    if OF_GGUF.fullmatch(option.value):
+        message = f"{option} is how a GGUF file is quantised, and no method of vLLM"
+        yield Clash(
+            codes.VLLM_REFUSES, (option,), message, "leave it out: vLLM reads the method from the model's files"
+        )
+    for name, methods in METHODS.items():
+        others = {each for key, values in METHODS.items() if key != name for each in values}
+        if option.value in others and re.search(rf"[-_]{name}\b", model, re.IGNORECASE):
+            message = f"{option} is not how `{model}` is quantised, and vLLM refuses that"
+            yield Clash(codes.VLLM_REFUSES, (option,), message, f"leave it out, or write `{methods[0]}`")
+
+
+RULES: tuple[Rule, ...] = (_share, _cards, _tools, _batches, _quantised, order, hidden, addresses)
