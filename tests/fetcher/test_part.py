@@ -223,11 +223,11 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             target=lambda: parts.append(Part(tmp_path, SHA256, len(BODY), BLOCK, waited.set)), daemon=True
         )
         thread.start()
-        assert waited.wait(10)
+        assert waited.wait(60)
         assert parts == []
         other.stdin.write(f"{BODY.hex()}\n")
         other.stdin.flush()
-        thread.join(10)
+        thread.join(60)
     (part,) = parts
     assert part.whole
     assert content(part) == BODY

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from tests.support.rigs import ROOT
 PYTHON = shutil.which("python3", path="/usr/bin") or sys.executable
 BLOCK = 1 << 20
 HASTY = Limits(block=BLOCK, connect=2, stall=0.5, first_rest=0.05, longest_rest=0.2, patience=1, room=2)
+"""For what is to be given up."""
+STEADY = replace(HASTY, connect=60, stall=60, patience=60, room=60)
+"""For what is to succeed, however busy this machine is."""
 REPO = "acme/tiny-GGUF"
 
 _LAUNCH = (
@@ -86,7 +89,7 @@ class Host:
         path.write_text(json.dumps(job), encoding="utf-8")
         return path
 
-    def fetch(self, *files: Mapping[str, Any], limits: Limits = HASTY) -> list[str]:
+    def fetch(self, *files: Mapping[str, Any], limits: Limits = STEADY) -> list[str]:
         """Fetch in this process; returns what failed, each with its way out."""
         return [str(error) for error in fetch(load(self.job(*files)), self.run, limits)]
 

@@ -73,16 +73,18 @@ class GpuHost:
             text = text.replace(" -> KEEP", f" -> {part}")
         return text
 
-    def run(self, name: str, arguments: Sequence[str], seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, name: str, arguments: Sequence[str], seconds: float = 300) -> subprocess.CompletedProcess[str]:
         """Run it."""
+        with self.begun(name, arguments) as process:
+            out, err = process.communicate(timeout=seconds)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def begun(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
+        """Begin to run it."""
         (self.folder / name).write_text(self.here(render(f"{name}.sh")))
-        return subprocess.run(
-            ["/bin/sh", str(self.folder / name), *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=seconds,
+        command = ["/bin/sh", str(self.folder / name), *arguments]
+        return subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def shell(self, script: str) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.support.hub_files import Content, HubFile, HubRepo
 from tests.support.hub_handlers import CdnHandler, HubHandler, Request
 
-__all__ = ["Hub", "Request"]
+__all__ = ["Hub", "Request", "gone"]
 
 
 class Server(ThreadingHTTPServer):
@@ -171,6 +173,17 @@ class Hub:
 
     def _servers(self) -> list[Server]:
         return [server for server in (self._main, self._cdn) if server]
+
+
+@contextmanager
+def gone(repos: Mapping[str, Mapping[str, Content]]) -> Iterator[Hub]:
+    """A hub that is not there: nobody listens at its port, and nobody else can take it meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        hub = Hub(repos)
+        hub._main.server_close()
+        hub._main.server_address = held.getsockname()
+        yield hub
 
 
 def _address(server: Server) -> str:

@@ -75,7 +75,7 @@ class Answer(NamedTuple):
 
 def ask(lending: Lending, path: str = f"/{SHA256}", method: str = "GET", **headers: str) -> Answer:
     """One request with the right token, unless another header is given; names have _ for -."""
-    connection = http.client.HTTPConnection("127.0.0.1", lending.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", lending.port, timeout=60)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.putrequest(method, path, skip_accept_encoding=True)
     for name, value in {**RIGHT, **named}.items():

@@ -224,7 +224,7 @@ def rigs(draw: st.DrawFn) -> Declared:
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
     max_examples=150,
     deadline=None,
 )

@@ -109,7 +109,7 @@ sys.meta_path.insert(0, Hook())
 def silent() -> Iterator[socket.socket]:
     """What greets as an SSH server, and says nothing after that: a client is given up after half a minute."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(60)
+        server.settimeout(300)
         yield server
 
 
@@ -128,10 +128,10 @@ def test_nothing_outlives_it(tmp_path: Path, silent: socket.socket, by: signal.S
         left = _below(process.pid)
         assert len(left) >= 2, "pyinfra and the ssh client that it started"
         process.send_signal(by)
-        client.settimeout(20)
+        client.settimeout(300)
         while client.recv(4096):
             pass  # what it had sent before
-    assert process.wait(20) == (-signal.SIGKILL if by == signal.SIGKILL else 128 + by)
+    assert process.wait(300) == (-signal.SIGKILL if by == signal.SIGKILL else 128 + by)
     _all_gone(left)
 
 
@@ -143,7 +143,7 @@ def _below(pid: int) -> set[int]:
 
 def _all_gone(pids: set[int]) -> None:
     """Wait until none of them runs any more; one that nobody has asked about yet is a zombie."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while left := [pid for pid in pids if _runs(pid)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

@@ -279,7 +279,7 @@ def test_a_date_to_try_again_is_honoured(plain: bytes) -> None:
         started = time.monotonic()
         fetch_header(server.url, None, server.size, replace(QUICK, longest=5))
     # A date has whole seconds.
-    assert 0.9 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.9
 
 
 def test_a_hub_that_asks_for_patience_is_quoted(plain: bytes) -> None:
@@ -304,10 +304,10 @@ def test_a_weak_etag_is_not_sent_back(plain: bytes) -> None:
 
 def test_a_trickle_ends(plain: bytes) -> None:
     with serving(plain, *[Answer(pace=0.2)] * 9) as server:
-        started = time.monotonic()
         error = refusal(server.url, server.size, patience=replace(QUICK, total=1))
+        # Read to its end, it would have come.
+        assert server.sent < server.size
     assert "too slowly" in error.message
-    assert time.monotonic() - started < 4
 
 
 def test_a_file_shorter_than_its_header_says_is_broken(plain: bytes) -> None:

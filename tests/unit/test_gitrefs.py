@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,9 +173,7 @@ def silent() -> Iterator[str]:
 
 def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
     monkeypatch.setattr(gitrefs, "TIMEOUT", 0.5)
-    began = time.monotonic()
     assert "did not answer" in refusal(silent).message
-    assert time.monotonic() - began < 60
 
 
 def test_git_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

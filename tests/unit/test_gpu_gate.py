@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import socket
-import threading
 from pathlib import Path
 
 import pytest
@@ -116,12 +115,13 @@ def test_a_device_that_cannot_be_opened_is_named(host: GpuHost) -> None:
 
 def test_a_card_that_comes_late_is_waited_for(host: GpuHost) -> None:
     host.put(OLD)
-    coming = threading.Timer(1.5, lambda: host.put(OLD, NEW))
-    coming.start()
-    done = host.run("gpu-gate", ["30", "GPU-5090"])
-    coming.join()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "waiting: there is no card GPU-5090: `nvidia-smi -L` shows those that are there\n"
+    with host.begun("gpu-gate", ["600", "GPU-5090"]) as gate:
+        assert gate.stdout
+        waiting = "waiting: there is no card GPU-5090: `nvidia-smi -L` shows those that are there\n"
+        assert gate.stdout.readline() == waiting
+        host.put(OLD, NEW)
+        out, err = gate.communicate(timeout=300)
+    assert (gate.returncode, out, err) == (0, "", "")
 
 
 def test_under_wsl_there_is_one_device(host: GpuHost) -> None:

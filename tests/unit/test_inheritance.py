@@ -342,7 +342,9 @@ PARTS = st.dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150, deadline=None
+)
 @given(PARTS, PARTS)
 def test_nonsense_is_a_finding(folder: Path, defaults: Data, mid: Data) -> None:
     assert {finding.code for finding in mutated(BASE, [defaults, mid])} <= {"LH009", "LH012"}

@@ -324,7 +324,9 @@ VALUES = st.sampled_from(
 WORDS = sorted({word for word in GOOD.replace(",", " ").replace("{", " ").replace("}", " ").split() if len(word) < 90})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150, deadline=None
+)
 @given(st.sampled_from(WORDS), VALUES | st.text(max_size=5), st.integers(1, 3))
 def test_whatever_stands_there_it_is_a_fleet_or_findings(folder: Path, word: str, value: str, times: int) -> None:
     file = folder / "box.yaml"
@@ -334,7 +336,9 @@ def test_whatever_stands_there_it_is_a_fleet_or_findings(folder: Path, word: str
     assert all(os.fspath(file) in str(finding) for finding in findings)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100, deadline=None
+)
 @given(st.binary(max_size=40))
 def test_bytes_are_a_fleet_or_findings(folder: Path, data: bytes) -> None:
     file = folder / "box.yaml"

@@ -23,7 +23,7 @@ def script(folder: Path, then: str, *, seconds: int = 60, what: str = "this test
 
 
 def run(text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["sh", "-s"], input=text, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(["sh", "-s"], input=text, capture_output=True, text=True, check=False, timeout=300)
 
 
 def held(folder: Path, what: str) -> subprocess.Popen[str]:

@@ -146,7 +146,9 @@ LOOKED_AT = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150, deadline=None
+)
 @given(LOOKED_AT, TEXTS.filter(bool), TEXTS)
 def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: Look, host: str, user: str) -> None:
     try:

@@ -214,7 +214,9 @@ CHANGES = st.sampled_from([(path, value) for path, values in WRITTEN.items() for
 ODD = st.sampled_from([(path, value) for path, values in REFUSED.items() for value in values])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60, deadline=None
+)
 @given(st.lists(CHANGES | ODD, max_size=4))
 def test_whatever_is_checked_without_errors_is_accepted(tmp_path: Path, changes: list[tuple[str, object]]) -> None:
     file = tmp_path / "duo.yaml"

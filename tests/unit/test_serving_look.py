@@ -134,9 +134,10 @@ def test_a_server_that_is_stopped_hangs_and_is_not_waited_for(server: tuple[int,
 
 
 def test_a_port_that_nobody_listens_at_while_its_process_sleeps_is_no_server() -> None:
-    process = subprocess.Popen(["sleep", "60"])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    assert hangs((process.pid, f"http://127.0.0.1:{port}/health")) == "it answers nobody, and does nothing"
+    process = subprocess.Popen(["sleep", "600"])
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and nobody else can take it meanwhile
+        at = f"http://127.0.0.1:{held.getsockname()[1]}/health"
+        assert hangs((process.pid, at)) == "it answers nobody, and does nothing"
     process.kill()
     process.wait()

@@ -210,7 +210,7 @@ def test_no_depth_ends_the_program(file: Path, text: str) -> None:
     assert {finding.code for finding in wrong_with(file)} == {"LH001"}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
 @given(st.one_of(YAML_LIKE.map(str.encode), st.binary(max_size=60)))
 def test_any_bytes_are_data_or_a_finding(file: Path, data: bytes) -> None:
     file.write_bytes(data)
