@@ -26,7 +26,7 @@ from llamaherd.looks.docker import DOCKER_PACKAGES, SeenDocker
 from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
 from llamaherd.looks.driver import GLOBS, SeenDriver
 from llamaherd.looks.machine import SeenMachine
-from llamaherd.looks.serving import BEFORE_OURS, UNIT_ROOTS, SeenContainer, SeenServing, SeenUnit
+from llamaherd.looks.serving import BEFORE_OURS, DECIDING, UNIT_ROOTS, SeenContainer, SeenServing, SeenUnit
 from llamaherd.nvidia_smi import FIELDS, SeenCard, card
 from llamaherd.planned import Plan
 from llamaherd.render import render
@@ -121,6 +121,8 @@ class Seen:
     """Of our own folders those that are there."""
     closed: list[str] = field(default_factory=list)
     """What a server would read, and may not."""
+    addresses: list[str] = field(default_factory=list)
+    """The host's own, each with the length of its network's prefix."""
     listening: set[int] = field(default_factory=set)
     holders: dict[int, Holder] = field(default_factory=dict)
     """Who holds ports that are planned, and are none of our servers'."""
@@ -209,6 +211,7 @@ def question(plan: Plan) -> str:
         ports=sorted({instance.port for instance in plan.instances}),
         before_ours=BEFORE_OURS,
         unit_roots=UNIT_ROOTS,
+        deciding=DECIDING,
         on_cards=[instance for instance in plan.of("compose") if instance.cards],
         gpu_check=GPU_CHECK,
         has_cards=plan.has_cards,
@@ -262,6 +265,8 @@ def answer(lines: Iterable[str]) -> Seen:
                 seen.folders[path] = SeenFolder(int(mode, 8) & 0o777, owner)
             case "closed", [path]:
                 seen.closed.append(path)
+            case "address", [address]:
+                seen.addresses.append(address)
             case "listens", [port]:
                 seen.listening.add(int(port, 16))
             case "package", [name, status]:

@@ -121,6 +121,7 @@ def plan_instance(
         load_timeout=load_timeout,
         program=program,
         arguments=arguments,
+        environment=context["environment"],
         cards=cards,
         one_card=bool(cards) and on_one_card(declared),
         expect=declared.expect,

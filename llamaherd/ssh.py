@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,9 @@ AS_WHO_LOGS_IN = "exec sh -s"
 
 _SSH_ENDED = 255
 """What the ssh client ends with when it, and not what it ran, has failed."""
+
+_SETTINGS_SECONDS = 10
+"""For what the client says of a host; its own files may run commands for that (`Match exec`)."""
 
 _LARGEST_KEY = 64 << 10
 """Bytes of a private key's file; the longest that ssh-keygen makes has 13 kB."""
@@ -51,6 +55,24 @@ def argv(connect: Connect, *, root: bool = True, note_key: bool = False) -> list
         command += ["-l", connect.user]
     # After `--` no host's name is taken for an option. Quoted once more: the login shell may be any.
     return [*command, "--", connect.host, f"sh -c '{shell}'"]
+
+
+def settings(connect: Connect) -> dict[str, str]:
+    """What the ssh client goes by for a rig, by `ssh -G`: `hostname`, `proxyjump` and the like; nothing is connected.
+
+    Raises OSError and SubprocessError.
+    """
+    command = ["ssh", "-G", "-p", str(connect.port), *(["-l", connect.user] if connect.user else [])]
+    said = subprocess.run(
+        [*command, "--", connect.host],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=True,
+        timeout=_SETTINGS_SECONDS,
+    ).stdout
+    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
 
 
 def require_key(connect: Connect) -> None:

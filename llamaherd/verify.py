@@ -14,16 +14,19 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from llamaherd.answers import Answers, Chat, Reply, chat, pairs, parse, reply
+from llamaherd.dial import reached
 from llamaherd.fleet import Instance, Rig
 from llamaherd.layout import POWER_RUN, POWER_UNIT
 from llamaherd.limits import LIMITS_FORMAT, declared_limits, read_limits
+from llamaherd.looks.serving import DECIDING
 from llamaherd.planned import BuildPlan, InstancePlan, Plan
+from llamaherd.reach import Reach, doors
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
 from llamaherd.verify_cards import on_cards
 from llamaherd.verify_driver import driver_checks
-from llamaherd.verify_host import host_checks
+from llamaherd.verify_host import host_checks, permissions
 from llamaherd.verify_machine import PREPROCESSED, machine_checks
 from llamaherd.verify_power import QUERY, power_checks
 
@@ -47,6 +50,8 @@ class Check:
     name: str
     ok: bool
     detail: str
+    doubt: bool = False
+    """Nothing has failed, and it may not be as meant all the same."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,13 @@ def verify(rig: Rig, plan: Plan, remote: Remote) -> Report:
     if ("end", "") not in answers:
         said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
         raise RemoteError(f"the host stopped answering halfway: {said[0]}", "try again; is it out of memory?")
-    return judge(rig, plan, answers)
+    return judge(rig, plan, answers, _reached(rig, plan, answers))
+
+
+def _reached(rig: Rig, plan: Plan, answers: Answers) -> dict[str, Reach]:
+    """Which servers for others are reached from here, of those that answer on their own host."""
+    well = [each.name for each in plan.instances if reply(answers.get(("health", each.name), "")).status == 200]
+    return reached(rig.connect, doors(plan, well), answers.get(("addresses", ""), "").split("\n"))
 
 
 def question(plan: Plan) -> str:
@@ -137,6 +148,7 @@ def question(plan: Plan) -> str:
         power_run=POWER_RUN,
         preprocessed=PREPROCESSED,
         limits=LIMITS_FORMAT,
+        deciding=DECIDING,
     )
 
 
@@ -145,13 +157,20 @@ def _reached_at(listen: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
-    """The report that follows from what the host said."""
+def judge(rig: Rig, plan: Plan, answers: Answers, reached: Mapping[str, Reach] | None = None) -> Report:
+    """The report that follows from what the host said, and from which of its servers are `reached` from here."""
     builds = {build.id: build for build in plan.builds}
     return Report(
         rig=plan.rig,
         instances=tuple(
-            _instance(rig.instances[planned.name], planned, builds.get(planned.build or ""), plan, answers)
+            _instance(
+                rig.instances[planned.name],
+                planned,
+                builds.get(planned.build or ""),
+                plan,
+                answers,
+                (reached or {}).get(planned.name),
+            )
             for planned in plan.instances
         ),
         installed=tuple(_installed(plan, answers)),
@@ -162,18 +181,24 @@ def judge(rig: Rig, plan: Plan, answers: Answers) -> Report:
 
 
 def _instance(
-    declared: Instance, planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers: Answers
+    declared: Instance,
+    planned: InstancePlan,
+    build: BuildPlan | None,
+    plan: Plan,
+    answers: Answers,
+    reach: Reach | None,
 ) -> InstanceReport:
     name = planned.name
     streamed = reply(answers.get(("chat", name), ""))
     said = chat(streamed.body)
     props = reply(answers.get(("props", name), ""))
     checks = [
-        _serving(planned, pairs(answers.get(("serving", name), ""))),
+        _serving(planned, pairs(answers.get(("serving", name), "")), answers.get(("shared", name), "")),
         _process(planned, answers),
         _in_place(planned, build, plan, answers),
         _listening(planned, answers.get(("listening", ""), "")),
         _health(planned, reply(answers.get(("health", name), ""))),
+        *([Check("reach", reach.ok, reach.detail, reach.doubt)] if reach else []),
         *([Check("on cards", *on_cards(planned, answers))] if planned.cards else []),
         *([_locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
         *_serves(declared, planned, reply(answers.get(("models", name), "")), props),
@@ -196,7 +221,7 @@ def _instance(
     )
 
 
-def _serving(planned: InstancePlan, seen: Mapping[str, str]) -> Check:
+def _serving(planned: InstancePlan, seen: Mapping[str, str], shared: str) -> Check:
     """Up, and up again after the host has been switched off and on."""
     if planned.backend == "systemd":
         name, place = "unit", f"{planned.service}.service"
@@ -204,7 +229,9 @@ def _serving(planned: InstancePlan, seen: Mapping[str, str]) -> Check:
         up, stays = state == "active", boot == "enabled"
         why = seen.get("Result", "success")
         found = f"{place} is {state}, {boot}" + (f" ({why})" if why != "success" else "")
-        if strange := _not_ours(planned, seen):
+        if strange := _not_ours(planned, seen) or "; ".join(
+            f"{each.strip()} for it" for each in shared.split("\n") if each
+        ):
             up, found = False, f"{found}; {strange}"
     else:
         name, place = "container", planned.service
@@ -254,11 +281,13 @@ def _process(planned: InstancePlan, answers: Answers) -> Check:
     serving = pairs(answers.get(("serving", planned.name), ""))
     spec = seen.get("spec") if planned.backend == "systemd" else serving.get("Spec")
     if spec != planned.spec:
-        problems.append(f"it runs spec {spec or 'none'}, declared is {planned.spec}: converge")
+        problems.append(f"it runs spec {spec or 'none'}, declared is {planned.spec}: `herd up`")
     # What comes before is the program, and for a pulled image whatever its entrypoint has.
     if (arguments := tuple(argv[-len(planned.arguments) :])) != planned.arguments:
         differ = [f"`{value}`" for value in arguments if value not in planned.arguments] or ["their order"]
         problems.append(f"its arguments are not the declared ones: {' '.join(differ)}")
+    if names := answers.get(("variables", planned.name), "").split():
+        problems.append(f"it has other variables than the declared ones: {', '.join(names)}: `herd up`")
     if planned.build:
         built = _manifest(planned.build, answers).get("sha256", {}).get("llama-server")
         if seen.get("sha256") != built:
@@ -276,9 +305,10 @@ def _in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answer
     problems += [
         f"its user may not read {path}" for path in answers.get(("unreadable", planned.name), "").split("\n") if path
     ]
+    problems += permissions(planned, answers.get(("owners", planned.name), ""))
     definition = answers.get(("file", planned.name))
     if definition != hashlib.sha256(planned.file.text.encode()).hexdigest():
-        problems.append(f"{planned.file.path} is {'not as planned: converge' if definition else 'not there'}")
+        problems.append(f"{planned.file.path} is {'not as planned: `herd up`' if definition else 'not there'}")
     for model in plan.models:
         stored = _stored(model.folder, answers)
         for file in model.files if model.name == planned.model else ():

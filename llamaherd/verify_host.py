@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llamaherd.answers import Answers
 from llamaherd.layout import KEYS
-from llamaherd.planned import Plan
+from llamaherd.planned import InstancePlan, Plan
 from llamaherd.verify_machine import MachineCheck
 
 _MAY_NOT_LOG_IN = ("nologin", "false", "")
@@ -55,3 +55,21 @@ def _folders(said: str) -> Iterator[str]:
             yield f"others may write to {path} (mode {mode})"
         if path == str(KEYS) and int(mode, 8) & 0o044:
             yield f"others may see which keys there are in {path} (mode {mode})"
+
+
+def permissions(instance: InstancePlan, said: str) -> Iterator[str]:
+    """Of the files that a server stands on, those that are not root's alone to write, and its key if others read it.
+
+    Each line of what was said: octal mode, owner, kind, path.
+    """
+    for line in said.split("\n"):
+        mode, owner, kind, path = (*line.split("\t", 3), "", "", "", "")[:4]
+        if not path:
+            continue
+        if path == instance.key_file:
+            if (kind, mode, owner) != ("f", "400", instance.user):
+                yield f"{path} is not {instance.user}'s alone (mode {mode}, of {owner}): `herd up`"
+        elif kind == "l":
+            yield f"{path} is a symbolic link: `herd up`"
+        elif owner != "root" or int(mode, 8) & 0o022:
+            yield f"{path} is not root's alone to write (mode {mode}, of {owner}): `herd up`"

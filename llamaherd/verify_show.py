@@ -13,11 +13,12 @@ def print_report(report: Report) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
-    good, bad = ("✓", "✗") if console.encoding.lower().startswith("utf") else ("ok", "FAILED")
+    good, bad, unsure = ("✓", "✗", "?") if console.encoding.lower().startswith("utf") else ("ok", "FAILED", "?")
 
     def show(checks: Iterable[Check]) -> None:
         for check in checks:
-            mark = f"[green]{good}[/]" if check.ok else f"[bold red]{bad}[/]"
+            passed = f"[yellow]{unsure}[/]" if check.doubt else f"[green]{good}[/]"
+            mark = passed if check.ok else f"[bold red]{bad}[/]"
             console.print(f"  {mark} {check.name:9} {printable(check.detail)}")
 
     if report.driver:

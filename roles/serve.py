@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from ipaddress import ip_address
 
 from pyinfra import host
 from pyinfra.api import deploy
@@ -12,13 +13,16 @@ from pyinfra.context import ctx_host
 from llamaherd.converge.engines import image_steps
 from llamaherd.converge.models import missing_files
 from llamaherd.converge.ports import handover_steps, lacks
-from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
+from llamaherd.converge.serving import project_steps, removal_steps, unit_steps, well
 from llamaherd.converge.steps import Step
+from llamaherd.dial import reached
 from llamaherd.findings import SaidError
+from llamaherd.fleet import Connect
 from llamaherd.keys import read_key
 from llamaherd.observe import Seen
 from llamaherd.operations import converge, settle
 from llamaherd.planned import InstancePlan, Plan
+from llamaherd.reach import doors
 from llamaherd.reasons import noted
 
 
@@ -57,7 +61,25 @@ def apply(plan: Plan) -> None:
             steps=partial(_switch, plan, instance),
             _ignore_errors=True,
         )
+    if any(not ip_address(instance.listen).is_loopback for instance in plan.instances):
+        converge(
+            name="reached from here",
+            plan=plan,
+            steps=lambda _: (),
+            notes=partial(_shut, plan),
+            _ignore_errors=True,
+            _continue_on_error=True,
+        )
     settle(name="all that was declared")
+
+
+def _shut(plan: Plan, seen: Seen) -> list[str]:
+    """What others cannot use, or may not be able to, though it serves on its host: a firewall there is not ours."""
+    if not host.state.is_executing:
+        return []
+    connect = Connect.model_validate(host.data.rig_connect)
+    found = reached(connect, doors(plan, well(plan, seen)), seen.addresses)
+    return [f"{name}: {reach.detail}" for name, reach in found.items() if reach.doubt or not reach.ok]
 
 
 def _images(plan: Plan, seen: Seen) -> Sequence[Step]:

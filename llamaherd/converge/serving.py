@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, put_files
+from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, put_files, reads_otherwise
 from llamaherd.findings import SaidError
 from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
 from llamaherd.limits import declared_limits
@@ -43,9 +43,11 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
     unit, serving = seen.units.get(instance.service), seen.serving.get(instance.service, SeenServing())
     if serving.shared:
         raise _shared(instance, serving.shared)
-    current = unit and not changed and unit.spec == instance.spec and not outdated(instance, seen)
+    if serving.given_to_all:
+        raise _given_to_all(instance, serving.given_to_all)
+    current = unit and not _rewritten(changed, seen) and unit.spec == instance.spec and not outdated(instance, seen)
     settled = unit and (unit.active, unit.enabled, unit.needs_reload) == ("active", "enabled", False)
-    if current and settled and not serving.foreign:
+    if current and settled and not changed and not serving.foreign:
         return []
     script = render(
         "steps/switch-unit.sh.j2",
@@ -73,10 +75,16 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
     changed = [file for file in instance_files(instance, key) if differs(file, seen)]
     container = seen.containers.get(instance.service)
     limited = container and container.limits != declared_limits(instance.file.text)
-    current = container and not changed and container.spec == instance.spec and not outdated(instance, seen)
-    current = current and not limited
+    current = container and container.spec == instance.spec and not outdated(instance, seen)
+    current = current and not _rewritten(changed, seen) and not limited
     on_cards = instance.service not in seen.off_cards
-    if current and on_cards and container and (container.status, container.health) == ("running", "healthy"):
+    if (
+        current
+        and not changed
+        and on_cards
+        and container
+        and (container.status, container.health) == ("running", "healthy")
+    ):
         return []
     script = render(
         "steps/switch-project.sh.j2",
@@ -100,6 +108,18 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
     return [Step(script, f"starting {instance.service}")]
 
 
+def well(plan: Plan, seen: Seen) -> list[str]:
+    """The instances that serve on their own host."""
+
+    def serves(instance: InstancePlan) -> bool:
+        unit, container = seen.units.get(instance.service), seen.containers.get(instance.service)
+        if instance.backend == "systemd":
+            return unit is not None and unit.active == "active"
+        return container is not None and (container.status, container.health) == ("running", "healthy")
+
+    return [instance.name for instance in plan.instances if serves(instance)]
+
+
 def outdated(instance: InstancePlan, seen: Seen) -> list[str]:
     """Why what runs is not what would be started now, or would have to be started anew all the same."""
     serving = seen.serving.get(instance.service)
@@ -112,9 +132,16 @@ def outdated(instance: InstancePlan, seen: Seen) -> list[str]:
         why.append(f"it runs another program than {serving.replaced}")
     if serving.groups:
         why.append(f"it is in groups of others: {serving.groups}")
+    if serving.variables:
+        why.append(f"it has other variables than the declared ones: {serving.variables}")
     if serving.hangs:
         why.append(serving.hangs)
     return why
+
+
+def _rewritten(changed: Sequence[TextFile], seen: Seen) -> bool:
+    """Whether one of these files holds another text than the server was started from."""
+    return any(reads_otherwise(file, seen) for file in changed)
 
 
 def _shared(instance: InstancePlan, drop_ins: Mapping[str, str]) -> SaidError:
@@ -122,6 +149,14 @@ def _shared(instance: InstancePlan, drop_ins: Mapping[str, str]) -> SaidError:
     return SaidError(
         f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
         "take that out of the file, or move it away; then `systemctl daemon-reload` and `herd up`, which goes on here",
+    )
+
+
+def _given_to_all(instance: InstancePlan, names: str) -> SaidError:
+    return SaidError(
+        f"systemd gives {names.replace(' ', ', ')} to all its units, and so to {instance.service}.service",
+        f"`systemctl unset-environment {names}`, or take it out of `DefaultEnvironment=` in /etc/systemd/system.conf; "
+        "then `herd up`, which goes on here",
     )
 
 

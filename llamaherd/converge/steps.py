@@ -65,6 +65,12 @@ def differs(file: TextFile, seen: Seen) -> bool:
     return (have.sha256, int(have.mode, 8)) != (wanted, int(file.mode, 8)) or file.owner not in have.owner
 
 
+def reads_otherwise(file: TextFile, seen: Seen) -> bool:
+    """Whether it is not there or has another text: permissions alone are set right without starting anything anew."""
+    have = seen.files.get(file.path)
+    return have is None or have.sha256 != hashlib.sha256(file.text.encode()).hexdigest()
+
+
 def put_files(files: Iterable[TextFile]) -> str:
     """The script that writes these files, each at once."""
     return render(

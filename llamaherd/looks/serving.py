@@ -22,6 +22,13 @@ UNIT_ROOTS = (
 """All folders that it reads units and drop-ins from."""
 
 
+DECIDING = (
+    "^[ \t]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment"
+    "|UnsetEnvironment|RootDirectory|RootImage)[ \t]*="
+)
+"""The keys that decide what is run as whom. Others loosen walls, as containers must."""
+
+
 @dataclass(frozen=True)
 class SeenUnit:
     """A unit of ours: `run` is systemd's id of its last start, and `port` the one that its process was given."""
@@ -62,6 +69,10 @@ class SeenServing:
     """The program that it runs an older one of."""
     groups: str = ""
     """Numbers of the groups that its process is in beside its own."""
+    variables: str = ""
+    """Names of variables that its process has otherwise than declared."""
+    given_to_all: str = ""
+    """Of these, what systemd gives to each unit that it starts."""
     hangs: str = ""
     """Why it surely answers nobody."""
 
@@ -80,6 +91,8 @@ class SeenServing:
                 self.replaced = path
             case "groups", [numbers]:
                 self.groups = numbers
+            case "variables", [names, given]:
+                self.variables, self.given_to_all = names, given.strip()
             case "hangs", [why]:
                 self.hangs = why
             case _:

@@ -133,6 +133,9 @@ class ImagePlan(Planned):
     dockerfile: str
 
 
+_ENGINES_VARIABLES = "^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_"
+"""What engines, their libraries and the loader of programs go by."""
+
 RAM = "RAM"
 """The host's memory, among the places where something is held."""
 
@@ -200,6 +203,7 @@ class InstancePlan(Planned):
     load_timeout: int
     program: str | None
     arguments: tuple[str, ...]
+    environment: dict[str, str] = Field(default_factory=dict)
     cards: tuple[CardPlace, ...] = ()
     one_card: bool = False
     expect: Expect | None = None
@@ -233,6 +237,18 @@ class InstancePlan(Planned):
         """The sha256 of its process's arguments, as /proc has them."""
         words = (self.program or "", *self.arguments)
         return hashlib.sha256("".join(f"{word}\0" for word in words).encode()).hexdigest()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """What its process must have of variables, NAME=VALUE."""
+        return (f"LLAMAHERD_SPEC={self.spec}",) * (self.backend == "systemd") + tuple(
+            f"{name}={value}" for name, value in self.environment.items()
+        )
+
+    @property
+    def strange_variables(self) -> str:
+        """Names of variables that it must not have beside them, as an expression: a pulled image brings its own."""
+        return _ENGINES_VARIABLES if self.build else ""
 
     @property
     def shared_drop_ins(self) -> tuple[str, ...]:

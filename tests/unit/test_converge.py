@@ -234,11 +234,11 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
     "unit: not enabled": (CHAT, unit(enabled="disabled"), "start", ()),
     "unit: not read again after it changed": (CHAT, unit(needs_reload=True), "start", ()),
     "unit: edited": (CHAT, lambda s: edit(s, CHAT.file.path, sha256="0"), "restart", (CHAT.file.path,)),
-    "unit: writable by all": (CHAT, lambda s: edit(s, CHAT.file.path, mode="666"), "restart", (CHAT.file.path,)),
+    "unit: writable by all": (CHAT, lambda s: edit(s, CHAT.file.path, mode="666"), "start", (CHAT.file.path,)),
     "unit: of another owner": (
         CHAT,
         lambda s: edit(s, CHAT.file.path, owner=("1000", "tom")),
-        "restart",
+        "start",
         (CHAT.file.path,),
     ),
     "unit: its file is gone": (
@@ -256,7 +256,7 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
     "unit: a key that others can read": (
         CHAT,
         lambda s: edit(s, "/etc/llamaherd/keys/chat", mode="444"),
-        "restart",
+        "start",
         ("/etc/llamaherd/keys/chat",),
     ),
     "unit: a key written after the start": (
@@ -274,6 +274,13 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
         (),
     ),
     "unit: its program was replaced": (CHAT, serving("llama-chat", replaced="/opt/a"), "restart", ()),
+    "unit: started with a variable that is gone": (
+        CHAT,
+        serving("llama-chat", variables="LLAMA_ARG_CTX_SIZE"),
+        "restart",
+        (),
+    ),
+    "container: started with another variable": (DRAFTER, serving("llama-drafter", variables="A"), "restart", ()),
     "unit: hangs": (CHAT, serving("llama-chat", hangs="it is stopped"), "restart", ()),
     "container: hangs": (DRAFTER, serving("llama-drafter", hangs="it is stopped"), "restart", ()),
     "container: held to less by hand": (
@@ -314,6 +321,12 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
         "restart",
         (DRAFTER.file.path,),
     ),
+    "container: project writable by all": (
+        DRAFTER,
+        lambda s: edit(s, DRAFTER.file.path, mode="666"),
+        "start",
+        (DRAFTER.file.path,),
+    ),
     "container: project gone": (
         DRAFTER,
         together(lambda s: s.projects.clear(), lambda s: s.files.pop(DRAFTER.file.path)),
@@ -340,6 +353,13 @@ def test_how_an_instance_is_brought_back(case: str) -> None:
     assert ("--version" in step.script) == (instance.file.path in written)
     (other,) = [i for i in CPU.instances if i is not instance]
     assert switch(other, seen) == []
+
+
+def test_a_variable_that_systemd_gives_to_all_is_for_people() -> None:
+    """A start would bring it again."""
+    drift = serving("llama-chat", variables="A LD_PRELOAD", given_to_all="LD_PRELOAD")
+    with pytest.raises(SaidError, match=r"systemctl unset-environment LD_PRELOAD"):
+        switch(CHAT, seen_of(CPU, drift))
 
 
 def test_a_drop_in_is_set_aside_before_systemd_reads_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.looks.serving import SeenServing
+from llamaherd.looks.serving import DECIDING, SeenServing
 from llamaherd.render import render
 from tests.support.machine import SAY
 
@@ -38,20 +39,26 @@ while sys.argv[1] == "is busy":
 """One that answers, if only that it cannot; one that computes and answers nobody; one that does neither."""
 
 
-def look(call: str, roots: Path = Path("/nonexistent")) -> SeenServing:
-    """What the look's functions say, read."""
+def say(call: str, roots: Path = Path("/nonexistent")) -> str:
+    """What the look's functions print."""
     template = render(
         "observe/serving.sh.j2",
         root="",
         units=(),
         before_ours=(f"{roots}/before",),
         unit_roots=(f"{roots}/before", f"{roots}/system", f"{roots}/run"),
+        deciding=DECIDING,
     )
     functions = template[: template.index("units=$({")]
     done = subprocess.run(["sh", "-s"], input=SAY + functions + call, capture_output=True, text=True, check=False)
     assert done.stderr == ""
+    return done.stdout
+
+
+def look(call: str, roots: Path = Path("/nonexistent")) -> SeenServing:
+    """What the look's functions say, read."""
     seen = SeenServing()
-    for line in done.stdout.splitlines():
+    for line in say(call, roots).splitlines():
         kind, name, what, *fields = line.split("\t")
         assert (kind, name) == ("serving", "llama-a")
         seen.tell(what, fields)
@@ -98,6 +105,40 @@ def test_a_drop_in_for_all_counts_where_it_decides(tmp_path: Path, folder: str, 
     (tmp_path / "system" / "other.service.d").mkdir()
     (tmp_path / "system" / "other.service.d" / "a.conf").write_text("[Service]\nUser=root\n")
     assert foreign(tmp_path) == SeenServing(shared={str(file): keys} if keys else {})
+
+
+def test_a_unit_is_held_to_what_it_would_start_with_after_drop_ins_of_others_went(tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "system" / "llama-a.service.d" / "my own.conf", "/usr/lib/systemd/system/service.d/1.conf"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("[Service]\nNice=5\n")
+    kept = ["run\t1", f"file\tbb\t{ours}", f"key\tcc\t{theirs}"]
+    lines = "\n".join([f"file\taa\t{theirs}", *kept])
+    assert say(f"ours_of llama-a.service <<'END'\n{lines}\nEND\n", tmp_path).splitlines() == kept
+
+
+@pytest.mark.parametrize(
+    ("variables", "declared", "strangers", "names"),
+    [
+        ({"A": "b", "EMPTY": "", "HOME": "/"}, ["A=b", "EMPTY="], "^(LLAMA|LD)_", ""),
+        ({"A": "c"}, ["A=b", "GONE=1"], "^LLAMA_", "A GONE"),
+        ({"LLAMA_ARG_N_PREDICT": "3", "LLAMAHERD_SPEC": "x"}, [], "^(LLAMA|LD)_", "LLAMA_ARG_N_PREDICT"),
+        ({"LLAMA_ARG_N_PREDICT": "3"}, [], "", ""),
+        ({"A": "b=c 'd' \\", "B": "two\nLLAMA_ARG_HOST=lines"}, ["A=b=c 'd' \\"], "^LLAMA_", ""),
+    ],
+)
+def test_variables_that_a_process_has_otherwise(
+    variables: dict[str, str], declared: list[str], strangers: str, names: str
+) -> None:
+    process = subprocess.Popen(["/bin/sleep", "60"], env=variables)
+    try:
+        while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
+        wanted = " ".join(map(shlex.quote, declared))
+        call = f"printf '%s\\n' {wanted} | variables {process.pid} {shlex.quote(strangers)} | told llama-a\n"
+        assert look(call).variables == names
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def test_the_report_as_json() -> None:
         *("name", "backend", "model", "engine", "build", "port", "answer"),
         *("tokens_per_second", "draft_n", "draft_accepted", "checks"),
     }
-    assert set(value["instances"][0]["checks"][0]) == {"name", "ok", "detail"}
+    assert set(value["instances"][0]["checks"][0]) == {"name", "ok", "detail", "doubt"}
     assert {row["where"] for row in value["installed"]} == {
         f"/opt/llamaherd/builds/{BUILD}",
         str(PurePosixPath(GEMMA).parent),

@@ -11,7 +11,7 @@ from llamaherd.answers import Answers
 from llamaherd.fleet import Rig
 from llamaherd.limits import declared_limits
 from llamaherd.verify import judge
-from llamaherd.verify_host import host_checks
+from llamaherd.verify_host import host_checks, permissions
 from tests.support.rigs import cpu_rig, planned
 
 PLAN = planned(cpu_rig())
@@ -104,6 +104,35 @@ def test_a_program_that_is_not_what_was_built_is_named() -> None:
     assert (ok, f"{BUILD.folder}/bin/llama-server is not what was built" in detail) == (False, True)
     ok, detail = check("chat", "files", {**answers, ("unreadable", "chat"): CHAT.model_path})
     assert (ok, f"its user may not read {CHAT.model_path}" in detail) == (False, True)
+
+
+OWNERS = [
+    f"644\troot\tf\t{CHAT.file.path}",
+    f"400\tllama-chat\tf\t{CHAT.key_file}",
+    f"755\troot\td\t{CHAT.model_folder}",
+    f"644\troot\tf\t{CHAT.model_path}",
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "otherwise", "words"),
+    [
+        (0, "", ""),
+        (0, f"664\troot\tf\t{CHAT.file.path}", "is not root's alone to write (mode 664, of root)"),
+        (0, f"644\ttom\tf\t{CHAT.file.path}", "is not root's alone to write (mode 644, of tom)"),
+        (0, f"777\troot\tl\t{CHAT.file.path}", "is a symbolic link"),
+        (1, f"440\tllama-chat\tf\t{CHAT.key_file}", "is not llama-chat's alone (mode 440"),
+        (1, f"400\troot\tf\t{CHAT.key_file}", "is not llama-chat's alone (mode 400, of root)"),
+        (1, f"777\tllama-chat\tl\t{CHAT.key_file}", "is not llama-chat's alone"),
+        (2, f"777\troot\td\t{CHAT.model_folder}", "is not root's alone to write (mode 777"),
+        (3, f"644\ttom\tf\t{CHAT.model_path}", "is not root's alone to write (mode 644, of tom)"),
+        (3, f"666\troot\tf\t{CHAT.model_path}", "is not root's alone to write (mode 666"),
+    ],
+)
+def test_files_that_somebody_else_may_write_are_named(line: int, otherwise: str, words: str) -> None:
+    owners = [otherwise if n == line and otherwise else each for n, each in enumerate(OWNERS)]
+    found = list(permissions(CHAT, "\n".join(owners)))
+    assert [words in each and otherwise.split("\t")[-1] in each for each in found] == ([True] if words else [])
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ store=/var/lib/llamaherd/models
 folder=$store
 until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
 say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
+ip -o addr show 2>/dev/null | awk '{print "address\t" $4}'
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
 
 # What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed. Processes are what
@@ -209,9 +210,29 @@ changed_since() {
     fi
 }
 
+# Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
+# the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
+# stdin, NAME=VALUE.
+other_variables() {
+    { sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
+        $0 == "+" { next }
+        /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
+        {
+            name = substr($0, 1, index($0, "=") - 1)
+            if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
+            else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
+        }
+        END { for (name in wanted) print name }' | sort -u | tr '\n' ' ' | sed 's/ $//'
+}
+
 # What is known of a server beside its state: lines from stdin.
 told() {
     sed "s/^/serving\t$1\t/"
+}
+# Variables that a process has otherwise: their names, and of these what systemd gives all units. As other_variables.
+variables() {
+    names=$(other_variables "$1" "$2")
+    [ -z "$names" ] || printf 'variables\t%s\t%s\n' "$names" "$(systemctl show-environment 2>/dev/null | sed 's/=.*//' | grep -Fx "$(printf '%s\n' $names)" | tr '\n' ' ')"
 }
 # What others wrote for a unit, by what is on disk: systemd reads it before the next start. $1 is the unit, and then come
 # the folders of drop-ins that it shares with others; of those, what decides what is run as whom. Other keys loosen walls,
@@ -228,12 +249,16 @@ foreign() {
         done
         for shared; do
             for file in "$root/$shared"/*.conf; do
-                [ ! -f "$file" ] || file=$file awk -F = '
-                    /^[ \t]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment|UnsetEnvironment|RootDirectory|RootImage)[ \t]*=/ { gsub(/[ \t]/, "", $1); if (!($1 in had)) keys = keys " " $1; had[$1] }
+                [ ! -f "$file" ] || file=$file deciding='^[ 	]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment|UnsetEnvironment|RootDirectory|RootImage)[ 	]*=' awk -F = '
+                    $0 ~ ENVIRON["deciding"] { gsub(/[ \t]/, "", $1); if (!($1 in had)) keys = keys " " $1; had[$1] }
                     END { if (keys) print "shared\t" ENVIRON["file"] "\t" substr(keys, 2) }' "$file"
             done
         done
     done
+}
+# What a unit is started with, without what others wrote for it: that is set aside.
+ours_of() {
+    { foreign "$1" && cat; } | awk -F '\t' '$1 == "foreign" { theirs[$2]; next } !($1 == "file" && $3 in theirs)'
 }
 # A process as it is: its arguments, whether it is the program $2 that lies there now, and whose groups it is in.
 process() {
@@ -290,9 +315,10 @@ for unit in $units; do
     case "$name $pid" in
     *' 0') ;;
     'llama-chat '*)
-        started_with "$show" /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /run/llamaherd/started/$name | sed 's/^/changed\t/' | told $name
+        started_with "$show" /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | ours_of "$unit" | changed_since /run/llamaherd/started/$name | sed 's/^/changed\t/' | told $name
         if [ "$active" = active ]; then
             process "$pid" /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server | told $name
+            printf '%s\n' LLAMAHERD_SPEC=ea3d36a7a072 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
             hangs $name "$pid" http://127.0.0.1:8080/health &
         fi
         ;;
@@ -316,6 +342,8 @@ if command -v docker >/dev/null; then
     ours="$ours$(printf '%s\n' "$containers" | awk -F '\t' '$3 == "running" || $3 == "paused" { printf "%s ", $7 }')"
     id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" { print $5 }')
     [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/0404040404040404 | changed_since /var/lib/llamaherd/started/llama-drafter | sed 's/^/changed\t/' | told llama-drafter
+    pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" && $3 == "running" { print $9 }')
+    [ -z "$pid" ] || printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told llama-drafter
     # Docker asks, too, and finds out within two minutes.
     pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" && $4 == "healthy" && $3 == "running" { print $9 }')
     [ -z "$pid" ] || hangs llama-drafter "$pid" http://127.0.0.1:8081/health &

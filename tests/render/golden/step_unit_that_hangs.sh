@@ -74,7 +74,8 @@ if [ "$run" != 8f8f8f8f8f8f8f8f8f8f8f8f8f8f8f8f ] && systemctl -q is-active llam
     exit 0
 fi
 echo 'llama-chat.service hangs: its process is stopped (SIGSTOP)'
-# It could not end by itself.
+# It could not end by itself; and nothing is done to a unit that is frozen.
+systemctl thaw llama-chat.service >/dev/null 2>&1
 systemctl kill --kill-who=main -s KILL llama-chat.service
 echo "starting llama-chat.service: it has 300 s to load its model"
 systemctl stop llama-chat.service 2>/dev/null

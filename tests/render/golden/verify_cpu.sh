@@ -32,6 +32,29 @@ process() {
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
 
+# Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
+# the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
+# stdin, NAME=VALUE.
+other_variables() {
+    { sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
+        $0 == "+" { next }
+        /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
+        {
+            name = substr($0, 1, index($0, "=") - 1)
+            if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
+            else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
+        }
+        END { for (name in wanted) print name }' | sort -u | tr '\n' ' ' | sed 's/ $//'
+}
+
+# Drop-ins that a unit shares with others, and what they decide of it: paths on stdin, separated by blanks.
+shared() {
+    sed 's/ \//\n\//g' | grep -v "/$1.d/" | while read -r file; do
+        keys=$(deciding='^[ 	]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment|UnsetEnvironment|RootDirectory|RootImage)[ 	]*=' awk -F = '$0 ~ ENVIRON["deciding"] { gsub(/[ \t]/, "", $1); print $1 }' "$file" | sort -u | tr '\n' ' ')
+        [ -z "$keys" ] || printf '%s sets %s\n' "$file" "$keys"
+    done
+}
+
 # Whose process listens at a port.
 holder() {
     inode=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10; exit }')
@@ -48,6 +71,8 @@ section accounts ''
 section folders ''
 stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
 
+section addresses ''
+ip -o addr show 2>/dev/null | awk '{print $4}' | lines
 section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
 
@@ -67,8 +92,12 @@ sha256sum </etc/systemd/system/llama-chat.service 2>/dev/null | cut -d ' ' -f 1 
 section serving chat
 systemctl show -p ActiveState -p SubState -p Result -p UnitFileState -p FragmentPath -p DropInPaths -p NeedDaemonReload llama-chat.service 2>&1 | lines
 pid=$(systemctl show -P MainPID llama-chat.service 2>/dev/null)
+section shared chat
+systemctl show -P DropInPaths llama-chat.service 2>/dev/null | shared llama-chat.service | lines
 section process chat
 process "$pid" 2>&1 | lines
+section variables chat
+[ "${pid:-0}" = 0 ] || printf '%s\n' LLAMAHERD_SPEC=ea3d36a7a072 | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
     section holder chat
     holder 8080 | lines
@@ -77,6 +106,9 @@ section unreadable chat
 for path in /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf /etc/llamaherd/keys/chat; do
     setpriv --reuid llama-chat --regid llama-chat --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
+
+section owners chat
+find /etc/systemd/system/llama-chat.service /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health chat
 health=$(ask 5 http://127.0.0.1:8080/health </dev/null)
@@ -105,6 +137,8 @@ printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-drafter 2>/dev/null)
 section process drafter
 process "$pid" 2>&1 | lines
+section variables drafter
+[ "${pid:-0}" = 0 ] || printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
     section holder drafter
     holder 8081 | lines
@@ -113,6 +147,9 @@ section unreadable drafter
 for path in /var/lib/llamaherd/models/local/0404040404040404/moe.gguf; do
     setpriv --reuid 2093696176 --regid 2093696176 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
+
+section owners drafter
+find /etc/llamaherd/compose/drafter/compose.yaml /var/lib/llamaherd/models/local/0404040404040404 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health drafter
 health=$(ask 5 http://127.0.0.1:8081/health </dev/null)

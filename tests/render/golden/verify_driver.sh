@@ -32,6 +32,29 @@ process() {
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
 
+# Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
+# the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
+# stdin, NAME=VALUE.
+other_variables() {
+    { sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
+        $0 == "+" { next }
+        /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
+        {
+            name = substr($0, 1, index($0, "=") - 1)
+            if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
+            else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
+        }
+        END { for (name in wanted) print name }' | sort -u | tr '\n' ' ' | sed 's/ $//'
+}
+
+# Drop-ins that a unit shares with others, and what they decide of it: paths on stdin, separated by blanks.
+shared() {
+    sed 's/ \//\n\//g' | grep -v "/$1.d/" | while read -r file; do
+        keys=$(deciding='^[ 	]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment|UnsetEnvironment|RootDirectory|RootImage)[ 	]*=' awk -F = '$0 ~ ENVIRON["deciding"] { gsub(/[ \t]/, "", $1); print $1 }' "$file" | sort -u | tr '\n' ' ')
+        [ -z "$keys" ] || printf '%s sets %s\n' "$file" "$keys"
+    done
+}
+
 # Whose process listens at a port.
 holder() {
     inode=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10; exit }')
@@ -48,6 +71,8 @@ section accounts ''
 section folders ''
 stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
 
+section addresses ''
+ip -o addr show 2>/dev/null | awk '{print $4}' | lines
 section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
 
@@ -102,6 +127,8 @@ printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-boxed 2>/dev/null)
 section process boxed
 process "$pid" 2>&1 | lines
+section variables boxed
+[ "${pid:-0}" = 0 ] || printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090 | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
     section holder boxed
     holder 8004 | lines
@@ -110,6 +137,9 @@ section unreadable boxed
 for path in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
     setpriv --reuid 2043340793 --regid 2043340793 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
+
+section owners boxed
+find /etc/llamaherd/compose/boxed/compose.yaml /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health boxed
 health=$(ask 5 http://127.0.0.1:8004/health </dev/null)
@@ -131,8 +161,12 @@ sha256sum </etc/systemd/system/llama-reasoner.service 2>/dev/null | cut -d ' ' -
 section serving reasoner
 systemctl show -p ActiveState -p SubState -p Result -p UnitFileState -p FragmentPath -p DropInPaths -p NeedDaemonReload llama-reasoner.service 2>&1 | lines
 pid=$(systemctl show -P MainPID llama-reasoner.service 2>/dev/null)
+section shared reasoner
+systemctl show -P DropInPaths llama-reasoner.service 2>/dev/null | shared llama-reasoner.service | lines
 section process reasoner
 process "$pid" 2>&1 | lines
+section variables reasoner
+[ "${pid:-0}" = 0 ] || printf '%s\n' LLAMAHERD_SPEC=9413e80713cb LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090 | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
     section holder reasoner
     holder 8001 | lines
@@ -141,6 +175,9 @@ section unreadable reasoner
 for path in /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf; do
     setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
+
+section owners reasoner
+find /etc/systemd/system/llama-reasoner.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health reasoner
 health=$(ask 5 http://127.0.0.1:8001/health </dev/null)
@@ -167,6 +204,8 @@ printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-small 2>/dev/null)
 section process small
 process "$pid" 2>&1 | lines
+section variables small
+[ "${pid:-0}" = 0 ] || printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | other_variables "$pid" '' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
     section holder small
     holder 8003 | lines
@@ -175,6 +214,9 @@ section unreadable small
 for path in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
     setpriv --reuid 2102488902 --regid 2102488902 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
+
+section owners small
+find /etc/llamaherd/compose/small/compose.yaml /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health small
 health=$(ask 5 http://127.0.0.1:8003/health </dev/null)
@@ -196,8 +238,12 @@ sha256sum </etc/systemd/system/llama-worker.service 2>/dev/null | cut -d ' ' -f 
 section serving worker
 systemctl show -p ActiveState -p SubState -p Result -p UnitFileState -p FragmentPath -p DropInPaths -p NeedDaemonReload llama-worker.service 2>&1 | lines
 pid=$(systemctl show -P MainPID llama-worker.service 2>/dev/null)
+section shared worker
+systemctl show -P DropInPaths llama-worker.service 2>/dev/null | shared llama-worker.service | lines
 section process worker
 process "$pid" 2>&1 | lines
+section variables worker
+[ "${pid:-0}" = 0 ] || printf '%s\n' LLAMAHERD_SPEC=3ed70d6043e8 LLAMA_ARG_THREADS_HTTP=1024 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-3090 | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
     section holder worker
     holder 8002 | lines
@@ -206,6 +252,9 @@ section unreadable worker
 for path in /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf; do
     setpriv --reuid llama-worker --regid llama-worker --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
 done
+
+section owners worker
+find /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health worker
 health=$(ask 5 http://127.0.0.1:8002/health </dev/null)
