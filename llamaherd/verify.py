@@ -302,9 +302,7 @@ def _in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answer
         problems.append(f"{build.folder} holds no finished build")
     if build:
         problems += _replaced(build, answers)
-    problems += [
-        f"its user may not read {path}" for path in answers.get(("unreadable", planned.name), "").split("\n") if path
-    ]
+    problems += [line for line in answers.get(("unreadable", planned.name), "").split("\n") if line]
     problems += permissions(planned, answers.get(("owners", planned.name), ""))
     definition = answers.get(("file", planned.name))
     if definition != hashlib.sha256(planned.file.text.encode()).hexdigest():

@@ -1,5 +1,6 @@
 """Who reaches a server that stays on its own host: a neighbour with a route, and web pages of others."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -72,3 +73,47 @@ def test_pages_of_others_may_not_read(converged: Bench, origin: str, may: bool) 
     )
     allowed = re.findall(r"(?i)^access-control-allow-origin: *(.*?)\s*$", heads, re.MULTILINE)
     assert allowed == ([origin] * 2 if may else [])
+
+
+@pytest.fixture
+def in_the_lan(bench: Bench) -> Bench:
+    """The rig, reached at its own address, with one server that is for others."""
+    (address,) = re.findall(r"inet ([\d.]+)/", bench.sh("ip -4 -o addr show dev eth0"))
+    known = bench.folder / "known_hosts"
+    known.write_text(f"{address} {bench.host.known_hosts.read_text().split(' ', 1)[1]}")
+    rig = bench.rig()
+    rig["connect"] |= {"host": address, "port": 22, "known_hosts": str(known)}
+    rig["instances"]["chat"]["listen"] = "0.0.0.0"
+    bench.declare(rig)
+    ended = bench.up()
+    assert ended.code == 0, ended.output
+    assert "from this machine" not in ended.output
+    return bench
+
+
+def reach(bench: Bench) -> dict[str, list[tuple[bool, str]]]:
+    """What verification says of the ways to each instance."""
+    ended = bench.herd("verify", "box", "--json")
+    report = json.loads(ended.output[ended.output.index('{"rig"') :])
+    return {
+        instance["name"]: [(check["ok"], check["detail"]) for check in instance["checks"] if check["name"] == "reach"]
+        for instance in report["instances"]
+    }
+
+
+def test_a_firewall_that_shuts_a_declared_port_is_seen(in_the_lan: Bench) -> None:
+    for verdict, words in (("DROP", "does not answer"), ("REJECT --reject-with tcp-reset", "is refused")):
+        rule = f"INPUT -i eth0 -p tcp --dport {PORTS['chat']} -j {verdict}"
+        in_the_lan.sh(f"iptables -I {rule}")
+        try:
+            said = reach(in_the_lan)
+            ended = in_the_lan.up()
+        finally:
+            in_the_lan.sh(f"iptables -D {rule}")
+        ((ok, detail),) = said["chat"]
+        assert (ok, words in detail, "a firewall of the host" in detail) == (False, True, True), detail
+        assert (said["drafter"], said["ik-chat"]) == ([], [])
+        assert ended.code == 0, ended.output
+        assert f":{PORTS['chat']} {words} from this machine" in ended.output
+    ((ok, detail),) = reach(in_the_lan)["chat"]
+    assert ok, detail

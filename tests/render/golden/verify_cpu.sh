@@ -104,7 +104,8 @@ section variables chat
 }
 section unreadable chat
 for path in /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf /etc/llamaherd/keys/chat; do
-    setpriv --reuid llama-chat --regid llama-chat --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+    [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
+    setpriv --reuid llama-chat --regid llama-chat --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
 
 section owners chat
@@ -145,7 +146,8 @@ section variables drafter
 }
 section unreadable drafter
 for path in /var/lib/llamaherd/models/local/0404040404040404/moe.gguf; do
-    setpriv --reuid 2093696176 --regid 2093696176 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+    [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
+    setpriv --reuid 2093696176 --regid 2093696176 --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
 
 section owners drafter

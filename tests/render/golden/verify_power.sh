@@ -136,7 +136,8 @@ section variables boxed
 }
 section unreadable boxed
 for path in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
-    setpriv --reuid 2043340793 --regid 2043340793 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+    [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
+    setpriv --reuid 2043340793 --regid 2043340793 --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
 
 section owners boxed
@@ -174,7 +175,8 @@ section variables reasoner
 }
 section unreadable reasoner
 for path in /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf; do
-    setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+    [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
+    setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
 
 section owners reasoner
@@ -213,7 +215,8 @@ section variables small
 }
 section unreadable small
 for path in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
-    setpriv --reuid 2102488902 --regid 2102488902 --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+    [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
+    setpriv --reuid 2102488902 --regid 2102488902 --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
 
 section owners small
@@ -251,7 +254,8 @@ section variables worker
 }
 section unreadable worker
 for path in /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf; do
-    setpriv --reuid llama-worker --regid llama-worker --clear-groups test -r "$path" 2>/dev/null || printf '%s\n' "$path" | lines
+    [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
+    setpriv --reuid llama-worker --regid llama-worker --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
 
 section owners worker
