@@ -19,7 +19,7 @@ from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, Instan
 from llamaherd.quoting import url_host
 from llamaherd.render import render
 from llamaherd.sidecars import beside, together
-from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, moves_experts, placement
+from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, placement
 from llamaherd.threads import shared_threads
 
 GATE_SECONDS = 120
@@ -143,7 +143,7 @@ def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, h
     declared = rig.instances[name]
     header = headers.get(declared.model)
     engine = rig.engines[declared.engine]
-    if header is None and moves_experts(declared):
+    if header is None and declared.moves_experts:
         raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
     moved = experts_on_cpu(declared, header) if header else None
     return Server(

@@ -19,7 +19,7 @@ def beside(
     held = _nothing(placed)
     if size := projectors.get(instance.model, 0):
         doubt = "what the vision projector takes while it reads an image is not counted"
-        held = together(held, _on_first(placed, Use(weights=size), doubt))
+        held = together(held, _on_first(placed, Use(weights=size), doubt, in_ram=placed.projector_in_ram))
     if instance.draft and instance.draft.model:
         name = instance.draft.model
         held = together(held, _drafting(name, headers.get(name), placed, head=instance.draft.mtp is not None))
@@ -36,8 +36,10 @@ def _nothing(placed: Placement) -> Memory:
     return Memory((Use(),) * placed.devices, Use())
 
 
-def _on_first(placed: Placement, use: Use, doubt: str) -> Memory:
-    """Held by the first card, and by the RAM where there is none."""
+def _on_first(placed: Placement, use: Use, doubt: str, *, in_ram: bool = False) -> Memory:
+    """Held by the first card, and by the RAM where there is none or it is to be there."""
+    if in_ram:
+        return replace(_nothing(placed), host=use, doubts=(doubt,))
     devices = tuple(use if device == 0 else Use() for device in range(placed.devices))
     return Memory(devices, Use() if devices else use, (doubt,))
 
@@ -62,9 +64,9 @@ def draft_placement(placed: Placement) -> Placement:
     llama.cpp gives it a cache of f16 (common/speculative.cpp:2527-2563 of b11434), ik_llama.cpp one of the same types
     and for one slot (examples/server/server-context.cpp:117-139 of 67268c8fd).
     """
-    whole = replace(placed, gpu_layers=None, overrides=(), mtp=0)
+    whole = replace(placed, gpu_layers=placed.draft_gpu_layers, overrides=placed.draft_overrides, mtp=0)
     if placed.engine == "ik_llama.cpp":
-        return replace(whole, context=placed.context // placed.parallel, parallel=1)
+        return replace(whole, context=placed.context // placed.parallel, parallel=1, no_kv_offload=False)
     return replace(whole, type_k=placed.draft_type_k, type_v=placed.draft_type_v)
 
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from llamaherd.cards import usable
+from llamaherd.command_line import by_hand
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.experts import layers_on_cpu, pattern
-from llamaherd.memory.fit import Change, Fit, Room, changes, fit
+from llamaherd.memory.fit import Fit, Room, fit
 from llamaherd.memory.overhead import in_ram, on_cards
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory
+from llamaherd.placed_by_hand import placed_by_hand
 from llamaherd.sidecars import beside, together
 
 MARGIN = 128 << 20
@@ -77,7 +79,14 @@ def sized(
 
 
 def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
-    """How an instance is laid out. Raises ValueError, with a sentence, where its experts cannot be told apart."""
+    """How an instance is laid out, with what it is told word for word. Raises ValueError, with a sentence, where its
+    experts cannot be told apart, or something else cannot be worked out."""
+    line = by_hand(rig, instance)
+    placed = _by_keys(rig, instance, header)
+    return placed_by_hand(placed, line, header) if line else placed
+
+
+def _by_keys(rig: Rig, instance: Instance, header: Header) -> Placement:
     moved = experts_on_cpu(instance, header)
     layers = instance.gpu_layers
     free = tuple(usable_bytes(rig, card) for card in instance.on)
@@ -101,17 +110,12 @@ def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
     )
 
 
-def moves_experts(instance: Instance) -> bool:
-    """Whether some of its experts are to be computed by the CPU."""
-    return instance.experts_on_cpu is not None and float(str(instance.experts_on_cpu).rstrip("%")) > 0
-
-
 def experts_on_cpu(instance: Instance, header: Header) -> str | None:
     """What matches the names of the experts that the CPU computes; None for none, as 1 % of 40 layers are.
 
     Raises ValueError, with a sentence.
     """
-    layers = layers_on_cpu(header, str(instance.experts_on_cpu)) if moves_experts(instance) else ()
+    layers = layers_on_cpu(header, str(instance.experts_on_cpu)) if instance.moves_experts else ()
     return pattern(header, layers) if layers else None
 
 
@@ -134,53 +138,6 @@ def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) 
     cards = rig.gpus.cards if rig.gpus else {}
     sizes = tuple(cards[name].multiprocessors for name in instance.on)
     return tuple(on_cards(sizes, header, placed, drafts=instance.draft is not None))
-
-
-def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:
-    """Changes that make an instance fit into what the others leave, as its YAML says them, cheapest first."""
-    return tuple(
-        dict.fromkeys(
-            text for change in changes(each.header, each.placement, each.room) if (text := _yaml(rig, each, change))
-        )
-    )
-
-
-def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:
-    """One change in the words of an inventory; None where they cannot say it."""
-    changed = change.placement
-    match change.kind:
-        case "context":
-            return f"context: {changed.context}"
-        case "kv":
-            return f"kv: {changed.type_k}"
-        case "ubatch":
-            return f"ubatch: {changed.ubatch}"
-        case "parallel":
-            return f"parallel: {changed.parallel}"
-        case "gpu_layers":
-            return f"gpu_layers: {changed.gpu_layers}"
-        case "mtp":
-            return f"draft: {{mtp: {changed.mtp}}}" if changed.mtp else "no draft"
-        case "tensor_split":
-            return f"tensor_split: [{', '.join(f'{share:g}' for share in changed.tensor_split or ())}]"
-        case "experts":
-            return _experts(rig, each)
-        case _:
-            return change.text
-
-
-def _experts(rig: Rig, each: Sized) -> str | None:
-    """The fewest layers of experts on the CPU that do, counted as an inventory counts them: from the first one on."""
-    layers = each.header.trunk
-    for count in range(1, layers + 1):
-        try:
-            declared = each.instance.model_copy(update={"experts_on_cpu": count})
-            tried = placement(rig, declared, each.header)
-        except ValueError:
-            return None
-        if fit(each.header, tried, each.room).fits:
-            return f"experts_on_cpu: {count}"
-    return None
 
 
 def _room(

@@ -7,8 +7,8 @@ there are processors, each waits for one that does not: measured in docs/serving
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 
+from llamaherd.command_line import CommandLine, by_hand
 from llamaherd.fleet import Cpu, Instance, Rig
 from llamaherd.gguf.header import Header
 
@@ -18,8 +18,7 @@ ALL_LAYERS = 99
 SMALL = 16
 """Up to so many processors all are best used; beyond, RAM is what decoding waits for."""
 
-_EXPERTS = {"-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe"}
-_OVERRIDES = {"-ot", "--override-tensor"}
+_MOVING = ("--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn")
 
 
 def best_threads(cpu: Cpu) -> int:
@@ -56,5 +55,19 @@ def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool
         return True
     if isinstance(instance.gpu_layers, int) and instance.gpu_layers < (header.layers if header else ALL_LAYERS):
         return True
-    pairs = pairwise((*instance.extra_args, ""))
-    return any(flag in _EXPERTS or (flag in _OVERRIDES and "=CPU" in value) for flag, value in pairs)
+    line = by_hand(rig, instance)
+    return line is not None and _moves(line, header.layers if header else ALL_LAYERS)
+
+
+def _moves(line: CommandLine, layers: int) -> bool:
+    """Whether arguments or variables leave layers, tensors or the cache to the CPU."""
+    held = line.own("--gpu-layers", "--n-gpu-layers")
+    if held and held.value.isdecimal() and len(held.value) < 6 and int(held.value) < layers:
+        return True
+    cache = line.own("--no-kv-offload")
+    if cache and cache.on != ("--no-kv-offload" in cache.flag.negated):
+        return True
+    if any("=CPU" in option.value for option in line.meant.every("--override-tensor") if not line.is_by_key(option)):
+        return True
+    moving = (option for name in _MOVING if (option := line.own(name)))
+    return any(option.on and option.value != "0" for option in moving)

@@ -18,6 +18,7 @@ from llamaherd.checks.splitting import splitting
 from llamaherd.checks.store import store
 from llamaherd.checks.subject import Check
 from llamaherd.checks.toolchain import architectures, driver, toolkit
+from llamaherd.checks.uncounted import uncounted_memory
 from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
@@ -28,4 +29,5 @@ CHECKS: tuple[Check, ...] = (
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
     *(arguments, abilities, models, beside_models, drafting, vocabularies, slots, memory),
+    *(uncounted_memory,),
 )

@@ -8,17 +8,17 @@ from functools import cached_property
 
 from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
-from llamaherd.engines import DIALECTS, Server, flags_of, has_own_network, listens_on
+from llamaherd.command_line import command_line
+from llamaherd.engines import flags_of, has_own_network
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import codes
 from llamaherd.flags.access import is_keyed, is_local
 from llamaherd.flags.clash import Around, Clash
-from llamaherd.flags.meant import Meant, Option, meant
+from llamaherd.flags.meant import Meant, Option
 from llamaherd.flags.model import Catalogue, Flag
 from llamaherd.flags.together import clashes
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
-from llamaherd.sizing import moves_experts
 
 KEYS: Mapping[str, str] = {
     "--model": "model",
@@ -148,19 +148,8 @@ class Whole:
 
 def whole(subject: Subject, name: str, instance: Instance, known: Catalogue) -> Whole:
     """The whole command line and environment of an instance's server."""
-    server = Server(
-        instance.model_copy(update={"extra_args": ()}),
-        model_path=instance.model,
-        threads=instance.threads or 1,
-        listen=listens_on(subject.rig.engines[instance.engine], instance),
-        overrides=("experts=CPU",) if moves_experts(instance) else (),
-        flags=known,
-        draft_path=instance.draft.model if instance.draft else None,
-        mmproj_path=model.mmproj if (model := subject.rig.models.get(instance.model)) else None,
-    )
-    keys = DIALECTS[known.kind].arguments(server)
-    told = meant(known, (*keys, *instance.extra_args), instance.environment)
-    return Whole(subject, name, instance, told, len(keys))
+    line = command_line(subject.rig, instance, known)
+    return Whole(subject, name, instance, line.meant, line.keys)
 
 
 Clashing = tuple[Whole, tuple[Clash, ...]]
@@ -213,7 +202,7 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> Around:
         keyed=instance.api_key is not None,
         tensors=tuple(tensor.name for tensor in header.each) if header else (),
         shifts=_shifts(header) if header else None,
-        experts_moved=moves_experts(instance),
+        experts_moved=instance.moves_experts,
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding, Severity
+from llamaherd.making_room import ways_out
 from llamaherd.memory.estimate import MOST_SLOTS
 from llamaherd.memory.placement import HOST
-from llamaherd.sizing import SYSTEM_RAM, Sized, sized, usable_bytes, ways_out, without_ram
+from llamaherd.sizing import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
 from llamaherd.units import show_mib
 
 MOST_WAYS = 4

@@ -9,7 +9,6 @@ from llamaherd.engines import flags_of, version_of
 from llamaherd.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.memory.experts import moe_layers
-from llamaherd.sizing import moves_experts
 
 MUCH = 0.25
 """Of the layers with experts on the CPU: below this, reading them takes little of a token's time."""
@@ -44,7 +43,7 @@ def models(subject: Subject) -> Iterator[Finding]:
                 f"set `context: {trained * instance.parallel}` or less",
                 "warning",
             )
-        if moves_experts(instance) and not moe_layers(header):
+        if instance.moves_experts and not moe_layers(header):
             yield Finding(
                 "LH172",
                 document.value((*where, "experts_on_cpu")),

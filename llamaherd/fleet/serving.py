@@ -221,6 +221,11 @@ class Instance(Declared):
         return self
 
     @property
+    def moves_experts(self) -> bool:
+        """Whether the CPU is to compute some of its experts."""
+        return self.experts_on_cpu is not None and float(str(self.experts_on_cpu).rstrip("%")) > 0
+
+    @property
     def loopback(self) -> bool:
         """Whether only this host can reach it."""
         return ip_address(self.listen).is_loopback

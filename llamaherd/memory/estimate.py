@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
+from llamaherd.flags.overrides import Override
 from llamaherd.gguf.header import Header
 from llamaherd.memory.cache import draft_kv, kv, state
 from llamaherd.memory.compute import compute, draft_compute
 from llamaherd.memory.laid import lay_out
 from llamaherd.memory.layers import ROLLBACK, doubts, layers
-from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
+from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes, searching
 from llamaherd.memory.use import Draft, Memory, Use
 from llamaherd.memory.weights import shared
 
@@ -68,10 +68,10 @@ def _check(header: Header, placement: Placement) -> None:
     if placement.parallel > most:
         raise ValueError(f"parallel is {placement.parallel}, and {placement.engine} ends with more than {most} slots")
     for pattern, target in placement.overrides:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"the override `{pattern}` is no regular expression: {error}") from error
+        if fault := Override(pattern, "CPU").fault:
+            raise ValueError(f"the override `{pattern}` is no regular expression: {fault}")
+        if searching(pattern) is None:
+            raise ValueError(f"the override `{pattern}` repeats so much that trying it may take for ever")
         if isinstance(target, int) and not HOST <= target < max(placement.devices, 1):
             raise ValueError(f"the override `{pattern}` is to card {target} of {placement.devices}")
     if placement.devices and not 0 <= placement.main_device < placement.devices:
@@ -91,6 +91,8 @@ def _doubts(header: Header, placement: Placement) -> Iterator[str]:
         and not (any(placement.tensor_split or ()) or placement.free)
     ):
         yield "no split and no free memory are known; the cards are taken to have the same free"
+    for argument in placement.uncounted:
+        yield f"what {argument} takes is not counted"
     if placement.mtp and not header.heads:
         yield "the model has no prediction heads of its own to draft with"
     if placement.mtp and placement.engine == "ik_llama.cpp" and header.architecture in ROLLBACK:

@@ -6,10 +6,11 @@ Facts: ik_llama.cpp 67268c8fd, src/llama.cpp:2059-2260 (get_layer_sizes), 2340-2
 from __future__ import annotations
 
 from collections import defaultdict
+from math import floor
 
 from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.memory.layers import Layer, layers
-from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.placement import HOST, Placement, single
 
 _F32 = 4
 _MARGIN = 1024 * 1024**2
@@ -47,6 +48,26 @@ def layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
     if last < slots:
         places[-1] = HOST
     return tuple(HOST if index < start else place for index, place in enumerate(places))
+
+
+def spread_experts(header: Header, placement: Placement, count: int) -> tuple[int, ...]:
+    """The layers whose experts `--n-cpu-moe` sends to the CPU: the first ones, or of several cards' layers the last
+    ones of each card, as many as its part of all layers (src/llama-load-tensors.cpp:233-309)."""
+    if placement.split != "layer" or count >= header.layers or placement.devices < 2:
+        return tuple(range(min(count, header.layers)))
+    cards = [placement.devices - 1 if card == HOST else card for card in layer_devices(header, placement)[:-1]]
+    counts = [cards.count(card) for card in range(placement.devices)]
+    wanted = [held * count / header.layers for held in counts]
+    taken = [floor(single(single(held / header.layers) * count) + 0.5) for held in counts]
+    while sum(taken) > count:
+        card = max((each for each in range(len(taken)) if taken[each]), key=lambda each: taken[each] - wanted[each])
+        taken[card] -= 1
+    while sum(taken) < count:
+        open_ = (each for each in range(len(taken)) if taken[each] < counts[each])
+        card = min(open_, key=lambda each: taken[each] - wanted[each])
+        taken[card] += 1
+    places = [[layer for layer, here in enumerate(cards) if here == card] for card in range(placement.devices)]
+    return tuple(sorted(layer for own, number in zip(places, taken, strict=True) for layer in own[len(own) - number :]))
 
 
 def _shares(placement: Placement, required: float, compute: float) -> tuple[float, ...]:

@@ -24,7 +24,7 @@ class Laid:
 
 
 def lay_out(header: Header, placement: Placement) -> Laid:
-    """The model as the engine lays it out. Raises KeyError and re.error as `placed` does."""
+    """The model as the engine lays it out. Raises KeyError as `placed` does."""
     places = places_of(header, placement)
     every = layers(header)
     return Laid(

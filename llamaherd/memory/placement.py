@@ -9,10 +9,11 @@ import re
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Literal
 
+from llamaherd.flags.overrides import Override
 from llamaherd.gguf.header import BLOCKS
 
 Kind = Literal["llama.cpp", "ik_llama.cpp"]
@@ -35,7 +36,9 @@ class Placement:
 
     `devices` counts the cards that the server sees; 0 is a server on the CPU. `free` are their free bytes: engines
     split by them when `tensor_split` is not given; without either, equal cards are taken for granted.
-    `overrides` are regular expressions on tensor names with a card's number or `CPU`, the first that matches counting.
+    `overrides` are regular expressions of C++ on tensor names, with a card's number or `CPU`; the first that matches
+    counts. `draft_…` are those of a model that drafts. `uncounted` are arguments of which it is not known what they
+    take.
     `mtp` is how many tokens are drafted by the model's own head, 0 for none.
     `outputs` is how many rows of logits are reserved; None is what a server reserves.
     """
@@ -59,6 +62,10 @@ class Placement:
     mtp: int = 0
     draft_type_k: str = "f16"
     draft_type_v: str = "f16"
+    draft_gpu_layers: int | None = None
+    draft_overrides: tuple[tuple[str, str | int], ...] = ()
+    projector_in_ram: bool = False
+    uncounted: tuple[str, ...] = ()
     no_kv_offload: bool = False
     op_offload: bool = True
     mmap: bool = True
@@ -138,20 +145,26 @@ class Placement:
         wanted = slots if self.gpu_layers is None else max(0, min(self.gpu_layers, slots))
         if not self.devices or not wanted:
             return (HOST,) * slots
-        edges = [_single(edge) for edge in accumulate(self.shares)]
-        edges = [_single(edge / edges[-1]) for edge in edges]
+        edges = [single(edge) for edge in accumulate(self.shares)]
+        edges = [single(edge / edges[-1]) for edge in edges]
         on_cards = [
-            min(bisect_right(edges, _single(index / wanted)), self.devices - 1) if self.split != "none" else None
+            min(bisect_right(edges, single(index / wanted)), self.devices - 1) if self.split != "none" else None
             for index in range(wanted)
         ]
         return (HOST,) * (slots - wanted) + tuple(self.main_device if card is None else card for card in on_cards)
 
     def override(self, tensor: str) -> int | None:
-        """The device that the overrides send a tensor to; None if none matches. Raises re.error."""
+        """The device that the overrides send a tensor to; None if none matches."""
         for pattern, target in self.overrides:
-            if re.search(pattern, tensor):
+            if (matcher := searching(pattern)) and matcher.search(tensor):
                 return HOST if isinstance(target, str) else target
         return None
+
+
+@lru_cache(maxsize=4096)
+def searching(pattern: str) -> re.Pattern[str] | None:
+    """What finds in names what an engine finds; None for a pattern with a fault, or that may take for ever to try."""
+    return Override(pattern, "CPU").regex
 
 
 def pad(cells: int) -> int:
@@ -165,6 +178,6 @@ def row_bytes(type_: str, elements: int) -> int:
     return -(-elements // block) * size
 
 
-def _single(number: float) -> float:
-    """The nearest number of 32 bits."""
+def single(number: float) -> float:
+    """The nearest number of 32 bits, as engines compute with."""
     return float(struct.unpack("f", struct.pack("f", number))[0])

@@ -34,7 +34,7 @@ class Placed:
 def placed(header: Header, placement: Placement, places: Places) -> Iterator[Placed]:
     """Every tensor that is loaded; a prediction head's only for a draft (src/models/qwen35moe.cpp:41-45).
 
-    Raises KeyError for a type of tensor that is not known, re.error for an override that is no regular expression.
+    Raises KeyError for a type of tensor that is not known.
     """
     trunk = header.trunk
     for group in header.tensors:
@@ -53,7 +53,7 @@ def placed(header: Header, placement: Placement, places: Places) -> Iterator[Pla
             usual = places[layer] if layer < len(places) else HOST
             name = f"blk.{layer}.{group.name}" if placement.overrides else ""
             yield Placed(_device(placement, name, usual), size, head, matrix)
-    yield Placed(places[-1], _second_embedding(header, placement, places))
+    yield _second_embedding(header, placement, places)
 
 
 def shared(device: int, size: int, placement: Placement) -> Iterator[tuple[int, int]]:
@@ -73,14 +73,17 @@ def _device(placement: Placement, name: str, usual: int) -> int:
     return device if placement.devices else HOST
 
 
-def _second_embedding(header: Header, placement: Placement, places: Places) -> int:
-    """Bytes of the embeddings' copy that stands in for an output matrix that the file lacks.
+def _second_embedding(header: Header, placement: Placement, places: Places) -> Placed:
+    """The embeddings' copy that stands in for an output matrix that the file lacks.
 
-    In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353), or two views of one mapped file.
+    In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353), or two views of one mapped file; on
+    a card to which an override sends both, llama.cpp has one tensor too, ik_llama.cpp two.
     """
     outside = {group.name: group for group in header.tensors if group.layers is None}
     if "output.weight" in outside or "token_embd.weight" not in outside:
-        return 0
-    same = placement.mmap or header.architecture not in _OUTPUT_FIRST
+        return Placed(places[-1], 0)
+    device = _device(placement, "token_embd.weight", places[-1])
+    both, one = placement.override("token_embd.weight") is not None, header.architecture not in _OUTPUT_FIRST
+    same = (placement.mmap or one) if device == HOST else (both and one and placement.engine == "llama.cpp")
     embedding = outside["token_embd.weight"]
-    return 0 if places[-1] == HOST and same else tensor_bytes(embedding.type, embedding.shape)
+    return Placed(device, 0 if same else tensor_bytes(embedding.type, embedding.shape))

@@ -13,12 +13,13 @@ from benchmarks.gpu_rigs import Row
 from benchmarks.gpu_rigs import again as measured_again
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
+from llamaherd.making_room import ways_out
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.fit import fit
 from llamaherd.memory.placement import Placement
 from llamaherd.plan import plan
 from llamaherd.sidecars import draft_placement
-from llamaherd.sizing import Sized, capacity, cuda_bytes, placement, sized, usable_bytes, ways_out, without_ram
+from llamaherd.sizing import Sized, capacity, cuda_bytes, placement, sized, usable_bytes, without_ram
 from tests.support.examples import fleet, locked
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.rigs import ROOT, Declared, changed

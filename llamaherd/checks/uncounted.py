@@ -1,0 +1,55 @@
+"""What is said word for word and decides on memory, and cannot be worked out before a server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.subject import Subject
+from llamaherd.command_line import CommandLine, by_hand
+from llamaherd.findings import Finding, Place
+from llamaherd.flags.meant import Option
+from llamaherd.placed_by_hand import UncountedError, uncounted
+from llamaherd.sizing import placement
+
+SAID_ANYWAY = ("--model-draft", "--hf-repo-draft")
+"""Options of which other checks say that a key says them."""
+
+
+def uncounted_memory(subject: Subject) -> Iterator[Finding]:
+    """Arguments and variables that take memory which is not counted, or after which none is (LH243)."""
+    for name, instance in subject.rig.instances.items():
+        line = by_hand(subject.rig, instance)
+        if line is None or line.meant.catalogue.kind == "vllm":
+            continue
+        known = {line.meant.catalogue.find(spelling) for spelling in SAID_ANYWAY}
+        for option in uncounted(line):
+            if option.flag not in known:
+                message = f"what {option} takes is not counted: nothing is known of it here"
+                yield Finding("LH243", _place(subject, name, line, option), message, _instead(option), "warning")
+        header = subject.headers.get(instance.model)
+        try:
+            if header:
+                placement(subject.rig, instance, header)
+        except UncountedError as error:
+            message = f"what `{name}` takes is not worked out: {error}"
+            help_ = "look at `nvidia-smi` and `free -m` once it runs"
+            yield Finding("LH243", _place(subject, name, line, error.option), message, help_, "note")
+        except ValueError:
+            continue  # other checks say what is wrong with it
+
+
+def _place(subject: Subject, name: str, line: CommandLine, option: Option) -> Place:
+    """Where an option is written."""
+    where, instance = ("instances", name), subject.rig.instances[name]
+    if option.origin == "environment":
+        return subject.document.key((*where, "environment", option.words[0].partition("=")[0]))
+    return subject.document.word((*where, "extra_args"), instance.extra_args, option.index - line.keys)
+
+
+def _instead(option: Option) -> str:
+    spellings = set(option.flag.spellings)
+    if "--mmproj" in spellings:
+        return "keep as much of the first card free as its file has bytes; `mmproj` of a model with `hf` is counted"
+    if "--rpc" in spellings:
+        return "what lies on the other host is not taken here: the figures are too large"
+    return "keep as much of the cards free as its file has bytes"
