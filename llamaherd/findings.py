@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
+from llamaherd.near import begun, slip
 from llamaherd.terminal import plain
 
 Severity = Literal["error", "warning", "note"]
@@ -90,9 +90,8 @@ def shown(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A help sentence with the nearest right name, or all right names when none is near."""
+    """The name that was surely meant, as a question; all right names where that cannot be told."""
     names = sorted(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean `{close[0]}`?"
+    if close := slip(word, names) or begun(word, names):
+        return f"did you mean `{close}`?"
     return f"known here: {', '.join(names)}" if names else "there is none to choose from yet"

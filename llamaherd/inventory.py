@@ -18,7 +18,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.inheritance import DEFAULTS, EXTENDS, OWN_KEYS, inherited
 from llamaherd.local_headers import local_headers
 from llamaherd.lock import Lock
-from llamaherd.mistakes import mistake
+from llamaherd.mistakes import mistakes
 from llamaherd.yamlfile import Document, read
 
 SUFFIXES = (".yaml", ".yml")
@@ -208,10 +208,5 @@ def _rig(document: Document) -> Rig:
     try:
         return Rig.model_validate(document.data, context={"folder": document.file.resolve().parent})
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        # To look for the nearest name takes its time.
-        findings = [mistake(document, dict(each), thorough=n < MOST_SHOWN) for n, each in enumerate(problems)]
-        # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in
-        # one place, each is said.
-        said = {(each.code, each.place, each.message if each.code == "LH011" else ""): each for each in findings}
-        raise InventoryError(said.values()) from None
+        found = mistakes(document, error.errors(include_url=False), MOST_SHOWN)
+        raise InventoryError(found) from None

@@ -2,108 +2,128 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+import yaml
 
+from llamaherd.declared_at import Declared, at, choices, container, declared_at
 from llamaherd.findings import Finding, nearest
 from llamaherd.fleet import Rig
 from llamaherd.fleet.examples import EXAMPLES
-from llamaherd.quoting import comment, yaml_value
+from llamaherd.meant_values import meant_value, one_line, other_name
+from llamaherd.quoting import comment
+from llamaherd.unknown_keys import Asked, meant_key
 from llamaherd.yamlfile import Document, Path_
+from llamaherd.yamltext import Loader
 
 _MOST_GIVEN = 60
 """Signs of a value that are repeated."""
 
 
-class Declared(NamedTuple):
-    """What stands at a path: the path without pydantic's own words, the field's name for examples, its type."""
-
-    path: Path_
-    field: str
-    annotation: Any
-
-
-def declared_at(path: Path_) -> Declared:
-    """What the models have at a path, or at the nearest place around it."""
-    annotation: Any = Rig
-    field, at = "", list[str | int]()
-    for part in path:
-        kind = _container(annotation)
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            found = next((f for name, f in kind.model_fields.items() if (f.alias or name) == part), None)
-            if found is None:
-                break
-            field = f"{kind.__name__}.{part}"
-            annotation = Annotated[(found.annotation, *found.metadata)] if found.metadata else found.annotation
-        elif get_origin(kind) is dict and isinstance(part, str):
-            annotation = get_args(kind)[1]
-        elif get_origin(kind) is tuple and isinstance(part, int):
-            annotation = get_args(kind)[0]
-        else:
-            break
-        at.append(part)
-    return Declared(tuple(at), field, annotation)
+def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: int) -> list[Finding]:
+    """All of pydantic's errors as findings; of the first `most`, what was meant is looked for, which takes its time."""
+    written = {id(problem["input"]) for problem in problems if problem["loc"] in document.values}
+    own = (each for each in problems if each["loc"] in document.values or id(each["input"]) not in written)
+    found = [_mistake(document, problem, thorough=n < most) for n, problem in enumerate(own)]
+    # A key that is asked about is not missing besides.
+    asked = {each.asked for each in found} - {None}
+    kept = (each.finding for each in found if each.missing is None or each.missing not in asked)
+    # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in one
+    # place, each is said.
+    return list({(each.code, each.place, each.message if each.code == "LH011" else ""): each for each in kept}.values())
 
 
-def _container(annotation: Any) -> Any:
-    """`X` of `X | None` and of `Annotated[X, …]`; of several kinds, the one that holds others."""
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    if get_origin(annotation) not in (Union, UnionType):
-        return annotation
-    kinds = [_container(part) for part in get_args(annotation) if part is not type(None)]
-    holding = (kind for kind in kinds if get_origin(kind) in (dict, tuple) or hasattr(kind, "model_fields"))
-    return next(holding, kinds[0])
+class Mistake(NamedTuple):
+    """A finding; the path of the key that its help asks about, or that is missing."""
+
+    finding: Finding
+    asked: Path_ | None = None
+    missing: Path_ | None = None
 
 
-def choices(annotation: Any) -> list[str]:
-    """The words that a key takes, if it takes nothing else but them."""
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    if get_origin(annotation) is Literal:
-        return [str(each) for each in get_args(annotation)]
-    if get_origin(annotation) in (Union, UnionType):
-        return [word for part in get_args(annotation) for word in choices(part)]
-    return []
+def mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Finding:
+    """One of pydantic's errors as a finding; `thorough` looks for what was meant, which takes its time."""
+    return _mistake(document, problem, thorough=thorough).finding
 
 
-def mistake(document: Document, problem: dict[str, Any], *, thorough: bool) -> Finding:
-    """One of pydantic's errors as a finding; `thorough` looks for the nearest name, which takes its time."""
+def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Mistake:
     path: Path_ = problem["loc"]
-    if problem["type"] in ("extra_forbidden", "missing"):
-        return _key(document, path, problem["type"], thorough)
+    if problem["type"] == "missing":
+        return _missing(document, path)
+    if problem["type"] == "extra_forbidden":
+        return _unknown(document, path, problem["input"], thorough)
     if path == ("models", "from") and problem["type"] == "model_type":
         message = "`from` below `models` would be a model of that name; where models come from is said of the store"
-        return Finding("LH186", document.key(path), message, "write `store: {from: [hub]}` beside `models`")
+        help_ = "write `store: {from: [hub]}` beside `models`"
+        return Mistake(Finding("LH186", document.key(path), message, help_))
+    return Mistake(_wrong_value(document, problem, thorough))
+
+
+def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool) -> Finding:
+    path: Path_ = problem["loc"]
     found = declared_at(path)
     at_key = path[-1:] == ("[key]",)
-    place = document.key(path[:-1]) if at_key else document.value(found.path)
-    shown = comment(".".join(map(str, found.path)) or "the rig")
+    limits = problem.get("ctx", {})
+    # What is written as `kv: q8_0` has no `kv.v`.
+    written = _written(document, found.path)
+    shown = comment(".".join(map(str, written)) or "the rig")
+    if problem["type"] == "wrong":
+        place = document.value((*written, limits["at"]) if limits["at"] else written)
+        help_ = meant_value(document, written) if thorough and isinstance(problem["input"], str) else None
+        return Finding("LH012", place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
+    place = document.key(path[:-1]) if at_key else document.value(written)
     if problem["type"] == "harmful_character":
-        message = f"`{shown}` holds {problem['ctx']['character']}, which no text here may hold"
+        message = f"`{shown}` holds {limits['character']}, which no text here may hold"
         return Finding("LH013", place, message, _CHARACTER_HELP)
-    help_ = _KEY_HELP if at_key else _way_out(found, problem)
+    if at_key:
+        return Finding(
+            "LH012", place, f"`{_short(str(path[-2]))}` does not do as a name", other_name(document, path[:-1])
+        )
+    help_ = (meant_value(document, written) if thorough else None) or _way_out(found, problem)
     return Finding("LH012", place, _sentence(shown, problem), help_)
 
 
-def _key(document: Document, path: Path_, kind: str, thorough: bool) -> Finding:
+def _written(document: Document, path: Path_) -> Path_:
+    """The part of a path that is written: what a short form stands for is not."""
+    one = tuple(part for part in path if not isinstance(part, int))
+    if path not in document.values and one in document.values:
+        return one
+    while path and document.values and path not in document.values:
+        path = path[:-1]
+    return path
+
+
+def _missing(document: Document, path: Path_) -> Mistake:
+    shown, around = ".".join(map(str, path)), declared_at(path[:-1])
+    field = declared_at(path).field
+    written = f"`{path[-1]}: {EXAMPLES[field]}`" if field in EXAMPLES else f"`{path[-1]}:`"
+    message = f"`{comment(shown)}` is missing"
+    return Mistake(Finding("LH011", document.value(around.path), message, f"add it, as in {written}"), missing=path)
+
+
+def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
     name, around = str(path[-1]), declared_at(path[:-1])
-    if kind == "missing":
-        shown = ".".join(map(str, path))
-        field = declared_at(path).field
-        written = f"`{name}: {EXAMPLES[field]}`" if field in EXAMPLES else f"`{name}:`"
-        return Finding("LH011", document.value(around.path), f"`{shown}` is missing", f"add it, as in {written}")
-    model = _container(around.annotation) if around.path else Rig
-    fields = model.model_fields.items() if hasattr(model, "model_fields") else ()
-    known = {field.alias or key for key, field in fields}
-    help_ = nearest(name, known) if thorough else "docs/inventory.md has all keys"
-    return Finding("LH010", document.key(path), f"there is no key `{comment(name)}` here", help_)
+    model = container(around.annotation) if around.path else Rig
+    asked = Asked("docs/inventory.md has all keys")
+    if thorough and hasattr(model, "model_fields"):
+        asked = meant_key(model, name, value, _engine(document, path))
+    place = document.key((*_written(document, path[:-1]), path[-1]))
+    finding = Finding("LH010", place, f"there is no key `{_short(name)}` here", comment(asked.help))
+    return Mistake(finding, asked=(*path[:-1], asked.key) if asked.key else None)
 
 
-def _sentence(shown: str, problem: dict[str, Any]) -> str:
+def _engine(document: Document, path: Path_) -> str:
+    """The kind of the engine of the instance that a path leads into."""
+    if path[:1] != ("instances",):
+        return "llama.cpp"
+    name = at(document.data, (*path[:2], "engine"))
+    kind = at(document.data, ("engines", str(name), "kind"))
+    return kind if isinstance(kind, str) else "llama.cpp"
+
+
+def _sentence(shown: str, problem: Mapping[str, Any]) -> str:
     """What is wrong with a value."""
     kind, limits = problem["type"], problem.get("ctx", {})
     given = problem["input"]
@@ -127,21 +147,24 @@ def _short(given: str) -> str:
     return f"{text[:_MOST_GIVEN]}…" if len(text) > _MOST_GIVEN else text
 
 
-def _way_out(found: Declared, problem: dict[str, Any]) -> str:
+def _clipped(text: str) -> str:
+    """A sentence whose words are of a bearable length."""
+    return comment(re.sub(rf"\S{{{_MOST_GIVEN * 2},}}", lambda word: f"{word[0][:_MOST_GIVEN]}…`", text))
+
+
+def _way_out(found: Declared, problem: Mapping[str, Any]) -> str:
     """What to write, with an example; of choices, the nearest as a question, or all."""
     words = choices(found.annotation)
-    if words and isinstance(problem["input"], str):
-        return nearest(problem["input"], words)
+    if words:
+        return nearest(problem["input"], words) if isinstance(problem["input"], str) else nearest("", words)
     example, key = EXAMPLES.get(found.field), found.field.partition(".")[2]
     if example is None:
         return "docs/inventory.md shows a whole rig"
-    # A word where a list is to be, and a number where a text is: if that is all that is wrong, what was meant is known.
-    meant = {"tuple_type": [problem["input"]], "string_type": str(problem["input"])}.get(problem["type"])
-    if meant is not None and isinstance(problem["input"], str | int | float) and found.path[-1] == key:
-        with suppress(ValidationError):
-            TypeAdapter(found.annotation).validate_python(meant)
-            return f"write `{key}: {yaml_value(meant) if isinstance(meant, str) else f'[{meant[0]}]'}`"
     hint = _HINTS.get(found.field, "")
+    if found.path and found.path[-1] != key and found.field in _NAMED:
+        # One of several things, by the name that it has here.
+        example = one_line(next(iter(yaml.load(example, Loader=Loader).values())))
+        key = _short(str(found.path[-1]))
     return f"{hint and f'{hint}; '}write it like `{key}: {example}`"
 
 
@@ -149,7 +172,8 @@ _CHARACTER_HELP = (
     "take it out; of such characters, only `extra_args`, `environment` and the texts of `overlay` may hold line ends "
     "and tabs"
 )
-_KEY_HELP = "choose another one: names have up to 40 lower-case letters, digits, dots and dashes"
+_NAMED = ("Gpus.cards", "Rig.engines", "Rig.models", "Rig.instances")
+"""Fields that hold things by names of the owner's."""
 _KINDS = {
     **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), "a list"),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a mapping"),
@@ -165,6 +189,15 @@ _HINTS = {
     "Source.sha256": "a sha256 has 64 hexadecimal digits, lower case",
     "Source.commit": "give all 40 hexadecimal digits of the commit, as a branch or tag moves",
     "Store.path": "an absolute path of the host has letters, digits, and `.`, `_`, `+`, `-`",
+    "Instance.gpu_layers": "a number of layers, or `all`",
+    "Instance.experts_on_cpu": "a part, a number of layers, or `all`",
+    "Engine.ref": "a tag, a branch or a commit of the engine's own repository",
+    "Instance.api_key": "say where the key is: in a file of this machine, or as `{env: CODER_KEY}` in a variable",
+    "Secret.env": "the name of a variable of this machine",
+    "Wsl.swap": "a size, or 0 for none",
+    "Gpus.cuda": "major and minor version, in quotes",
+    "Instance.cpus": "numbers and ranges of logical processors, in quotes where there is one",
+    "Instance.extra_args": "a list of texts",
     "Rig.rig": "names have up to 40 lower-case letters, digits, dots and dashes",
 }
 """What else there is to know of a value."""

@@ -9,9 +9,9 @@ from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.advice import advise, shown
 from llamaherd.flags.model import Catalogue, Flag, Problem, Value
-from llamaherd.flags.near import near
 from llamaherd.flags.typography import in_one, typeset
 from llamaherd.flags.ways import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
+from llamaherd.near import near
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)

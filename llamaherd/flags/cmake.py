@@ -10,7 +10,7 @@ from importlib.resources import files
 from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.model import Problem
-from llamaherd.flags.near import near
+from llamaherd.near import near
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {

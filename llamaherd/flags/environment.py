@@ -11,7 +11,7 @@ from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.cmake import known_options
 from llamaherd.flags.model import Catalogue, Flag, Problem
-from llamaherd.flags.near import near
+from llamaherd.near import near
 
 PREFIX, NEGATED = "LLAMA_ARG_", "LLAMA_ARG_NO_"
 _PRESENT = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -13,11 +15,18 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from llamaherd.characters import one_line
 from llamaherd.units import parse_megahertz, parse_percent, parse_size, parse_watts
+
+
+def wrong(message: str, help_: str, at: str = "") -> PydanticCustomError:
+    """The error of a validator that knows the way out; `at` is the key that it is about, of several."""
+    return PydanticCustomError("wrong", "{message}", {"message": message, "help": help_, "at": at})
 
 
 class Declared(BaseModel):
@@ -27,6 +36,29 @@ class Declared(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`true` is 1 to Python, and to nobody who writes it."""
+        if isinstance(value, bool) and info.field_name in _numbers(cls):
+            raise PydanticKnownError("int_type")
+        return value
+
+
+@cache
+def _numbers(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that take a number, and neither true nor false."""
+    kinds = {name: frozenset(_kinds(field.annotation)) for name, field in model.model_fields.items()}
+    return frozenset(name for name, of in kinds.items() if of & {int, float} and bool not in of)
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for part in get_args(annotation) for kind in _kinds(part)]
+    return [annotation]
 
 
 def beside_inventory(value: Any, info: ValidationInfo) -> Any:
@@ -61,6 +93,8 @@ class Secret(Declared):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Secret:
-        if (self.file is None) == (self.env is None):
-            raise ValueError("give either `file` or `env`")
+        if self.file is not None and self.env is not None:
+            raise wrong("the secret is to be had in one place, and two are named", "leave out `file` or `env`")
+        if self.file is None and self.env is None:
+            raise wrong("nothing says where the secret is", "add `file: keys/coder`, or `env: CODER_KEY`")
         return self

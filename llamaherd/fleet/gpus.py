@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS, known_as
 from llamaherd.characters import Line
-from llamaherd.fleet.base import Declared, Megahertz, Name, Percent, Size, Watts
+from llamaherd.fleet.base import Declared, Megahertz, Name, Percent, Size, Watts, wrong
+from llamaherd.near import near
 
 
 def _as_text(value: Any) -> Any:
@@ -19,6 +21,20 @@ def _as_text(value: Any) -> Any:
 # Of the characters of URLs (RFC 3986), those that neither apt, curl nor a shell gives a meaning of its own.
 _KEY = r"^(https?://|file:///)?[A-Za-z0-9._~%-][A-Za-z0-9._~:/?@!&()*+,;=%-]*$"
 _REPOSITORY = r"^(https?://[A-Za-z0-9._~:@\[\]%-]+(/[A-Za-z0-9._~:/?@!&()*+,;=%-]*)?|file:///[A-Za-z0-9._~:/@+,=%-]+)$"
+
+
+def _instead_of(model: str) -> str:
+    """What to write for a card of a name that is not known."""
+    if re.match(r"\d+ ?x ", model, re.IGNORECASE):
+        return f"declare each card by itself, by names of your own: `one: {{model: {model.partition(' ')[2]}}}`"
+    if re.search(r"\b(rx|radeon|arc|amd|intel|instinct)\b", model, re.IGNORECASE):
+        return "leave it out: only NVIDIA's cards are driven here"
+    # What a card's number is, no slip tells: cards of other numbers are other cards.
+    numbers = re.findall(r"\d+", model)
+    if close := near(model, (known for known in CARDS if re.findall(r"\d+", known) == numbers)):
+        return f"did you mean `model: {close}`?"
+    asked = "nvidia-smi --query-gpu=name,compute_cap,memory.total --format=csv"
+    return f'correct the name, or add both, such as `architecture: "86", memory: 24576MiB`: `{asked}` shows them'
 
 
 class Clocks(Declared):
@@ -64,9 +80,11 @@ class Card(Declared):
     @model_validator(mode="after")
     def _known(self) -> Card:
         if self.architecture is None and self.model not in CARDS:
-            raise ValueError(f"the architecture of `{self.model}` is not known here; add `architecture:`, such as `86`")
-        if sum(way is not None for way in (self.uuid, self.pci, self.index)) > 1:
-            raise ValueError("give one of `uuid`, `pci` and `index`")
+            raise wrong(f"`{self.model}` is no card that is known here", _instead_of(self.model), at="model")
+        ways = [way for way in ("uuid", "pci", "index") if getattr(self, way) is not None]
+        if len(ways) > 1:
+            shown = " and ".join(f"`{way}`" for way in ways)
+            raise wrong(f"{shown} both say which card it is", f"leave out `{ways[1]}`", at=ways[1])
         return self
 
     @property
@@ -116,7 +134,8 @@ class Driver(Declared):
     @model_validator(mode="after")
     def _of_that_branch(self) -> Driver:
         if self.version and not self.version.startswith(f"{self.branch}."):
-            raise ValueError(f"version {self.version} is not of branch {self.branch}")
+            message = f"version {self.version} is not of branch {self.branch}"
+            raise wrong(message, f"write `branch: {self.version[:3]}`, or leave `version` out", at="version")
         return self
 
 

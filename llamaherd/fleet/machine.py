@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from llamaherd.characters import Line, Plain
-from llamaherd.fleet.base import Declared, LocalPath, Port, Size
+from llamaherd.fleet.base import Declared, LocalPath, Port, Size, wrong
 from llamaherd.quoting import SSH_REFUSED
 
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
@@ -19,10 +22,26 @@ _USER = r"^[^\s\-'`\";&<>|(){}]([^\s'`\";&<>|(){}]*[^\s'`\";&<>|(){}\\])?$"
 _WslName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 
 
+def _host_alone(host: str) -> str:
+    """Refuse what names more than a host: a URL, a user, a port; and numbers that are no address."""
+    bare = re.sub(r"^\w+://|/.*$", "", host)
+    user, _, rest = bare.rpartition("@")
+    name, _, port = rest.rpartition(":") if re.fullmatch(r"[^:]+:\d+|\[.+\]:\d+", rest) else (rest, "", "")
+    name = name.strip("[]")
+    if name and name != host and not host.startswith("@"):
+        keys = [f"host: {name}", *([f"user: {user}"] if user else []), *([f"port: {port}"] if port else [])]
+        raise wrong(f"`{host}` is more than a host", f"write `{', '.join(keys)}`")
+    if re.fullmatch(r"[0-9.]+", host):
+        with suppress(ValueError):
+            return str(ip_address(host))
+        raise wrong(f"`{host}` is no IP address", "write four numbers up to 255, such as `host: 192.168.1.20`")
+    return host
+
+
 class Connect(Declared):
     """How the controller reaches a rig. `connect: local` is the machine that herd runs on."""
 
-    host: Annotated[Line, StringConstraints(pattern=_HOST, max_length=253)]
+    host: Annotated[Line, StringConstraints(pattern=_HOST, max_length=253), AfterValidator(_host_alone)]
     """Name or address to log in at, or a `Host` of `~/.ssh/config`."""
     port: Port = 22
     """Port of the SSH server."""

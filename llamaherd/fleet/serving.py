@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from llamaherd.characters import Line, Lines
-from llamaherd.fleet.base import Declared, Name, Port, Secret, Watts
+from llamaherd.fleet.base import Declared, Name, Port, Secret, Watts, wrong
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
@@ -46,9 +46,11 @@ class Draft(Declared):
     @model_validator(mode="after")
     def _one_kind(self) -> Draft:
         if self.mtp is None and self.model is None:
-            raise ValueError("give `mtp`, where a prediction head drafts, or `model`, where a smaller model does")
+            help_ = "add `mtp: 2` for the model's own prediction head, or `model:` and a smaller model of this rig"
+            raise wrong("nothing says what drafts", help_)
         if self.mtp is not None and self.max is not None:
-            raise ValueError("`max` is for a smaller model that drafts; `mtp` says how many tokens a head does")
+            message = "`max` is for a smaller model that drafts; `mtp` says how many tokens a head does"
+            raise wrong(message, "leave `max` out", at="max")
         return self
 
     @property
@@ -183,11 +185,13 @@ class Instance(Declared):
     @classmethod
     def _address(cls, value: str) -> str:
         if "%" in value:
-            raise ValueError(f"`{value}` names an interface behind `%`; write the address alone, or `::` for all")
+            help_ = f"write `listen: '{value.partition('%')[0]}'`, the address alone, or `listen: '::'` for all"
+            raise wrong(f"`{value}` names an interface behind `%`", help_)
         try:
             return str(ip_address("127.0.0.1" if value == "localhost" else value))
         except ValueError:
-            raise ValueError(f"`{value}` is no IP address; `0.0.0.0` and `::` are all of the host's") from None
+            help_ = "write `listen: 127.0.0.1` for this host alone, or `listen: 0.0.0.0` for every network"
+            raise wrong(f"`{value}` is no IP address", help_) from None
 
     @field_validator("kv", mode="before", json_schema_input_type=CacheType | CacheTypes)
     @classmethod
@@ -211,13 +215,17 @@ class Instance(Declared):
         if not self.on:
             for key in ("split", "tensor_split", "gpu_layers", "experts_on_cpu"):
                 if getattr(self, key) not in (None, ()):
-                    raise ValueError(f"`{key}` needs `on`: without a card everything is on the CPU")
-        if self.tensor_split and len(self.tensor_split) != len(self.on):
-            raise ValueError(f"`tensor_split` has {len(self.tensor_split)} parts for {len(self.on)} cards in `on`")
-        if self.tensor_split and not any(self.tensor_split):
-            raise ValueError("`tensor_split` gives no card anything")
+                    message = f"`{key}` needs `on`: without a card everything is on the CPU"
+                    raise wrong(message, f"name cards in `on`, or leave `{key}` out", at=key)
+        parts, even = len(self.tensor_split), f"[{', '.join('1' for _ in self.on)}]"
+        if parts and parts != len(self.on):
+            message = f"`tensor_split` has {parts} parts for {len(self.on)} cards in `on`"
+            raise wrong(message, f"give each card one part, such as `tensor_split: {even}`", at="tensor_split")
+        if parts and not any(self.tensor_split):
+            help_ = f"write `tensor_split: {even}`, or leave it out"
+            raise wrong("`tensor_split` gives no card anything", help_, at="tensor_split")
         if len(set(self.on)) < len(self.on):
-            raise ValueError("`on` names a card twice")
+            raise wrong("`on` names a card twice", f"write `on: [{', '.join(dict.fromkeys(self.on))}]`", at="on")
         return self
 
     @property

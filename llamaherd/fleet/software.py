@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from llamaherd.characters import Line, Lines, Plain, one_line
-from llamaherd.fleet.base import Commit, Declared, LocalPath, Sha256, beside_inventory
+from llamaherd.fleet.base import Commit, Declared, LocalPath, Sha256, beside_inventory, wrong
 
 EngineKind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 
@@ -26,6 +27,12 @@ Given = Annotated[Line, StringConstraints(min_length=1)]
 GitUrl = Annotated[Line, StringConstraints(pattern=r"^[^\s-]\S*$")]
 Image = Annotated[Line, StringConstraints(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._/:@\[\]-]*$")]
 Repo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+
+
+def _summed(path: str) -> str:
+    """The command that prints the hash of an archive or a file."""
+    fetched = re.match(r"https?://", path)
+    return f"`curl -L {shlex.quote(path)} | sha256sum`" if fetched else f"`sha256sum {shlex.quote(path)}`"
 
 
 class Version(Declared):
@@ -63,20 +70,27 @@ class Source(Declared):
         if isinstance(value, str) and not re.match(r"https?://", value):
             return beside_inventory(value, info)
         if isinstance(value, str) and re.search(r"\s", one_line(value)):
-            raise ValueError(f"`{value}` is no URL: it has a space")
+            raise wrong(f"`{value}` is no URL: it has a space", "write `%20` for a space")
         return value
 
     @model_validator(mode="after")
     def _one_kind(self) -> Source:
-        if (self.git is None) == (self.archive is None):
-            raise ValueError("give either `git` with `commit` or `ref`, or `archive` with `sha256`")
-        if self.git is not None and (self.commit is None) == (self.ref is None):
-            raise ValueError("`git` needs `commit`, all 40 digits of it, or a `ref` for `herd lock` to resolve")
+        if self.git is None and self.archive is None:
+            raise wrong("nothing says where the source is", f"add `git: {UPSTREAM['llama.cpp']}`")
+        if self.git is not None and self.archive is not None:
+            raise wrong("the source is a repository or an archive, and not both", "leave out `git` or `archive`")
+        if self.git is not None and self.commit is None and self.ref is None:
+            raise wrong(
+                "nothing says which commit of the repository it is", "add `ref: b11434`, or another tag or branch"
+            )
+        if self.commit is not None and self.ref is not None:
+            message = "`commit` and `ref` both say which commit of the repository it is"
+            raise wrong(message, "leave out `ref`, or `commit` to let `herd lock` resolve the other", at="ref")
         if self.archive is not None and self.sha256 is None:
-            raise ValueError("`archive` needs its `sha256`")
+            raise wrong("the archive's hash is missing", f"add `sha256:` and what {_summed(self.archive)} prints")
         for path in (self.folder, *self.overlay):
             if path.startswith("/") or ".." in Path(path).parts:
-                raise ValueError(f"`{path}` leads out of the source")
+                raise wrong(f"`{path}` leads out of the source", "write a path from the source's own folder on")
         return self
 
     @property
@@ -124,9 +138,15 @@ class Engine(Declared):
     @model_validator(mode="after")
     def _one_kind(self) -> Engine:
         if self.kind == "vllm" and self.image is None:
-            raise ValueError("vllm is run from an `image`; it is not built here")
-        if (self.source is None) == (self.image is None):
-            raise ValueError("give one of `ref`, `source` and `image`")
+            raise wrong("vllm is run from an image; it is not built here", "add `image: vllm/vllm-openai:v0.33.0`")
+        given = [key for key in ("ref", "source", "image") if getattr(self, key) is not None]
+        if not given:
+            ref = "main" if self.kind == "ik_llama.cpp" else "b11434"
+            raise wrong("nothing says which version it is", f"add `ref: {ref}`, or an `image`")
+        if self.image is not None and len(given) > 1:
+            raise wrong("the engine is built or an image, and not both", f"leave out `{given[0]}` or `image`")
+        if self.source and self.ref not in (None, self.source.ref, self.source.commit):
+            raise wrong("`ref` and `source` both say which version it is", "leave out `ref`", at="ref")
         return self
 
     @property
@@ -167,12 +187,19 @@ class Model(Declared):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Model:
-        if (self.hf is None) == (self.file is None):
-            raise ValueError("give either `hf` with `quant` or `files`, or `file` with `sha256`")
+        if self.hf is None and self.file is None:
+            example = "`hf: unsloth/Qwen3.6-35B-A3B-MTP-GGUF`"
+            raise wrong(
+                "nothing says where the model is", f"add its repository, as in {example}, or `file` with `sha256`"
+            )
+        if self.hf is not None and self.file is not None:
+            message = "`file` is a file of this machine, and `hf` a repository: the model is in one of them"
+            raise wrong(message, f"write `files: {self.file.name}` for a file of the repository", at="file")
         if self.file is not None and self.sha256 is None:
-            raise ValueError("`file` needs its `sha256`")
+            raise wrong("the file's hash is missing", f"add `sha256:` and what {_summed(str(self.file))} prints")
         if self.file is not None and self.file.name.startswith("-"):
-            raise ValueError(f"`{self.file.name}` begins as an option does; give the file another name")
+            raise wrong(f"`{self.file.name}` begins as an option does", "give the file another name", at="file")
         if self.file is not None and self.mmproj is not None:
-            raise ValueError("`mmproj` is a file of the repository in `hf`; beside `file` there is none")
+            message = "`mmproj` is a file of the repository in `hf`; beside `file` there is none"
+            raise wrong(message, "leave it out", at="mmproj")
         return self

@@ -105,13 +105,13 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
 @pytest.mark.parametrize(
     ("kind", "declared", "problem"),
     [
-        (Source, {}, "either `git`"),
-        (Source, {"git": "g", "commit": COMMIT, "archive": "a", "sha256": SHA}, "either `git`"),
-        (Source, {"git": "g"}, "`git` needs `commit`"),
-        (Source, {"archive": "a"}, "`archive` needs its `sha256`"),
+        (Source, {}, "nothing says where the source is"),
+        (Source, {"git": "g", "commit": COMMIT, "archive": "a", "sha256": SHA}, "and not both"),
+        (Source, {"git": "g"}, "nothing says which commit"),
+        (Source, {"archive": "a"}, "the archive's hash is missing"),
         (Source, {"archive": "a", "sha256": SHA, "overlay": {"../x": ""}}, "leads out of the source"),
         (Source, {"archive": "a", "sha256": SHA, "overlay": {"/x": ""}}, "leads out of the source"),
-        (Engine, {"kind": "llama.cpp"}, "one of `ref`, `source`"),
+        (Engine, {"kind": "llama.cpp"}, "nothing says which version"),
         (
             Engine,
             {
@@ -119,14 +119,14 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
                 "image": f"i@sha256:{DIGEST}",
                 "source": {"git": "g", "commit": COMMIT},
             },
-            "one of `ref`, `source`",
+            "and not both",
         ),
-        (Model, {}, "either `hf`"),
-        (Model, {"hf": "a/b", "file": "/c", "sha256": SHA}, "either `hf`"),
-        (Model, {"file": "/c"}, "`file` needs its `sha256`"),
-        (Secret, {}, "either `file` or `env`"),
-        (Secret, {"file": "/k", "env": "K"}, "either `file` or `env`"),
-        (Card, {"model": "Voodoo 2"}, "is not known here; add `architecture:`"),
+        (Model, {}, "nothing says where the model is"),
+        (Model, {"hf": "a/b", "file": "/c", "sha256": SHA}, "the model is in one of them"),
+        (Model, {"file": "/c"}, "the file's hash is missing"),
+        (Secret, {}, "nothing says where the secret is"),
+        (Secret, {"file": "/k", "env": "K"}, "two are named"),
+        (Card, {"model": "Voodoo 2"}, "is no card that is known here"),
     ],
 )
 def test_one_kind_and_all_of_it(

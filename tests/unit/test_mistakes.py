@@ -11,11 +11,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from llamaherd import fleet
+from llamaherd.declared_at import choices, container, declared_at
 from llamaherd.findings import Finding
 from llamaherd.fleet import Rig
 from llamaherd.fleet.base import Declared
 from llamaherd.fleet.examples import EXAMPLES
-from llamaherd.mistakes import choices, declared_at, mistake
+from llamaherd.mistakes import mistake
 from llamaherd.yamlfile import Document
 from llamaherd.yamltext import Loader
 from tests.unit.test_hostile_strings import Path_, named, put, rigs_for
@@ -51,9 +52,7 @@ def fields(model: type[BaseModel] = Rig, here: Path_ = ()) -> list[Path_]:
 
 
 def _inner(annotation: Any) -> Any:
-    from llamaherd.mistakes import _container
-
-    kind = _container(annotation)
+    kind = container(annotation)
     args = getattr(kind, "__args__", ())
     if args and isinstance(args[-1], type) and issubclass(args[-1], BaseModel):
         return (args[-1],)
@@ -111,7 +110,7 @@ def test_a_misspelt_word_is_asked_about(path: Path_) -> None:
     changed = put(declared, at, word[:-1] + "~") if len(word) > 4 else None
     if changed:
         said = " ".join(each.help for each in findings(changed))
-        assert f"did you mean `{word}`?" in said or "known here: " in said
+        assert f"{word}`?" in said or "known here: " in said
 
 
 @pytest.mark.parametrize("path", PATHS, ids=named)
@@ -122,17 +121,17 @@ def test_a_misspelt_key_is_asked_about(path: Path_) -> None:
     changed = put(declared, (*at[:-1], f"{at[-1]}x"), "1")
     if changed is not None and at[:-1] != ():
         helps = [each.help for each in findings(changed) if each.code == "LH010"]
-        assert helps in ([], [f"did you mean `{path[-1]}`?"])
+        # `filex` may be `file`, and `files`.
+        assert helps in ([], [f"did you mean `{path[-1]}`?"]) or path[-2:] == ("a", "file")
 
 
 @pytest.mark.parametrize(
     ("path", "wrong", "said"),
     [
-        (("gpus", "cuda"), "13", 'write it like `cuda: "13.0"`'),
-        (("instances", "reasoner", "api_key"), "sk-1", "write it like `api_key: {file: keys/coder}`"),
-        (("engines", "main", "kind"), "ik-llama.cpp", "did you mean `ik_llama.cpp`?"),
-        (("instances", "reasoner", "on"), "new", "write `on: [new]`"),
-        (("instances", "reasoner", "tensor_split"), "1", "write `tensor_split: [1]`"),
+        (("gpus", "cuda"), "13", 'did you mean `cuda: "13.0"`?'),
+        (("engines", "main", "kind"), "ik-llama.cpp", "did you mean `kind: ik_llama.cpp`?"),
+        (("instances", "reasoner", "on"), "new", "did you mean `on: [new]`?"),
+        (("instances", "reasoner", "tensor_split"), "1", "did you mean `tensor_split: [1]`?"),
     ],
 )
 def test_what_to_write(path: Path_, wrong: Any, said: str) -> None:

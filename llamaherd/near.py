@@ -24,6 +24,26 @@ def near(word: str, known: Iterable[str]) -> str | None:
     return best[0] if len({_bare(name) for name in best}) == 1 else None
 
 
+def slip(word: str, known: Iterable[str]) -> str | None:
+    """The known name that was meant, among the few that can stand at a place."""
+    names = tuple(known)
+    return near(word, names) or one_letter(word, names)
+
+
+def one_letter(word: str, known: Iterable[str]) -> str | None:
+    """The one known name that a word has a letter too many for, or too few: too short for `near` to tell."""
+    slips = ((name, _distance(word.lower(), name.lower(), 1)) for name in known if abs(len(name) - len(word)) == 1)
+    names = [name for name, distance in slips if distance is not None and len(name) > 1]
+    return names[0] if len(names) == 1 else None
+
+
+def begun(word: str, known: Iterable[str]) -> str | None:
+    """The one known name that begins with a word of at least half its length, such as `q8_0` for `q8`."""
+    start = word.lower()
+    names = [name for name in known if len(start) > 1 and name.lower().startswith(start)]
+    return names[0] if len(names) == 1 and 2 * len(start) >= len(names[0]) else None
+
+
 def _bare(name: str) -> str:
     """A name without its common beginning; blanks between its words."""
     return re.sub(r"[-_]+", " ", PREFIXES.sub("", name)).strip().lower()

@@ -6,7 +6,7 @@ import pytest
 
 from llamaherd.flags import catalogue, check, check_environment, check_options
 from llamaherd.flags.cmake import known_options
-from llamaherd.flags.near import near
+from llamaherd.near import near
 
 
 @pytest.mark.parametrize(

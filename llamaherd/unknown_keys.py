@@ -1,0 +1,99 @@
+"""A key that is not known at its place: which one was meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from llamaherd import fleet
+from llamaherd.findings import nearest
+from llamaherd.fleet.also_called import NOT_HERE, also_called
+from llamaherd.near import begun, slip
+
+BELOW: Mapping[str, str] = {
+    "Bandwidth": "`bandwidth` of the store",
+    "Card": "a card, under `gpus.cards`",
+    "Clocks": "`clocks` of a card",
+    "Connect": "`connect`",
+    "ContainerToolkit": "`gpus.container_toolkit`",
+    "Cpu": "`host.cpu`",
+    "Draft": "`draft` of an instance",
+    "Driver": "`gpus.driver`",
+    "Engine": "an engine, under `engines`",
+    "Expect": "`expect` of an instance",
+    "Gpus": "`gpus`",
+    "Host": "`host`",
+    "Instance": "an instance, under `instances`",
+    "Model": "a model, under `models`",
+    "Rig": "the rig itself, at the left edge",
+    "Sampling": "`sampling` of an instance",
+    "Secret": "`api_key` of an instance",
+    "Sharing": "`store.share`",
+    "Store": "`store`",
+    "Wsl": "`host.wsl`",
+}
+"""Where the keys of each model stand."""
+
+
+class Asked(NamedTuple):
+    """The way out of a key that is not known, and the key here that it asks about, if it does."""
+
+    help: str
+    key: str | None = None
+
+
+def meant_key(model: type[BaseModel], word: str, value: Any, engine: str = "llama.cpp") -> Asked:
+    """Which key was meant: a slip, another name of one, a flag of the engine, a key of another place; or all there are.
+
+    `engine` is the kind whose flags are looked at, of an instance.
+    """
+    name, known = model.__name__, keys(model)
+    if sentence := NOT_HERE.get(name, {}).get(word.lower()):
+        return Asked(sentence)
+    if close := also_called(name, word) or slip(word, known):
+        return Asked(f"did you mean `{close}`?", close)
+    if name == "Instance" and (asked := _of_the_engine(word, value, engine)):
+        return asked
+    others = [other for other, where in BELOW.items() if other != name and where and word in keys(MODELS[other])]
+    if len(others) == 1 or others[:1] == ["Rig"]:
+        return Asked(f"`{word}` is a key of {BELOW[others[0]]}")
+    close = begun(word, known)
+    return Asked(nearest(word, known), close)
+
+
+def keys(model: type[BaseModel]) -> list[str]:
+    """The keys of a model, as they are written."""
+    return [field.alias or key for key, field in model.model_fields.items()]
+
+
+MODELS: Mapping[str, type[BaseModel]] = {
+    name: kind for name, kind in vars(fleet).items() if isinstance(kind, type) and issubclass(kind, BaseModel)
+}
+"""The models of an inventory, by name."""
+
+
+def _of_the_engine(word: str, value: Any, kind: str) -> Asked | None:
+    """A flag that was written as a key: the key that says it, or where flags go."""
+    from llamaherd.checks.meant import KEYS
+    from llamaherd.checks.written import as_keys
+    from llamaherd.flags import catalogues
+
+    if re.search("key|token|pass|secret", word, re.IGNORECASE) and "file" not in word:
+        return None  # its value is shown to nobody
+    spellings = (f"--{word.replace('_', '-')}", f"-{word}")
+    for known in reversed(catalogues(kind) or catalogues("llama.cpp")):
+        for spelling in spellings:
+            if (flag := known.find(spelling)) is None:
+                continue
+            given = [] if isinstance(value, bool) else [str(value)] if isinstance(value, str | int | float) else None
+            if given is not None and (written := as_keys([spelling, *given])):
+                return Asked(f"did you mean {written}?", written.strip("`").partition(":")[0])
+            if key := next((KEYS[name] for name in flag.spellings if name in KEYS), None):
+                return Asked(f"did you mean `{key}`?", key)
+            if given is not None:
+                return Asked(f"write it as an argument: `extra_args: {json.dumps([spelling, *given])}`")
+    return None
