@@ -15,7 +15,7 @@ from llamaherd.findings import Finding, InventoryError, Place
 from llamaherd.textfile import UnreadableError, read_text
 from llamaherd.yamltext import MERGE, MOST_BYTES, MOST_NODES, STR, Dumper, Loader, compose
 
-__all__ = ["Document", "Dumper", "Path_", "read"]
+__all__ = ["Document", "Dumper", "Path_", "parse", "read"]
 
 Path_ = tuple[str | int, ...]
 
@@ -74,6 +74,11 @@ def read(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES) -> Documen
     except UnreadableError as error:
         found = Finding("LH001", Place(file), f"cannot read this file: {error}", "check the path and its mode")
         raise InventoryError([found]) from None
+    return parse(file, text, nodes)
+
+
+def parse(file: Path, text: str, nodes: int = MOST_NODES) -> Document:
+    """Read a text as the YAML that a file holds. Raises InventoryError, as `read` does."""
     try:
         node = compose(text)
     except (yaml.YAMLError, RecursionError) as error:

@@ -43,14 +43,14 @@ def order(meant: Meant, _around: Around) -> Iterator[Clash]:
         message = f"{option} is no order that CUDA knows: it counts the fastest card first"
         yield Clash(codes.ENV_VALUE, (option,), message, f"write `{ORDER}=PCI_BUS_ID`")
         return
-    if given or not all(number.isdigit() for number in numbers) or numbers in ([], ["0"]):
+    if given or not all(number.isdecimal() for number in numbers) or numbers in ([], ["0"]):
         return
     option = variable(meant, VISIBLE)
     message = f"{option} may be other cards than nvidia-smi's: CUDA counts the fastest first"
     yield Clash(codes.CUDA_ORDER, (option,), message, "add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or name UUIDs", "note")
 
 
-def hidden(meant: Meant, _around: Around) -> Iterator[Clash]:
+def hidden(meant: Meant, around: Around) -> Iterator[Clash]:
     """What CUDA cannot read ends the list of cards that it offers; one that stands twice empties it."""
     chosen = meant.environment.get(VISIBLE)
     if chosen is None:
@@ -58,7 +58,10 @@ def hidden(meant: Meant, _around: Around) -> Iterator[Clash]:
     option = variable(meant, VISIBLE)
     names = [name.strip() for name in chosen.split(",")]
     strange = next((name for name in names if not CARD.fullmatch(name)), None)
-    twice = next((name for name in names if name.isdigit() and names.count(name) > 1), None)
+    twice = next((name for name in names if name.isdecimal() and names.count(name) > 1), None)
+    beyond = next(
+        (name for name in names if re.fullmatch("[0-9]{1,9}", name) and int(name) >= (around.cards or 1 << 30)), None
+    )
     help_ = f"write numbers or UUIDs with commas between, such as `{VISIBLE}=0,1`"
     if strange is not None:
         message = f"`{strange}` in {option} is no card: CUDA offers those before it alone"
@@ -66,6 +69,10 @@ def hidden(meant: Meant, _around: Around) -> Iterator[Clash]:
     elif twice is not None:
         message = f"{option} names card {twice} twice: CUDA offers none then"
         yield Clash(codes.HIDDEN_CARDS, (option,), message, "name each card once")
+    elif beyond is not None and around.cards:
+        counted = "one card" if around.cards == 1 else f"{around.cards} cards"
+        message = f"{option} names card {beyond}, and the server is given {counted}, counted from 0"
+        yield Clash(codes.HIDDEN_CARDS, (option,), message, f"leave `{VISIBLE}` out, or count from 0 here")
     elif names[0] in ("", "-1") and (wants := _wants_cards(meant)):
         message = f"{option} hides every card, and {wants} is to use them"
         yield Clash(codes.HIDDEN_CARDS, (option,), message, f"leave `{VISIBLE}` out, or name cards in it")

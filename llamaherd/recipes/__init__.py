@@ -19,6 +19,9 @@ LARGEST = 128 << 10
 
 _SHELL_SUFFIXES = {".sh", ".bash", ".zsh", ".service"}
 _WSLCONFIG = re.compile(r"\ufeff?(?:\s*#[^\n]*\n|\s+)*\[(?:wsl2|experimental)\]", re.IGNORECASE)
+_SECTIONS = re.compile(r"^\[(?:Service|wsl2|experimental)\]\s*$", re.MULTILINE | re.IGNORECASE)
+_COMPOSE_LANGUAGES = {"", "yaml", "yml", "docker-compose", "compose"}
+_SERVICES = re.compile(r"^[ \t]*services[ \t]*:", re.MULTILINE)
 _COMMANDS = re.compile(
     r"\b(?:llama-(?:server|cli|bench)|vllm serve|huggingface-cli|nvidia-smi|(?:docker|podman) run|cmake -)|ExecStart="
     r"|^\s*--?[a-z][\w-]* ",
@@ -37,7 +40,20 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
         services = re.search(r"^services\s*:", text, re.MULTILINE)
         rig = re.search(r"^rig\s*:", text, re.MULTILINE)
         return "compose" if not rig and (services or "compose" in name) else "inventory"
-    return "shell" if _COMMANDS.search(text) else None
+    return "shell" if _COMMANDS.search(text) or _SECTIONS.search(text) or _composed(text) else None
+
+
+def _composed(text: str) -> tuple[pages.Block, ...]:
+    """The Compose files that a page shows."""
+    shown = pages.blocks_of(text) if _SERVICES.search(text) else ()
+    return tuple(
+        block for block in shown if block.language in _COMPOSE_LANGUAGES and _SERVICES.match(_first(block.text.chars))
+    )
+
+
+def _first(text: str) -> str:
+    """A text from its first line on that is neither a comment nor the name or version of a Compose file."""
+    return re.sub(r"\A(?:[ \t]*(?:#[^\n]*|---|(?:version|name|x-[\w-]+)[ \t]*:[^\n]*)?\n)+", "", text)
 
 
 def is_recipe(path: Path) -> bool:
@@ -100,7 +116,25 @@ def _shell(path: Path, text: str) -> Recipe:
     typed = [pages.typed(block.text) for block in code if block.shell]
     rest = positioned(article.commands_of(pages.outside(text) if code else text, marked=bool(code)))
     recipe = shell.check_excerpts(path, text, (*typed, rest))
+    for block in _composed(text):
+        recipe += _shown(path, text, block)
     return recipe + Recipe(wslconfig.check_text(path, article.wslconfig_of(text)))
+
+
+def _shown(path: Path, text: str, block: pages.Block) -> Recipe:
+    """A Compose file on a page; one with what is left out, or that is no YAML, is passed over."""
+    if re.search(r"^\s*(?:\.\.\.|…)\s*$|<[\w -]+>", block.text.chars, re.MULTILINE):
+        return Recipe()
+    kept = set(block.text.at)
+    lines = text.split("\n")
+    blank = (
+        "".join(char if (number, column) in kept else " " for column, char in enumerate(line, start=1))
+        for number, line in enumerate(lines, start=1)
+    )
+    try:
+        return compose.check_excerpt(path, "\n".join(blank))
+    except InventoryError:
+        return Recipe()
 
 
 def _settings_beside(path: Path) -> dict[str, str]:

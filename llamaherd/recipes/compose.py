@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.findings import Finding, Place
-from llamaherd.recipes import composerules, containerneeds, containers, servers, shellwords
+from llamaherd.recipes import (
+    composerules,
+    composevalues,
+    containerneeds,
+    containers,
+    health,
+    neighbours,
+    servers,
+    shellwords,
+    starting,
+)
 from llamaherd.recipes.commands import Word, expand
 from llamaherd.recipes.composerules import Service, listed, mapping, reserved, target
 from llamaherd.recipes.composeschema import refusals
@@ -17,7 +27,10 @@ from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import Published
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import Text, joined, positioned
-from llamaherd.yamlfile import Document, Path_, read
+from llamaherd.yamlfile import Document, Path_, parse, read
+
+SHARED = 1 << 30
+"""Bytes of shared or locked memory that are more than a container's default."""
 
 
 def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
@@ -26,6 +39,11 @@ def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
     Raises InventoryError (LH001, LH003) for what is no YAML.
     """
     return _Reader(read(file), positioned(text), outside).read()
+
+
+def check_excerpt(file: Path, text: str) -> Recipe:
+    """Everything wrong with a Compose file that a page shows: `text` has blanks for all else on the page."""
+    return _Reader(parse(file, text), positioned(text), {}, whole=False).read()
 
 
 def settings_of(text: str) -> dict[str, str]:
@@ -39,6 +57,8 @@ class _Reader:
     document: Document
     text: Text
     outside: Mapping[str, str]
+    whole: bool = True
+    """Whether this is the file itself, with what lies beside it."""
 
     def read(self) -> Recipe:
         recipe = Recipe((*self._top(), *self._refused()))
@@ -48,7 +68,10 @@ class _Reader:
                 found, service = self._service(("services", name), declared)
                 recipe += found
                 services.append(service)
-        return recipe + Recipe(tuple(composerules.check(self.document, services)))
+        recipe += Recipe(tuple(composerules.check(self.document, services)))
+        recipe += Recipe(tuple(finding for each in services for finding in health.check(self.document, each)))
+        recipe += Recipe(tuple(composevalues.check(self.document, services, self.outside, whole=self.whole)))
+        return recipe + Recipe(tuple(neighbours.check(self.document, services)))
 
     def _refused(self) -> Iterator[Finding]:
         for refusal in refusals(self.document.data):
@@ -78,13 +101,15 @@ class _Reader:
             host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
             healthcheck=self._health((*path, "healthcheck", "test"), service.get("healthcheck")),
             mounts=_mounts(service),
-            memlock="memlock" in mapping(service.get("ulimits")) or service.get("privileged") is True,
-            shares_memory=bool({"ipc", "shm_size"} & set(service)),
+            memlock=_may_lock(service),
+            shares_memory="ipc" in service or _bytes(service.get("shm_size")) >= SHARED,
+            cards=_given_cards(service),
             built="build" in service,
             settings_elsewhere=bool(service.get("env_file") or service.get("extends")),
         )
         server = containers.server_of(container)
         recipe = Recipe(tuple(containers.check(self.document.file, container)))
+        recipe += Recipe(tuple(starting.check(self.document.file, container, server)))
         if server is None and not container.official:
             return recipe, Service(path, service, container)
         recipe += Recipe(tuple(self._empty(empty, environment)))
@@ -93,7 +118,9 @@ class _Reader:
         recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
         if server:
             recipe += Recipe(tuple(containerneeds.check(self.document.file, container, server)))
-            recipe += Recipe(tuple(servers.check(self.document.file, server)), (server,))
+            told = {each.place for each in recipe.findings if each.code == "LH141"}
+            found = (each for each in servers.check(self.document.file, server) if each.place not in told)
+            recipe += Recipe(tuple(found), (server,))
         return recipe, Service(path, service, container, server)
 
     def _at(self, path: Path_) -> tuple[int, int]:
@@ -141,10 +168,14 @@ class _Reader:
             message = "to Compose a backslash continues no line: what follows it becomes a part of an argument"
             way_out = "leave the backslashes out: behind `>` all lines are one"
             yield Finding("LH141", Place(self.document.file, *split.continued), message, way_out)
+        note = next((word for word in expand(split.text, self.outside) if str(word) == "#"), None)
+        if note:
+            message = "to Compose no comment begins inside of a text: `#` and what follows are arguments"
+            yield Finding("LH141", Place(self.document.file, *note.start), message, "put it above `command:`")
         if split.operator:
             operator, at = split.operator
             message = f"Compose runs no shell: it drops `{operator}` and what stands behind it, without a word"
-            way_out = "leave it out, or start a shell: `entrypoint: [sh, -c]`, and one text as `command`"
+            way_out = "leave it out, or start a shell: `entrypoint: [sh, -c]`, and `command` a list of one text"
             yield Finding("LH141", Place(self.document.file, *at), message, way_out)
 
     def _entrypoint(
@@ -209,9 +240,8 @@ def _mounts(service: dict[str, Any]) -> tuple[str, ...] | None:
     """The paths in a container where something is mounted; None where other files may say more."""
     if "extends" in service:
         return None
-    return tuple(
-        found for key in ("volumes", "configs") for each in listed(service.get(key)) if (found := target(each))
-    )
+    mounted = [found for key in ("volumes", "configs") for each in listed(service.get(key)) if (found := target(each))]
+    return (*mounted, "/run/secrets") if service.get("secrets") else tuple(mounted)
 
 
 def _environment(value: Any) -> dict[str, str]:
@@ -225,6 +255,28 @@ def _environment(value: Any) -> dict[str, str]:
 def _reserved(service: dict[str, Any]) -> bool:
     """Whether a GPU is reserved by `deploy` or `gpus`."""
     return bool(reserved(service)) or bool(service.get("gpus"))
+
+
+def _given_cards(service: dict[str, Any]) -> int | None:
+    """How many cards a service is given; None where that is not told."""
+    devices = reserved(service) + [each for each in listed(service.get("gpus")) if isinstance(each, dict)]
+    counts = [len(listed(each["device_ids"])) if "device_ids" in each else each.get("count") for each in devices]
+    numbers = [int(str(count)) for count in counts if str(count).isdecimal() and len(str(count)) < 4]
+    return sum(numbers) if counts and len(numbers) == len(counts) else None
+
+
+def _may_lock(service: dict[str, Any]) -> bool:
+    """Whether a container may lock more memory than a little."""
+    limit = mapping(service.get("ulimits")).get("memlock")
+    limit = mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
+    lifted = isinstance(limit, int) and (limit < 0 or limit >= SHARED)
+    return lifted or "IPC_LOCK" in map(str, listed(service.get("cap_add"))) or service.get("privileged") is True
+
+
+def _bytes(value: Any) -> int:
+    """A size as Docker reads it; 0 for none."""
+    found = re.fullmatch(r"([0-9]{1,12})(?:\.[0-9]+)?\s*([bkmgt]?)b?", str(value).lower())
+    return int(found[1]) << 10 * "bkmgt".find(found[2] or "b") if found else 0
 
 
 def _quoted(text: Text) -> Text:

@@ -67,7 +67,7 @@ def check(document: Document, services: list[Service]) -> Iterator[Finding]:
         yield from rules.devices(service)
         yield from rules.restart(service)
         yield from rules.secrets(service)
-        yield from rules.health(service)
+        yield from rules.alone(service)
     for first, second in combinations(services, 2):
         if first.beside(second):
             yield from rules.together(first, second)
@@ -94,8 +94,7 @@ class _Rules:
 
     def dependencies(self, service: Service) -> Iterator[Finding]:
         """What `depends_on` waits for."""
-        wanted = service.declared.get("depends_on")
-        conditions = {str(name): None for name in wanted} if isinstance(wanted, list) else mapping(wanted)
+        conditions = _wanted(service)
         others = {each.name: each for each in self.services}
         for name, condition in conditions.items():
             other = others.get(name)
@@ -106,7 +105,13 @@ class _Rules:
             elif other and mapping(condition).get("condition") == "service_healthy" and not _has_health(other):
                 message = f"`{service.name}` waits for `{name}` to be healthy, and `{name}` has no health check"
                 yield self._said("LH206", path, message, f"give `{name}` a `healthcheck`")
-            elif other and not service.beside(other):
+            elif name == service.name:
+                message = f"`{name}` would wait for itself, and Compose refuses that"
+                yield self._said("LH206", path, message, "leave it out")
+            elif other and name > service.name and service.name in _wanted(other):
+                message = f"`{service.name}` and `{name}` wait for each other, and Compose refuses that"
+                yield self._said("LH206", path, message, "leave out one of the two")
+            elif other and (not service.beside(other) or (other.profiles and not service.profiles)):
                 message = f"`{name}` starts with other profiles than `{service.name}`, which depends on it"
                 yield self._said("LH206", path, message, "give both a profile in common", "warning")
 
@@ -130,6 +135,22 @@ class _Rules:
             way_out = "write `unless-stopped`, `always`, `on-failure` or `no`"
             yield self._said("LH208", (*service.path, "restart"), message, way_out)
 
+    def alone(self, service: Service) -> Iterator[Finding]:
+        """What one service says twice, or wants once for several containers."""
+        resources = mapping(mapping(service.declared.get("deploy")).get("resources"))
+        limit, other = service.declared.get("mem_limit"), mapping(resources.get("limits")).get("memory")
+        if limit is not None and other is not None and str(limit).lower() != str(other).lower():
+            message = f"`mem_limit: {limit}` and `deploy.resources.limits.memory: {other}` contradict each other"
+            yield self._said("LH200", (*service.path, "mem_limit"), f"{message}, and Compose refuses that", "keep one")
+        replicas = mapping(service.declared.get("deploy")).get("replicas", service.declared.get("scale"))
+        several = isinstance(replicas, int) and replicas > 1
+        if several and service.declared.get("container_name"):
+            message = f"{replicas} containers cannot have one name, and Compose refuses that"
+            yield self._said("LH201", (*service.path, "container_name"), message, "leave `container_name` out")
+        elif several and service.container and any(port.host.isdigit() for port in service.container.ports):
+            message = f"{replicas} containers want one port of the host: the second does not start"
+            yield self._said("LH201", (*service.path, "ports"), message, "a service for each, with a port of its own")
+
     def secrets(self, service: Service) -> Iterator[Finding]:
         """Keys that stand in the file."""
         environment = service.declared.get("environment")
@@ -143,25 +164,6 @@ class _Rules:
                 message = f"the value of `{name}` stands in this file, for everybody who reads or copies it"
                 way_out = f"put `{name}=…` into a file of mode 0600, and name that in `env_file`"
                 yield self._said("LH202", (*service.path, "environment", step), message, way_out, "warning")
-
-    def health(self, service: Service) -> Iterator[Finding]:
-        """Health checks that cannot run."""
-        test = mapping(service.declared.get("healthcheck")).get("test")
-        path = (*service.path, "healthcheck", "test")
-        if isinstance(test, list) and test and str(test[0]) not in {"CMD", "CMD-SHELL", "NONE"}:
-            message = f"Compose refuses this: a list begins with `CMD` or `CMD-SHELL`, and not with `{test[0]}`"
-            yield self._said("LH203", path, message, "put `CMD` before it, or write the check as one text")
-            return
-        if service.container is None or test is None:
-            return
-        called = " ".join(map(str, test)) if isinstance(test, list) else str(test)
-        for program in ("curl", "wget"):
-            other = "wget" if program == "curl" else "curl"
-            lacking = images.lacks(service.container.repository, service.container.tag, program)
-            if re.search(rf"(?:^|[\s/;&|]){program}\s", called) and lacking and not re.search(rf"\b{other}\b", called):
-                message = f"the image has no {program}: the container would stay `unhealthy`"
-                way_out = "ask by `curl -f http://localhost:PORT/health`, which the image has"
-                yield self._said("LH203", path, message, way_out)
 
     def together(self, first: Service, second: Service) -> Iterator[Finding]:
         """What two services both want."""
@@ -188,6 +190,12 @@ class _Rules:
                     message = f"port {port.host} of the host is `{first.name}`'s already: the second does not start"
                     place = Place(self.document.file, *port.start)
                     yield Finding("LH201", place, message, "publish each on a port of its own")
+
+
+def _wanted(service: Service) -> dict[str, Any]:
+    """What a service waits for, with the condition where one is given."""
+    wanted = service.declared.get("depends_on")
+    return {str(name): None for name in wanted} if isinstance(wanted, list) else mapping(wanted)
 
 
 def _overlap(first: str, second: str) -> bool:

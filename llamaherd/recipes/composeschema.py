@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -59,7 +60,7 @@ def refusals(data: dict[str, Any]) -> tuple[Refusal, ...]:
 def _said(error: ValidationError) -> Iterator[Refusal]:
     inner = _meant(error)
     path = tuple(inner.absolute_path)
-    name = f"`{path[-1]}`" if path else "the file"
+    name = _named(path)
     # What the schema demands there; jsonschema leaves open what that is.
     demanded: Any = inner.validator_value
     if inner.validator == "additionalProperties" and isinstance(inner.instance, dict):
@@ -78,10 +79,38 @@ def _said(error: ValidationError) -> Iterator[Refusal]:
             wanted = " or ".join(dict.fromkeys(_alternatives(inner)))
     if wanted:
         message = f"{name} is {_shown(inner.instance)}, and Compose wants {wanted}"
-        yield Refusal(path, message, f"write {wanted}")
+        yield Refusal(path, message, _instead(path, inner.instance, wanted))
     else:
         message = f"{name} is {_shown(inner.instance)}, which Compose refuses"
         yield Refusal(path, message, "see what docs.docker.com/reference/compose-file says of it")
+
+
+_TIMES = frozenset({"interval", "timeout", "start_period", "start_interval", "stop_grace_period", "delay", "window"})
+
+
+def _named(path: tuple[str | int, ...]) -> str:
+    """What a path leads to, in words."""
+    if not path or isinstance(path[-1], str):
+        return f"`{path[-1]}`" if path else "the file"
+    parent = next((each for each in reversed(path) if isinstance(each, str)), "the list")
+    return f"item {path[-1] + 1} of `{parent}`"
+
+
+def _instead(path: tuple[str | int, ...], value: Any, wanted: str) -> str:
+    """What to write, with the value where that can only be meant."""
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if path[-1:] == ("gpus",):
+        count = value if number else 1
+        return f"write `gpus: all`, or a list: `gpus: [{{count: {count}}}]`"
+    if number and path[-1] in _TIMES:
+        return f"write it with its unit: `{value}s`"
+    if number and wanted == _TYPES["string"]:
+        return f'write it in quotes: `"{value}"`'
+    if isinstance(value, bool) and wanted == _TYPES["string"]:
+        return f'write it in quotes: `"{str(value).lower()}"`'
+    if isinstance(value, str) and wanted == _TYPES["array"] and re.fullmatch(r"[\w./:-]{1,60}", value):
+        return f"write a list: `[{value}]`"
+    return f"write {wanted}"
 
 
 def _meant(error: ValidationError) -> ValidationError:

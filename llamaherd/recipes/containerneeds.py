@@ -9,7 +9,10 @@ from llamaherd.findings import Finding, Place
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import Server
 
-_MODEL_FLAGS = ("-m", "--model", "--mmproj", "-mm", "-md", "--model-draft", "--spec-draft-model")
+_FILE_FLAGS = (
+    *("-m", "--model", "--mmproj", "-mm", "-md", "--model-draft", "--spec-draft-model", "--lora", "--api-key-file"),
+    *("--chat-template-file", "--grammar-file", "--models-preset", "--models-dir", "--slot-save-path"),
+)
 
 
 def check(file: Path, container: Container, server: Server) -> Iterator[Finding]:
@@ -32,7 +35,7 @@ def _mounts(file: Path, container: Container, server: Server) -> Iterator[Findin
     """Files that the command names and no volume brings. What an image of one's own holds is not known."""
     if container.local or container.mounts is None or any("$" in mount for mount in container.mounts):
         return
-    for flag in _MODEL_FLAGS:
+    for flag in _FILE_FLAGS:
         model = server.value(flag)
         if model is None or model.unknown or not str(model).startswith(("/", "~/")):
             continue

@@ -41,6 +41,8 @@ class Container:
     """Whether variables, and so a key, may come from a file that is not this one."""
     engine: Kind | None = None
     """The engine that the recipe is about."""
+    cards: int | None = None
+    """How many cards it is given, where that is told."""
 
     @property
     def repository_and_tag(self) -> str:
@@ -92,7 +94,9 @@ def server_of(container: Container) -> Server | None:
     if server is None:
         return None
     version = version_of(str(container.image))
-    return replace(server, contained=True, published=port, settings=container.environment, version=version)
+    return replace(
+        server, contained=True, published=port, settings=container.environment, version=version, cards=container.cards
+    )
 
 
 def _server(container: Container) -> Server | None:
@@ -138,7 +142,7 @@ def check(file: Path, container: Container) -> Iterator[Finding]:
         message = "`privileged` gives the container the whole host"
         way_out = "leave it out: a reservation of the GPU is all that an engine needs"
         yield Finding("LH146", Place(file, *container.privileged), message, way_out, "warning")
-    if "cuda" in container.tag and not container.gpu:
+    if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
         yield Finding("LH143", at_image, message, way_out)
@@ -207,7 +211,8 @@ def _network(file: Path, container: Container, server: Server) -> Iterator[Findi
             yield Finding("LH143", place, message, way_out)
         elif not is_loopback(published.address) and not keyed:
             message = f"`{published.text}` is open to the whole network, and no API key is asked for"
-            way_out = f"write `127.0.0.1:{published.text}`, or add `--api-key-file` with a file of keys"
+            chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
+            way_out = f"write `127.0.0.1:{chosen}{published.text}`, or add `--api-key-file` with a file of keys"
             if published.address:
                 way_out = "publish on 127.0.0.1, or add `--api-key-file` with a file of keys"
             yield Finding("LH144", place, message, way_out)

@@ -63,7 +63,8 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
         privileged=privileged.start if privileged else None,
         host_network=network.start if network and network.value == "host" else None,
         mounts=tuple(target for each in options if (target := _target(each))),
-        memlock=privileged is not None or any(each.value.startswith("memlock") for each in options),
+        memlock=privileged is not None or any(re.match(r"memlock|(?:CAP_)?IPC_LOCK", each.value) for each in options),
+        cards=_cards(given.get("--gpus")),
         shares_memory=bool({"--ipc", "--shm-size"} & set(given)),
         settings_elsewhere="--env-file" in given,
     )
@@ -81,12 +82,48 @@ def check(file: Path, arguments: tuple[Word, ...]) -> Iterator[Finding]:
     if gpus and re.fullmatch(r"device=[^,]+,.+", gpus.value):
         message = f"Docker takes `{gpus.value}` for two options, as the shell has taken the quotes away"
         yield Finding("LH143", Place(file, *gpus.start), message, f"write `--gpus '\"{gpus.value}\"'`")
+    for word in arguments:
+        if word.tilde and ":" in str(word):
+            message = f"`{word}` is no path: in quotes, the shell puts no home in for `~`"
+            yield Finding("LH141", Place(file, *word.start), message, "write `$HOME` in its place")
     network = given.get("--network") or given.get("--net")
     port = given.get("-p") or given.get("--publish")
     if network and network.value == "host" and port:
         message = "with `--network host` no port is published: the server listens on the host itself"
         way_out = "leave `-p` out, and choose address and port by `--host` and `--port`"
         yield Finding("LH205", Place(file, *port.start), message, way_out, "warning")
+
+
+def _cards(gpus: Option | None) -> int | None:
+    """How many cards `--gpus` gives; None for all of them."""
+    value = gpus.value.strip("\"'") if gpus else ""
+    if value.startswith("device="):
+        return len(value.split(","))
+    return int(value) if value.isdecimal() and len(value) < 4 else None
+
+
+_BEHIND: Mapping[str, str] = {
+    **dict.fromkeys(("-p", "--publish"), r"(?:[\d.]+:)?\d+:\d+(?:/\w+)?"),
+    **dict.fromkeys(("-v", "--volume"), r"[^:]*/[^:]*:/[^:]*(?::\w+)?"),
+    **dict.fromkeys(("-e", "--env"), r"[A-Z][A-Z0-9_]*=.*"),
+    **dict.fromkeys(("--gpus", "--restart", "--ipc", "--shm-size", "--network", "--ulimit", "--env-file"), r"[^-].*"),
+    **dict.fromkeys(("--rm", "--detach", "--privileged"), ""),
+}
+"""Options of Docker that nobody means for a server, with what their values look like; `""` for none."""
+
+
+def misplaced(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    """The arguments with Docker's options before the image, where they belong, and those that stand behind it."""
+    _, rest = split(arguments)
+    before, kept, found = arguments[: len(arguments) - len(rest)], list(rest[:1]), list[Word]()
+    index = 1
+    while index < len(rest):
+        name, following = str(rest[index]), str(rest[index + 1]) if index + 1 < len(rest) else ""
+        shape = _BEHIND.get(name)
+        taken = 0 if shape is None else 1 if not shape else 2 if re.fullmatch(shape, following) else 0
+        (found if taken else kept).extend(rest[index : index + max(1, taken)])
+        index += max(1, taken)
+    return (*before, *found, *kept), tuple(found)
 
 
 def _entry(option: Option) -> tuple[Word, ...]:

@@ -15,6 +15,7 @@ from llamaherd.recipes import (
     dockerrun,
     flagged,
     servers,
+    starting,
     unitrules,
     units,
     unitservice,
@@ -164,16 +165,22 @@ class _Reader:
         names = [base_name(str(word)) for word in words]
         run = next((i for i, name in enumerate(names) if name in {"docker", "podman"}), None)
         if run is not None and names[run + 1 : run + 2] == ["run"]:
-            container = dockerrun.container_of(words[run + 2 :] + orphans)
+            arguments, behind = dockerrun.misplaced(words[run + 2 :] + orphans)
+            container = dockerrun.container_of(arguments)
             if container is None:
                 return Recipe()
             built = container.repository_and_tag in self.built
             container = replace(container, built=built, engine=self.engine)
             recipe = Recipe(tuple(containers.check(self.file, container)))
             server = containers.server_of(container)
+            recipe += Recipe(tuple(starting.check(self.file, container, server)))
             if server is None:
                 return recipe
-            recipe += Recipe(tuple(dockerrun.check(self.file, words[run + 2 :])))
+            recipe += Recipe(tuple(dockerrun.check(self.file, arguments)))
+            if behind:
+                message = f"`{behind[0]}` stands behind the image, where it is an argument of the server"
+                way_out = "put options of Docker before the image"
+                recipe += Recipe((Finding("LH265", Place(self.file, *behind[0].start), message, way_out),))
             recipe += Recipe(tuple(containerneeds.check(self.file, container, server)))
             return recipe + Recipe(self._checked(server), (server,))
         server = find(command, self.engine)

@@ -20,6 +20,8 @@ from llamaherd.recipes.composeschema import refusals
 DIGEST = "@sha256:" + "0" * 64
 LLAMA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"
 VLLM = f"vllm/vllm-openai:v0.33.0{DIGEST}"
+CPU = f"ghcr.io/ggml-org/llama.cpp:server{DIGEST}"
+BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 SERVER: dict[str, Any] = {
     "image": LLAMA,
     "gpus": "all",
@@ -27,7 +29,9 @@ SERVER: dict[str, Any] = {
     "command": "--model /models/a.gguf",
     "restart": "unless-stopped",
 }
+KEYED = "--model /models/a.gguf --api-key-file /models/key"
 OF_VLLM = {"image": VLLM, "gpus": "all", "command": "--model Qwen/Qwen3-8B --host 127.0.0.1", "ipc": "host"}
+TWO = f"{OF_VLLM['command']} -tp 2"
 
 
 def said(folder: Path, services: Mapping[str, Any], **top: Any) -> list[str]:
@@ -91,8 +95,52 @@ def test_what_is_right_is_let_be(service: Mapping[str, Any], tmp_path: Path) -> 
         ({**OF_VLLM, "ipc": "private", "command": f"{OF_VLLM['command']} -tp 2", "shm_size": 1}, []),
         ({k: v for k, v in OF_VLLM.items() if k != "ipc"} | {"command": f"{OF_VLLM['command']} -tp 2"}, ["LH204"]),
         (server(network_mode="host", ports=["8080:8080"], command="-m /models/a --host 127.0.0.1"), ["LH205"]),
-        (server(network_mode="host", networks=["a"], command="-m /models/a --host 127.0.0.1"), ["LH205"]),
+        (server(network_mode="host", networks=["a"], command="-m /models/a --host 127.0.0.1"), ["LH205", "LH264"]),
         (server(depends_on=["other"]), ["LH206"]),
+        (server(depends_on=["llama"]), ["LH206"]),
+        (
+            server(healthcheck={"test": ["CMD", "curl", "-f", "http://localhost:8080/health", "||", "exit 1"]}),
+            ["LH203"],
+        ),
+        (server(healthcheck={"test": ["CMD", "curl -f http://localhost:8080/health"]}), ["LH203"]),
+        (server(healthcheck={"test": ["CMD-SHELL", "curl", "-f", "http://localhost:8080/health"]}), ["LH203"]),
+        (server(healthcheck={"test": ["CMD-SHELL", "curl -f http://localhost:8080/health || exit 1"]}), []),
+        (server(healthcheck={"test": "curl -s http://localhost:8080/health"}), ["LH203"]),
+        (server(healthcheck={"test": "curl -sSf http://localhost:8080/health"}), []),
+        (server(command=f"{KEYED}", healthcheck={"test": "curl -f http://localhost:8080/v1/models"}), ["LH203"]),
+        (server(command=f"{KEYED}", healthcheck={"test": "curl -f http://localhost:8080/v1/health"}), []),
+        (server(healthcheck={"test": "curl -f http://localhost:$PORT/health"}, environment={"PORT": 8080}), ["LH263"]),
+        (server(healthcheck={"test": "curl -f http://localhost:$$PORT/health"}, environment={"PORT": 8080}), []),
+        (server(command="-m /models/a.gguf -lm mlock", cap_add=["IPC_LOCK"]), []),
+        (server(command="-m /models/a.gguf -lm mlock", ulimits={"memlock": 65536}), ["LH204"]),
+        (server(command="-m /models/a.gguf -lm mlock", ulimits={"memlock": {"soft": -1, "hard": -1}}), []),
+        ({k: v for k, v in OF_VLLM.items() if k != "ipc"} | {"command": TWO, "shm_size": "64m"}, ["LH204"]),
+        ({k: v for k, v in OF_VLLM.items() if k != "ipc"} | {"command": TWO, "shm_size": "16gb"}, []),
+        (server(command="-m /models/${MODEL}"), ["LH263"]),
+        (server(command="-m /models/${MODEL:-a.gguf}"), []),
+        (server(command="-m /models/${MODEL:?say which}"), []),
+        (server(command="-m /models/${MODEL:a.gguf}"), ["LH263"]),
+        (server(command="-m /models/a.gguf -ot exps$=CPU"), ["LH263"]),
+        (server(command="-m /models/a.gguf -ot exps$$=CPU"), []),
+        (server(volumes=["$HOME/models:/models"]), []),
+        (server(user="${UID}:${GID}"), ["LH263", "LH263"]),
+        (server(environment={"LLAMA_ARG_ALIAS": "pa$word"}), ["LH263"]),
+        (server(environment={"LLAMA_ARG_ALIAS": "pa$$word"}), []),
+        (server(environment={"LLAMA_ARG_ALIAS": "$NAME"}), []),
+        (server(env_file="llm.env"), ["LH264"]),
+        (server(env_file=[{"path": "llm.env", "required": False}]), []),
+        (server(extends="base"), ["LH264"]),
+        (server(extends={"file": "common.yaml", "service": "base"}), ["LH264"]),
+        (server(networks=["inner"]), ["LH264"]),
+        (server(networks=["default"]), []),
+        (server(secrets=["key"], command="-m /models/a.gguf --api-key-file /run/secrets/key"), ["LH264"]),
+        (server(command="-m /models/a.gguf --api-key-file /etc/keys/k"), ["LH207"]),
+        (server(mem_limit="4g", deploy={"resources": {"limits": {"memory": "8g"}}}), ["LH200"]),
+        (server(mem_limit="8G", deploy={"resources": {"limits": {"memory": "8g"}}}), []),
+        (server(container_name="one", deploy={"replicas": 2}), ["LH201"]),
+        (server(ports=["127.0.0.1:8080:8080"], scale=2), ["LH201"]),
+        ({**OF_VLLM, "gpus": [{"count": 1}], "command": f"{OF_VLLM['command']} -tp 2"}, ["LH220"]),
+        ({**OF_VLLM, "gpus": [{"device_ids": ["0", "1"]}], "command": f"{OF_VLLM['command']} -tp 2"}, []),
         (server(volumes=["/srv/models:/data"]), ["LH207"]),
         (server(volumes=None), ["LH207"]),
         (server(command="--model /models/a.gguf --mmproj /extra/p.gguf"), ["LH207"]),
@@ -102,7 +150,7 @@ def test_what_is_right_is_let_be(service: Mapping[str, Any], tmp_path: Path) -> 
         (server(command="--model /models/a.gguf > log"), ["LH141"]),
         (server(ports=["127.0.0.1:8080"]), []),
         (server(ports=["0.0.0.0:8080"]), ["LH144"]),
-        (server(command="--model /models/a.gguf # the model"), ["LH109", "LH109", "LH109"]),
+        (server(command="--model /models/a.gguf # the model"), ["LH109", "LH109", "LH141"]),
         (server(command="-m /models/a --host 127.0.0.1", ports=["127.0.0.1:8080:8080"]), ["LH143"]),
     ],
 )
@@ -121,13 +169,87 @@ def test_a_service_that_is_wrong_is_said(service: Mapping[str, Any], codes: list
         (server(ports=[{"target": 8080, "published": 8080, "host_ip": "127.0.0.1"}]), ["LH201"]),
         (server(container_name="one"), ["LH201"]),
         (server(depends_on=["first"], profiles=["a"]), []),
-        (server(depends_on={"first": {"condition": "service_healthy"}}), []),
+        (server(depends_on={"first": {"condition": "service_healthy"}}, profiles=["a"]), []),
+        (server(depends_on={"first": {"condition": "service_healthy"}}), ["LH206"]),
         (server(depends_on=["first"], profiles=["b"]), ["LH206"]),
     ],
 )
 def test_services_beside_each_other(second: Mapping[str, Any], codes: list[str], tmp_path: Path) -> None:
     first = server(ports=["127.0.0.1:8080:8080"], container_name="one", profiles=["a"])
     assert said(tmp_path, {"first": first, "second": second}) == codes
+
+
+@pytest.mark.parametrize(
+    ("url", "more", "wrong"),
+    [
+        ("http://localhost:9000/v1", {}, True),
+        ("http://127.0.0.1:8080", {}, True),
+        ("http://host.docker.internal:9000/v1", {}, True),
+        ("http://host.docker.internal:9000/v1", {"extra_hosts": ["host.docker.internal:host-gateway"]}, False),
+        ("http://first:9000/v1", {}, True),
+        ("http://first:8080/v1", {}, False),
+        ("http://localhost:11434", {}, False),
+        ("http://elsewhere:9000", {}, False),
+        ("http://localhost:9000/v1", {"network_mode": "host"}, False),
+    ],
+)
+def test_a_service_calls_its_neighbour(url: str, more: Mapping[str, Any], wrong: bool, tmp_path: Path) -> None:
+    chat = {"image": "ghcr.io/open-webui/open-webui:main", **more}
+    for environment in ({"OPENAI_API_BASE_URL": url}, [f"OPENAI_API_BASE_URLS={url};http://other/v1"]):
+        services = {"first": server(ports=["127.0.0.1:9000:8080"]), "chat": {**chat, "environment": environment}}
+        assert said(tmp_path, services) == (["LH267"] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("service", "codes"),
+    [
+        (server(environment={"NVIDIA_VISIBLE_DEVICES": "void"}), ["LH266"]),
+        (server(environment={"NVIDIA_VISIBLE_DEVICES": "all"}), []),
+        (server(environment=["NVIDIA_DRIVER_CAPABILITIES=utility"]), ["LH266"]),
+        (server(environment=["NVIDIA_DRIVER_CAPABILITIES=compute,utility"]), []),
+        (server(image=CPU, gpus=None, command="-m /models/a.gguf -ngl 99"), ["LH266"]),
+        (server(image=CPU, gpus=None), []),
+        ({**OF_VLLM, "gpus": None}, ["LH200", "LH143"]),
+        (server(gpus=[{"device_ids": ["1"]}], environment={"CUDA_VISIBLE_DEVICES": "1", **BY_BUS}), ["LH258"]),
+        (server(gpus=[{"device_ids": ["1"]}], environment={"CUDA_VISIBLE_DEVICES": "0"}), []),
+        (server(entrypoint="/bin/bash"), ["LH143"]),
+        (server(entrypoint=["sh", "-c"], command=["/app/llama-server -m /models/a.gguf"]), []),
+        (server(entrypoint=["sh", "-c"], command="/app/llama-server -m /models/a.gguf"), ["LH143"]),
+        (server(entrypoint=["sh", "-c"], command=["/app/llama-server", "-m", "/models/a.gguf"]), ["LH143"]),
+        (server(entrypoint=["llama-server"]), ["LH143"]),
+        (server(entrypoint=["/app/llama-server"]), []),
+    ],
+)
+def test_what_a_container_starts_and_sees(service: Mapping[str, Any], codes: list[str], tmp_path: Path) -> None:
+    assert sorted(said(tmp_path, {"llama": service})) == sorted(codes)
+
+
+@pytest.mark.parametrize(
+    ("service", "help_"),
+    [
+        (server(command=["--model", "/models/a.gguf", "-c", 4096]), 'write it in quotes: `"4096"`'),
+        (server(healthcheck={"interval": 30}), "write it with its unit: `30s`"),
+        (server(stop_grace_period=30), "write it with its unit: `30s`"),
+        (server(**device(driver="nvidia", device_ids=[0], capabilities=["gpu"])), 'write it in quotes: `"0"`'),
+        (server(**device(driver="nvidia", count="all", capabilities="gpu")), "write a list: `[gpu]`"),
+        (server(gpus=1), "write `gpus: all`, or a list: `gpus: [{count: 1}]`"),
+        (server(ports=["8080"]), "write `127.0.0.1:8080:8080`, or add `--api-key-file` with a file of keys"),
+    ],
+)
+def test_the_way_out_is_what_to_write(service: Mapping[str, Any], help_: str, tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text(yaml.safe_dump({"services": {"llama": service}}, sort_keys=False), encoding="utf-8")
+    assert [finding.help for finding in examine(file)] == [help_]
+
+
+def test_what_the_env_file_sets_is_put_in(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("MODEL=a.gguf\n", encoding="utf-8")
+    assert said(tmp_path, {"llama": server(command="-m /models/${MODEL}", env_file=".env")}) == []
+
+
+def test_services_that_wait_for_each_other(tmp_path: Path) -> None:
+    services = {"a": server(depends_on=["b"]), "b": {"image": "redis", "depends_on": ["a"]}}
+    assert said(tmp_path, services) == ["LH206"]
 
 
 @pytest.mark.parametrize(

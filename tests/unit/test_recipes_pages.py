@@ -143,3 +143,35 @@ def test_blocks_know_their_language_and_where_each_character_stands() -> None:
     command = typed(block.text)
     assert (command.chars, command.at[0]) == ("a b\n", (4, 5))
     assert typed(positioned("a\nb")).chars == "a\nb"
+
+
+COMPOSED = """services:
+  llm:
+    image: ghcr.io/ggml-org/llama.cpp:server@sha256:{digest}
+    command: -m /models/a.gguf --no-mmap
+    volumes: ["/srv/models:/models:ro"]
+""".format(digest="0" * 64)
+
+
+@pytest.mark.parametrize("language", ["yaml", "yml", ""])
+def test_compose_files_on_a_page_are_read_where_they_stand(language: str, tmp_path: Path) -> None:
+    for indent in ("", "    "):
+        text = PROSE + "".join(f"{indent}{line}\n" for line in f"```{language}\n{COMPOSED}```".splitlines())
+        (finding,) = found(tmp_path, text)
+        assert (finding.code, finding.place.line, finding.place.column) == ("LH101", 7, 32 + len(indent))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        fence(COMPOSED.replace("services:", "# a part\nname: home\nservices:").replace(" --no-mmap", ""), "yaml"),
+        fence(COMPOSED.replace("services:", "service:"), "yaml"),
+        fence(COMPOSED.replace("    volumes", "    ...\n    volumes"), "yaml"),
+        fence(COMPOSED.replace("services:", "services: ["), "yaml"),
+        fence(COMPOSED, "json"),
+        fence("services:\n  llm:\n    env_file: [llm.env]\n    image: redis:${TAG}", "yaml"),
+        fence('[Service]\nEnvironment="OLLAMA_HOST=127.0.0.1"', "ini"),
+    ],
+)
+def test_what_is_no_whole_compose_file_is_let_be(text: str, tmp_path: Path) -> None:
+    assert [each.code for each in found(tmp_path, text) if each.code != "LH001"] == []

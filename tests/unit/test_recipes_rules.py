@@ -175,8 +175,8 @@ def compose(**service: object) -> str:
         ({"command": "-m a", "runtime": "nvidia"}, ["LH146"]),
         ({"command": "-m a", "volumes": ["models:/models"]}, ["LH143"]),
         ({"command": "-m a", "volumes": ["./models:/models", "/srv:/srv", "~/m:/m", {"type": "tmpfs"}]}, []),
-        ({"command": "-m a", "healthcheck": {"test": ["CMD", "curl", "http://localhost:80/health"]}}, ["LH143"]),
-        ({"command": "-m a", "healthcheck": {"test": "curl http://localhost:8080/health"}}, []),
+        ({"command": "-m a", "healthcheck": {"test": ["CMD", "curl", "-f", "http://localhost:80/health"]}}, ["LH143"]),
+        ({"command": "-m a", "healthcheck": {"test": "curl -f http://localhost:8080/health"}}, []),
         ({"command": "-m a", "environment": {"GGML_CUDA_P2P": "0"}}, ["LH121"]),
         ({"command": "/app/llama-server -m a"}, ["LH143"]),
         ({"command": "/app/llama-server -m a --no-mmap", "entrypoint": ""}, ["LH101"]),
@@ -278,3 +278,22 @@ def test_secrets_and_foreign_variables_are_not_copied(tmp_path: Path) -> None:
     assert environment == {"GGML_CUDA_NO_PINNED": "1"}
     written = (tmp_path / "rig.yaml").read_text(encoding="utf-8")
     assert "s3cret" not in written + "".join(map(str, examine(tmp_path / "recipe.sh")))
+
+
+IMAGE = f"ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("behind", "codes"),
+    [
+        ("-p 127.0.0.1:8080:8080", ["LH265"]),
+        ("-e LLAMA_ARG_CTX_SIZE=4096", ["LH265"]),
+        ("-v /srv/more:/more", ["LH265"]),
+        ("--rm --gpus all", ["LH265"]),
+        ("-v", []),
+        ("--alias a:b", []),
+    ],
+)
+def test_options_of_docker_behind_the_image(behind: str, codes: list[str], tmp_path: Path) -> None:
+    line = f"docker run --gpus all -v /srv:/m:ro {IMAGE} -m /m/a.gguf {behind}\n"
+    assert [code for _, code in said(tmp_path, line)] == codes
