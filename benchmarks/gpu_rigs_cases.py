@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from benchmarks.memory_shapes import gemma3_12b, glm_45_air, gpt_oss_20b, qwen3_30b, with_experts
+from benchmarks.memory_shapes import (
+    deepseek_v2_lite,
+    gemma3_12b,
+    gemma4_26b,
+    gemma4_e4b,
+    glm_45_air,
+    gpt_oss_20b,
+    qwen3_30b,
+    qwen3_next_80b,
+    qwen35_27b,
+    with_experts,
+)
 from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, llama, llama_70b, qwen
 
 _QWEN = partial(qwen, tokens=QWEN_TOKENS, merges=QWEN_MERGES)
@@ -23,6 +34,12 @@ MODELS: Mapping[str, Model] = {
     "Gemma 3 12B": gemma3_12b(),
     "gpt-oss 20B": gpt_oss_20b(),
     "GLM 4.5 Air": glm_45_air(),
+    "Qwen3.5 27B": qwen35_27b(),
+    "Qwen3-Next 80B-A3B": qwen3_next_80b(),
+    "Gemma 4 26B-A4B": gemma4_26b(),
+    "Gemma 4 E4B": gemma4_e4b(),
+    "DeepSeek V2 Lite": deepseek_v2_lite(),
+    "Llama 2B": llama(tokens=32_000, layers=8),
 }
 
 
@@ -93,7 +110,6 @@ IK: Mapping[str, Case] = _cases(
         "ik-llama8-layers": ("Llama 8B", 1, {"context": 32_768, "gpu_layers": 16}),
         "ik-qwen30": ("Qwen3 30B-A3B", 1, {"context": 65_536, "kv": "q8_0", "ubatch": 2048}),
         "ik-gemma12": ("Gemma 3 12B", 1, {"context": 32_768}),
-        "ik-glm-most": ("GLM 4.5 Air", 1, {**_LONG, "experts_on_cpu": "60%"}),
         "ik-qwen35-2": ("35B-A3B", 2, {"context": 32_768}),
         "ik-qwen35-4": ("35B-A3B", 4, _LONG),
         "ik-qwen35-4-wide": ("35B-A3B", 4, {**_WIDE, "parallel": 4}),
@@ -104,7 +120,6 @@ IK: Mapping[str, Case] = _cases(
         "ik-llama8-3-uneven": ("Llama 8B", 3, {"context": 32_768, "tensor_split": [1, 2, 1]}),
         "ik-qwen30-4": ("Qwen3 30B-A3B", 4, {"context": 32_768}),
         "ik-gemma12-2": ("Gemma 3 12B", 2, _WIDE),
-        "ik-glm-4": ("GLM 4.5 Air", 4, {"context": 65_536, "kv": "q8_0"}),
         "ik-qwen122-3": ("122B-A10B Q3_K", 3, {"context": 65_536, "ubatch": 1024}),
         "ik-llama8-2-graph": ("Llama 8B", 2, {"context": 32_768, "split": "graph"}),
         "ik-llama70-4-graph": ("Llama 70B", 4, {"context": 32_768, "split": "graph"}),
@@ -112,4 +127,37 @@ IK: Mapping[str, Case] = _cases(
     },
 )
 
-CASES: Mapping[str, Case] = {**LLAMA, **IK}
+HELD_OUT: Mapping[str, Case] = {
+    **_cases(
+        "llama.cpp",
+        {
+            "new-qwen27": ("Qwen3.5 27B", 1, {"context": 32_768}),
+            "new-qwen27-mtp": ("Qwen3.5 27B", 1, {"context": 65_536, "kv": "q8_0", "draft": {"mtp": 3}}),
+            "new-qwen27-slots": ("Qwen3.5 27B", 1, {**_LONG, "ubatch": 1024, "parallel": 3}),
+            "new-next80-half": ("Qwen3-Next 80B-A3B", 1, {"context": 65_536, "kv": "q8_0", "experts_on_cpu": "50%"}),
+            "new-gemma26": ("Gemma 4 26B-A4B", 1, {"context": 65_536}),
+            "new-e4b": ("Gemma 4 E4B", 1, {"context": 32_768, "parallel": 4}),
+            "new-deepseek": ("DeepSeek V2 Lite", 1, {"context": 65_536}),
+            "new-llama2": ("Llama 2B", 1, {"context": 16_384, "kv": "q4_0", "batch": 1024, "ubatch": 256}),
+            "new-oss20-most": ("gpt-oss 20B", 1, {"context": 131_072, "experts_on_cpu": "75%", "ubatch": 2048}),
+            "new-qwen27-2": ("Qwen3.5 27B", 2, {"context": 65_536}),
+            "new-qwen27-2-uneven": ("Qwen3.5 27B", 2, {**_WIDE, "tensor_split": [1, 2]}),
+            "new-next80-2": ("Qwen3-Next 80B-A3B", 2, _LONG),
+            "new-gemma26-2": ("Gemma 4 26B-A4B", 2, {"context": 131_072, "kv": "q8_0", "ubatch": 1024}),
+            "new-deepseek-2": ("DeepSeek V2 Lite", 2, {"context": 32_768, "parallel": 2}),
+        },
+    ),
+    **_cases(
+        "ik_llama.cpp",
+        {
+            "new-ik-next80-half": ("Qwen3-Next 80B-A3B", 1, {"context": 65_536, "kv": "q8_0", "experts_on_cpu": "50%"}),
+            "new-ik-llama2": ("Llama 2B", 1, {"context": 16_384, "kv": "q4_0", "batch": 1024, "ubatch": 256}),
+            "new-ik-oss20": ("gpt-oss 20B", 1, {"context": 65_536}),
+            "new-ik-next80-2": ("Qwen3-Next 80B-A3B", 2, {"context": 131_072, "kv": "q8_0", "ubatch": 1024}),
+            "new-ik-oss20-2": ("gpt-oss 20B", 2, _WIDE),
+        },
+    ),
+}
+"""Shapes and settings that no formula was fitted to: they are the proof."""
+
+CASES: Mapping[str, Case] = {**LLAMA, **IK, **HELD_OUT}

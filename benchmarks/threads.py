@@ -47,6 +47,8 @@ class Series:
 _QUARTER = {"experts_on_cpu": "25%"}
 SERIES: Mapping[str, Series] = {
     "all": Series((8, 16, 24, 32, 40, 48, 52, 56, 58, 59, 60, 61, 62, 63, 64)),
+    "all-32": Series((24, 32, 16, 28, 31, 20, 30, 26, 26, 30, 20, 31, 28, 16, 32, 24), cores="0-31"),
+    "quarter-32": Series((24, 32, 16, 28, 31, 20), cores="0-31", keys=_QUARTER),
     "quarter": Series((4, 8, 16, 24, 32, 48, 56, 60, 62, 63, 64), keys=_QUARTER),
     "cards": Series((1, 2, 4, 8, 16, 32, 48, 60, 63, 64), keys={}),
     "two": Series((8, 16, 24, 30, 31, 32, 48, 62), servers=2),

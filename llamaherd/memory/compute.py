@@ -50,6 +50,7 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
     header, places = laid.header, laid.places
     masks = _masks(placement, which)
     embedding = header.number("embedding_length") * placement.tokens * _F32
+    of_layers = header.number("embedding_length_per_layer_input") * header.layers * placement.tokens * _F32
     piped = placement.pipelined and placement.offloads_all(header.layers)
     copies = _COPIES if piped else 1
     moved, every = _moved(laid, which), {layer.kind: layer for layer in which}.values()
@@ -74,7 +75,7 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
             peaks += [moved + _converting(header, placement, layer) for layer in own if layer.keys]
         if not peaks:
             continue
-        inputs = (masks + embedding) * copies if device != HOST else 0
+        inputs = (masks + embedding) * copies + of_layers if device != HOST else 0
         if piped and not device:
             inputs += _FIRST * embedding
         buffers[device] = buffers.get(device, 0) + inputs + max(peaks)
@@ -179,7 +180,9 @@ def _working(header: Header, placement: Placement, layer: Layer, *, card: bool) 
     embedding = header.number("embedding_length")
     used = header.number("expert_used_count")
     if used:
-        forward = 3 * embedding + used * (embedding + (3 if card else 2) * header.number("expert_feed_forward_length"))
+        # What comes out of experts that have a scale each is there twice (Gemma 4).
+        out = embedding * (2 if any(group.name == "ffn_down_exps.scale" for group in header.tensors) else 1)
+        forward = 3 * embedding + used * (out + (3 if card else 2) * header.number("expert_feed_forward_length"))
     else:
         forward = (3 if card else 5) * embedding + 3 * layer.wide
     mixing = _recurring(header, card=card) if layer.state else _attending(header, layer)

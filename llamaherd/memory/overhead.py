@@ -19,6 +19,8 @@ _PER_MULTIPROCESSOR = 4
 _DRAFT = 116
 """MiB that a draft's own cuBLAS and scratch memory take."""
 
+_UNQUANTIZED = {"F32", "F16", "BF16"}
+
 _SERVER_RAM, _CARD_RAM, _IK_CARD_RAM, _NCCL_RAM = 330, 105, 225, 300
 """MiB of RAM of any server with CUDA's libraries, of each further card that it sees, and of NCCL."""
 
@@ -44,8 +46,17 @@ def _is_plain(header: Header) -> bool:
 
 
 def _of_llama(header: Header, placement: Placement) -> int:
-    """72 to 82 MiB for a dense model, 170 to 188 for others; 20 to 50 more with a batch of 2,048."""
-    return (80 if _is_plain(header) else 188) + 32 * min(placement.tokens, 4096) // 2048
+    """72 to 82 MiB for a dense model, 170 to 188 for others; 20 to 50 more with a batch of 2,048.
+
+    Matrices that are not quantized are multiplied by cuBLAS, which routers of experts need, and a dense model that has
+    some (Gemma 4 E4B).
+    """
+    own = 80 if _is_plain(header) and not _has_unquantized_matrices(header) else 188
+    return own + 32 * min(placement.tokens, 4096) // 2048
+
+
+def _has_unquantized_matrices(header: Header) -> bool:
+    return any(group.type in _UNQUANTIZED and len(group.shape) > 1 for group in header.tensors)
 
 
 def _of_ik(header: Header, placement: Placement) -> int:

@@ -11,7 +11,7 @@ from llamaherd.threads import best_threads, computes_on_cpu, shared_threads
 from tests.support.rigs import Declared, changed, gpu_rig
 
 DATA = Path(__file__).parent / "data" / "threads_h100.jsonl"
-PROCESSORS = {"all": 64, "quarter": 64, "of-16": 16, "of-8": 8, "of-4": 4, "of-2": 2}
+PROCESSORS = {"all": 64, "quarter": 64, "all-32": 32, "of-16": 16, "of-8": 8, "of-4": 4, "of-2": 2}
 PROCESSORS |= {"none-of-16": 16, "none-of-8": 8, "none-of-2": 2}
 
 
