@@ -12,6 +12,7 @@ import yaml
 
 from llamaherd.characters import harmful
 from llamaherd.findings import Finding, InventoryError, Place
+from llamaherd.not_yaml import why
 from llamaherd.textfile import UnreadableError, read_text
 from llamaherd.yamltext import MERGE, MOST_BYTES, MOST_NODES, STR, Dumper, Loader, compose
 
@@ -82,7 +83,7 @@ def parse(file: Path, text: str, nodes: int = MOST_NODES) -> Document:
     try:
         node = compose(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise InventoryError([_not_yaml(file, error)]) from None
+        raise InventoryError([_not_yaml(file, text, error)]) from None
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
         help_ = "start it with `rig: NAME`; docs/inventory.md shows a whole one"
         raise InventoryError([Finding("LH002", Place(file), "this file holds no rig", help_)])
@@ -94,7 +95,7 @@ def parse(file: Path, text: str, nodes: int = MOST_NODES) -> Document:
         raws = {_place(file, each): text[each.start_mark.index : each.end_mark.index] for each in _scalars(node)}
         data = Loader("").construct_document(node)
     except (yaml.YAMLError, RecursionError) as error:
-        raise InventoryError([_not_yaml(file, error)]) from None
+        raise InventoryError([_not_yaml(file, text, error)]) from None
     return Document(file, data, walk.keys, walk.values, raws)
 
 
@@ -114,17 +115,11 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
             yield here
 
 
-def _not_yaml(file: Path, error: yaml.YAMLError | RecursionError) -> Finding:
-    mark = getattr(error, "problem_mark", None)
-    place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
-    nested = isinstance(error, RecursionError)
-    problem = "it is nested too deeply" if nested else getattr(error, "problem", None) or str(error)
-    return Finding(
-        "LH001",
-        place,
-        f"this is not YAML: {problem}",
-        "check indentation, colons and quotes here",
-    )
+def _not_yaml(file: Path, text: str, error: yaml.YAMLError | RecursionError) -> Finding:
+    if isinstance(error, RecursionError):
+        return Finding("LH001", Place(file), "this is nested too deeply to be read", "write it with fewer levels")
+    told = why(text, error)
+    return Finding("LH001", Place(file, told.line, told.column), told.message, told.help)
 
 
 @dataclass
@@ -174,7 +169,9 @@ class _Walk:
         here = (*path, str(key.value))
         if here in self.keys:
             message = f"`{key.value}` stands here twice; the first is at line {self.keys[here].line}"
-            self.findings.append(Finding("LH003", _place(self.file, key), message, "keep one of the two"))
+            help_ = "rename one of the two" if isinstance(value, yaml.MappingNode) else "keep one of the two"
+            self.findings.append(Finding("LH003", _place(self.file, key), message, help_))
+            here = (*path, f"{key.value} again")  # what is below it stands nowhere twice
         self.keys[here] = _place(self.file, key)
         return 1 + self.into(value, here)
 

@@ -361,7 +361,7 @@ def test_no_file_is_an_empty_lock(tmp_path: Path) -> None:
         ("repo: unsloth/", "repo: ../", 5, "repository"),
         ("https://huggingface.co", "https://user:secret@hub.lan", 9, "plain URL"),
         ("https://huggingface.co", "https://hub.lan?token=secret", 9, "plain URL"),
-        ("models:\n", "<<<<<<< HEAD\nmodels:\n", 5, "not YAML"),
+        ("models:\n", "<<<<<<< HEAD\nmodels:\n", 4, "a merge is not finished"),
         ("  revision: main\n", "  revision: main\n  revision: v2\n", 7, "twice"),
     ],
 )

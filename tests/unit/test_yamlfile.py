@@ -85,10 +85,10 @@ def test_anchors_and_merges(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "line", "column"),
     [
-        ("rig: [a\nhost: b\n", "LH001", 2, 5),
+        ("rig: [a\nhost: b\n", "LH001", 1, 6),
         ("rig: a: b\n", "LH001", 1, 7),
         ("rig: a\n\thost: b\n", "LH001", 2, 1),
-        ("rig: 'a\n", "LH001", 2, 1),
+        ("rig: 'a\n", "LH001", 1, 6),
         ("rig: *nobody\n", "LH001", 1, 6),
         ("a: 1\n--- \nb: 1\n", "LH001", 2, 1),
         ("rig: !!python/name:os.system x\n", "LH001", 1, 6),
