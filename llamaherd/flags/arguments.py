@@ -9,7 +9,7 @@ from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.advice import advise, shown
 from llamaherd.flags.model import Catalogue, Flag, Problem, Value
-from llamaherd.flags.typography import in_one, typeset
+from llamaherd.flags.typography import in_one, quoted, typeset
 from llamaherd.flags.ways import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
 from llamaherd.near import near
 
@@ -215,6 +215,9 @@ class _Reader:
             text = self.arguments[self.next]
             self.next += 1
             values.append(text)
+            if problem := quoted(text, index, self.next - index):
+                yield problem
+                continue
             yield from self.value(index, self.next - index, name, value, text)
         if flag.many:
             self.skip(len(self.arguments))

@@ -33,6 +33,15 @@ def typeset(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
     return Problem(codes.TYPOGRAPHY, index, 1, f"`{argument}` has quotation marks that are none", way_out)
 
 
+def quoted(value: str, index: int, length: int) -> Problem | None:
+    """A value in quotation marks of a word processor, which no shell takes away."""
+    plain = value.translate(QUOTES)
+    if plain == value or plain[:1] not in ("'", '"'):
+        return None
+    message = f"`{value}` has quotation marks that are none: they are a part of the value"
+    return Problem(codes.TYPOGRAPHY, index, length, message, "write plain quotation marks, or none")
+
+
 def in_one(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
     """A flag with its value in one argument, as an item of a list or a pair of quotes makes it."""
     parts = tuple(argument.split())

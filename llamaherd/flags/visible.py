@@ -12,8 +12,8 @@ from llamaherd.flags.model import Flag
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 ORDERS = ("PCI_BUS_ID", "FASTEST_FIRST")
-CARD = re.compile(r"[0-9]+|(?:GPU|MIG)-[0-9A-Fa-f/-]+|-1|")
-"""How CUDA names a card: by number, or by the beginning of its UUID; -1 ends the list."""
+CARD = re.compile(r"-?[0-9]+|(?:GPU|MIG)-[0-9A-Fa-f/-]+|")
+"""How CUDA names a card: by number, or by the beginning of its UUID; what is below zero ends the list."""
 
 
 def visible(meant: Meant, around: Around) -> int | None:
@@ -23,7 +23,7 @@ def visible(meant: Meant, around: Around) -> int | None:
         return around.cards
     names = [name.strip() for name in chosen.split(",")]
     # CUDA sees what stands before the first name that is none.
-    return next((index for index, name in enumerate(names) if name in ("", "-1")), len(names))
+    return next((index for index, name in enumerate(names) if name[:1] in ("", "-")), len(names))
 
 
 def variable(meant: Meant, name: str) -> Option:
@@ -73,7 +73,7 @@ def hidden(meant: Meant, around: Around) -> Iterator[Clash]:
         counted = "one card" if around.cards == 1 else f"{around.cards} cards"
         message = f"{option} names card {beyond}, and the server is given {counted}, counted from 0"
         yield Clash(codes.HIDDEN_CARDS, (option,), message, f"leave `{VISIBLE}` out, or count from 0 here")
-    elif names[0] in ("", "-1") and (wants := _wants_cards(meant)):
+    elif names[0][:1] in ("", "-") and (wants := _wants_cards(meant)):
         message = f"{option} hides every card, and {wants} is to use them"
         yield Clash(codes.HIDDEN_CARDS, (option,), message, f"leave `{VISIBLE}` out, or name cards in it")
 

@@ -215,6 +215,7 @@ class _Reader:
 
 def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
     """What is meant for the program, where its author thought that a shell reads the line."""
+    words = words[: unitrules.swallowed(words)]
     texts = [str(word) for word in words]
     ends = [index for index, text in enumerate(texts) if unitrules.is_operator(text) or text[:1] in {"#", "\\", " "}]
     return words[: ends[0]] if ends else words

@@ -44,7 +44,12 @@ class Started:
     def of_user(self) -> bool:
         """Whether a user's own manager runs it."""
         wanted = self.unit.value("WantedBy", "Install")
-        return wanted == "default.target" or "/systemd/user/" in str(self.file)
+        return wanted == "default.target" or self.under_user
+
+    @property
+    def under_user(self) -> bool:
+        """Whether it lies where users have theirs."""
+        return "/systemd/user/" in str(self.file.absolute())
 
     def finding(self, code: str, at: Position, message: str, way_out: str, severity: Severity = "error") -> Finding:
         """A finding in this unit's file."""
@@ -54,6 +59,7 @@ class Started:
 def check(started: Started) -> Iterator[Finding]:
     """Everything wrong with a unit but its server's own arguments."""
     yield from _names(started)
+    yield from _swallowed(started)
     yield from _behind(started)
     yield from _environment(started)
     for key in ("ExecStartPre", "ExecStartPost", "ExecStop", "ExecReload"):
@@ -82,6 +88,22 @@ def _names(started: Started) -> Iterator[Finding]:
             yield started.finding("LH190", setting.start, message, f"put `[{home}]` on a line above it")
         elif setting.section in known and setting.key not in known[setting.section] and not _own(setting.key):
             yield _unknown(started, setting)
+
+
+def swallowed(line: tuple[Word, ...]) -> int | None:
+    """The first word that was meant for a setting of its own, in a line that a backslash has made longer."""
+    known = known_keys()["Service"]
+    places = ((index, str(word).partition("=")) for index, word in enumerate(line[1:], start=1))
+    return next((index for index, (key, equals, _) in places if equals and key in known), None)
+
+
+def _swallowed(started: Started) -> Iterator[Finding]:
+    """A backslash at the end of a last line: the next setting, or section, becomes a part of it."""
+    index = swallowed(started.words)
+    if index is not None:
+        key = str(started.words[index]).partition("=")[0]
+        message = f"the line above ends in a backslash: `{key}` becomes an argument, and is not set"
+        yield started.finding("LH190", started.words[index].start, message, "leave that backslash out")
 
 
 def _own(name: str) -> bool:
@@ -138,12 +160,20 @@ def _environment(started: Started) -> Iterator[Finding]:
     for word in stray:
         if str(word).startswith("#"):
             break  # a comment, which is said
+        if str(word) == "export":
+            message = "`export` is the shell's: systemd skips it"
+            yield started.finding("LH193", word.start, message, "write `Environment=NAME=value`")
+            break
         if not (started.generated and "$" in str(word)):
             message = f"`{word}` is no `NAME=value`: systemd ends a value at a blank, and skips this"
             way_out = 'put quotes around the whole assignment: `Environment="NAME=a b"`'
             yield started.finding("LH193", word.start, message, way_out)
             break
     for name, value in found.items():
+        if several := re.search(r",\s*([A-Z_]{3,})=", str(value)):
+            message = f"all of this is the value of `{name}`: systemd separates variables by blanks"
+            at = value.text.at[several.start()] if value.text.at else value.start
+            yield started.finding("LH193", at, message, "write a blank for the comma", "warning")
         variable = re.search(r"\$\{?([A-Za-z_]\w*)", str(value))
         if variable and not started.generated:
             message = f"`{variable[0]}` in `Environment={name}=` is not put in: systemd takes it as it is written"

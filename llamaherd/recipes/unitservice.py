@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from llamaherd.findings import Finding, Place
+from llamaherd.recipes import unitplaces, unitstart
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.unitrules import Started
 from llamaherd.recipes.units import Unit
 
-_PATH_FLAGS = {
-    *("-m", "--model", "-md", "--model-draft", "--spec-draft-model", "-mm", "--mmproj", "--lora", "--api-key-file"),
-    *("--chat-template-file", "--grammar-file", "--log-file", "--slot-save-path", "--ssl-key-file", "--ssl-cert-file"),
-    *("--models-dir", "--models-preset", "--control-vector", "--path"),
-}
 _NEVER_READY = {
     "notify": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
     "notify-reload": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
@@ -25,18 +21,17 @@ _NEVER_READY = {
     "dbus": "takes no name on D-Bus: after TimeoutStartSec (90 s) it is killed",
 }
 """llama.cpp b11434 and vLLM 0.33.0 hold no call of sd_notify."""
-_HOMES = ("/home/", "/root/", "/run/user/")
 
 
 def check(started: Started, server: Server) -> Iterator[Finding]:
     """Everything wrong around a server."""
     yield from _readiness(started, server)
-    yield from _paths(started, server)
+    yield from unitplaces.check(started, server)
+    yield from unitstart.check(started, server)
     yield from _devices(started, server)
     yield from _locked(started, server)
     yield from _port(started, server)
     yield from _unreachable(started, server)
-    yield from _restarts(started)
     yield from _network(started, server)
     yield from _root(started, server)
 
@@ -59,41 +54,6 @@ def _readiness(started: Started, server: Server) -> Iterator[Finding]:
         yield started.finding("LH192", starts[1].start, message, "keep one of them; a unit for each server")
 
 
-def _paths(started: Started, server: Server) -> Iterator[Finding]:
-    folder = started.unit.value("WorkingDirectory")
-    named = [(flag, word) for flag, word in zip(server.arguments, server.arguments[1:], strict=False)]
-    paths = [word for flag, word in named if str(flag) in _PATH_FLAGS and not word.unknown and not server.contained]
-    for word in paths:
-        if not folder and not started.partial and not re.match(r"[/~%$-]", str(word)):
-            message = (
-                f"`{word}` is looked for in `/`: a service starts there, unless `WorkingDirectory=` names a folder"
-            )
-            yield started.finding("LH194", word.start, message, "write the whole path, from `/` on")
-    for key in ("WorkingDirectory", "EnvironmentFile"):
-        for setting in started.unit.all(key):
-            if not re.match(r"-?[/~%$]", setting.text):
-                message = f"`{setting.text}` is not absolute, and systemd refuses it"
-                yield started.finding("LH194", setting.at, message, "write the whole path, from `/` on")
-    yield from _hidden(started, [*paths, *started.words[:1]])
-
-
-def _hidden(started: Started, paths: list[Word]) -> Iterator[Finding]:
-    bound = " ".join(each.text for key in ("BindPaths", "BindReadOnlyPaths") for each in started.unit.all(key))
-    home = started.unit.value("ProtectHome").lower()
-    hiding: list[tuple[str, tuple[str, ...]]] = []
-    if home in {"true", "yes", "1", "on", "tmpfs"}:
-        hiding.append((f"ProtectHome={home}", _HOMES))
-    if started.unit.yes("PrivateTmp"):
-        hiding.append(("PrivateTmp=", ("/tmp/", "/var/tmp/")))
-    for key, prefixes in hiding:
-        for word in paths:
-            text = str(word)
-            if text.startswith(prefixes) and not any(text.startswith(each.split(":")[-1]) for each in bound.split()):
-                message = f"`{key}` hides `{text}` from the server"
-                way_out = "let it lie elsewhere, such as in /srv; or `BindReadOnlyPaths=` with its folder"
-                yield started.finding("LH194", word.start, message, way_out)
-
-
 def _devices(started: Started, server: Server) -> Iterator[Finding]:
     layers = server.value("-ngl", "--gpu-layers", "--n-gpu-layers")
     wanted = server.program == "vllm" or (layers is not None and str(layers) != "0")
@@ -104,6 +64,10 @@ def _devices(started: Started, server: Server) -> Iterator[Finding]:
     if processes and processes.text == "pid":
         message = "`ProcSubset=pid` hides /proc/driver/nvidia, and CUDA does not start without it"
         yield started.finding("LH194", processes.at, message, "leave it out")
+    writes = started.unit.last("MemoryDenyWriteExecute")
+    if writes and started.unit.yes("MemoryDenyWriteExecute") and server.program == "vllm":
+        message = "vLLM compiles kernels as it runs, which `MemoryDenyWriteExecute=` forbids"
+        yield started.finding("LH194", writes.at, message, "leave it out")
     allows = started.unit.all("DeviceAllow")
     allowed = " ".join(each.text for each in allows)
     if "nvidia" in allowed and not re.search(r"uvm|nvidia\*|char-\*", allowed):
@@ -144,11 +108,20 @@ def _port(started: Started, server: Server) -> Iterator[Finding]:
 
 
 def _unreachable(started: Started, server: Server) -> Iterator[Finding]:
-    setting = started.unit.last("PrivateNetwork")
-    socket = str(server.value("--host") or "").endswith(".sock")
-    if setting and started.unit.yes("PrivateNetwork") and not socket and not server.contained:
+    setting, unit = started.unit.last("PrivateNetwork"), started.unit
+    if str(server.value("--host") or "").endswith(".sock") or server.contained:
+        return
+    if setting and unit.yes("PrivateNetwork"):
         message = "with `PrivateNetwork=` nobody reaches the server: it has a network of its own"
         yield started.finding("LH194", setting.at, message, "leave it out, or listen on a socket: `--host /run/….sock`")
+    families = unit.last("RestrictAddressFamilies")
+    if families and not families.text.startswith("~") and "AF_INET" not in families.text and families.text != "none":
+        message = "without AF_INET the server opens no port"
+        yield started.finding("LH194", families.at, message, f"write `{families.text} AF_INET AF_INET6`")
+    denied = unit.last("IPAddressDeny")
+    if denied and denied.text in {"any", "0.0.0.0/0"} and not unit.all("IPAddressAllow") and not started.partial:
+        message = "`IPAddressDeny=` keeps everybody out, the host itself too"
+        yield started.finding("LH194", denied.at, message, "add `IPAddressAllow=localhost`, and your network")
 
 
 def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator[Finding]:
@@ -167,16 +140,6 @@ def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator
         elif text == "--tty" or (short and "t" in text):
             message = f"`{text}` wants a terminal, and a service has none"
             yield Finding("LH192", Place(file, *word.start), message, "leave it out")
-
-
-def _restarts(started: Started) -> Iterator[Finding]:
-    restart = started.unit.last("Restart")
-    limits = ("StartLimitIntervalSec", "StartLimitInterval", "StartLimitBurst")
-    limited = any(started.unit.last(key, section) for key in limits for section in ("Unit", "Service"))
-    if restart and restart.text != "no" and not limited and started.unit.last("RestartSec") is None:
-        message = "a server that cannot start is tried five times within a second, and then never again"
-        way_out = "add `RestartSec=5`, and `StartLimitIntervalSec=` under `[Unit]`"
-        yield started.finding("LH196", restart.at, message, way_out, "note")
 
 
 def _network(started: Started, server: Server) -> Iterator[Finding]:

@@ -19,6 +19,32 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }
 _UNIT = r"(?:us|usec|µs|μs|ms|msec|s|sec|seconds?|m|min|minutes?|h|hr|hours?|d|days?|w|weeks?|M|months?|y|years?)"
 _TIME = re.compile(rf"(?:\d+(?:\.\d+)?\s*{_UNIT}?\s*)+|infinity")
+_SIZE = r"\d+(?:\.\d+)?\s*[KMGTPE]?"
+_SIZED, _SIGNAL = "write a size such as `48G`, or `infinity`", "write such as `SIGINT`"
+_SHAPES: tuple[tuple[str, str, str], ...] = (
+    (r"Memory(?:Max|High|Low|Min|SwapMax|Limit)", rf"{_SIZE}|[\d.]+%|infinity", _SIZED),
+    (r"Limit(?!CPU|RTTIME|NICE)\w+", rf"(?:{_SIZE}|infinity)(?::(?:{_SIZE}|infinity))?", _SIZED),
+    (r"(?:Startup)?CPUQuota", r"[\d.]+%", "write percent of one processor: `400%` is four"),
+    (r"Nice", r"\+?1?\d|-(?:1?\d|20)", "write a number from -20 to 19"),
+    (r"OOMScoreAdjust", r"[+-]?(?:\d{1,3}|1000)", "write a number from -1000 to 1000"),
+    (r"CPUAffinity|AllowedCPUs", r"[\d\s,-]+|numa", "write numbers and ranges, such as `0-7`"),
+    (
+        r"Standard(?:Output|Error)",
+        r"(?:inherit|null|tty|journal|kmsg|socket|syslog)(?:\+console)?|fd(?::.*)?|(?:file|append|truncate):[/%].*",
+        "write `journal`, or a whole path behind `append:`",
+    ),
+    (
+        r"(?:Restart|Final)?KillSignal",
+        r"(?:SIG)?(?:HUP|INT|QUIT|ABRT|KILL|USR[12]|TERM|CONT|STOP|PIPE|ALRM|RTM(?:IN|AX)[+-]\d+)|\d+",
+        _SIGNAL,
+    ),
+)
+"""Keys, what systemd reads as their values (man systemd.resource-control, systemd.exec, systemd.kill), what to write.
+
+Sizes end in one letter: `48GB` is none, and is skipped (systemd 257, src/basic/parse-util.c, parse_size).
+"""
+_SUFFIX = re.compile(r".+\.(?:service|socket|target|device|mount|automount|swap|timer|path|slice|scope)")
+_DATE = re.compile(r"%Y[-_./]?%m|%m[-_./]?%d|%H[-_:.]?%M|%F\b|%T\b")
 _TARGETS = ("multi-user.target", "default.target", "graphical.target", "network-online.target", "timers.target")
 _SPECIFIER = re.compile(r"%(.?)")
 _SPECIFIERS = frozenset("aAbBCdDEfgGhHiIjJlLmMnNopPqsStTuUvVwWyY%")
@@ -31,8 +57,10 @@ def check(started: Started) -> Iterator[Finding]:
         if not setting.text or (started.generated and "$" in setting.text) or " #" in setting.text:
             continue
         yield from _value(started, setting, known.get(setting.section or "Service", {}).get(setting.key, ""))
-        yield from _specifiers(started, setting)
-        if setting.key in {"WantedBy", "RequiredBy", "After", "Wants"}:
+        yield from _shape(started, setting)
+        if not re.fullmatch(r"[\d.]+%", setting.text):
+            yield from _specifiers(started, setting)
+        if setting.key in _NAMES:
             yield from _targets(started, setting)
 
 
@@ -51,7 +79,24 @@ def _value(started: Started, setting: Setting, kind: str) -> Iterator[Finding]:
         yield started.finding("LH190", setting.start, message, "leave it out", "warning")
 
 
+_NAMES = frozenset({"WantedBy", "RequiredBy", "After", "Before", "Wants", "Requires", "Requisite", "BindsTo", "PartOf"})
+"""Keys whose values are units."""
+
+
+def _shape(started: Started, setting: Setting) -> Iterator[Finding]:
+    """Values of which systemd says in its journal that it cannot parse them, and ignores them."""
+    for keys, values, way_out in _SHAPES:
+        if re.fullmatch(keys, setting.key) and setting.text[:1] != "%" and not re.fullmatch(values, setting.text):
+            message = f"systemd cannot read `{setting.key}={setting.text}`, and takes its default"
+            yield started.finding("LH190", setting.at, message, way_out)
+
+
 def _specifiers(started: Started, setting: Setting) -> Iterator[Finding]:
+    if date := _DATE.search(setting.text):
+        message = f"`{date[0]}` is no date here: systemd puts in names of its own, such as that of the machine"
+        at = setting.value.at[date.start()]
+        yield started.finding("LH193", at, message, "write `%%` for a percent sign, or leave the date to the journal")
+        return
     for found in _SPECIFIER.finditer(setting.text):
         if found[1] not in _SPECIFIERS:
             message = f"`{found[0]}` is no specifier of systemd, which skips the whole line"
@@ -61,6 +106,10 @@ def _specifiers(started: Started, setting: Setting) -> Iterator[Finding]:
 
 def _targets(started: Started, setting: Setting) -> Iterator[Finding]:
     for name in setting.text.split():
+        if not _SUFFIX.fullmatch(name) and "%" not in name:
+            message = f"systemd ignores `{name}` in `{setting.key}=`: a unit's name has its kind behind a dot"
+            yield started.finding("LH190", setting.at, message, f"write `{name}.service`", "warning")
+            continue
         close = get_close_matches(name, _TARGETS, n=1, cutoff=0.85)
         if close and name != close[0]:
             message = f"there is no `{name}` in systemd: nothing would come of this"

@@ -58,6 +58,18 @@ def unit(*more: str, start: str = START) -> str:
         unit(start="WorkingDirectory=/srv\nExecStart=/usr/bin/llama-server -m a.gguf"),
         unit(start="ExecStart=/bin/bash -c 'exec llama-server -m /srv/a.gguf | tee /tmp/log'"),
         unit("ExecStart=", START),
+        unit("MemoryMax=48G", "MemoryHigh=80%", "LimitNOFILE=65536:infinity", "CPUQuota=800%", "Nice=-5", "Nice=19"),
+        unit(
+            "StandardOutput=append:/var/log/llama.log", "KillSignal=SIGINT", "OOMScoreAdjust=-900", "CPUAffinity=0-7 12"
+        ),
+        unit("RestrictAddressFamilies=AF_UNIX AF_INET", "IPAddressDeny=any", "IPAddressAllow=localhost"),
+        unit("RestrictAddressFamilies=~AF_PACKET", "WorkingDirectory=~", "EnvironmentFile=-/etc/llama/%i.env"),
+        unit("ExecStartPost=-/usr/bin/curl -f http://localhost:8081/health"),
+        unit("ExecStartPost=/usr/bin/curl --retry 60 --retry-connrefused http://localhost:8081/health"),
+        unit("CPUAffinity=0-7", start=f"{START} -t 8"),
+        unit("ProtectSystem=strict", "LogsDirectory=llama", start=f"{START} --log-file /var/log/llama/server.log"),
+        UNIT.replace("After=network.target", "After=docker.service %i.target\nBindsTo=dev-sda1.device"),
+        UNIT.replace("[Unit]\nDescription=llama # one\nAfter=network.target\n\n", "").split("[Install]")[0],
         unit("ProtectHome=read-only", start=START.replace("/srv", "/home/tom")),
         unit("ProtectHome=true", "BindReadOnlyPaths=/home/tom", start=START.replace("/srv", "/home/tom")),
         unit("PrivateTmp=true", "PrivateDevices=no", start=f"{START} -ngl 99"),
@@ -107,6 +119,23 @@ def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
         ("Environment=LD_LIBRARY_PATH=${HOME}/lib", "LH193"),
         ("WorkingDirectory=models", "LH194"),
         ("EnvironmentFile=llama.env", "LH194"),
+        ("EnvironmentFile=~/llama.env", "LH194"),
+        ('EnvironmentFile="/etc/llama.env"', "LH194"),
+        ("WorkingDirectory=~/llama", "LH194"),
+        ("WorkingDirectory=/home/tom/llama\nProtectHome=yes", "LH194"),
+        ("RestrictAddressFamilies=AF_UNIX", "LH194"),
+        ("IPAddressDeny=any", "LH194"),
+        ("MemoryMax=48GB", "LH190"),
+        ("LimitMEMLOCK=unlimited", "LH190"),
+        ("LimitNOFILE=unlimited", "LH190"),
+        ("CPUQuota=400", "LH190"),
+        ("Nice=-25", "LH190"),
+        ("OOMScoreAdjust=2000", "LH190"),
+        ("StandardOutput=/var/log/llama.log", "LH190"),
+        ("KillSignal=SIGHUPP", "LH190"),
+        ("Environment=A=b,CUDA_VISIBLE_DEVICES=0", "LH193"),
+        ("SyslogIdentifier=llama-%Y%m%d", "LH193"),
+        ("ExecStartPost=/usr/bin/curl -f http://localhost:8081/health", "LH192"),
     ],
 )
 def test_a_line_that_is_wrong_is_said(line: str, code: str, tmp_path: Path) -> None:
@@ -161,6 +190,14 @@ def test_a_command_that_is_wrong_is_said(arguments: str, more: str, codes: list[
         ("RestartSec=5\n", "", [(8, "LH196")]),
         ("network.target", "network-online.target", [(3, "LH198")]),
         ("WantedBy=multi-user.target", "WantedBy=default.target", []),
+        ("WantedBy=multi-user.target", "Alias=llm.service", [(7, "LH268")]),
+        ("\n[Install]\nWantedBy=multi-user.target\n", "", [(7, "LH268")]),
+        ("Restart=on-failure\nRestartSec=5\n", "", [(7, "LH268")]),
+        ("Restart=on-failure", "Restart=on-success", [(8, "LH268")]),
+        ("After=network.target", "After=docker", [(3, "LH190")]),
+        ("--port 8081", "--port 8081 \\", [(8, "LH190")]),
+        ("/usr/bin/llama-server", "/usr/bin/sudo -u llama /usr/bin/llama-server", [(7, "LH192")]),
+        ("/srv/a.gguf", "\N{LEFT DOUBLE QUOTATION MARK}/srv/a.gguf\N{RIGHT DOUBLE QUOTATION MARK}", [(7, "LH125")]),
         ("WantedBy=multi-user.target", "WantedBy=multiuser.target", [(12, "LH190")]),
         ("Restart=on-failure", "Restart=on-fail", [(8, "LH190")]),
         ("RestartSec=5", "RestartSec=1min 30s", []),
@@ -173,9 +210,34 @@ def test_what_is_missing_is_said(before: str, after: str, codes: list[tuple[int,
 
 
 def test_a_unit_of_a_user_runs_as_that_user(tmp_path: Path) -> None:
-    text = UNIT.replace("User=llama\n", "")
-    assert said(tmp_path, text, ".config/systemd/user/llama.service") == []
+    of_user, text = ".config/systemd/user/llama.service", UNIT.replace("User=llama\n", "")
+    assert said(tmp_path, text.replace("multi-user", "default"), of_user) == []
+    assert said(tmp_path, text, of_user) == [(11, "LH268")]
+    assert said(tmp_path, UNIT.replace("multi-user", "default"), of_user) == [(6, "LH192")]
     assert said(tmp_path, text) == [(6, "LH195")]
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments", "codes"),
+    [
+        ("CPUAffinity=0-7", "-t 16", ["LH269"]),
+        ("AllowedCPUs=0-3,8-11", "-t 8", []),
+        ("CPUQuota=400%", "-t 8", ["LH269"]),
+        ("ProtectSystem=strict", "--slot-save-path /srv/slots", ["LH194"]),
+        ("ProtectSystem=strict\nReadWritePaths=/srv", "--slot-save-path /srv/slots", []),
+        ("ProtectSystem=full", "--slot-save-path /srv/slots", []),
+    ],
+)
+def test_a_setting_and_an_argument_together(more: str, arguments: str, codes: list[str], tmp_path: Path) -> None:
+    assert [code for _, code in said(tmp_path, unit(more, start=f"{START} {arguments}"))] == codes
+
+
+def test_a_dynamic_user_needs_a_place_for_what_is_fetched(tmp_path: Path) -> None:
+    text = UNIT.replace("User=llama", "DynamicUser=yes").replace("-m /srv/a.gguf", "-hf a/b")
+    text = text.replace("After=network.target", "Wants=network-online.target\nAfter=network-online.target")
+    assert [code for _, code in said(tmp_path, text)] == ["LH194", "LH117"]
+    right = text.replace("DynamicUser=yes", "DynamicUser=yes\nEnvironment=LLAMA_CACHE=/var/cache/llama")
+    assert [code for _, code in said(tmp_path, right)] == ["LH117"]
 
 
 def test_a_drop_in_is_a_part_of_a_unit(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""When a systemd service starts, and starts again: at boot, after a crash, before anybody asks it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.findings import Finding
+from llamaherd.recipes.programs import Server
+from llamaherd.recipes.unitrules import Started, swallowed
+from llamaherd.recipes.units import known_keys, words
+
+
+def check(started: Started, server: Server) -> Iterator[Finding]:
+    """Everything wrong with when a server runs."""
+    yield from _restarts(started)
+    yield from _at_boot(started)
+    yield from _again(started)
+    yield from _asked(started, server)
+    yield from _as_somebody_else(started)
+    yield from _processors(started, server)
+
+
+def _whole(started: Started) -> bool:
+    """Whether a unit shows all that it has, so that what is missing is missing."""
+    sections = {name for name, _ in started.unit.sections}
+    if swallowed(started.words) is not None:
+        return False
+    return not (started.partial or started.generated) and "Unit" in sections and sections <= set(known_keys())
+
+
+def _at_boot(started: Started) -> Iterator[Finding]:
+    """`systemctl enable` makes the links that [Install] names, and does nothing without it."""
+    wanted = started.unit.last("WantedBy", "Install")
+    pulled = wanted or any(started.unit.all(key, "Install") for key in ("RequiredBy", "UpheldBy", "Also"))
+    start = started.unit.last("ExecStart")
+    if not pulled and start and _whole(started):
+        message = "nothing starts this at boot: `WantedBy=` under `[Install]` is missing"
+        yield started.finding("LH268", start.start, message, "add `WantedBy=multi-user.target` there", "note")
+    elif wanted and started.under_user and wanted.text in {"multi-user.target", "graphical.target"}:
+        message = f"a user's manager never reaches `{wanted.text}`: this does not start by itself"
+        yield started.finding("LH268", wanted.at, message, "write `WantedBy=default.target`", "warning")
+
+
+def _again(started: Started) -> Iterator[Finding]:
+    """man systemd.service, Restart=."""
+    restart, start = started.unit.last("Restart"), started.unit.last("ExecStart")
+    if restart is None and start and _whole(started):
+        message = "a server that crashes stays down: `Restart=` is missing"
+        yield started.finding("LH268", start.start, message, "add `Restart=on-failure` and `RestartSec=5`", "note")
+    elif restart and restart.text == "on-success":
+        message = "a server that crashes stays down: `on-success` starts again what has ended well"
+        yield started.finding("LH268", restart.at, message, "write `Restart=on-failure`", "warning")
+
+
+def _asked(started: Started, server: Server) -> Iterator[Finding]:
+    """ExecStartPost runs as soon as the process is there, and a model loads for longer."""
+    if started.unit.value("Type") in {"notify", "forking", "oneshot"} or server.contained:
+        return
+    for setting in started.unit.all("ExecStartPost"):
+        line = [str(word) for word in words(setting.value, {})]
+        first = line[0].lstrip("@!:+|-").rpartition("/")[2] if line else ""
+        optional = setting.text.startswith("-")
+        if first in {"curl", "wget"} and "--retry" not in setting.text and not optional:
+            message = (
+                "this asks at once, while the server still loads: systemd takes the service for failed, and ends it"
+            )
+            way_out = "add `--retry 60 --retry-delay 5 --retry-connrefused`" if first == "curl" else "leave it out"
+            yield started.finding("LH192", setting.at, message, way_out)
+
+
+def _as_somebody_else(started: Started) -> Iterator[Finding]:
+    user = started.unit.last("User")
+    if started.under_user and user:
+        message = "a user's manager starts nothing as somebody else: the service fails with 216/GROUP"
+        yield started.finding("LH192", user.at, message, "leave `User=` out")
+    elif user and user.text not in {"", "root", "0"} and started.words and str(started.words[0]).endswith("/sudo"):
+        message = f"sudo asks `{user.text}` for a password, and a service has no terminal"
+        yield started.finding(
+            "LH192", started.words[0].start, message, "start the server itself: `User=` is who runs it"
+        )
+
+
+def _processors(started: Started, server: Server) -> Iterator[Finding]:
+    """More threads than the processors that the service may use: they wait for each other."""
+    threads = server.value("-t", "--threads")
+    if threads is None or not str(threads).isdecimal() or len(str(threads)) > 4:
+        return
+    for key in ("CPUAffinity", "AllowedCPUs"):
+        setting = started.unit.last(key)
+        number = _counted(setting.text) if setting else 0
+        if 0 < number < int(str(threads)):
+            message = f"`-t {threads}` are more threads than the {number} processors of `{key}=`"
+            yield started.finding("LH269", threads.start, message, f"write {number} at most", "warning")
+    quota = re.fullmatch(r"(\d{1,6})%", started.unit.value("CPUQuota"))
+    if quota and int(quota[1]) < 100 * int(str(threads)):
+        message = f"`CPUQuota={quota[0]}` stops {threads} threads for a part of every tenth of a second"
+        way_out = f"leave `CPUQuota=` out, and write `-t {max(1, int(quota[1]) // 100)}`"
+        yield started.finding("LH269", threads.start, message, way_out, "warning")
+
+
+def _counted(text: str) -> int:
+    """How many processors a list of numbers and ranges names; 0 for what is none."""
+    found: set[int] = set()
+    for part in re.split(r"[\s,]+", text.strip(" ,")):
+        limits = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
+        if limits is None:
+            return 0
+        found |= set(range(int(limits[1]), int(limits[2] or limits[1]) + 1))
+    return len(found)
+
+
+def _restarts(started: Started) -> Iterator[Finding]:
+    restart = started.unit.last("Restart")
+    limits = ("StartLimitIntervalSec", "StartLimitInterval", "StartLimitBurst")
+    limited = any(started.unit.last(key, section) for key in limits for section in ("Unit", "Service"))
+    if restart and restart.text != "no" and not limited and started.unit.last("RestartSec") is None:
+        message = "a server that cannot start is tried five times within a second, and then never again"
+        way_out = "add `RestartSec=5`, and `StartLimitIntervalSec=` under `[Unit]`"
+        yield started.finding("LH196", restart.at, message, way_out, "note")
