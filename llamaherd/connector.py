@@ -33,6 +33,9 @@ SILENCE = 7200
 SEND_SILENCE = 120
 """Seconds that a file on its way may stand still."""
 
+STANDING = SEND_SILENCE + 30
+"""Seconds that a file which another run sends may stand still, before it is no longer waited for."""
+
 END = "LLAMAHERD_END_OF_STDIN"
 
 
@@ -112,11 +115,20 @@ class RigConnector(BaseConnector):
         print_input: bool = False,
         **arguments: Any,
     ) -> bool:
-        """Send a file, as whoever logs in; one that was cut off goes on where it ended."""
+        """Send a file, as whoever logs in; one that was cut off goes on where it ended.
+
+        `settled` are the places where it ends up: what another run has brought there meanwhile is not sent again.
+        """
         said = Said(self.host.print_prefix, aloud=True)
         assert isinstance(filename_or_io, str)
         file = Path(filename_or_io)
-        script = render("receive.sh.j2", path=remote_filename, size=file.stat().st_size)
+        script = render(
+            "receive.sh.j2",
+            path=remote_filename,
+            size=file.stat().st_size,
+            settled=[(str(place.parent), place.name) for place in arguments.get("settled", ())],
+            standing=STANDING,
+        )
         try:
             with file.open("rb") as data, self._shell(root=False) as shell:
                 return shell.send(f"{{\n{script}\n}}\n", data, said.hear, Patience(SEND_SILENCE)) == 0

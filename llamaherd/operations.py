@@ -83,6 +83,19 @@ class Script(StringCommand):
         return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 
+class SendFile(FileUploadCommand):
+    """A file of the controller's, sent unless another run has brought it meanwhile."""
+
+    def __init__(self, step: Send) -> None:
+        super().__init__(str(step.local), step.remote, _sudo=False)
+        self.settled = step.settled
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        connector_arguments.update(self.connector_arguments)
+        return host.put_file(self.src, self.dest, settled=self.settled, **connector_arguments)
+
+
 class LaterScript(PyinfraCommand):
     """A script that is put together when its turn comes: other hosts are asked for it."""
 
@@ -217,7 +230,7 @@ def converge(
         else:
             logger.info(f"{host.print_prefix}sending {step.local.name} ({show_size(size_of(step.local))})")
             # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
-            yield FileUploadCommand(str(step.local), step.remote, _sudo=False)
+            yield SendFile(step)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
     for remark in told if host.state.is_executing else ():
         logger.warning(f"{host.print_prefix}{plain(remark)}")

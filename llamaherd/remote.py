@@ -6,9 +6,10 @@ No answer is waited for without end, or kept without bound; what is no UTF-8 is 
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Self
 
@@ -145,18 +146,39 @@ class Shell:
                 yield stream, rest.decode(errors="replace")
 
     def send(self, script: str, data: BinaryIO, heard: Heard, patience: Patience) -> int:
-        """Run a script that says `go N` and then reads the bytes of `data` from the N-th on. Returns its exit code."""
-        said = self._until(b"\n", script.encode())
+        """Run a script that says `go N` and then reads the bytes of `data` from the N-th on. Returns its exit code.
+
+        What it says before goes to `heard` as it comes.
+        """
         pieces: Iterator[bytes] = iter(())
-        if said.startswith(b"go "):
-            data.seek(int(said.removeprefix(b"go ")))
-            pieces = iter(lambda: data.read(PIECE), b"")
+        for said in self._before_it_reads(script):
+            if said.startswith(b"go "):
+                data.seek(int(said.removeprefix(b"go ")))
+                pieces = iter(lambda: data.read(PIECE), b"")
+                break
+            heard("stdout", said.decode(errors="replace") + "\n")
         for _ in self._talk(pieces, patience):
             pass  # it says why it fails, which is kept
         self._require_end()
         for line in self._err.decode(errors="replace").splitlines():
             heard("stderr", line)
         return self._process.wait()
+
+    def _before_it_reads(self, script: str) -> Iterator[bytes]:
+        """The lines of a script on stdout, as they come, while it is told nothing."""
+        begun = b""
+        with closing(self._talk(iter([script.encode()]), Patience(LOGIN_SECONDS), more=True)) as said:
+            for stream, piece in said:
+                *lines, begun = (begun + piece * (stream == "stdout")).split(b"\n")
+                yield from lines
+                if len(begun) > _BEFORE:
+                    raise self._talks_without_end()
+
+    def _talks_without_end(self) -> RemoteError:
+        return RemoteError(
+            f"{place(self._connect)} talks without end before its shell takes anything",
+            "look at the start files of the login user's shell there",
+        )
 
     def close(self) -> None:
         """End it: a script of another user cannot be sent a signal, but finds nobody listening."""
@@ -177,6 +199,10 @@ class Shell:
         if _MARK not in out:
             code = self._process.wait(_ENDING_SECONDS)
             raise not_started(self._connect, code, self._err.decode(errors="replace"), out.decode(errors="replace"))
+        # What start files have said on it by then is not the script's.
+        assert self._process.stderr
+        while select.select([self._process.stderr], [], [], 0)[0] and os.read(self._process.stderr.fileno(), PIECE):
+            pass
         self._err = b""
 
     def _until(self, mark: bytes, text: bytes) -> bytes:
@@ -189,13 +215,10 @@ class Shell:
             if mark in out:
                 break
             if heard > _BEFORE:
-                raise RemoteError(
-                    f"{place(self._connect)} talks without end before its shell takes anything",
-                    "look at the start files of the login user's shell there",
-                )
+                raise self._talks_without_end()
         return out
 
-    def _talk(self, told: Iterator[bytes], patience: Patience, *, more: bool = False) -> Iterator[tuple[str, bytes]]:
+    def _talk(self, told: Iterator[bytes], patience: Patience, *, more: bool = False) -> Generator[tuple[str, bytes]]:
         try:
             for stream, piece in talk(self._process, told, patience, more=more):
                 if stream == "stderr":

@@ -321,7 +321,11 @@ def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
     """Programs that are there, and are not what was built."""
     built = _manifest(build.id, answers).get("sha256", {})
     lines = (line.split("  ", 1) for line in answers.get(("programs", build.id), "").split("\n") if "  " in line)
-    return [f"{build.folder}/bin/{name} is not what was built" for sha256, name in lines if built.get(name) != sha256]
+    return [
+        f"{build.folder}/bin/{name} is {'not what' if name in built else 'no part of what'} was built: `herd up`"
+        for sha256, name in lines
+        if built.get(name) != sha256
+    ]
 
 
 def _listening(planned: InstancePlan, text: str) -> Check:

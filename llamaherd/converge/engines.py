@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamaherd.converge.steps import Send, Step
-from llamaherd.layout import BUILD_PATH, BUILD_USER
+from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, SET_ASIDE
 from llamaherd.observe import Seen
 from llamaherd.planned import BuildPlan, ImagePlan
 from llamaherd.quoting import base64_lines
@@ -16,12 +16,12 @@ def build_steps(build: BuildPlan, seen: Seen) -> list[Send | Step]:
     if state == "done":
         return []
     if state == "intact":
-        return [Step(render("steps/vouch.sh.j2", b=build))]
+        return [Step(render("steps/vouch.sh.j2", b=build, aside=SET_ASIDE))]
     steps: list[Send | Step] = []
     archive, sha256 = build.source.local_archive, build.source.sha256
     if state in (None, "damaged") and archive and sha256 and sha256 not in seen.sources:
         admit = Step(render("steps/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
-        steps += [Send(archive, sha256), admit]
+        steps += [Send(archive, sha256, (CACHE / "sources" / sha256,)), admit]
     script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=base64_lines(build.script), path=BUILD_PATH)
     return [*steps, Step(script, f"building {build.id}")]
 

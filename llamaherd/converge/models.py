@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path, PurePosixPath
 
 from llamaherd.converge.programs import LAUNCHER
 from llamaherd.converge.steps import Later, Say, Send, Step
@@ -58,13 +59,14 @@ def to_fetch(plan: Plan, seen: Seen) -> list[tuple[ModelPlan, ModelFile]]:
 
 def model_sends(plan: Plan, seen: Seen) -> list[Send]:
     """The controller's own files that the store lacks."""
-    sends = {
-        file.sha256: Send(model.local, file.sha256)
-        for model in plan.models
-        if model.local
-        for file in missing_files(model, seen)
-    }
-    return list(sends.values())
+    local: dict[str, Path] = {}
+    places: dict[str, list[PurePosixPath]] = {}
+    for model in plan.models:
+        for file in missing_files(model, seen) if model.local else ():
+            assert model.local
+            local[file.sha256] = model.local
+            places.setdefault(file.sha256, []).append(PurePosixPath(model.folder, file.name))
+    return [Send(local[sha256], sha256, tuple(settled)) for sha256, settled in places.items()]
 
 
 def begin_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Step | Later]:

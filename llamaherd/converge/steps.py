@@ -20,6 +20,8 @@ class Send:
 
     local: Path
     sha256: str
+    settled: tuple[PurePosixPath, ...] = ()
+    """Where it ends up: another run may have brought it there meanwhile."""
 
     @property
     def remote(self) -> str:

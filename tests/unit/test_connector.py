@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pyinfra.api import Config, Host, Inventory, State, StringCommand, output
 from pyinfra.api.connect import connect_all
 
+from llamaherd import connector
 from llamaherd.cli.common import say, show
 from llamaherd.findings import Finding, Place, SaidError
 from llamaherd.terminal import shown
@@ -113,12 +117,94 @@ def test_a_part_that_is_longer_than_the_file_is_of_another(here: Host, file: Pat
     assert (tmp_path / "there").read_bytes() == file.read_bytes()
 
 
-def test_two_runs_do_not_write_to_one_file(here: Host, file: Path, tmp_path: Path, said: list[str]) -> None:
-    with (tmp_path / "there.part").open("ab") as held:
+@contextmanager
+def another_run_sends(part: Path, *, up_to: int = 10) -> Iterator[Callable[[Path | None], None]]:
+    """Another run that has sent some bytes of a file; told where, it moves the file there and ends."""
+    with part.open("ab") as held:
+        held.write(b"-" * up_to)
+        held.flush()
         fcntl.flock(held, fcntl.LOCK_EX)
+
+        def end(to: Path | None) -> None:
+            if to:
+                part.rename(to)
+            held.close()
+
+        yield end
+
+
+def test_a_file_that_another_run_sends_is_waited_for_and_there(
+    here: Host, file: Path, tmp_path: Path, said: list[str]
+) -> None:
+    there, part = tmp_path / "there", tmp_path / "there.part"
+    with another_run_sends(part, up_to=320_000) as end, ThreadPoolExecutor(5) as pool:
+        waiting = [pool.submit(sent, here, file, there) for _ in range(5)]
+        until(lambda: sum("another run sends it" in line for line in said) == 5)
+        end(there)
+        assert [each.result() for each in waiting] == [True] * 5
+    assert there.read_bytes() == b"-" * 320_000
+    assert not part.exists()
+
+
+def test_a_file_that_another_run_has_let_in_is_not_sent_again(here: Host, file: Path, tmp_path: Path) -> None:
+    there, store = tmp_path / ("5" * 64), tmp_path / "store"
+    store.mkdir()
+    with another_run_sends(tmp_path / f"{there.name}.part") as end, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(here.put_file, str(file), str(there), settled=[store / "a model"], _sudo=False)
+        until(lambda: waiting.running())
+        end(store / "a model")
+        stat = (store / "a model").stat()
+        line = f"{stat.st_size}\t{stat.st_mtime_ns // 10**9}.{stat.st_mtime_ns % 10**9:09}\t{there.name}\ta model\n"
+        (store / ".manifest").write_text(line)
+        assert waiting.result()
+    assert (store / "a model").read_bytes() == b"-" * 10
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "store"]
+
+
+def test_a_file_that_another_run_gave_up_goes_on_where_that_ended(here: Host, file: Path, tmp_path: Path) -> None:
+    with another_run_sends(tmp_path / "there.part") as end, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(sent, here, file, tmp_path / "there")
+        until(lambda: waiting.running())
+        end(None)
+        assert waiting.result()
+    assert (tmp_path / "there").read_bytes() == b"-" * 10 + file.read_bytes()[10:]
+
+
+def test_what_has_become_of_a_part_meanwhile_is_not_written_to(here: Host, file: Path, tmp_path: Path) -> None:
+    """Sent by another run, let in, and gone: what the part was is a model by now."""
+    with another_run_sends(tmp_path / "there.part") as end, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(sent, here, file, tmp_path / "there")
+        until(lambda: waiting.running())
+        end(tmp_path / "model")
+        assert waiting.result()
+    assert (tmp_path / "model").read_bytes() == b"-" * 10
+    assert (tmp_path / "there").read_bytes() == file.read_bytes()
+
+
+def test_a_run_that_sends_nothing_any_more_is_not_waited_for(
+    here: Host, file: Path, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector, "STANDING", 2)
+    with another_run_sends(tmp_path / "there.part"):
         assert not sent(here, file, tmp_path / "there")
-    assert "another run sends this file to this host just now" in said[-1]
-    assert (tmp_path / "there.part").stat().st_size == 0
+    assert "has got no further than 10 bytes for 2 s" in said[-1]
+    assert (tmp_path / "there.part").stat().st_size == 10
+
+
+def test_a_file_that_arrived_and_was_not_let_in_is_not_sent_again(here: Host, file: Path, tmp_path: Path) -> None:
+    """A run was killed in between; whether it is the right one is found out when it is let in."""
+    (tmp_path / "there").write_bytes(b"-" * file.stat().st_size)
+    assert sent(here, file, tmp_path / "there")
+    assert (tmp_path / "there").read_bytes() == b"-" * file.stat().st_size
+    assert not (tmp_path / "there.part").exists()
+
+
+def until(so: Callable[[], bool]) -> None:
+    """Wait until it is so, which it will be."""
+    deadline = time.monotonic() + 60
+    while not so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_place_that_cannot_be_written_is_named(here: Host, file: Path, said: list[str]) -> None:

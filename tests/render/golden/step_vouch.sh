@@ -39,5 +39,13 @@ intact $home || {
     echo "$home is not what was built; run again, and it is built anew" >&2
     exit 1
 }
+# A library beside a program may be taken for its own.
+for file in $home/bin/* $home/bin/.[!.]*; do
+    if [ ! -e "$file" ] && [ ! -L "$file" ]; then continue; fi
+    ! grep -Fq "\"${file##*/}\": \"" $home/manifest.json || continue
+    install -d -m 0700 /var/lib/llamaherd/set-aside || exit 1
+    to=/var/lib/llamaherd/set-aside/$(printf '%s' "${file#/}" | tr / _).$(date +%Y%m%dT%H%M%S)
+    mv -T "$file" "$to" && echo "$file is no part of what was built; it lies in $to now" || exit 1
+done
 chown -R root:root $home && chmod 0755 $home $home/bin $home/bin/* && chmod 0644 $home/manifest.json &&
     rm -f $home/.stamp && stamp $home >$home/.stamp && chmod 0644 $home/.stamp

@@ -107,9 +107,10 @@ for path in /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server /var/l
     [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
     setpriv --reuid llama-chat --regid llama-chat --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
+setpriv --reuid llama-chat --regid llama-chat --clear-groups test -x /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server 2>/dev/null || printf 'its user may not run %s\n' /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server | lines
 
 section owners chat
-find /etc/systemd/system/llama-chat.service /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
+find /etc/systemd/system/llama-chat.service /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health chat
 health=$(ask 5 http://127.0.0.1:8080/health </dev/null)
@@ -151,7 +152,7 @@ for path in /var/lib/llamaherd/models/local/0404040404040404/moe.gguf; do
 done
 
 section owners drafter
-find /etc/llamaherd/compose/drafter/compose.yaml /var/lib/llamaherd/models/local/0404040404040404 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
+find /etc/llamaherd/compose/drafter/compose.yaml /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin /var/lib/llamaherd/models/local/0404040404040404 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health drafter
 health=$(ask 5 http://127.0.0.1:8081/health </dev/null)

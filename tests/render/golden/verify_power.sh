@@ -141,7 +141,7 @@ for path in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf; do
 done
 
 section owners boxed
-find /etc/llamaherd/compose/boxed/compose.yaml /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
+find /etc/llamaherd/compose/boxed/compose.yaml /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health boxed
 health=$(ask 5 http://127.0.0.1:8004/health </dev/null)
@@ -178,9 +178,10 @@ for path in /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /var/l
     [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
     setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
+setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups test -x /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server 2>/dev/null || printf 'its user may not run %s\n' /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server | lines
 
 section owners reasoner
-find /etc/systemd/system/llama-reasoner.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
+find /etc/systemd/system/llama-reasoner.service /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health reasoner
 health=$(ask 5 http://127.0.0.1:8001/health </dev/null)
@@ -257,9 +258,10 @@ for path in /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /va
     [ -e "$path" ] || { printf 'there is no %s\n' "$path" | lines && continue; }
     setpriv --reuid llama-worker --regid llama-worker --clear-groups test -r "$path" 2>/dev/null || printf 'its user may not read %s\n' "$path" | lines
 done
+setpriv --reuid llama-worker --regid llama-worker --clear-groups test -x /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server 2>/dev/null || printf 'its user may not run %s\n' /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server | lines
 
 section owners worker
-find /etc/systemd/system/llama-worker.service /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
+find /etc/systemd/system/llama-worker.service /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc ! -name '.manifest*' -printf '%m\t%u\t%y\t%p\n' 2>/dev/null | lines
 
 section health worker
 health=$(ask 5 http://127.0.0.1:8002/health </dev/null)
