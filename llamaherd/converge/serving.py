@@ -78,6 +78,9 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
     current = container and container.spec == instance.spec and not outdated(instance, seen)
     current = current and not _rewritten(changed, seen) and not limited
     on_cards = instance.service not in seen.off_cards
+    # Another run may be making it just now: nothing is wrong with it but that its record is not written yet.
+    half_made = container and container.spec == instance.spec and not limited and on_cards
+    half_made = half_made and not _rewritten(changed, seen) and not _wrong_itself(instance, seen)
     if (
         current
         and not changed
@@ -95,7 +98,7 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         recreate=not current or not on_cards or container is None or container.health == "unhealthy",
         paused=container is not None and container.status == "paused",
         hangs=serving.hangs if (serving := seen.serving.get(instance.service)) else "",
-        run=container.run if container else "",
+        run=container.run if container and not half_made else "",
         spec=instance.spec,
         started=STARTED,
         inputs=instance.inputs,
@@ -122,10 +125,15 @@ def well(plan: Plan, seen: Seen) -> list[str]:
 
 def outdated(instance: InstancePlan, seen: Seen) -> list[str]:
     """Why what runs is not what would be started now, or would have to be started anew all the same."""
-    serving = seen.serving.get(instance.service)
-    if serving is None:
-        return []
+    serving = seen.serving.get(instance.service, SeenServing())
     why = [f"{path} has changed since it was started" for path in serving.changed]
+    return [*why, *_wrong_itself(instance, seen)]
+
+
+def _wrong_itself(instance: InstancePlan, seen: Seen) -> list[str]:
+    """What is wrong with the process that runs, whatever is recorded of its start."""
+    serving = seen.serving.get(instance.service, SeenServing())
+    why = []
     if serving.argv not in ("", instance.command_line):
         why.append("its arguments are not the declared ones")
     if serving.replaced:

@@ -355,6 +355,22 @@ def test_how_an_instance_is_brought_back(case: str) -> None:
     assert switch(other, seen) == []
 
 
+@pytest.mark.parametrize(
+    ("drift", "again"),
+    [
+        (changed("llama-drafter", "/var/lib/llamaherd/started/llama-drafter"), True),
+        (container(limits={}), False),
+        (container(spec="0ld"), False),
+        (serving("llama-drafter", hangs="it is stopped", changed=["/a"]), False),
+        (lambda s: edit(s, DRAFTER.file.path, sha256="0"), False),
+    ],
+)
+def test_a_container_that_another_run_has_just_made_is_asked_about_again(drift: Drift, again: bool) -> None:
+    """What is only not recorded yet may be by the time that the lock is ours."""
+    (step,) = switch(DRAFTER, seen_of(CPU, drift))
+    assert ("\"${now%% *}\" != '' ]" in step.script) == again
+
+
 def test_a_variable_that_systemd_gives_to_all_is_for_people() -> None:
     """A start would bring it again."""
     drift = serving("llama-chat", variables="A LD_PRELOAD", given_to_all="LD_PRELOAD")

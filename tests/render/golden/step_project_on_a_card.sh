@@ -107,7 +107,8 @@ ICAgICAgICAgIGRldmljZXM6IFt7ZHJpdmVyOiBjZGksIGRldmljZV9pZHM6IFsibnZpZGlhLmNv
 bS9ncHU9R1BVLTUwOTAiXSwgY2FwYWJpbGl0aWVzOiBbZ3B1XX1dCg==
 END
 
-# Who held the lock before us may have made what we want. What was seen to be wrong is not asked about again.
+# Who held the lock before us may have made what we want. What was seen to be wrong with a container is not asked about
+# again; one that was only not recorded yet may be by now.
 now=$(docker inspect --type container --format '{{.Id}} {{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{index .Config.Labels "llamaherd.spec"}}' llama-boxed 2>/dev/null)
 if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy f662f55e648d' ] &&
     /opt/llamaherd/libexec/started changed container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
