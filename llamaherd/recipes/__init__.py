@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from llamaherd.findings import Finding, InventoryError, Place
-from llamaherd.recipes import article, compose, pages, prose, shell, wslconfig
+from llamaherd.recipes import article, compose, pages, preset, prose, shell, wslconfig
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import positioned
 from llamaherd.textfile import UnreadableError, read_bytes, read_text
 
-RecipeKind = Literal["inventory", "compose", "shell", "wslconfig"]
+RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset"]
 
 LARGEST = 128 << 10
 """Bytes. No recipe is longer; a model or a log given by mistake is."""
@@ -36,11 +37,22 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
         return "wslconfig"
     if path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!"):
         return "shell"
+    if path.suffix.lower() == ".ini" and preset.is_preset(text):
+        return "preset"
     if path.suffix.lower() in {".yaml", ".yml"}:
         services = re.search(r"^services\s*:", text, re.MULTILINE)
         rig = re.search(r"^rig\s*:", text, re.MULTILINE)
         return "compose" if not rig and (services or "compose" in name) else "inventory"
-    return "shell" if _COMMANDS.search(text) or _SECTIONS.search(text) or _composed(text) else None
+    known = _COMMANDS.search(text) or _SECTIONS.search(text) or _composed(text) or _presets(text)
+    return "shell" if known else None
+
+
+def _presets(text: str) -> tuple[pages.Block, ...]:
+    """The preset files that a page shows."""
+    shown = pages.blocks_of(text) if re.search(r"^[ \t]*\[", text, re.MULTILINE) else ()
+    return tuple(
+        block for block in shown if block.language in {"", "ini", "toml", "conf"} and preset.is_preset(block.text.chars)
+    )
 
 
 def _composed(text: str) -> tuple[pages.Block, ...]:
@@ -99,10 +111,12 @@ def _read(path: Path) -> Recipe:
             recipe = _shell(path, text)
         case "wslconfig":
             recipe = Recipe(wslconfig.check_text(path, text))
+        case "preset":
+            recipe = Recipe(preset.check_text(path, text))
         case "inventory":
             return Recipe()
         case None:
-            known = "give an inventory, a shell script, a systemd unit, a Compose file or a .wslconfig"
+            known = "give an inventory, a shell script, a systemd unit, a Compose file, a preset file or a .wslconfig"
             return Recipe((_unreadable(path, "nothing in it is known here", known),))
     return recipe + Recipe(tuple(prose.check_text(path, text)))
 
@@ -118,6 +132,11 @@ def _shell(path: Path, text: str) -> Recipe:
     recipe = shell.check_excerpts(path, text, (*typed, rest))
     for block in _composed(text):
         recipe += _shown(path, text, block)
+    for block in _presets(text):
+        first = block.text.at[0][0] - 1
+        found = preset.check_text(path, block.text.chars)
+        moved = (replace(each, place=replace(each.place, line=each.place.line + first)) for each in found)
+        recipe += Recipe(tuple(moved))
     return recipe + Recipe(wslconfig.check_text(path, article.wslconfig_of(text)))
 
 

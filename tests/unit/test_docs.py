@@ -116,7 +116,8 @@ def locked() -> Lock:
 def findings_of(example: str, language: str, base: str, folder: Path) -> tuple[Finding, ...]:
     """What is wrong with an example: a recipe, a whole rig, or parts of the one in `base`."""
     if language != "yaml" or example.startswith(("services:", "version:")):
-        ini = "llama.service" if "[Service]" in example else ".wslconfig"
+        sections = re.search(r"\[(?:wsl2|general|experimental)\]", example)
+        ini = "llama.service" if "[Service]" in example else ".wslconfig" if sections else "models.ini"
         name = {"sh": "recipe.sh", "ini": ini, "yaml": "compose.yaml"}[language]
         recipe = folder / name
         recipe.write_text(example, encoding="utf-8")

@@ -1,0 +1,213 @@
+"""Preset files of llama-server's router (`--models-preset`), read as it reads them.
+
+Source: llama.cpp b11434, common/preset.cpp (parse_ini_from_file, load_from_ini, to_args),
+tools/server/server-models.cpp:479-528 (what the router sets itself), common/arg.cpp:4768-4790.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamaherd import flags
+from llamaherd.findings import Finding, Place, Severity
+from llamaherd.flags import Catalogue, Problem
+from llamaherd.flags.codes import DOWNLOADS, ENDS, OPEN, SECRET, UNKNOWN
+from llamaherd.flags.environment import SWITCHED, stands_for
+from llamaherd.flags.meant import meant
+from llamaherd.flags.together import clashes
+from llamaherd.near import near
+
+OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
+"""Keys that are no flags."""
+SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
+OF_THE_ROUTER = (
+    *("--host", "--port", "--alias", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"),
+    *("--models-dir", "--models-max", "--models-preset", "--models-autoload"),
+)
+"""What the router sets itself for each model's server, or takes away."""
+OFF = ("off", "disabled", "false", "0")
+_HEADER = re.compile(r"\[[ \t]*([^\]]+?)[ \t]*\][ \t]*(?:[;#].*)?")
+_SETTING = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*=[ \t]*([^;#\n]*?)[ \t]*(?:[;#].*)?")
+_CUT = re.compile(r"=[^;#\n]*[^\s;#=](?P<at>[;#])(?P<rest>.*)")
+_KEYS = re.compile(r"^[ \t]*(?:--?)?(?P<key>[A-Za-z][\w.-]*)[ \t]*(?:[=:](?P<value>.*)|$)", re.MULTILINE)
+_OWN = ("ctx-size", "c", "n-gpu-layers", "gpu-layers", "ngl", "hf-repo", "hf", "mmproj", "load-on-startup")
+"""Keys that no other program's file has, or hardly one."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    key: str
+    value: str
+    line: int
+    words: tuple[str, ...]
+    """What the model's server is told; empty for a switch that is off, and for keys that are no flags."""
+
+
+def is_preset(text: str) -> bool:
+    """Whether a text has sections, keys of which half are flags of llama-server, and one that is nobody else's."""
+    if not re.search(r"^[ \t]*\[[^\]\n]+\]", text, re.MULTILINE):
+        return False
+    keys = [found for found in _KEYS.finditer(text) if found["key"] != "version"]
+    known = [found for found in keys if found["key"] in OF_PRESETS or _is_flag(found["key"])]
+    own = any(found["key"] in _OWN or ".gguf" in found["value"] for found in known)
+    return own and 2 * len(known) >= len(keys)
+
+
+def _is_flag(key: str) -> bool:
+    """Whether any version has a flag of this name."""
+    return any(_flag(each, key) for each in flags.catalogues("llama.cpp"))
+
+
+def check_text(file: Path, text: str) -> tuple[Finding, ...]:
+    """Everything wrong with a preset file."""
+    known = _catalogue()
+    return tuple(_Reader(file, known).read(text.removeprefix("\ufeff"))) if known else ()
+
+
+def _catalogue() -> Catalogue | None:
+    """The flags of the newest version: a file names none."""
+    found = flags.catalogues("llama.cpp")
+    return found[-1] if found else None
+
+
+def _flag(known: Catalogue, key: str) -> str | None:
+    """The flag of a key: written without dashes, or as its variable."""
+    variable = stands_for(known, key) if key.isupper() else None
+    if variable:
+        return variable.spellings[-1]
+    return next((name for name in (f"--{key}", f"-{key}") if known.find(name)), None)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    file: Path
+    known: Catalogue
+
+    def _said(self, code: str, line: int, message: str, way_out: str, severity: Severity = "error") -> Finding:
+        return Finding(code, Place(self.file, line, 1), message, way_out, severity)
+
+    def read(self, text: str) -> Iterator[Finding]:
+        sections: list[tuple[str, int, list[_Setting]]] = [("", 1, [])]
+        for number, line in enumerate(text.splitlines(), start=1):
+            header, setting = _HEADER.fullmatch(line), _SETTING.fullmatch(line)
+            if header:
+                sections.append((header[1], number, []))
+            elif setting:
+                yield from self._value(number, line, setting[1], setting[2])
+                sections[-1][2].append(self._setting(setting[1], setting[2], number))
+            elif line.strip() and line.strip()[0] not in ";#":
+                yield self._unread(number, line)
+        yield from self._sections(sections)
+        for name, _, settings in sections:
+            yield from self._settings(name, settings)
+
+    def _unread(self, number: int, line: str) -> Finding:
+        message = f"the router reads no file with this line, `{line.strip()[:40]}`, and does not start"
+        bare = line.strip().lstrip("-")
+        key, value = (*re.split(r"\s*[=:]\s*|\s+", bare, maxsplit=1), "true")[:2]
+        if _HEADER.fullmatch(line.strip()) or _SETTING.fullmatch(line.strip()):
+            way_out = "begin it at the first column"
+        else:
+            way_out = f"write `{key} = {value}`"
+        return self._said("LH270", number, message, way_out)
+
+    def _value(self, number: int, line: str, key: str, value: str) -> Iterator[Finding]:
+        """What the value is not that it looks like."""
+        if cut := _CUT.search(line):
+            message = f"the value ends at `{cut['at']}`: what follows is a comment to the router"
+            yield self._said("LH271", number, message, "pass it by the router's command line, or leave the sign out")
+        if value[:1] in ("'", '"') and value[-1:] == value[:1]:
+            message = f"the quotes are a part of `{key}`: the router takes none away"
+            yield self._said("LH271", number, message, f"write `{key} = {value[1:-1]}`")
+        elif value.startswith("~") or re.match(r"\$\{?\w", value):
+            message = f"the router puts nothing in for `{value.split('/')[0]}`: this is no path"
+            yield self._said("LH271", number, message, "write the whole path, from `/` on")
+
+    def _setting(self, key: str, value: str, number: int) -> _Setting:
+        name = _flag(self.known, key)
+        flag = self.known.find(name) if name else None
+        if key in OF_PRESETS:
+            words: tuple[str, ...] = ()
+        elif name is None or flag is None:
+            words = (f"--{key}" if len(key) > 3 else f"-{key}",) + ((value,) if value not in SWITCHED else ())
+        elif flag.values:
+            words = (name, value)
+        else:
+            words = () if value.lower() in OFF else (name,)
+        return _Setting(key, value, number, words)
+
+    def _sections(self, sections: list[tuple[str, int, list[_Setting]]]) -> Iterator[Finding]:
+        seen: set[str] = set()
+        for name, number, settings in sections:
+            sources = [each for each in settings if self._among(each, SOURCES)]
+            if not name and any(each.words for each in settings):
+                message = "what stands above all sections makes a model that is called `default`"
+                yield self._said(
+                    "LH271", settings[0].line, message, "put `[*]` above what is for every model", "warning"
+                )
+            if name in seen:
+                message = f"`[{name}]` stands here again: nothing of the first one counts"
+                yield self._said("LH271", number, message, "put both into one section", "warning")
+            if name == "*" and sources:
+                message = "every model would be this one"
+                yield self._said("LH271", sources[0].line, message, "put it into a section of its own", "warning")
+            elif name not in ("", "*") and settings and not sources and not re.search(r"[/:]", name):
+                message = f"`[{name}]` names no model: it is one only if `--models-dir` holds it under this name"
+                yield self._said(
+                    "LH271", number, message, "add `model = /path/to.gguf`, or `hf-repo = USER/NAME`", "note"
+                )
+            seen.add(name)
+
+    def _among(self, setting: _Setting, names: tuple[str, ...]) -> bool:
+        flag = self.known.find(setting.words[0]) if setting.words else None
+        return flag is not None and any(self.known.find(name) == flag for name in names)
+
+    def _settings(self, section: str, settings: list[_Setting]) -> Iterator[Finding]:
+        """Keys and values by the flags that they are."""
+        arguments: list[str] = []
+        lines: list[_Setting] = []
+        for setting in settings:
+            if section != "" and self._among(setting, OF_THE_ROUTER):
+                message = f"`{setting.key}` does nothing here: the router sets it itself for each model"
+                yield self._said("LH271", setting.line, message, "say it on the router's command line", "warning")
+                continue
+            yield from self._switch(setting)
+            arguments += setting.words
+            lines += [setting] * len(setting.words)
+        others = [
+            each for each in flags.catalogues("llama.cpp") + flags.catalogues("ik_llama.cpp") if each != self.known
+        ]
+        for problem in flags.check(self.known, arguments, others):
+            if problem.code not in (DOWNLOADS, ENDS, OPEN, SECRET):
+                yield self._problem(problem, lines[problem.index])
+        for clash in clashes(meant(self.known, arguments)):
+            own = lines[clash.options[0].index]
+            yield Finding(clash.code, Place(self.file, own.line, 1), clash.message, clash.help, clash.severity)
+
+    def _switch(self, setting: _Setting) -> Iterator[Finding]:
+        name = _flag(self.known, setting.key)
+        flag = self.known.find(name) if name else None
+        if flag and not flag.values and setting.value.lower() not in SWITCHED:
+            message = (
+                f"`{setting.key} = {setting.value}` switches it on: only `off`, `false`, `0` and `disabled` do not"
+            )
+            if flag.negated and name in flag.negated:
+                message = f"`{setting.key} = {setting.value}` switches it on: it is not `true` to the router"
+            yield self._said("LH271", setting.line, message, f"write `{setting.key} = true`, or `false`")
+
+    def _problem(self, problem: Problem, setting: _Setting) -> Finding:
+        """What is wrong with a flag, in a preset's words."""
+        if problem.code == UNKNOWN:
+            names = (*OF_PRESETS, *(name.lstrip("-") for name in self.known.flags))
+            longer = (name for name in names if len(setting.key) > 4 and name.startswith(setting.key))
+            close = near(setting.key, names) or next(longer, None)
+            message = f"`{setting.key}` is no option of {self.known}: the router does not start"
+            return self._said("LH270", setting.line, message, f"did you mean `{close}`?" if close else "leave it out")
+        way_out = problem.help
+        if problem.replacement:
+            name, *values = problem.replacement
+            way_out = f"write `{name.lstrip('-')} = {values[0] if values else 'true'}`"
+        return self._said(problem.code, setting.line, problem.message, way_out, problem.severity)
