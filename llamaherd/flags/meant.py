@@ -56,13 +56,13 @@ class Meant:
 
     def every(self, *spellings: str) -> tuple[Option, ...]:
         """All times that an option is said, for those that add up."""
-        flags = {flag for spelling in spellings if (flag := self.catalogue.find(spelling))} & self._flags
-        return tuple(option for option in self.said if option.flag in flags) if flags else ()
+        flags = {id(flag) for spelling in spellings if (flag := self.catalogue.find(spelling))} & self._flags
+        return tuple(option for option in self.said if id(option.flag) in flags) if flags else ()
 
     @cached_property
-    def _flags(self) -> frozenset[Flag]:
-        """All that were said: rules ask about many more."""
-        return frozenset(option.flag for option in self.said)
+    def _flags(self) -> frozenset[int]:
+        """All that were said, by identity: rules ask about many more, and a flag takes long to hash."""
+        return frozenset(id(option.flag) for option in self.said)
 
     def text(self, *spellings: str) -> str:
         """The value that counts; empty where there is none."""
