@@ -25,7 +25,7 @@ def _share(meant: Meant, _around: Around) -> Iterator[Clash]:
     except ValueError:
         return
     if option and not 0 < share <= 1:
-        help_ = f"write {share / 100:g}" if 1 < share <= 100 else "write a share, such as 0.9"
+        help_ = f"write {share / 100:g}" if 10 <= share <= 100 else "write a share, such as 0.9"
         message = f"{option} is no share of a card: vLLM takes more than 0 and 1 at most"
         yield Clash(codes.VLLM_REFUSES, (option,), message, help_)
 

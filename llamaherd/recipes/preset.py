@@ -52,7 +52,7 @@ def is_preset(text: str) -> bool:
         return False
     keys = [found for found in _KEYS.finditer(text) if found["key"] != "version"]
     known = [found for found in keys if found["key"] in OF_PRESETS or _is_flag(found["key"])]
-    own = any(found["key"] in _OWN or ".gguf" in found["value"] for found in known)
+    own = any(found["key"] in _OWN or ".gguf" in (found["value"] or "") for found in known)
     return own and 2 * len(known) >= len(keys)
 
 

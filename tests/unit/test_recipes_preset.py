@@ -98,7 +98,13 @@ def test_a_page_shows_a_preset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[agent]\nmodel = gpt\ntemperature = 1\n", "[core]\neditor = vi\n", "[server]\nhost = a\nport = 1\n"]
+    "text",
+    [
+        "[agent]\nmodel = gpt\ntemperature = 1\n",
+        "[core]\neditor = vi\n",
+        "[server]\nhost = a\nport = 1\n",
+        "[a]\nmodel\nhost\n",
+    ],
 )
 def test_files_of_other_programs_are_none(text: str) -> None:
     assert kind_of(Path("settings.ini"), text) is None
