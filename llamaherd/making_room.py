@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from llamaherd.command_line import CommandLine, by_hand
 from llamaherd.flags.meant import Option
 from llamaherd.fleet import Instance, Rig
 from llamaherd.memory.fit import Change, changes, fit
+from llamaherd.memory.placement import CHECKPOINTS
 from llamaherd.placed_by_hand import MOVING
 from llamaherd.sizing import Sized, placement
 
@@ -107,3 +109,41 @@ def _experts(rig: Rig, each: Sized) -> str | None:
         if fits:
             return f"experts_on_cpu: {count}"
     return None
+
+
+CACHES = (8192, 6144, 4096, 3072, 2048, 1536, 1024, 512, 256, 0)
+"""MiB of saved prompts that are advised, and below which fewer checkpoints are tried first."""
+LEAST_CACHE = 1024
+COUNTS = (CHECKPOINTS, 16, 8, 4, 2, 1, 0)
+
+
+@dataclass(frozen=True)
+class GrowthLimits:
+    """What keeps instances from growing beyond their room: MiB of saved prompts, checkpoints of a slot, and whose."""
+
+    cache: int
+    checkpoints: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        fewer = f" --ctx-checkpoints {self.checkpoints}" if self.checkpoints < CHECKPOINTS else ""
+        return f"--cache-ram {self.cache}{fewer}"
+
+
+def growth_that_fits(instances: Sequence[Sized], room: int) -> GrowthLimits:
+    """The largest limits, the same for all that are above them, with which instances grow into this many bytes."""
+    pairs = [(cache, count) for count in COUNTS for cache in CACHES if cache >= LEAST_CACHE]
+    pairs += [(cache, count) for count in COUNTS for cache in CACHES if cache < LEAST_CACHE]
+    for cache, count in pairs:
+        limited = [_limited(each, cache, count) for each in instances]
+        if sum(each.growth.total or 0 for each in limited) <= room:
+            break
+    changed = tuple(old.name for old, new in zip(instances, limited, strict=True) if old.growth != new.growth)
+    return GrowthLimits(cache, count, changed)
+
+
+def _limited(each: Sized, cache: int, checkpoints: int) -> Sized:
+    """The same with limits that are no higher than these."""
+    placed = each.placement
+    own = cache << 20 if placed.cache_ram is None else min(placed.cache_ram, cache << 20)
+    return replace(each, placement=replace(placed, cache_ram=own, checkpoints=min(placed.checkpoints, checkpoints)))

@@ -75,7 +75,7 @@ def placed_by_hand(placed: Placement, line: CommandLine, header: Header) -> Plac
     for field, names in _WORDS.items():
         if option := line.own(*names):
             changes[field] = SPLITS.get(option.value, option.value)
-    changes |= _slots(line, header) | _switches(line) | _draft(line, placed)
+    changes |= _slots(line, header) | _switches(line) | _draft(line, placed) | _growing(line)
     if (layers := line.own("--gpu-layers", "--n-gpu-layers")) and placed.devices:
         changes["gpu_layers"] = _layers(layers, placed)
     if shares := line.own("--tensor-split"):
@@ -144,6 +144,16 @@ def _switches(line: CommandLine) -> dict[str, Any]:
         found["mmap"] = "mmap" in option.value or option.value == "auto" if option.values else not _unmapped(option)
     if line.own("--run-time-repack"):
         found["mmap"] = False
+    return found
+
+
+def _growing(line: CommandLine) -> dict[str, Any]:
+    """What is saved of prompts; less than nothing is no limit."""
+    found: dict[str, Any] = {}
+    if (mib := _number(line, "--cache-ram")) is not None:
+        found["cache_ram"] = mib << 20 if mib >= 0 else None
+    if (count := _number(line, "--ctx-checkpoints")) is not None:
+        found["checkpoints"] = max(count, 0)
     return found
 
 

@@ -11,14 +11,26 @@ from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import KEYS, PROJECTS, UNITS, container_user, unit_user
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.growth import growth
 from llamaherd.memory.overhead import in_ram, mapped_between
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory, Use
 from llamaherd.pinned import NotLockedError
-from llamaherd.planned import RAM, BuildPlan, Estimate, Holds, ImagePlan, InstancePlan, ModelPlan, TextFile, digest
+from llamaherd.planned import (
+    RAM,
+    BuildPlan,
+    Estimate,
+    Grows,
+    Holds,
+    ImagePlan,
+    InstancePlan,
+    ModelPlan,
+    TextFile,
+    digest,
+)
 from llamaherd.quoting import url_host
 from llamaherd.render import render
-from llamaherd.sidecars import beside, together
+from llamaherd.sidecars import beside, drafting_header, together
 from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, placement
 from llamaherd.threads import shared_threads
 
@@ -172,7 +184,13 @@ def estimated(
         memory = together(estimate(header, placed), beside(declared, placed, headers, projectors))
     except ValueError:
         return None
-    return Estimate(source="arithmetic", holds=held(rig, declared, header, placed, memory), doubts=memory.doubts)
+    more = growth(header, placed, drafting_header(declared, headers))
+    return Estimate(
+        source="arithmetic",
+        holds=held(rig, declared, header, placed, memory),
+        doubts=memory.doubts,
+        grows=Grows(prompts=more.prompts, checkpoints=more.checkpoints),
+    )
 
 
 def held(rig: Rig, declared: Instance, header: Header, placed: Placement, memory: Memory) -> tuple[Holds, ...]:

@@ -17,6 +17,7 @@ from llamaherd.planned import (
     FromFolder,
     FromHub,
     FromNeighbour,
+    Grows,
     Holds,
     InstancePlan,
     ModelPlan,
@@ -27,7 +28,7 @@ from llamaherd.planned import (
     WslPlan,
 )
 from llamaherd.sizing import MARGIN, SYSTEM_RAM
-from llamaherd.units import show_size
+from llamaherd.units import show_mib, show_size
 
 
 def show_plan(plan: Plan, asked: Mapping[str, Estimate | str] | None = None) -> str:
@@ -166,7 +167,7 @@ def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
         f"             {instance.listen}:{instance.port}, {key}, {instance.load_timeout} s to load",
         f"             {shlex.join([program, *instance.arguments])}",
         f"             in {instance.file.path}",
-        *(_memory(instance.memory) if instance.memory else ()),
+        *((*_memory(instance.memory), *_growing(instance.memory.grows)) if instance.memory else ()),
         *(_said(said, instance.memory) if said else ()),
     ]
 
@@ -186,6 +187,14 @@ def _memory(estimate: Estimate) -> list[str]:
         rows.append((each.where, *cells))
     lines = [f"             {first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
     return lines + [f"             not sure: {doubt}" for doubt in estimate.doubts]
+
+
+def _growing(grows: Grows) -> list[str]:
+    """What comes to its RAM while a server works."""
+    parts = [f"{show_mib(grows.prompts)} of saved prompts"] if grows.prompts else []
+    parts += ["any amount of saved prompts"] if grows.prompts is None else []
+    parts += [f"{show_mib(grows.checkpoints)} of checkpoints"] if grows.checkpoints else []
+    return [f"             RAM grows by up to {' and '.join(parts)}"] if parts else []
 
 
 def _said(said: Estimate | str, ours: Estimate | None) -> list[str]:
@@ -213,4 +222,14 @@ def _whole(plan: Plan) -> list[str]:
         rows.append((where, str(len(parts)), *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
     width = max(len(row[0]) for row in rows)
     lines = [f"{first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
+    lines += _grown(plan, sum(each.total for each in held.get(RAM, ())))
     return [f"  {'memory' if not number else '':10} {line}" for number, line in enumerate(lines)]
+
+
+def _grown(plan: Plan, held: int) -> list[str]:
+    """What the RAM may hold when all servers have worked for long."""
+    grows = [instance.memory.grows for instance in plan.instances if instance.memory]
+    known = sum((each.prompts or 0) + each.checkpoints for each in grows)
+    if any(each.prompts is None for each in grows):
+        return ["RAM may grow without a limit"]
+    return [f"RAM may grow to {show_mib(held + known)}"] if known else []

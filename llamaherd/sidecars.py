@@ -26,6 +26,11 @@ def beside(
     return held
 
 
+def drafting_header(instance: Instance, headers: Mapping[str, Header]) -> Header | None:
+    """The header of the model that drafts for an instance, as far as it is known."""
+    return headers.get(instance.draft.model) if instance.draft and instance.draft.model else None
+
+
 def together(one: Memory, other: Memory) -> Memory:
     """What both hold, card by card."""
     devices = tuple(add(*each) for each in zip(one.devices, other.devices, strict=True))

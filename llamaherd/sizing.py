@@ -8,16 +8,18 @@ from types import MappingProxyType
 
 from llamaherd.cards import usable
 from llamaherd.command_line import by_hand
+from llamaherd.engines import flags_of
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.experts import layers_on_cpu, pattern
 from llamaherd.memory.fit import Fit, Room, fit
+from llamaherd.memory.growth import Growth, growth
 from llamaherd.memory.overhead import in_ram, on_cards
-from llamaherd.memory.placement import Placement
+from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Placement
 from llamaherd.memory.use import Memory
 from llamaherd.placed_by_hand import placed_by_hand
-from llamaherd.sidecars import beside, together
+from llamaherd.sidecars import beside, drafting_header, together
 
 MARGIN = 128 << 20
 """Bytes that are left free on each card: no plan was further below what a server took (docs/gpu.md)."""
@@ -28,7 +30,8 @@ SYSTEM_RAM = 1 << 30
 
 @dataclass(frozen=True)
 class Sized:
-    """One instance: how it is placed and what that takes. `room` is what the others leave of its cards and the RAM."""
+    """One instance: how it is placed and what that takes. `room` is what the others leave of its cards and the RAM;
+    `drafting` is the header of a model that drafts for it."""
 
     name: str
     instance: Instance
@@ -36,11 +39,17 @@ class Sized:
     placement: Placement
     memory: Memory
     room: Room
+    drafting: Header | None = None
 
     @property
     def ram(self) -> int:
         """Bytes of RAM that it cannot do without."""
         return self.memory.host.total + in_ram(self.header, self.placement)
+
+    @property
+    def growth(self) -> Growth:
+        """The most that comes to its RAM while it works."""
+        return growth(self.header, self.placement, self.drafting)
 
     @property
     def fit(self) -> Fit:
@@ -72,7 +81,10 @@ def sized(
             continue  # what is wrong with it, a check says
     return {
         name: Sized(
-            name, *each, room=_room(rig, each[:3], extra[name], (other for key, other in found.items() if key != name))
+            name,
+            *each,
+            room=_room(rig, each[:3], extra[name], (other for key, other in found.items() if key != name)),
+            drafting=drafting_header(each[0], headers),
         )
         for name, each in found.items()
     }
@@ -90,6 +102,7 @@ def _by_keys(rig: Rig, instance: Instance, header: Header) -> Placement:
     moved = experts_on_cpu(instance, header)
     layers = instance.gpu_layers
     free = tuple(usable_bytes(rig, card) for card in instance.on)
+    known = flags_of(rig.engines[instance.engine])
     return Placement(
         engine="ik_llama.cpp" if rig.engines[instance.engine].kind == "ik_llama.cpp" else "llama.cpp",
         context=instance.context,
@@ -107,6 +120,8 @@ def _by_keys(rig: Rig, instance: Instance, header: Header) -> Placement:
         overrides=((moved, "CPU"),) if moved else (),
         mtp=instance.draft.mtp or 0 if instance.draft and not instance.draft.model else 0,
         mmap=instance.mmap is not False,
+        cache_ram=CACHE_RAM if known is None or known.knows("--cache-ram") else 0,
+        checkpoints=CHECKPOINTS if known is None or known.knows("--ctx-checkpoints") else 0,
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding, Severity
-from llamaherd.making_room import ways_out
+from llamaherd.making_room import growth_that_fits, ways_out
 from llamaherd.memory.estimate import MOST_SLOTS
 from llamaherd.memory.placement import HOST
 from llamaherd.sizing import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
@@ -38,7 +38,9 @@ def memory(subject: Subject) -> Iterator[Finding]:
     ram = sum(each.ram for each in instances.values())
     lacking = ram - (rig.host.ram - SYSTEM_RAM)
     severity: Severity = "error" if ram > rig.host.ram else "warning"
-    if lacking > 0 and instances:
+    if lacking <= 0:
+        yield from _growing(subject, instances)
+    elif instances:
         most = max(instances.values(), key=lambda each: each.ram)
         yield Finding(
             "LH151",
@@ -47,6 +49,22 @@ def memory(subject: Subject) -> Iterator[Finding]:
             f"`{most.name}` wants {show_mib(most.ram)} of it: make it smaller, or leave one out",
             severity,
         )
+
+
+def _growing(subject: Subject, instances: Mapping[str, Sized]) -> Iterator[Finding]:
+    """What servers save while they work (LH240): a day later, the system ends one of them."""
+    there = subject.rig.host.ram
+    held = sum(each.ram for each in instances.values())
+    more = [each.growth.total for each in instances.values()]
+    grown = held + sum(each or 0 for each in more)
+    if None not in more and grown <= there:
+        return
+    what = "without a limit" if None in more else f"to {show_mib(grown)} of RAM, and the host has {show_mib(there)}"
+    message = f"servers save prompts and checkpoints while they work: all together may grow {what}"
+    limits = growth_that_fits(tuple(instances.values()), there - SYSTEM_RAM - held)
+    names = " and ".join(f"`{name}`" for name in limits.names)
+    help_ = f"add `{limits}` to `extra_args` of {names}, or change what says so there"
+    yield Finding("LH240", subject.document.value(("host", "ram")), message, help_, "warning")
 
 
 def _full(subject: Subject, each: Sized, card: str, lacking: int) -> tuple[str, str]:

@@ -30,6 +30,11 @@ _CELLS = 256
 """Contexts are padded to this many cells (llama-context.cpp:291, llama-kv-cache-iswa.cpp:71)."""
 
 
+CACHE_RAM, CHECKPOINTS = 8192 << 20, 32
+"""What both engines save of prompts, in bytes, and of each slot, unless they are told (llama.cpp b11434,
+common/common.h:635-638; ik_llama.cpp 67268c8fd, common/common.h:452-455)."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """One server's arguments, as far as they decide on memory.
@@ -38,7 +43,8 @@ class Placement:
     split by them when `tensor_split` is not given; without either, equal cards are taken for granted.
     `overrides` are regular expressions of C++ on tensor names, with a card's number or `CPU`; the first that matches
     counts. `draft_…` are those of a model that drafts. `uncounted` are arguments of which it is not known what they
-    take.
+    take. `cache_ram` is how many bytes of prompts are saved in RAM, None for no limit; `checkpoints` how many there are
+    of each slot.
     `mtp` is how many tokens are drafted by the model's own head, 0 for none.
     `outputs` is how many rows of logits are reserved; None is what a server reserves.
     """
@@ -66,6 +72,8 @@ class Placement:
     draft_overrides: tuple[tuple[str, str | int], ...] = ()
     projector_in_ram: bool = False
     uncounted: tuple[str, ...] = ()
+    cache_ram: int | None = CACHE_RAM
+    checkpoints: int = CHECKPOINTS
     no_kv_offload: bool = False
     op_offload: bool = True
     mmap: bool = True

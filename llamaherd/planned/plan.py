@@ -163,12 +163,20 @@ class Holds(Planned):
         return self.weights + self.kv + self.state + self.compute + self.draft + self.cuda
 
 
+class Grows(Planned):
+    """The most that comes to a server's RAM while it works, in bytes; `prompts` is None without a limit."""
+
+    prompts: int | None = 0
+    checkpoints: int = 0
+
+
 class Estimate(Planned):
     """What an instance takes. `source` is who says so: `arithmetic`, or `engine`, which was asked."""
 
     source: Literal["arithmetic", "engine"]
     holds: tuple[Holds, ...]
     doubts: tuple[str, ...] = ()
+    grows: Grows = Grows()
 
 
 class InstancePlan(Planned):

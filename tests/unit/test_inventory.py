@@ -18,7 +18,7 @@ from tests.support.rigs import DIGEST, SHA
 GOOD = f"""\
 rig: box
 connect: {{host: box.lan}}
-host: {{os: ubuntu-24.04, cpu: {{cores: 2}}, ram: 4GB}}
+host: {{os: ubuntu-24.04, cpu: {{cores: 2}}, ram: 64GB}}
 gpus:
   cuda: "13.0"
   cards:
@@ -110,7 +110,7 @@ WRONG: dict[str, tuple[str, str, str, str, str]] = {
         "prot: 1",
         "did you mean `port`?",
     ),
-    "unknown key, far off": ("ram: 4GB", "ram: 4GB, colour: red", "LH010", "colour", "known here: cpu, os, ram"),
+    "unknown key, far off": ("ram: 64GB", "ram: 64GB, colour: red", "LH010", "colour", "known here: cpu, os, ram"),
     "unknown key at the top": ("models:\n", "modles: {}\nmodels:\n", "LH010", "modles", "did you mean `models`?"),
     "unknown key of a card": ("uuid: GPU-1", "uuid: GPU-1, uid: 1", "LH010", "uid: 1", "did you mean `uuid`?"),
     "unknown key of a source": (
@@ -150,9 +150,9 @@ WRONG: dict[str, tuple[str, str, str, str, str]] = {
     "port too large": ("port: 8081", "port: 80810", "LH012", "80810", "at most 65535"),
     "cache type": ("context: 4096", "context: 4096\n    kv: q9_0", "LH012", "q9_0", "q8_0"),
     "operating system": ("ubuntu-24.04", "windows-11", "LH012", "windows-11", "debian-13"),
-    "memory": ("ram: 4GB", "ram: lots", "LH012", "lots", "write it like `ram: 64GB`"),
-    "memory as a list": ("ram: 4GB", "ram: [4GB]", "LH012", "[4GB]", "did you mean `ram: 4GB`?"),
-    "memory beyond numbers": ("ram: 4GB", f"ram: {'9' * 400}GB", "LH012", "999", "write it like `ram: 64GB`"),
+    "memory": ("ram: 64GB", "ram: lots", "LH012", "lots", "write it like `ram: 64GB`"),
+    "memory as a list": ("ram: 64GB", "ram: [4GB]", "LH012", "[4GB]", "did you mean `ram: 4GB`?"),
+    "memory beyond numbers": ("ram: 64GB", f"ram: {'9' * 400}GB", "LH012", "999", "write it like `ram: 64GB`"),
     "unknown card": ("RTX 3090 Ti", "Voodoo 2", "LH012", "Voodoo", "such as `architecture: "),
     "no source": (
         f"source: {{archive: llama.tar.gz, sha256: {SHA}}}",
@@ -349,7 +349,7 @@ def test_bytes_are_a_fleet_or_findings(folder: Path, data: bytes) -> None:
 
 def test_one_machine_is_one_rig(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        rig = f"rig: {name}\nconnect: local\nhost: {{os: debian-13, cpu: {{cores: 2}}, ram: 4GB}}\n"
+        rig = f"rig: {name}\nconnect: local\nhost: {{os: debian-13, cpu: {{cores: 2}}, ram: 64GB}}\n"
         (tmp_path / f"{name}.yaml").write_text(rig + "engines: {}\nmodels: {}\ninstances: {}\n")
     (finding,) = examine(tmp_path)[1]
     assert (finding.code, finding.place.file.name, finding.place.line) == ("LH008", "two.yaml", 2)
