@@ -15,6 +15,7 @@ from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 from typing_extensions import override
 
+from llamaherd.complaints import explained
 from llamaherd.converge.driver import after_reboot_script, reboot_script
 from llamaherd.converge.host import sends
 from llamaherd.converge.steps import Later, Reboot, Send, Step
@@ -79,7 +80,11 @@ class Script(StringCommand):
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
         if not done:
-            note(host, said.stderr_lines)
+            why = explained(line.line for line in said.combined_lines)
+            sentences = str(why).splitlines() if why else []
+            for sentence in sentences:
+                logger.error(f"{host.print_prefix}{sentence}")
+            note(host, [*said.stderr_lines, *sentences])
         return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 

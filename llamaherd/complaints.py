@@ -1,0 +1,56 @@
+"""What programs of a host say when a disk takes nothing, as a sentence with a way out. Pure.
+
+Scripts use the system's own programs, whose last words are all that a person would see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from llamaherd.findings import SaidError
+
+_REASONS = {
+    "No space left on device": (
+        "make room on that disk (`df -h {path}`; `df -i {path}` where it has room, but no more files), then `herd up`"
+    ),
+    "Disk quota exceeded": "raise the quota there (`quota`, `repquota -a`), or make room, then `herd up`",
+    "Read-only file system": (
+        "make it writable (`findmnt -T {path}` says how it is mounted; a disk with errors is mounted so: see `dmesg`), "
+        "then `herd up`"
+    ),
+    "Operation not permitted": (
+        "`lsattr -d {path}` says whether it may not be changed (`chattr -i {path}` lets it), then `herd up`"
+    ),
+    "Input/output error": "the disk may be failing: see `dmesg` and `smartctl -a` on the host",
+    "Structure needs cleaning": "the filesystem is damaged: see `dmesg`, and run `fsck` while it is not mounted",
+}
+_PATTERN = re.compile(rf"^[\w./\[\] -]+: (?P<what>.*?)(?:: |\(\d+: )?(?P<reason>{'|'.join(_REASONS)})[).]?$")
+"""The program, what it could not do, and the reason that the system gave."""
+_ACCOUNTS = re.compile(r"^(?:user|group)\w+: cannot lock (/etc/\S+); try again later")
+
+
+def explained(lines: Iterable[str]) -> SaidError | None:
+    """Why a disk took nothing, by the first program that says so; None where none does, or a way out is given."""
+    lines = list(lines)
+    if any(line.lstrip().startswith("help: ") for line in lines):
+        return None
+    for line in lines:
+        if locked := _ACCOUNTS.search(line):
+            return SaidError(
+                f"{locked[1]} cannot be changed",
+                "`findmnt -T /etc` says whether it is mounted read-only; else another program changes accounts, or one "
+                f"that was killed has left {locked[1]}.lock: remove that, then `herd up`",
+            )
+        if found := _PATTERN.match(line.strip()):
+            path = _last_path(found["what"])
+            help_ = _REASONS[found["reason"]].format(path=path or "/var/lib /tmp /etc")
+            return SaidError(f"the host cannot write {path or 'a file'}: {found['reason'].lower()}", help_)
+    return None
+
+
+def _last_path(what: str) -> str:
+    """The path that it was about: of two, the one that was to be made."""
+    quoted = re.findall(r"'(/[^']*)'", what)
+    bare = re.findall(r"(/\S+?)(?:$|[\s:])", what)
+    return str((quoted or bare or [""])[-1])
