@@ -271,7 +271,7 @@ setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
     for path; do
         if [ -r "$path" ] && { [ -f "$path" ] || [ -x "$path" ]; }; then
             # What belongs to somebody else is no file of the store, and comes anew.
-            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable \( ! -type f -o -user 0 \)
+            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable \( -type d -o -type f -user 0 \)
         else
             printf "%s\n" "$path"
         fi
