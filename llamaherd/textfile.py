@@ -18,7 +18,11 @@ _KINDS = {
 
 
 class UnreadableError(Exception):
-    """Why a file cannot be read: `it is a pipe, and no file`."""
+    """Why a file cannot be read: `it is a pipe, and no file`; `help` is the way out."""
+
+    def __init__(self, reason: str, help_: str) -> None:
+        super().__init__(reason)
+        self.help = help_
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -29,18 +33,20 @@ def read_bytes(path: Path, most: int) -> bytes:
         try:
             kind = stat.S_IFMT(os.fstat(handle).st_mode)
             if kind != stat.S_IFREG:
-                raise UnreadableError(f"it is {_KINDS.get(kind, 'something else')}, and no file")
+                raise UnreadableError(
+                    f"it is {_KINDS.get(kind, 'something else')}, and no file", "name the file itself"
+                )
             data = bytearray()
             while len(data) <= most and (piece := os.read(handle, most + 1 - len(data))):
                 data += piece
         finally:
             os.close(handle)
     except OSError as error:
-        raise UnreadableError(error.strerror or type(error).__name__) from None
+        raise UnreadableError(error.strerror or type(error).__name__, "check the path and its mode") from None
     except ValueError:
-        raise UnreadableError("no file has such a name") from None
+        raise UnreadableError("no file has such a name", "check the path") from None
     if len(data) > most:
-        raise UnreadableError(f"it is larger than {show_size(most)}")
+        raise UnreadableError(f"it is larger than {show_size(most)}", "check that this is the file that you mean")
     return bytes(data)
 
 
@@ -49,4 +55,4 @@ def read_text(path: Path, most: int) -> str:
     try:
         return read_bytes(path, most).decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
-        raise UnreadableError("it is not UTF-8 text") from None
+        raise UnreadableError("it is not UTF-8 text", "save it as UTF-8, if it is text at all") from None

@@ -73,8 +73,7 @@ def read(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES) -> Documen
     try:
         text = read_text(file, most)
     except UnreadableError as error:
-        found = Finding("LH001", Place(file), f"cannot read this file: {error}", "check the path and its mode")
-        raise InventoryError([found]) from None
+        raise InventoryError([Finding("LH001", Place(file), f"cannot read this file: {error}", error.help)]) from None
     return parse(file, text, nodes)
 
 

@@ -101,7 +101,7 @@ def _read(path: Path) -> Recipe:
         # As it is: whether lines end as on Windows is one of the things to say.
         text = read_bytes(path, LARGEST).decode()
     except UnreadableError as error:
-        return Recipe((_unreadable(path, str(error), "give the script or file itself, and check its mode"),))
+        return Recipe((_unreadable(path, str(error), error.help),))
     except UnicodeDecodeError:
         return Recipe((_unreadable(path, "it is not UTF-8 text", "save it as UTF-8"),))
     match kind_of(path, text):

@@ -11,7 +11,7 @@ from llamaherd.findings import Finding, Place
 from llamaherd.recipes import images
 from llamaherd.recipes.commands import Command, Word
 from llamaherd.recipes.programs import OF_LLAMA_CPP, Kind, Published, Server, base_name, engine_of, find, version_of
-from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
+from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
 from llamaherd.recipes.words import Position, Text
 
 
@@ -212,13 +212,13 @@ def _network(file: Path, container: Container, server: Server) -> Iterator[Findi
         elif not is_loopback(published.address) and not keyed:
             message = f"`{published.text}` is open to the whole network, and no API key is asked for"
             chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
-            way_out = f"write `127.0.0.1:{chosen}{published.text}`, or add `--api-key-file` with a file of keys"
+            way_out = f"write `127.0.0.1:{chosen}{published.text}`, or {key_advice(server)}"
             if published.address:
-                way_out = "publish on 127.0.0.1, or add `--api-key-file` with a file of keys"
+                way_out = f"publish on 127.0.0.1, or {key_advice(server)}"
             yield Finding("LH144", place, message, way_out)
     if container.host_network and not keyed and not (host and (host.unknown or is_loopback(str(host)))):
         message = "the container is in the network of the host, open to all of it, and no API key is asked for"
-        way_out = "pass `--host 127.0.0.1`, or add `--api-key-file` with a file of keys"
+        way_out = f"pass `--host 127.0.0.1`, or {key_advice(server)}"
         yield Finding("LH144", Place(file, *container.host_network), message, way_out)
     yield from _health(file, container, port if known else None)
 

@@ -60,6 +60,13 @@ def _threads(file: Path, server: Server) -> Iterator[Finding]:
     yield Finding("LH160", Place(file, *at), message, way_out, "note" if counted else "warning")
 
 
+def key_advice(server: Server) -> str:
+    """How a server is given a key that no list of processes shows."""
+    if server.kind == "vllm":
+        return "set `VLLM_API_KEY` in its environment"
+    return "add `--api-key-file` with a file of keys"
+
+
 def _open(file: Path, server: Server) -> Iterator[Finding]:
     """A listener beyond loopback without a key. vLLM listens everywhere unless it is told."""
     if server.has(*API_KEY_FLAGS, *_NOT_SERVING) or API_KEY_VARIABLES & set(server.settings):
@@ -71,12 +78,12 @@ def _open(file: Path, server: Server) -> Iterator[Finding]:
         flag, host = variable, variable
     if flag is None and server.program == "vllm":
         message = "vLLM listens on all addresses unless it is told, and no API key is asked for"
-        yield Finding("LH144", Place(file, *server.start), message, "add `--host 127.0.0.1`, or `--api-key`")
+        yield Finding("LH144", Place(file, *server.start), message, f"add `--host 127.0.0.1`, or {key_advice(server)}")
     elif (
         flag and host and not (host.unknown or str(host).startswith("-") or is_loopback(str(host)) or "/" in str(host))
     ):
         message = f"this listens on {host}, open to the whole network, and no API key is asked for"
-        way_out = "add `--api-key-file` with a file of keys, or write `--host 127.0.0.1`"
+        way_out = f"{key_advice(server)}, or write `--host 127.0.0.1`"
         yield Finding("LH144", Place(file, *flag.start), message, way_out)
 
 

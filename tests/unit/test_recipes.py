@@ -160,7 +160,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
     ],
     "vllm.yaml": [
         (3, 12, "LH145", "warning", DIGEST),
-        (5, 13, "LH144", "error", "write `127.0.0.1:8000:8000`, or add `--api-key-file` with a file of keys"),
+        (5, 13, "LH144", "error", "write `127.0.0.1:8000:8000`, or set `VLLM_API_KEY` in its environment"),
         (
             *(6, 15, "LH143", "error"),
             "write `./hf-cache:/root/.cache/huggingface` for the folder beside this file, or better its whole path",
