@@ -216,6 +216,8 @@ def _said(each: Whole, clash: Clash) -> Finding | None:
     own = next((option for option in clash.options if each.key(option) is None), None)
     if (own is None and clash.code not in AS_KEYS_SAY) or clash.code == codes.CUDA_ORDER:
         return None  # which cards there are, `on` says
+    if clash.code == codes.IDLE_BESIDE and own and own.origin == "environment" and each.key(clash.options[-1]):
+        return None  # said as what contradicts a key
     message, help_ = clash.message, clash.help
     for option in clash.options:
         if key := each.key(option):

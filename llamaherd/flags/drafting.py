@@ -97,6 +97,14 @@ def idle_settings(meant: Meant, _around: Around) -> Iterator[Clash]:
     if about and model is None and not alone:
         message = f"{about} is about a model that drafts, and none is named"
         yield Clash(codes.DRAFTS_NOTHING, (about,), message, "add `-md` with one, or leave it out", "warning")
+    cache = meant.get("--spec-draft-type-k", "--cache-type-k-draft") or meant.get(
+        "--spec-draft-type-v", "--cache-type-v-draft"
+    )
+    if cache and kinds is None and model is None and not meant.get("--spec-default"):
+        message = f"{cache} is about drafting, and nothing drafts"
+        yield Clash(
+            codes.DRAFTS_NOTHING, (cache,), message, "add `--spec-type` with a way to draft, or leave it out", "warning"
+        )
     least, most = meant.get("--spec-draft-n-min"), meant.number("--spec-draft-n-max", default=3)
     if least and meant.number("--spec-draft-n-min", default=0) > most:
         message = f"{least} throws every draft away: no more than {most} tokens are drafted at once"

@@ -16,7 +16,7 @@ OF_A_ROUTER = ("--models-preset", "--models-dir", "--models-max", "--models-auto
 
 def idle(meant: Meant, around: Around) -> Iterator[Clash]:
     """Everything that is said for nothing."""
-    for rule in (_splitting, _router, _experts, _shifting, _fitting, _templates, _ranking, _no_device):
+    for rule in (_splitting, _router, _experts, _shifting, _fitting, _templates, _ranking, _no_device, _beaten):
         yield from rule(meant, around)
 
 
@@ -104,3 +104,15 @@ def _no_device(meant: Meant, _around: Around) -> Iterator[Clash]:
     device, layers = meant.get("--device"), meant.get("--gpu-layers", "--n-gpu-layers")
     if device and device.value == "none" and layers and layers.value not in ("0", "auto", "-1"):
         yield _said(layers, f"{layers} does nothing beside {device}", f"leave out {device}, or {layers}", device)
+
+
+def _beaten(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, common/arg.cpp:720-765: the command line beats variables, with a warning in the log."""
+    if meant.catalogue.env == "above":
+        return
+    for option in meant.said:
+        if option.origin == "environment" and not option.flag.repeats:
+            beats = next((each for each in meant.said if each.origin == "argument" and each.flag == option.flag), None)
+            if beats and (beats.values, beats.on) != (option.values, option.on):
+                message = f"{option} does nothing beside {beats}: the command line beats variables"
+                yield _said(option, message, f"leave out {option}, or {beats}", beats)

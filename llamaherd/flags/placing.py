@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from llamaherd.flags import codes
@@ -86,3 +87,23 @@ def layers(meant: Meant, _around: Around) -> Iterator[Clash]:
         message = f"{option} leaves the number of layers to the version: older ones put none on a card"
         help_ = f"write `{option.words[0]} 999` for all of them"
         yield Clash(codes.NEGATIVE_LAYERS, (option,), message, help_, "warning")
+
+
+def devices(meant: Meant, around: Around) -> Iterator[Clash]:
+    """Devices by their names (llama.cpp b11434, common/arg.cpp:1122-1142, ggml_backend_dev_by_name)."""
+    for name in ("--device", "--spec-draft-device", "--device-draft"):
+        option = meant.get(name)
+        names = [each.strip() for each in option.value.split(",")] if option else []
+        if option and names and all(re.fullmatch(r"[0-9]{1,3}", each) for each in names):
+            instead = ",".join(f"CUDA{each}" for each in names)
+            message = f"{option} names no device: they have names, as `--list-devices` shows them"
+            yield Clash(codes.NO_CHOICE, (option,), message, f"write `{option.words[0]} {instead}`")
+            return
+        cards = visible(meant, around)
+        numbers = [int(found[1]) for each in names if (found := re.fullmatch(r"CUDA([0-9]{1,3})", each))]
+        if option and cards is not None and any(number >= cards for number in numbers):
+            message = (
+                f"{option} names a card that is not there: the server sees {_counted(cards, 'card')}, from CUDA0 on"
+            )
+            yield Clash(codes.TOO_MANY, (option,), message, f"leave out {option}")
+            return

@@ -11,7 +11,7 @@ from llamaherd.flags.clash import Around, Clash, Rule
 from llamaherd.flags.drafting import PARALLEL, drafting, heads, idle_settings, own_draft
 from llamaherd.flags.idle import idle
 from llamaherd.flags.meant import Meant
-from llamaherd.flags.placing import attention_off, fit, layers, shares, split
+from llamaherd.flags.placing import attention_off, devices, fit, layers, shares, split
 from llamaherd.flags.sending import overrides, overtaken
 from llamaherd.flags.visible import hidden, order
 
@@ -60,6 +60,11 @@ def _slots(meant: Meant, _around: Around) -> Iterator[Clash]:
         message = f"{slots} are more slots than the {MOST_SLOTS} that llama.cpp serves at most"
         yield Clash(codes.TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
     tokens, number = meant.number(*CONTEXT, default=0), meant.number(*PARALLEL, default=1)
+    if context and tokens < 0:
+        message = (
+            f"{context} is taken for four thousand million tokens: below zero, a number is read from the other end"
+        )
+        yield Clash(codes.NO_NUMBER, (context,), message, f"write `{context.words[0]} 0` for as many as the model has")
     if not (context and slots) or number < 2 or meant.is_on("--kv-unified"):
         return
     if 0 < tokens // number < LITTLE:
@@ -113,7 +118,7 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
 
 
 RULES: tuple[Rule, ...] = (
-    *(_attention, fit, split, shares, overrides, overtaken, layers, _threads),
+    *(_attention, fit, split, shares, overrides, overtaken, layers, devices, _threads),
     *(heads, drafting, own_draft, idle_settings, idle),
     *(_slots, _batches, _template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
 )

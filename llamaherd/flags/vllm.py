@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from llamaherd.flags import codes
 from llamaherd.flags.access import addresses
@@ -15,6 +16,13 @@ OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
 """What files of llama.cpp are quantised as; vLLM names methods."""
 METHODS = {"awq": ("awq", "awq_marlin"), "gptq": ("gptq", "gptq_marlin", "gptq_bitblas")}
 """What a model's name says, and the methods that go with it."""
+
+OF_JSON: Mapping[str, str] = {
+    "--speculative-config": '"method": "mtp", "num_speculative_tokens": 2',
+    "--hf-overrides": '"max_position_embeddings": 65536',
+    "--override-generation-config": '"temperature": 0.6',
+}
+"""Options that take a JSON object, each with what may stand in one."""
 
 
 def _share(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -85,4 +93,21 @@ def _quantised(meant: Meant, around: Around) -> Iterator[Clash]:
             yield Clash(codes.VLLM_REFUSES, (option,), message, f"leave it out, or write `{methods[0]}`")
 
 
-RULES: tuple[Rule, ...] = (_share, _cards, _tools, _batches, _quantised, order, hidden, addresses)
+def _json(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """utils/argparse_utils.py: these are read as JSON, and vLLM does not start with less."""
+    for name in OF_JSON:
+        option = meant.get(name)
+        if option and not _is_object(option.value):
+            message = f"{option} is no JSON object: names and texts stand in double quotes, the whole in single ones"
+            help_ = f"write such as `{name} '{{{OF_JSON[name]}}}'`"
+            yield Clash(codes.VLLM_REFUSES, (option,), message, help_)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+RULES: tuple[Rule, ...] = (_share, _json, _cards, _tools, _batches, _quantised, order, hidden, addresses)

@@ -173,7 +173,7 @@ class _Rules:
             message = f"`{first.name}` and `{second.name}` both want to be the container `{name}`"
             yield self._said("LH201", (*second.path, "container_name"), message, "give each a name of its own")
         both = [each.server for each in (first, second) if each.server and each.server.program == "vllm"]
-        shares = [_utilization(server) for server in both]
+        shares = [utilization(server) for server in both]
         cards = _cards(first) & _cards(second)
         if len(both) == 2 and cards and sum(shares) > 1:
             message = f"`{first.name}` takes {shares[0]:g} of a card, and `{second.name}` {shares[1]:g} of the same one"
@@ -227,7 +227,8 @@ def target(volume: Any) -> str | None:
     return parts[1] if len(parts) > 1 else parts[0]
 
 
-def _utilization(server: Server) -> float:
+def utilization(server: Server) -> float:
+    """The share of a card that a vLLM takes."""
     word = server.value("--gpu-memory-utilization")
     try:
         return float(str(word)) if word else 0.9  # vLLM 0.33.0, config/cache.py

@@ -10,6 +10,7 @@ from pathlib import Path
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import codes
 from llamaherd.recipes import (
+    atonce,
     containerneeds,
     containers,
     dockerrun,
@@ -79,6 +80,8 @@ class _Reader:
     folder: str = ""
     assigned: dict[str, Word] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
+    running: list[Server] = field(default_factory=list)
+    """Servers that a script has started and left running."""
     everything: bool = False
     """Whether `set -a` hands on all that is assigned."""
 
@@ -101,12 +104,22 @@ class _Reader:
             started = self._engine(replace(command, settings={**given, **command.settings}), orphans)
             if started.servers:
                 recipe += Recipe(tuple(self._kept_back(text)))
+            if not self.excerpts:
+                recipe += Recipe(tuple(self._beside(command, started.servers)))
             recipe += started
             if words[:1] == ["cd"] and len(words) > 1:
                 self.folder = base_name(words[1].rstrip("/"))
         for document in script.documents if not nested else ():
             recipe += self.read(document, nested=True)
         return recipe
+
+    def _beside(self, command: Command, started: tuple[Server, ...]) -> Iterator[Finding]:
+        """What a server wants that one which a script has left running has already."""
+        for server in started:
+            found = tuple(atonce.check(self.file, [*self.running, server]))
+            yield from (each for each in found if (each.place.line, each.place.column) == server.start)
+            if command.background or (command.words and base_name(str(command.words[0])) in {"screen", "tmux"}):
+                self.running.append(server)
 
     def _hands_on(self) -> bool:
         """Whether variables reach programs without `export`: on a page, which shows parts, and after `set -a`."""

@@ -297,3 +297,24 @@ IMAGE = f"ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:{'0' * 64}"
 def test_options_of_docker_behind_the_image(behind: str, codes: list[str], tmp_path: Path) -> None:
     line = f"docker run --gpus all -v /srv:/m:ro {IMAGE} -m /m/a.gguf {behind}\n"
     assert [code for _, code in said(tmp_path, line)] == codes
+
+
+ONE, OTHER = "llama-server -m a.gguf", "vllm serve a/b --host 127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("script", "codes"),
+    [
+        (f"{ONE} &\n{ONE}", ["LH201"]),
+        (f"nohup {ONE} >log &\n{ONE} --port 8080", ["LH201"]),
+        (f"nohup {ONE} >log\n{ONE}", []),
+        (f"{ONE} &\n{ONE} --port 8081", []),
+        (f"{ONE} --port $A &\n{ONE} --port $B", []),
+        (f"{ONE}\n{ONE}", []),
+        (f"{OTHER} &\n{OTHER} --port 8001", ["LH201"]),
+        (f"{OTHER} --gpu-memory-utilization 0.4 &\n{OTHER} --port 8001 --gpu-memory-utilization 0.5", []),
+        (f"CUDA_VISIBLE_DEVICES=GPU-1 {OTHER} &\nCUDA_VISIBLE_DEVICES=GPU-2 {OTHER} --port 8001", []),
+    ],
+)
+def test_servers_that_a_script_starts_beside_each_other(script: str, codes: list[str], tmp_path: Path) -> None:
+    assert [code for _, code in said(tmp_path, f"#!/bin/sh\n{script}\n") if code != "LH149"] == codes

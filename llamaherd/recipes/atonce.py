@@ -1,0 +1,46 @@
+"""Servers that one script starts beside each other: a port, or a card, that two of them want."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+from llamaherd.findings import Finding, Place
+from llamaherd.recipes.composerules import utilization
+from llamaherd.recipes.programs import Server
+from llamaherd.recipes.servers import PORTS
+
+_FOR_ALL = ("--help", "--version")
+
+
+def check(file: Path, servers: list[Server]) -> Iterator[Finding]:
+    """What two servers both want that run at one time; those in containers have ports and cards of their own."""
+    alone = [each for each in servers if each.program in PORTS and not each.contained and not each.has(*_FOR_ALL)]
+    for first, second in combinations(alone, 2):
+        place = Place(file, *second.start)
+        port = _port(first)
+        if port and port == _port(second) and _host(first) == _host(second):
+            message = f"port {port} is the first server's already, in line {first.start[0]}: this one does not start"
+            yield Finding("LH201", place, message, "give each a port of its own, by `--port`")
+        shares = [utilization(each) for each in (first, second) if each.program == "vllm"]
+        if len(shares) == 2 and _cards(first) == _cards(second) and sum(shares) > 1:
+            message = f"two of vLLM take {shares[0]:g} and {shares[1]:g} of the same card: this one does not start"
+            way_out = "give each a card by `CUDA_VISIBLE_DEVICES`, or shares that add up to less than 1"
+            yield Finding("LH201", place, message, way_out)
+
+
+def _port(server: Server) -> str:
+    """The port of a server; empty where only a shell knows it."""
+    word = server.value("--port") or server.settings.get("LLAMA_ARG_PORT")
+    return PORTS[server.program] if word is None else "" if word.unknown else str(word)
+
+
+def _host(server: Server) -> str:
+    word = server.value("--host") or server.settings.get("LLAMA_ARG_HOST")
+    return str(word) if word else ""
+
+
+def _cards(server: Server) -> str:
+    word = server.settings.get("CUDA_VISIBLE_DEVICES")
+    return str(word) if word else ""
