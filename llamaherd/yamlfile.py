@@ -65,19 +65,20 @@ class Document:
         return Place(self.file)
 
 
-def read(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES) -> Document:
+def read(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
     """Read one YAML file whose top is a mapping. Raises InventoryError (LH001, LH002, LH003, LH013, LH014).
 
-    `most` bytes may it have, and `nodes` values with all that its aliases stand for.
+    `most` bytes may it have, and `nodes` values with all that its aliases stand for. `merging`: it may have Compose's
+    own tags, `!reset` and `!override`.
     """
     try:
         text = read_text(file, most)
     except UnreadableError as error:
         raise InventoryError([Finding("LH001", Place(file), f"cannot read this file: {error}", error.help)]) from None
-    return parse(file, text, nodes)
+    return parse(file, text, nodes, merging=merging)
 
 
-def parse(file: Path, text: str, nodes: int = MOST_NODES) -> Document:
+def parse(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
     """Read a text as the YAML that a file holds. Raises InventoryError, as `read` does."""
     try:
         node = compose(text)
@@ -87,6 +88,8 @@ def parse(file: Path, text: str, nodes: int = MOST_NODES) -> Document:
         help_ = "start it with `rig: NAME`; docs/inventory.md shows a whole one"
         raise InventoryError([Finding("LH002", Place(file), "this file holds no rig", help_)])
     walk = _Walk(file, nodes)
+    if merging:
+        _merge_tags(node)
     try:
         walk.into(node, ())
         if walk.findings:
@@ -96,6 +99,26 @@ def parse(file: Path, text: str, nodes: int = MOST_NODES) -> Document:
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, text, error)]) from None
     return Document(file, data, walk.keys, walk.values, raws)
+
+
+def _merge_tags(top: yaml.Node) -> None:
+    """Do what Compose's tags say where no other file comes before: `!override` is the value, `!reset` leaves it out
+    (compose-spec/spec.md, "Reset value" and "Replace value")."""
+    waiting, seen = [top], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.tag == "!override":
+            node.tag = ""
+            node.tag = _meant(node)
+        if isinstance(node, yaml.MappingNode):
+            node.value = [(key, value) for key, value in node.value if value.tag != "!reset"]
+            waiting += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            node.value = [item for item in node.value if item.tag != "!reset"]
+            waiting += node.value
 
 
 def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:

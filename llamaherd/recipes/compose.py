@@ -38,12 +38,12 @@ def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
 
     Raises InventoryError (LH001, LH003) for what is no YAML.
     """
-    return _Reader(read(file), positioned(text), outside).read()
+    return _Reader(read(file, merging=True), positioned(text), outside).read()
 
 
 def check_excerpt(file: Path, text: str) -> Recipe:
     """Everything wrong with a Compose file that a page shows: `text` has blanks for all else on the page."""
-    return _Reader(parse(file, text), positioned(text), {}, whole=False).read()
+    return _Reader(parse(file, text, merging=True), positioned(text), {}, whole=False).read()
 
 
 def settings_of(text: str) -> dict[str, str]:

@@ -334,3 +334,30 @@ def test_whatever_is_written_is_answered(services: dict[str, Any]) -> None:
 @given(st.dictionaries(st.sampled_from(["a", "b"]), st.dictionaries(KEYS, ANY, max_size=5), max_size=2))
 def test_rules_do_for_any_services(tmp_path_factory: pytest.TempPathFactory, services: dict[str, Any]) -> None:
     said(tmp_path_factory.mktemp("any"), {name: {**each, "image": VLLM} for name, each in services.items()})
+
+
+def test_composes_own_tags_are_read(tmp_path: Path) -> None:
+    """`!override` replaces what another file says, `!reset` takes it away: in one file, the value, and nothing."""
+    file = tmp_path / "compose.yaml"
+    file.write_text(
+        "services:\n"
+        "  llm:\n"
+        f"    image: {LLAMA}\n"
+        "    gpus: !override all\n"
+        "    command: !override [-m, /m.gguf, --host, 0.0.0.0, --api-key-file, /run/key]\n"
+        "    volumes: [./m.gguf:/m.gguf:ro, ./key:/run/key:ro]\n"
+        "    ports: !override ['127.0.0.1:8080:8080']\n"
+        "    environment: !reset null\n"
+        "    networks: !reset {}\n",
+        encoding="utf-8",
+    )
+    assert [str(finding) for finding in examine(file)] == []
+    file.write_text(file.read_text(encoding="utf-8").replace("--host", "--hots"), encoding="utf-8")
+    assert [finding.code for finding in examine(file)] == ["LH100"]
+
+
+@pytest.mark.parametrize("tag", ["!replace", "!!set", "!secret"])
+def test_other_tags_are_refused(tag: str, tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text(f"services:\n  llm:\n    image: {tag} a\n", encoding="utf-8")
+    assert [finding.code for finding in examine(file)] == ["LH001"]
