@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
+import yaml
 from pydantic import BeforeValidator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
@@ -21,9 +22,11 @@ from pydantic_core import core_schema
 from llamaherd import fleet
 from llamaherd.fleet import Rig
 from llamaherd.fleet.base import Megahertz, Percent, Size, Watts
+from llamaherd.fleet.examples import EXAMPLES
 from llamaherd.fleet.serving import Rate, Share
 from llamaherd.fleet.store import DataRate, Hours, Origin
 from llamaherd.inheritance import EXTENDS, INSTANCE_DEFAULTS, OWN_KEYS
+from llamaherd.yamltext import Loader
 
 Schema = dict[str, Any]
 
@@ -116,28 +119,6 @@ _SPELLINGS: Mapping[Any, Schema] = {
 }
 """How quantities are written. The parsers are in units.py and beside the types."""
 
-_EXAMPLES: Mapping[str, list[Any]] = {
-    "Card.model": ["RTX 3090", "RTX 5090M"],
-    "Card.uuid": ["GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10"],
-    "Card.pci": ["0000:01:00.0"],
-    "Card.architecture": ["86"],
-    "Connect.key": ["~/.ssh/id_ed25519"],
-    "Driver.branch": ["580"],
-    "Engine.image": ["ghcr.io/ggml-org/llama.cpp:server-cuda"],
-    "Engine.options": [{"GGML_LTO": True}],
-    "Engine.ref": ["b11434"],
-    "Gpus.cuda": ["13.0"],
-    "Instance.context": [32768],
-    "Instance.cpus": ["0-5,12-17"],
-    "Instance.extra_args": [["--slot-save-path", "/var/lib/slots"]],
-    "Instance.tensor_split": [[0.9, 1, 1]],
-    "Model.files": ["UD-Q6_K_XL/*.gguf"],
-    "Sharing.address": ["192.168.1.20"],
-    "Model.hf": ["unsloth/Qwen3.6-35B-A3B-MTP-GGUF"],
-    "Model.quant": ["UD-Q4_K_XL"],
-}
-
-
 class _Generator(GenerateJsonSchema):
     """What people write, where a model reads more than its type says."""
 
@@ -211,14 +192,22 @@ def _part(name: str, part: Schema) -> Schema:
     properties = {}
     for key, value in part["properties"].items():
         properties[key] = _nullable(_cleaned(value))
-        if examples := _EXAMPLES.get(f"{name}.{key}"):
-            properties[key]["examples"] = examples
+        if (example := EXAMPLES.get(f"{name}.{key}")) and _is_open(properties[key]):
+            properties[key]["examples"] = [yaml.load(example, Loader=Loader)]
     return {
         "description": part["description"],
         "type": "object",
         "properties": properties,
         "additionalProperties": False,
     }
+
+
+def _is_open(schema: Schema) -> bool:
+    """Whether an example says what nothing else does: of choices an editor knows all, and parts have examples."""
+    kinds = schema.get("anyOf", [schema])
+    return not any({"examples", "enum", "const", "$ref"} & kind.keys() for kind in (schema, *kinds)) and not any(
+        "boolean" in kind.get("type", ()) for kind in kinds
+    )
 
 
 def _cleaned(schema: Schema) -> Schema:
