@@ -32,7 +32,7 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
         known = [other for other in others if other != document.data.get("rig")]
         if not isinstance(name, str) or name not in others:
             message = f"this rig extends `{name}`, which is no rig of this inventory"
-            raise InventoryError([Finding("LH009", place, message, nearest(str(name), known))])
+            raise InventoryError([Finding("LH009", place, message, _declared(str(name), known))])
         if any(others[name].file == seen.file for seen in chain):
             message = f"this rig extends `{name}`, and that leads back to itself"
             raise InventoryError([Finding("LH009", place, message, "leave out `extends` in one of them")])
@@ -43,6 +43,12 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
     whole = _each_instance(_merged(whole, _without(document, frozenset({EXTENDS})), document))
     raws = {place: raw for layer in (*chain, *([defaults] if defaults else [])) for place, raw in layer.raws.items()}
     return Document(whole.file, _without_gaps(whole.data), whole.keys, whole.values, raws)
+
+
+def _declared(name: str, known: list[str]) -> str:
+    if not known:
+        return f"leave `{EXTENDS}` out, or declare that rig in a file beside this one"
+    return nearest(name, known)
 
 
 def _each_instance(document: Document) -> Document:

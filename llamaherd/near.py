@@ -12,7 +12,7 @@ PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:
 def near(word: str, known: Iterable[str]) -> str | None:
     """The known name that was surely meant; None where there is none, or where two are as near.
 
-    In each word and in the whole one letter may be wrong in up to five, two in up to eleven, three in more, beginnings
+    In each word and in the whole one letter may be wrong in up to six, two in up to eleven, three in more, beginnings
     that many names share not counted; or the same words may stand in another order, or be joined otherwise.
     """
     bare = _bare(word)
@@ -50,7 +50,7 @@ def _bare(name: str) -> str:
 
 
 def _allowed(bare: str) -> int:
-    return 0 if len(bare) < 3 else 1 if len(bare) < 6 else 2 if len(bare) < 12 else 3
+    return 0 if len(bare) < 3 else 1 if len(bare) < 7 else 2 if len(bare) < 12 else 3
 
 
 def _slips(one: str, other: str) -> int | None:

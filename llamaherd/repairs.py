@@ -200,11 +200,16 @@ def _connect(text: str) -> Iterator[Any]:
         }
 
 
-def _quant(text: str) -> Iterator[str]:
-    """`4`, `4bit` and `Q4` are ways to say four bits; which of them it is, is asked."""
+def bits(text: str) -> str | None:
+    """The usual quant of so many bits: `Q4_K_M` for `4`, `4bit`, `Q4` and `int4`."""
     usual = {"2": "Q2_K", "3": "Q3_K_M", "4": "Q4_K_M", "5": "Q5_K_M", "6": "Q6_K", "8": "Q8_0"}
-    if (match := re.fullmatch(r"q?([2-8])[- ]?(?:bits?)?", text, re.IGNORECASE)) and match[1] in usual:
-        yield usual[match[1]]
+    match = re.fullmatch(r"(?:q|int|fp)?([2-8])[- _]?(?:bits?)?", text, re.IGNORECASE)
+    return usual.get(match[1]) if match else None
+
+
+def _quant(text: str) -> Iterator[str]:
+    if usual := bits(text):
+        yield usual
     yield from (text.strip("*"), text.removesuffix(".gguf"))
 
 

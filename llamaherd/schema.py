@@ -119,6 +119,7 @@ _SPELLINGS: Mapping[Any, Schema] = {
 }
 """How quantities are written. The parsers are in units.py and beside the types."""
 
+
 class _Generator(GenerateJsonSchema):
     """What people write, where a model reads more than its type says."""
 

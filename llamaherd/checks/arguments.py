@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -13,8 +14,10 @@ from llamaherd.checks.written import as_keys
 from llamaherd.engines import DIALECTS, Server, flags_of, version_of
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
-from llamaherd.flags.codes import MANAGED, OPEN, OVERRIDES
+from llamaherd.flags.access import is_local
+from llamaherd.flags.codes import EQUALS, MANAGED, OPEN, OVERRIDES, TOO_MANY_THREADS
 from llamaherd.fleet.software import cmake_value
+from llamaherd.quoting import yaml_value
 
 ENGINES = ("llama.cpp", "ik_llama.cpp", "vllm")
 
@@ -27,7 +30,10 @@ def arguments(subject: Subject) -> Iterator[Finding]:
     each = tuple(_each(subject))
     wrong = {finding.place for finding in each if finding.severity == "error"}
     servers = tuple(clashing(subject))
-    contradicting = [one for one in together(servers) if one.code != OVERRIDES or one.place not in wrong]
+    found = tuple(together(servers))
+    # What is wrong with a value is no better by the key: `-t 64` on 16 cores.
+    wrong |= {one.place for one in found if one.code == TOO_MANY_THREADS}
+    contradicting = [one for one in found if one.code != OVERRIDES or one.place not in wrong]
     said = {finding.place for finding in contradicting if finding.code in (OVERRIDES, OPEN)} | blamed(servers)
     yield from contradicting
     yield from (one for one in each if one.code != MANAGED or one.place not in said)
@@ -48,10 +54,11 @@ def _each(subject: Subject) -> Iterator[Finding]:
             if problem.code == MANAGED and problem.index in wrong:
                 continue  # what is wrong with it says as much
             place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, problem.index)
-            yield _finding(_by_key(problem, instance.extra_args), place)
+            yield _finding(_by_key(problem, instance.extra_args, None if instance.api_key else name), place)
         names = tuple(instance.environment)
         for problem in check_environment(known, instance.environment):
-            yield _finding(problem, subject.document.key(("instances", name, "environment", names[problem.index])))
+            place = subject.document.key(("instances", name, "environment", names[problem.index]))
+            yield _finding(_by_key(problem, (), None), place)
 
 
 def abilities(subject: Subject) -> Iterator[Finding]:
@@ -101,7 +108,8 @@ def options(subject: Subject) -> Iterator[Finding]:
         texts = {option: cmake_value(value) for option, value in engine.options.items()}
         names = tuple(texts)
         for problem in check_options(engine.kind, texts) if engine.source else ():
-            yield _finding(problem, subject.document.key(("engines", name, "options", names[problem.index])))
+            place = subject.document.key(("engines", name, "options", names[problem.index]))
+            yield _finding(_as_option(problem), place)
 
 
 def versions(subject: Subject) -> Iterator[Finding]:
@@ -132,15 +140,39 @@ def _others(known: Catalogue) -> tuple[Catalogue, ...]:
     return tuple(each for kind in ENGINES for each in catalogues(kind) if each.version != known.version)
 
 
-def _by_key(problem: Problem, arguments: tuple[str, ...]) -> Problem:
-    """The same, with a way out in the inventory's own words where it has them."""
+def _by_key(problem: Problem, arguments: tuple[str, ...], keyless: str | None) -> Problem:
+    """The same, with a way out in the inventory's own words where it has them. `keyless` has no API key."""
     said = arguments[problem.index : problem.index + problem.length]
     written = as_keys(problem.replacement or () if problem.code != MANAGED else said)
     if not written:
-        return problem
+        return replace(
+            problem,
+            help=re.sub(
+                r"give it to CMake, as `-D(\w+)=(.*?)`", r"write `options: {\1: \2}` below the engine", problem.help
+            ),
+        )
+    if problem.code == EQUALS and any(flag in KEYS for flag in problem.replacement or ()):
+        return replace(problem, help=f"write {written} as a key of the instance{_with_key(written, keyless)}")
     if problem.code == MANAGED:
         return replace(problem, help=f"write {written} as a key of the instance")
     return replace(problem, help=f"{problem.help}, or without `extra_args`: {written}")
+
+
+def _with_key(written: str, keyless: str | None) -> str:
+    """What must stand beside an address that others reach."""
+    listen = re.match(r"`listen: (.+?)`", written)
+    if not keyless or not listen or is_local(listen[1].strip("'")):
+        return ""
+    return f", with `api_key: {{file: keys/{keyless}}}` beside it"
+
+
+def _as_option(problem: Problem) -> Problem:
+    """The same, with its replacement as it stands under `options`."""
+    if not problem.replacement:
+        return problem
+    name, _, value = problem.replacement[0].partition("=")
+    written = f"write `{name}: {yaml_value(value)}`"
+    return replace(problem, help=problem.help.replace(f"write `{problem.replacement[0]}`", written))
 
 
 def _finding(problem: Problem, place: Place) -> Finding:

@@ -10,6 +10,7 @@ from llamaherd.checks.containers import container_toolkit
 from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory, slots
 from llamaherd.checks.models import beside_models, drafting, models, vocabularies
+from llamaherd.checks.names import names
 from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.reach import keyless
 from llamaherd.checks.references import references
@@ -23,7 +24,7 @@ from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
-    *(references, ports, drafts, keyless, unused, images, store),
+    *(references, names, ports, drafts, keyless, unused, images, store),
     *(toolkit, architectures, driver, container_toolkit, options, compiled_for, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),

@@ -34,9 +34,13 @@ def missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[
                 "LH024",
                 document.value(path),
                 f"there is no file {file}",
-                "paths are relative to this YAML file; check the spelling, or fetch the file first",
+                _MADE.get(str(path[-2]), "paths are relative to this YAML file; check the spelling, or fetch it first"),
                 wrong,
             )
+
+
+_MADE = {"api_key": "check the spelling, or make a key and write it there: `openssl rand -hex 32`"}
+"""What else can be done about a file that is not there, by the key that names it."""
 
 
 def _is_file(file: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -218,7 +219,7 @@ def _said(each: Whole, clash: Clash) -> Finding | None:
         return None  # which cards there are, `on` says
     if clash.code == codes.IDLE_BESIDE and own and own.origin == "environment" and each.key(clash.options[-1]):
         return None  # said as what contradicts a key
-    message, help_ = clash.message, clash.help
+    message, help_ = clash.message, re.sub(r"`--batch-size (\d+)`", r"`batch: \1`", clash.help)
     for option in clash.options:
         if key := each.key(option):
             if key not in each.instance.model_fields_set:
@@ -236,7 +237,8 @@ def _opened(each: Whole) -> Iterator[Finding]:
         return
     if not is_keyed(each.told, Around(keyed=each.instance.api_key is not None)):
         message = f"{host} lets every network reach the server, and no key is asked for"
-        help_ = f"write `listen: {host.value}` with `api_key: {{file: PATH}}`, or leave it out to stay on loopback"
+        key = f"`api_key: {{file: keys/{each.name}}}`"
+        help_ = f"write `listen: {host.value}` with {key}, or leave it out to stay on loopback"
         yield Finding(codes.OPEN, each.place(host), message, help_)
 
 
@@ -252,18 +254,20 @@ def _contradicted(each: Whole) -> Iterator[Finding]:
             continue  # a variable that beats the command line is an error by itself
         if option.origin == "environment" and ours:
             message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which beats it"
-            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(option, key))
+            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(each, option, key))
         elif (ours and ours.values == option.values) or _is_open(each, option):
             continue
         elif reason or (key in each.instance.model_fields_set and (ours or key == "experts_on_cpu")):
             beside = f"`{key}`" if ours else "the rig"
             message = f"{option} says something else than {beside} does" + (f": {reason}" if reason else "")
-            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(option, key))
+            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(each, option, key))
 
 
-def _instead(option: Option, key: str | None) -> str:
+def _instead(each: Whole, option: Option, key: str | None) -> str:
     """The key that says it, with the value where it can be told."""
     if option.origin == "argument" and (written := as_keys(option.words)):
+        if written == f"`{key}: {getattr(each.instance, key or '', None)}`":
+            return f"leave it out: {written} says it"
         return f"write {written} as a key of the instance"
     return f"leave it out; `{key}` is the key that says it" if key else "leave it out"
 

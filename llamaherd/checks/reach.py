@@ -26,14 +26,14 @@ def keyless(subject: Subject) -> Iterator[Finding]:
                 place,
                 f"instance `{name}` has no API key, and whoever adds a route to its container's network reaches it: "
                 "Docker before 28 forwards that",
-                "add `api_key: {file: PATH}`; `openssl rand -hex 32` makes a key",
+                f"add `api_key: {{file: keys/{name}}}`; `openssl rand -hex 32` makes a key",
             )
         elif way_out := _open_to_pages(engine, instance):
             yield Finding(
                 "LH078",
                 place,
                 f"instance `{name}` has no API key, and lets any web page that a browser on its host shows talk to it",
-                f"add `api_key: {{file: PATH}}`, if browsers run there, or {way_out}",
+                f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {way_out}",
                 "note",
             )
 

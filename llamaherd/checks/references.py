@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from llamaherd.checks.subject import Subject
+from llamaherd.declared_names import declared_of, way_out
 from llamaherd.distributions import COMPOSE_PACKAGES
-from llamaherd.findings import Finding, nearest
-from llamaherd.fleet import Card
+from llamaherd.findings import Finding
+from llamaherd.fleet import Card, Rig
 
 
 def references(subject: Subject) -> Iterator[Finding]:
@@ -24,14 +26,14 @@ def references(subject: Subject) -> Iterator[Finding]:
                     "LH020",
                     document.value((*where, field)),
                     f"instance `{name}` wants {field} `{value}`, which this rig does not declare",
-                    nearest(value, known),
+                    way_out(document.data, field, value),
                 )
         if instance.draft and instance.draft.model and instance.draft.model not in rig.models:
             yield Finding(
                 "LH020",
                 document.value((*where, "draft", "model")),
                 f"instance `{name}` wants model `{instance.draft.model}` to draft, which this rig does not declare",
-                nearest(instance.draft.model, rig.models),
+                way_out(document.data, "model", instance.draft.model),
             )
         cards = rig.gpus.cards if rig.gpus else {}
         for index, card in enumerate(instance.on):
@@ -40,14 +42,14 @@ def references(subject: Subject) -> Iterator[Finding]:
                     "LH020",
                     document.value((*where, "on", index)),
                     f"instance `{name}` wants card `{card}`, which this rig does not declare",
-                    "leave `on` out: without cards it runs on the CPU" if card == "cpu" else nearest(card, cards),
+                    _cards(document.data, card),
                 )
         if instance.port in ports:
             yield Finding(
                 "LH021",
                 document.value((*where, "port")),
                 f"port {instance.port} is taken by instance `{ports[instance.port]}` already",
-                "give each instance a port of its own",
+                f"write another one, such as `port: {_free(instance.port, rig)}`",
             )
         ports.setdefault(instance.port, name)
         if instance.backend == "compose" and rig.host.os not in COMPOSE_PACKAGES:
@@ -84,7 +86,7 @@ def references(subject: Subject) -> Iterator[Finding]:
                 "LH022",
                 document.value((*where, "listen")),
                 f"instance `{name}` would listen on {instance.listen} with no API key",
-                "add `api_key: {file: PATH}`, or leave `listen` out to stay on loopback",
+                f"add `api_key: {{file: keys/{name}}}`, or leave `listen` out to stay on loopback",
             )
         if engine and engine.image and instance.backend == "systemd":
             yield Finding(
@@ -100,6 +102,23 @@ def references(subject: Subject) -> Iterator[Finding]:
                 "ik_llama.cpp drops MTP when it serves more than one slot",
                 "set `parallel: 1`, or leave `draft` out",
             )
+
+
+def _cards(data: Mapping[str, Any], card: str) -> str:
+    """What to write for a card that is not declared."""
+    if card in ("cpu", "none"):
+        return "leave `on` out: without cards it runs on the CPU"
+    names = declared_of(data, "card")
+    if card in ("all", "gpu", "gpus", "cuda", "auto") and names:
+        return f"did you mean `on: [{', '.join(names)}]`, all of them?"
+    return way_out(data, "card", card)
+
+
+def _free(port: int, rig: Rig) -> int:
+    """The next port that no instance has."""
+    taken: set[int] = {instance.port for instance in rig.instances.values()}
+    later: Iterator[int] = (each for each in (*range(port, 65536), *range(8000, port)) if each not in taken)
+    return next(later)
 
 
 def _way(card: Card) -> str | None:

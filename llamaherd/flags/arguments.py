@@ -255,7 +255,7 @@ class _Reader:
         """A value that the engine refuses, or does not read to its end."""
         match value.wrong(text):
             case "rest":
-                read = re.match(r"\s*[+-]?[\d.]+", text)
+                read = re.match(r"\s*[+-]?\d+" if value.kind in ("int", "long") else r"\s*[+-]?[\d.]+", text)
                 yield Problem(
                     codes.CUT_SHORT,
                     index,
@@ -268,7 +268,11 @@ class _Reader:
                 yield self.no_choice(index, length, name, value, text)
             case "number" | "range":
                 yield Problem(
-                    codes.NO_NUMBER, index, length, f"`{name}` takes {value.says}, not `{text}`", "correct the value"
+                    codes.NO_NUMBER,
+                    index,
+                    length,
+                    f"`{name}` takes {value.says}, not `{text}`",
+                    f"write {value.says} in its place",
                 )
 
     def no_choice(self, index: int, length: int, name: str, value: Value, text: str) -> Problem:

@@ -146,7 +146,12 @@ def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterato
     elif flag.negated and flag.env == name and value not in SWITCHED:
         yield codes.ENV_VALUE, f"`{name}` takes on or off, not `{value}`", "write 1 or 0", "error"
     elif len(flag.values) == 1 and flag.values[0].wrong(value) not in (None, "rest"):
-        yield codes.ENV_VALUE, f"`{name}` takes {flag.values[0].says}, not `{value}`", "correct the value", "error"
+        yield (
+            codes.ENV_VALUE,
+            f"`{name}` takes {flag.values[0].says}, not `{value}`",
+            f"write {flag.values[0].says}",
+            "error",
+        )
 
 
 def stands_for(catalogue: Catalogue, name: str) -> Flag | None:

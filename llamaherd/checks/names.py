@@ -1,0 +1,90 @@
+"""Names of files on a hub and of images in a registry that are surely none: asked there, they would only be missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.checks.images import LLAMA_CPP, image_name
+from llamaherd.checks.subject import Subject
+from llamaherd.findings import Finding
+from llamaherd.fleet import Model
+from llamaherd.near import near
+from llamaherd.quoting import yaml_value
+from llamaherd.recipes.images import exists, same_tag
+from llamaherd.repairs import bits
+
+_PLAIN = """
+F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K MXFP4 MXFP4_MOE TQ1_0 TQ2_0
+Q2_K_S Q2_K_L Q3_K_S Q3_K_M Q3_K_L Q3_K_XL Q4_K_S Q4_K_M Q4_K_L Q5_K_S Q5_K_M Q5_K_L Q6_K_L
+IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M IQ3_XXS IQ3_XS IQ3_S IQ3_M IQ4_XS IQ4_NL
+IQ2_K IQ3_K IQ4_K IQ5_K IQ6_K IQ2_KS IQ3_KS IQ4_KS IQ5_KS IQ4_KSS IQ1_KT IQ2_KT IQ3_KT IQ4_KT IQ2_KL
+"""
+"""The names of mixes: llama.cpp's (b11434, tools/quantize/quantize.cpp), ik_llama.cpp's, and bartowski's."""
+_UNSLOTH = """
+Q2_K_XL Q3_K_XL Q4_K_XL Q5_K_XL Q6_K_XL Q8_K_XL TQ1_0 IQ1_S IQ1_M IQ2_XXS IQ2_M IQ3_XXS IQ3_S IQ4_XS
+"""
+"""Those that have `UD-` in front of them in its repositories."""
+QUANTS = (*_PLAIN.split(), *(f"UD-{name}" for name in _UNSLOTH.split()))
+
+
+def names(subject: Subject) -> Iterator[Finding]:
+    """Quants, patterns of files and tags of images that nothing is called."""
+    rig = subject.rig
+    of_vllm = {each.model for each in rig.instances.values() if _kind(subject, each.engine) == "vllm"}
+    for name, model in rig.models.items():
+        if model.hf is None or name in of_vllm:
+            continue
+        declared = subject.document.data.get("models", {}).get(name)
+        if isinstance(declared, dict) and declared.keys() >= {"quant", "files"}:
+            place = subject.document.key(("models", name, "quant"))
+            yield Finding(
+                "LH250", place, "`files` says which files, and `quant` does nothing", "leave `quant` out", "warning"
+            )
+        elif model.quant and (help_ := _other_quant(model.quant)):
+            message = f"`{model.quant}` is no quant that is known"
+            yield Finding("LH250", subject.document.value(("models", name, "quant")), message, help_, "warning")
+        elif not model.quant and (found := _no_pattern(model)):
+            yield Finding("LH250", subject.document.value(("models", name, "files")), *found)
+    for name, engine in rig.engines.items():
+        tag = re.search(r":([^:/@]+)$", (engine.image or "").split("@")[0])
+        if engine.image and tag and image_name(engine.image) == LLAMA_CPP and not exists(tag[1]):
+            message = f"`{LLAMA_CPP}` has no tag `{tag[1]}`"
+            help_ = f"did you mean `image: {LLAMA_CPP}:{same_tag(tag[1])}`?"
+            yield Finding("LH252", subject.document.value(("engines", name, "image")), message, help_, "warning")
+
+
+def _kind(subject: Subject, engine: str) -> str | None:
+    return subject.rig.engines[engine].kind if engine in subject.rig.engines else None
+
+
+def _other_quant(quant: str) -> str | None:
+    """What to write for a quant that is none; None for one that there is, or that may be."""
+    if quant.endswith(".gguf"):
+        return f"write `files: {yaml_value(quant)}` in its place: `quant` is a part of a file's name"
+    if quant.upper() in QUANTS:
+        return None
+    if meant := bits(quant):
+        return f"did you mean `quant: {meant}`? Files are named by how they are quantised, and not by bits"
+    close = near(quant, (known for known in QUANTS if re.findall(r"\d", known) == re.findall(r"\d", quant)))
+    joined = [known for known in QUANTS if _bare(known) == _bare(quant)]
+    meant = joined[0] if len(joined) == 1 else close
+    return f"did you mean `quant: {meant}`?" if meant else None
+
+
+def _bare(quant: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", quant.lower())
+
+
+def _no_pattern(model: Model) -> tuple[str, str] | None:
+    """Why a pattern matches no file of a repository, and what to write."""
+    files = model.files
+    if files.startswith(("/", "~")):
+        message = f"`{files}` is a path of a machine, and `files` are those of the repository"
+        return message, f"write the name alone, `files: {yaml_value(files.rpartition('/')[2])}`"
+    if re.search(r"[*?\[]", files) or files.endswith(".gguf"):
+        return None
+    message = f"no GGUF file is called `{files}`"
+    if files.upper() in QUANTS or _other_quant(files):
+        return message, f"did you mean `quant: {files}`?"
+    return message, f"write `files: {yaml_value(f'{files}.gguf')}` for one, or `files: {yaml_value(f'*{files}*.gguf')}`"
