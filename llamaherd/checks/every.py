@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llamaherd.checks.arguments import abilities, arguments, options, versions
+from llamaherd.checks.built_for import built_for
 from llamaherd.checks.cache import cache_types
 from llamaherd.checks.cards import identities, power
 from llamaherd.checks.compiled import compiled_for
@@ -25,7 +26,7 @@ from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
     *(references, names, ports, drafts, keyless, unused, images, store),
-    *(toolkit, architectures, driver, container_toolkit, options, compiled_for, versions),
+    *(toolkit, architectures, driver, container_toolkit, options, compiled_for, built_for, versions),
     *(identities, power, splitting, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),

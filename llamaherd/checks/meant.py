@@ -222,7 +222,7 @@ def _said(each: Whole, clash: Clash) -> Finding | None:
     message, help_ = clash.message, re.sub(r"`--batch-size (\d+)`", r"`batch: \1`", clash.help)
     for option in clash.options:
         if key := each.key(option):
-            if key not in each.instance.model_fields_set:
+            if key not in each.instance.model_fields_set or key == "model":
                 help_ = help_.replace(f", or {option}", "")
                 key = " ".join(option.words)
             message, help_ = (text.replace(str(option), f"`{key}`") for text in (message, help_))

@@ -118,6 +118,24 @@ def vocabularies(subject: Subject) -> Iterator[Finding]:
             message += "what drafts must have the vocabulary of the model that it drafts for"
             help_ = "take a smaller model of the same family"
             yield Finding("LH223", subject.document.value(("instances", name, "draft", "model")), message, help_)
+        elif served and drafts and (other := _other_tokens(served, drafts)):
+            message = f"`{draft.model}` and `{instance.model}` {other}: what drafts must have the same tokens"
+            help_ = "take a smaller model of the same family"
+            yield Finding("LH223", subject.document.value(("instances", name, "draft", "model")), message, help_)
+
+
+def _other_tokens(served: Header, drafts: Header) -> str | None:
+    """In what two vocabularies of about one size differ; None where they do not, or do not say."""
+    one, other = (each.parameters.get("tokenizer_model") for each in (served, drafts))
+    if one and other and one != other:
+        return f"have tokenizers of two kinds, `{other}` and `{one}`"
+    begun, begins = (each.parameters.get("tokenizer_add_bos_token") for each in (served, drafts))
+    if begun is not None and begins is not None and begun != begins:
+        return "do not both put a token before the text"
+    first, second = (each.parameters.get("tokenizer_bos_token_id") for each in (served, drafts))
+    if begun and first is not None and second is not None and first != second:
+        return f"begin a text by different tokens, {second} and {first}"
+    return None
 
 
 def drafting(subject: Subject) -> Iterator[Finding]:

@@ -22,6 +22,8 @@ _KEPT = re.compile(
     r"|pooling_type"
 )
 _TEMPLATE = "tokenizer.chat_template"
+_TOKENIZER = ("model", "bos_token_id", "add_bos_token")
+"""Of a tokenizer, what must be the same for a model that drafts (llama.cpp b11434, common/speculative.cpp:112-135)."""
 # Numbers of layers have four digits at most, so that ranges of them, edited by hand, stay small when spread.
 _LAYER = re.compile(r"blk\.(0|[1-9]\d{0,3})\.(.+)")
 
@@ -70,6 +72,9 @@ def _parameters(metadata: Mapping[str, Meta], architecture: str) -> dict[str, Va
         name = key.removeprefix(f"{architecture}.")
         if name != key and _KEPT.fullmatch(name) and (plain := _plain(value)) is not None:
             kept[name] = plain
+    for name in _TOKENIZER:
+        if (plain := _plain(metadata.get(f"tokenizer.ggml.{name}", ""))) not in (None, ""):
+            kept[f"tokenizer_{name}"] = plain
     # Some models have one template for each purpose, by names behind the key.
     if any(key.startswith(_TEMPLATE) for key in metadata):
         kept["has_chat_template"] = True

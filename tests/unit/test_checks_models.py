@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from llamaherd.checks.memory import memory, slots
-from llamaherd.checks.models import beside_models, drafting, models
+from llamaherd.checks.models import beside_models, drafting, models, vocabularies
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding
 from llamaherd.fleet import Rig
@@ -98,6 +98,47 @@ def test_what_is_said(case: str, tmp_path: Path) -> None:
     said = {finding.code: f"{finding.message}; {finding.help}" for finding in found(rig, headers, changes, tmp_path)}
     assert code in said
     assert re.search(words, said[code])
+
+
+TOKENS: dict[str, Any] = {"tokenizer_model": "gpt2", "tokenizer_add_bos_token": True, "tokenizer_bos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("served", "drafts", "words"),
+    [
+        (TOKENS, TOKENS, None),
+        (TOKENS, {}, None),
+        (TOKENS, TOKENS | {"tokenizer_model": "llama"}, "two kinds, `llama` and `gpt2`"),
+        (TOKENS, TOKENS | {"tokenizer_add_bos_token": False}, "do not both put a token before"),
+        (TOKENS, TOKENS | {"tokenizer_bos_token_id": 2}, "different tokens, 2 and 1"),
+        (
+            TOKENS | {"tokenizer_add_bos_token": False},
+            TOKENS | {"tokenizer_add_bos_token": False, "tokenizer_bos_token_id": 2},
+            None,
+        ),
+    ],
+)
+@pytest.mark.parametrize("more", [0, 128, 129])
+def test_a_model_that_drafts_has_the_same_tokens(
+    served: dict[str, Any], drafts: dict[str, Any], words: str | None, more: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "rig.yaml"
+    changes = {"instances/chat/draft": {"model": "s"}, "models/s": {"hf": "a/s"}}
+    file.write_text(yaml.safe_dump(changed(read(EXAMPLES / "one.yaml").data, changes)), encoding="utf-8")
+    large, small = HEADLESS["35b"], gemma3()
+    headers = {
+        "35b": large.model_copy(update={"vocabulary": 1000, "parameters": {**large.parameters, **served}}),
+        "s": small.model_copy(update={"vocabulary": 1000 - more, "parameters": {**small.parameters, **drafts}}),
+    }
+    document = read(file)
+    subject = Subject(Rig.model_validate(document.data, context={"folder": tmp_path}), document, headers)
+    said = [f"{finding.code} {finding.message}" for finding in vocabularies(subject)]
+    if more > 128:
+        assert len(said) == 1
+        assert f"LH223 `s` has {1000 - more} tokens and `35b` 1000" in said[0]
+    else:
+        assert len(said) == (1 if words else 0)
+        assert words is None or (said[0].startswith("LH223") and words in said[0])
 
 
 SIDECARS: dict[str, tuple[dict[str, Any], str, str]] = {

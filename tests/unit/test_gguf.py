@@ -108,7 +108,8 @@ def test_all_shards_together_are_the_model(tmp_path: Path, name: str, per_shard:
     assert header.quant == ("Q8_0" if name == "gemma" else "Q4_K_M")
     dropped = {"attention.layer_norm_rms_epsilon", "rope.freq_base"}
     kept = {key: value for key, value in model.parameters.items() if key not in dropped}
-    assert header.parameters == kept | {"has_chat_template": True}
+    tokenizer = {"tokenizer_model": "gpt2", "tokenizer_bos_token_id": 256}
+    assert header.parameters == kept | tokenizer | {"has_chat_template": True}
 
 
 def test_a_header_is_short_in_a_lock_and_comes_back_whole(folder: Path) -> None:

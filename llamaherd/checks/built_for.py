@@ -1,0 +1,62 @@
+"""What arguments want of a build that its CMake options leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.building import is_on
+from llamaherd.checks.subject import Subject
+from llamaherd.engines import flags_of
+from llamaherd.findings import Finding
+from llamaherd.fleet import Engine
+
+NEEDS = "LH272"
+WITHOUT_SERVER = {"llama.cpp": ("LLAMA_BUILD_SERVER", "LLAMA_BUILD_TOOLS"), "ik_llama.cpp": ("LLAMA_BUILD_SERVER",)}
+"""Options that leave the server out (llama.cpp b11434, CMakeLists.txt:132-136, tools/CMakeLists.txt)."""
+ALSO_OF_IK = "LLAMA_BUILD_EXAMPLES"
+"""In ik_llama.cpp the server is one of the examples (8337e4cd3, examples/CMakeLists.txt:45)."""
+
+
+def built_for(subject: Subject) -> Iterator[Finding]:
+    """Engines without a server, and builds without what an argument of an instance is about."""
+    for name, engine in subject.rig.engines.items():
+        if engine.source is not None:
+            yield from _server(subject, name, engine)
+            yield from _loaded_apart(subject, name, engine)
+    for name, instance in subject.rig.instances.items():
+        declared = subject.rig.engines.get(instance.engine)
+        known = flags_of(declared) if declared else None
+        if declared is None or known is None or declared.kind == "vllm":
+            continue
+        rpc = next((index for index, word in enumerate(instance.extra_args) if word == "--rpc"), None)
+        if rpc is None or (declared.source and is_on(declared.options.get("GGML_RPC", False))):
+            continue
+        place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, rpc)
+        if declared.source:
+            message = f"`--rpc` is refused by engine `{instance.engine}`, which is built without RPC"
+            help_ = f"add `options: {{GGML_RPC: true}}` to engine `{instance.engine}`"
+            yield Finding(NEEDS, place, message, help_)
+
+
+def _server(subject: Subject, name: str, engine: Engine) -> Iterator[Finding]:
+    options = (*WITHOUT_SERVER.get(engine.kind, ()), *((ALSO_OF_IK,) if engine.kind == "ik_llama.cpp" else ()))
+    for option in options:
+        if option in engine.options and not is_on(engine.options[option]):
+            place = subject.document.key(("engines", name, "options", option))
+            yield Finding(NEEDS, place, f"with `{option}` off, engine `{name}` has no server", "leave it out")
+
+
+def _loaded_apart(subject: Subject, name: str, engine: Engine) -> Iterator[Finding]:
+    """llama.cpp b11434, ggml/src/CMakeLists.txt: CMake stops at backends that are loaded apart and linked in."""
+    options = engine.options
+    apart = is_on(options.get("GGML_BACKEND_DL", False))
+    place = subject.document.key(("engines", name, "options", "GGML_BACKEND_DL"))
+    if apart and "BUILD_SHARED_LIBS" in options and not is_on(options["BUILD_SHARED_LIBS"]):
+        message = "`GGML_BACKEND_DL` loads backends as libraries, and `BUILD_SHARED_LIBS` is off: CMake stops"
+        yield Finding(NEEDS, place, message, "leave out one of the two")
+    if is_on(options.get("GGML_CPU_ALL_VARIANTS", False)) and not apart and engine.kind == "llama.cpp":
+        place = subject.document.key(("engines", name, "options", "GGML_CPU_ALL_VARIANTS"))
+        message = "`GGML_CPU_ALL_VARIANTS` wants `GGML_BACKEND_DL`: CMake stops without it"
+        yield Finding(
+            NEEDS, place, message, "add `GGML_BACKEND_DL: true`, or leave it out: this host needs one variant"
+        )
