@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 from llamaherd.cards import usable
-from llamaherd.findings import HubError, SaidError
+from llamaherd.findings import HubError, SaidError, nearest
+from llamaherd.fleet.serving import CacheType
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
@@ -15,6 +17,8 @@ from llamaherd.gguf.parse import GgufError
 from llamaherd.lock import Lock, ModelKey
 from llamaherd.memory.answer import Answer
 from llamaherd.memory.fit import Room
+from llamaherd.near import slip
+from llamaherd.repairs import candidates
 from llamaherd.sizing import SYSTEM_RAM
 from llamaherd.units import parse_size, show_mib
 
@@ -40,6 +44,12 @@ def header_of(model: str, names: Mapping[str, ModelKey], lock: Lock) -> Header:
     on_hub = _ON_HUB.fullmatch(model)
     if on_hub is None:
         known = f", or one of the inventory's: {', '.join(sorted(names))}" if names else ""
+        if close := slip(model, names):
+            raise FitError(f"`{model}` is no model", f"did you mean `{close}`?")
+        if Path(model).is_dir():
+            raise FitError(
+                f"`{model}` is a folder, and no model", "give the GGUF file in it; of a set, the first shard"
+            )
         raise FitError(f"`{model}` is no model", f"give a GGUF file, or OWNER/NAME:QUANT of a hub{known}")
     return _from_hub(on_hub["repo"], f"*{on_hub['quant']}*.gguf" if on_hub["quant"] else "*.gguf")
 
@@ -48,6 +58,15 @@ def room(vram: str, ram: str | None) -> Room:
     """What cards such as `24G,12G` and RAM give to servers. Raises FitError for what is no size."""
     cards = tuple(usable(_binary(size)) for size in vram.split(",") if size.strip()) if vram else ()
     return Room(cards, max(_binary(ram) - SYSTEM_RAM, 0) if ram else None)
+
+
+def cache_type(name: str) -> None:
+    """Raise FitError for what is no type of a cache."""
+    types = get_args(CacheType)
+    if name not in types:
+        meant = next((each for each in candidates("Instance.kv", name) if each in types), None)
+        help_ = f"did you mean `--kv {meant}`?" if meant else nearest(name, types)
+        raise FitError(f"`{name}` is no type of a cache", help_)
 
 
 def table(answer: Answer) -> list[tuple[str, ...]]:
@@ -72,6 +91,11 @@ def _binary(text: str) -> int:
 
 
 def _from_file(path: Path) -> Header:
+    if not path.exists():
+        beside = [each.name for each in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
+        close = slip(path.name, beside)
+        help_ = f"did you mean `{path.with_name(close)}`?" if close else "check the path; of a set, give the first"
+        raise FitError(f"there is no file {path}", help_)
     try:
         return join(read_headers(path))
     except GgufError as error:

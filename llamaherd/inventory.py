@@ -19,6 +19,7 @@ from llamaherd.inheritance import DEFAULTS, EXTENDS, OWN_KEYS, inherited
 from llamaherd.local_headers import local_headers
 from llamaherd.lock import Lock
 from llamaherd.mistakes import mistakes
+from llamaherd.near import slip
 from llamaherd.yamlfile import Document, read
 
 SUFFIXES = (".yaml", ".yml")
@@ -189,19 +190,31 @@ def _files(source: Path) -> list[Path]:
     if not source.is_dir() and source.exists() and source.name != DEFAULTS:
         files = [source]
     if not files:
-        what = "holds no rig" if source.name == DEFAULTS else "does not exist"
-        what = "holds no YAML file" if source.is_dir() else what
-        raise InventoryError(
-            [
-                Finding(
-                    "LH005",
-                    Place(source),
-                    f"the inventory {what}",
-                    "write one YAML file per rig there, or name another inventory with -i or HERD_INVENTORY",
-                )
-            ]
-        )
+        raise InventoryError([_no_inventory(source)])
     return files
+
+
+def _no_inventory(source: Path) -> Finding:
+    """What to do where an inventory is to be and there is none: a name beside it that was meant, or how to begin."""
+    if source.is_dir():
+        help_ = "write one YAML file per rig there; `herd init DIR` begins with one"
+        return Finding("LH005", Place(source), "the inventory holds no YAML file", help_)
+    if source.name == DEFAULTS:
+        help_ = f"name the file of a rig, or the folder {source.parent}"
+        return Finding("LH005", Place(source), f"{DEFAULTS} holds no rig: it is for all of them", help_)
+    beside = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
+    close = slip(source.name, beside)
+    close = close or next((name for name in beside if Path(name).stem == source.name), None)
+    begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
+    help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
+    return Finding("LH005", Place(source), f"the inventory does not exist: there is no {source}", help_)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _rig(document: Document) -> Rig:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,11 +23,20 @@ NAMED = 4
 """Changes that are named where a model does not fit."""
 
 
+class Tokens(click.IntRange):
+    """A number of tokens, of which `8k` is none: whether it is 8000 or 8192 is for its owner to say."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,5}) ?k", value, re.IGNORECASE)):
+            self.fail(f"{value!r} is no whole number; did you mean {int(match[1]) * 1024}?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command()
 @click.argument("model")
 @click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each card. None: everything on the CPU.")
 @click.option("--ram", metavar="192G", help="Memory of the host. Default: as much as it takes.")
-@click.option("--context", type=click.IntRange(256), metavar="N", help="Tokens. Default: 32768, or the model's own.")
+@click.option("--context", type=Tokens(256), metavar="N", help="Tokens. Default: 32768, or the model's own.")
 @click.option("--kv", default="f16", show_default=True, metavar="TYPE", help="Type of the cache, such as q8_0.")
 @click.option("--parallel", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Slots.")
 @click.option("--ubatch", type=click.IntRange(1), default=512, show_default=True, metavar="N", help="As --ubatch-size.")
@@ -48,13 +58,14 @@ def fit(
       herd fit unsloth/Qwen3.6-35B-A3B-MTP-GGUF:UD-Q3_K_XL --vram 24G --context 262144 --kv q4_0 --mtp 3
       herd fit model-00001-of-00004.gguf --vram 24G,24G --ram 192G
     """
-    from llamaherd.fitting import FitError, header_of, room, table
+    from llamaherd.fitting import FitError, cache_type, header_of, room, table
     from llamaherd.memory.answer import answer
     from llamaherd.memory.fit import changes
 
     try:
-        header = header_of(model, *_known(inventory))
         there = room(vram, ram)
+        cache_type(str(wanted["kv"]))
+        header = header_of(model, *_known(inventory))
         given = answer(header, there, _wanted(header, wanted))
         others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
     except (FitError, ValueError) as error:

@@ -76,7 +76,7 @@ def test_a_model_on_the_hub_costs_its_header(hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing.gguf"], "cannot be read"),
+        (["nothing.gguf"], "there is no file nothing.gguf"),
         (["nonsense"], "is no model"),
         (["MODEL", "--vram", "lots"], "`lots` is no size"),
         (["MODEL", "--vram", "24G", "--kv", "q9"], "q9"),
