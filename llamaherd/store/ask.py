@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llamaherd.layout import FETCH_RUN, FETCH_UNIT, PROJECTS, UNITS
+from llamaherd.layout import FETCH_RUN, FETCH_UNIT, INCOMING, PROJECTS, UNITS
 from llamaherd.planned import Plan
 from llamaherd.remote import Remote, RemoteError, Result
 from llamaherd.render import render
@@ -73,14 +73,17 @@ def look_script(store: str) -> str:
 
 def prune_script(store: str, removals: Iterable[Removal]) -> str:
     """The script that removes folders, files and parts, if they are still unused."""
+    removals = list(removals)
     parts = [each for each in removals if each.what.startswith(".incoming/")]
+    sent = [each.what for each in removals if each.what.startswith(f"{INCOMING}/")]
     return render(
         "store-prune.sh.j2",
         items=[
             {"folder": each.what, "files": each.files, "keep": each.keep}
             for each in removals
-            if each not in parts and each.what != LEFT
+            if each not in parts and each.what != LEFT and each.what not in sent
         ],
+        uploads=sent,
         parts=[each.what.removeprefix(".incoming/") for each in parts],
         **places(store),
     )
@@ -89,4 +92,11 @@ def prune_script(store: str, removals: Iterable[Removal]) -> str:
 def places(store: str) -> dict[str, object]:
     """Where the scripts find what on a host."""
     progress = FETCH_RUN / "progress"
-    return {"store": store, "units": UNITS, "projects": PROJECTS, "unit": FETCH_UNIT, "progress": str(progress)}
+    return {
+        "store": store,
+        "units": UNITS,
+        "projects": PROJECTS,
+        "unit": FETCH_UNIT,
+        "progress": str(progress),
+        "sent": str(INCOMING),
+    }

@@ -6,14 +6,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import PurePosixPath
 
+from llamaherd.layout import INCOMING
 from llamaherd.planned import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Part, Removal, Revision, State, User
 from llamaherd.store.seen import SeenStore, StoredFile
 
 _CONTROL = frozenset({".manifest", ".manifest.part", ".lock"})
 _ARRIVING = re.compile(r"\.incoming/([0-9a-f]{64})(\..*)?")
+_SENT = re.compile(r"[0-9a-f]{64}(\.part)?")
 # How we name the folders of revisions, and nobody else does: by a commit, or by a hash of the file.
 _REVISION = re.compile(r"([^/]+/[^/]+/[0-9a-f]{40}|local/[0-9a-f]{16})(?=/|$)")
 _NAME_GOES_ON = re.compile(r"[A-Za-z0-9._-]")
@@ -33,14 +36,17 @@ def judge(plan: Plan, seen: SeenStore) -> Holdings:
     )
     arriving = _arriving(seen)
     parts = tuple(_part(plan, sha256, files) for sha256, files in sorted(arriving.items()))
+    sent = tuple(_sent(plan, seen, file) for file in seen.sent if _SENT.fullmatch(file.path))
     return Holdings(
         rig=plan.rig,
         store=store,
         free=seen.free,
         fetch=seen.fetch,
         revisions=revisions,
-        parts=parts,
-        removals=tuple(_with_frees(_removals(store, seen, held, revisions, wanted, arriving, parts))),
+        parts=(*parts, *sent),
+        removals=tuple(
+            _with_frees([*_removals(store, seen, held, revisions, wanted, arriving, parts), *_unsent(seen, sent)])
+        ),
         notes=(
             *(f"{link} is a symbolic link: what it leads to is not looked at" for link in seen.links),
             *(
@@ -139,6 +145,27 @@ def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Part:
     part = by_name.get(f"{sha256}.part")
     size = wanted.size if wanted and wanted.size is not None else part.size if part else None
     return Part(sha256, min(part.allocated, part.size) if part else 0, size, name)
+
+
+def _sent(plan: Plan, seen: SeenStore, file: StoredFile) -> Part:
+    """A file of the controller's, or the beginning of one; what is in its place by now wants none of it."""
+    sha256 = file.name.removesuffix(".part")
+    missing = (
+        each.name
+        for model in plan.models
+        for each in model.files
+        if each.sha256 == sha256
+        and f"{model.folder.removeprefix(f'{plan.store.path}/')}/{each.name}" not in seen.vouched
+    )
+    sources = (f"the source of {build.engine}" for build in plan.builds if build.source.sha256 == sha256)
+    whole = file.size if file.name == sha256 else None
+    return Part(sha256, file.size, whole, next(chain(missing, sources), None))
+
+
+def _unsent(seen: SeenStore, sent: Iterable[Part]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+    """What was sent for nothing."""
+    for sha256 in sorted({part.sha256 for part in sent if not part.wanted}):
+        yield Removal(str(INCOMING / sha256)), [file for file in seen.sent if file.name.startswith(sha256)]
 
 
 def _removals(

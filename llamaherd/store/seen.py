@@ -53,6 +53,8 @@ class SeenStore:
     uses: tuple[Use, ...]
     fetch: str | None
     """How far a fetch is that runs now; None where none does."""
+    sent: tuple[StoredFile, ...] = ()
+    """What has come from the controller and is not let in; paths are relative to where that arrives."""
 
 
 def parse(text: str) -> SeenStore | None:
@@ -67,13 +69,17 @@ def parse(text: str) -> SeenStore | None:
             if first == kind and len(rest) == fields and all(rest[number].isdecimal() for number in numbers):
                 yield rest
 
+    def files(kind: str) -> tuple[StoredFile, ...]:
+        return tuple(
+            StoredFile(path, inode, int(links), int(size), int(blocks) * BLOCK)
+            for inode, links, size, blocks, path in of(kind, 1, 2, 3, fields=5)
+        )
+
     return SeenStore(
         there=any(of("free", fields=1)),
         free=next((int(free) for (free,) in of("free", 0, fields=1)), None),
-        files=tuple(
-            StoredFile(path, inode, int(links), int(size), int(blocks) * BLOCK)
-            for inode, links, size, blocks, path in of("file", 1, 2, 3, fields=5)
-        ),
+        files=files("file"),
+        sent=files("sent"),
         empty=tuple(path for (path,) in of("empty", fields=1) if path),
         links=tuple(path for (path,) in of("link", fields=1)),
         odd=tuple(sorted({_relative(path) for (path,) in of("odd", fields=1)})),

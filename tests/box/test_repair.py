@@ -99,6 +99,57 @@ def test_a_drop_in_is_set_aside_and_what_it_opened_is_shut(converged: Bench) -> 
     ]
 
 
+def test_a_variable_that_a_server_was_started_with_is_gone_again(converged: Bench) -> None:
+    """By a drop-in that is no longer there: nothing but the process tells."""
+    before = converged.running()
+    converged.sh(
+        "systemctl set-environment LLAMA_ARG_N_PREDICT=3; systemctl restart llama-chat;"
+        " systemctl unset-environment LLAMA_ARG_N_PREDICT"
+    )
+    assert "other variables than the declared ones: LLAMA_ARG_N_PREDICT" in converged.herd("verify", "box").output
+    repair(converged)
+    converged.unchanged(before, "chat")
+
+
+def test_permissions_are_set_right_under_servers_that_run(converged: Bench) -> None:
+    before = converged.running()
+    build, model = converged.sh(f"ls {SERVER}"), converged.sh(f"ls {GEMMA}")
+    converged.sh(
+        f"chmod 666 {UNIT} {PROJECT}; chmod 777 /etc/llamaherd/keys/chat; chmod 600 {model};"
+        f" chmod 777 {build}; cp /bin/true {build}.so"
+    )
+    said = converged.herd("verify", "box").output
+    for words in (
+        f"{UNIT} is not root's alone to write (mode 666, of root)",
+        f"{PROJECT} is not root's alone to write (mode 666, of root)",
+        "/etc/llamaherd/keys/chat is not llama-chat's alone (mode 777, of llama-chat)",
+        f"its user may not read {model}",
+        f"{build} is not root's alone to write (mode 777, of root)",
+        f"{build}.so is no part of what was built",
+    ):
+        assert words in said
+    repair(converged)
+    converged.unchanged(before)
+    ended = converged.herd("verify", "box")
+    assert ended.code == 0, ended.output
+
+
+def test_a_model_that_is_somebody_elses_or_a_link_comes_anew(converged: Bench) -> None:
+    sha256 = converged.rig()["models"]["tiny-moe"]["sha256"]
+    model = converged.sh("ls /var/lib/llamaherd/models/local/*/tiny-moe.gguf")
+    for broken in (f"chown owner {model}; chmod 600 {model}", f"mv {model} /root/mine; ln -s /root/mine {model}"):
+        converged.sh(broken)
+        assert converged.herd("verify", "box").code == 1
+        repair(converged)
+        assert converged.sh(f"stat -c '%F %a %U' {model}; sha256sum {model}").split()[:4] == [
+            "regular",
+            "file",
+            "644",
+            "root",
+        ]
+        assert converged.sh(f"sha256sum {model}").split()[0] == sha256
+
+
 def test_files_of_a_time_to_come_restart_nothing(converged: Bench) -> None:
     before = converged.running()
     converged.sh(f"touch -d 'next year' {UNIT} {PROJECT} /etc/llamaherd/keys/chat; systemctl daemon-reload")

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.layout import FETCH_RUN, LOCKS, PROJECTS, UNITS
+from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS, PROJECTS, UNITS
 from llamaherd.planned import ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.remote import Result
 from llamaherd.store.ask import Outcome, look_script, outcome, prune_script
@@ -52,7 +52,7 @@ class StoreHost:
 
     def moved(self, text: str) -> str:
         """A script that looks here instead of in the places of a host."""
-        for place in (UNITS, PROJECTS, FETCH_RUN, LOCKS):
+        for place in (UNITS, PROJECTS, FETCH_RUN, LOCKS, INCOMING):
             text = text.replace(str(place), f"{self.root}{place}")
         return text.replace("host_root=''", f"host_root='{self.root}'")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,6 +160,25 @@ def test_a_file_that_another_run_has_let_in_is_not_sent_again(here: Host, file: 
         assert waiting.result()
     assert (store / "a model").read_bytes() == b"-" * 10
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "store"]
+
+
+@pytest.mark.parametrize("otherwise", ["its owner", "its mode", "a link"])
+def test_what_is_no_file_of_the_store_any_more_is_sent(here: Host, file: Path, tmp_path: Path, otherwise: str) -> None:
+    """A manifest vouches for it, and somebody else may write to it."""
+    sha256, model = "5" * 64, tmp_path / "model"
+    model.write_bytes(b"-" * 10)
+    stat = model.stat()
+    written = f"{stat.st_mtime_ns // 10**9}.{stat.st_mtime_ns % 10**9:09}"
+    (tmp_path / ".manifest").write_text(f"{stat.st_size}\t{written}\t{sha256}\tmodel\n")
+    if otherwise == "its owner":
+        os.chown(model, 1000, 1000)
+    elif otherwise == "its mode":
+        model.chmod(0o666)
+    else:
+        model.rename(tmp_path / "elsewhere")
+        model.symlink_to(tmp_path / "elsewhere")
+    assert here.put_file(str(file), str(tmp_path / sha256), settled=[model], _sudo=False)
+    assert (tmp_path / sha256).read_bytes() == file.read_bytes()
 
 
 def test_a_file_that_another_run_gave_up_goes_on_where_that_ended(here: Host, file: Path, tmp_path: Path) -> None:

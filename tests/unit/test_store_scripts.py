@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.layout import FETCH_RUN
+from llamaherd.layout import FETCH_RUN, INCOMING
 from llamaherd.store.ask import Outcome
 from llamaherd.store.holdings import Removal
 from llamaherd.store.seen import SeenStore
@@ -132,6 +134,46 @@ def test_parts_are_as_large_as_what_they_take_of_the_disk(host: StoreHost) -> No
         [(sha256, 4096, 8192, "a.gguf"), (SHA, 5, 5, None)]
     )
     assert [removal.what for removal in holdings.removals] == [f".incoming/{SHA}"]
+
+
+def test_what_the_controller_sent_is_shown_and_goes_where_nothing_wants_it(host: StoreHost) -> None:
+    content = b"x" * 8192
+    sha256 = hashlib.sha256(content).hexdigest()
+    sent = Path(f"{host.root}{INCOMING}")
+    sent.mkdir(parents=True)
+    (sent / f"{sha256}.part").write_bytes(content[:4096])
+    (sent / SHA).write_bytes(b"whole")
+    (sent / "notes").write_text("not ours")
+    model = host.model(f"org/name/{OLD}", "a.gguf", content=content)
+    holdings = host.holdings(model)
+    assert {(part.sha256, part.have, part.size, part.wanted) for part in holdings.parts} == {
+        (sha256, 4096, None, "a.gguf"),
+        (SHA, 5, 5, None),
+    }
+    (removal,) = holdings.removals
+    assert (removal.what, removal.frees > 0) == (str(INCOMING / SHA), True)
+    assert host.prune(removal).ok
+    assert sorted(path.name for path in sent.iterdir()) == sorted([f"{sha256}.part", "notes"])
+    # What is in the store by now wants the rest of it no more.
+    host.put(f"org/name/{OLD}/a.gguf", content)
+    (removal,) = host.holdings(model).removals
+    with (sent / f"{sha256}.part").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert list(host.prune(removal).kept.values()) == ["it is being sent just now"]
+    assert host.prune(removal).ok
+    assert [path.name for path in sent.iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize("place", ["home/tom/.local/share", "var/lib"])
+def test_a_container_of_podman_uses_what_it_was_given(host: StoreHost, place: str) -> None:
+    host.put(f"org/name/{OLD}/a.gguf")
+    kept = host.root / place / "containers" / "storage" / "overlay-containers" / SHA / "userdata"
+    kept.mkdir(parents=True)
+    mount = {"destination": "/models", "source": f"{host.store}/org/name/{OLD}", "options": ["rbind", "ro"]}
+    (kept / "config.json").write_text(json.dumps({"hostname": "gemma", "mounts": [mount]}))
+    holdings = host.holdings()
+    assert used_by(holdings)[f"org/name/{OLD}"] == ["gemma"]
+    assert holdings.removals == ()
 
 
 def test_a_fetch_that_runs_is_told_of(host: StoreHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,13 @@ part=$path.part
 size=4096
 # Whether all of it is here: it has arrived, or another run has let it in as $1/$2, where a manifest vouches for it.
 here() { [ "$(stat -c %s "$path" 2>/dev/null)" = "$size" ] || settled /var/lib/llamaherd/models/local/1111111111111111 'a model.gguf'; }
+# As a look judges it: what is not root's alone to write is no file of the store.
 settled() (
-    cd "$1" 2>/dev/null && [ "$(find "./$2" -maxdepth 0 -type f ! -perm /022 2>/dev/null)" ] || exit 1
-    [ ! -f .manifest ] || stat -c "%s	%.9Y	${path##*/}	$2" "$2" | grep -Fxqf - .manifest
+    cd "$1" 2>/dev/null && [ -f "$2" ] && [ ! -L "$2" ] || exit 1
+    [ ! -f .manifest ] || {
+        [ "$(find "./$2" -maxdepth 0 -user 0 ! -perm /022 2>/dev/null)" ] &&
+            stat -c "%s	%.9Y	${path##*/}	$2" "$2" | grep -Fxqf - .manifest
+    }
 )
 open_part() {
     why=$({ : >>"$part"; } 2>&1) || { echo "cannot write $part: ${why##*: }" >&2; exit 1; }

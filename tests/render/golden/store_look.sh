@@ -75,9 +75,15 @@ starters() {
     homes | while IFS= read -r home; do
         find "$home/.config/systemd/" "$home/.config/containers/" "$home/.local/share/systemd/" -type f -print0 2>/dev/null
         by_name "$home/" 4
+        containers "$home/.local/share/containers/"
     done
+    containers "$host_root/var/lib/containers/"
     by_name "$host_root/opt/" 5
     by_name "$host_root/srv/" 5
+}
+# What Podman was told of the containers that it keeps in a folder: of root's, and of each user's.
+containers() {
+    find "$1" -maxdepth 5 -path '*-containers/*/userdata/config.json' -type f -size -1024k -print0 2>/dev/null
 }
 # $1 folder, $2 how deep
 by_name() {
@@ -93,6 +99,7 @@ written() {
         home=$(homes | while IFS= read -r each; do case $file in "$each"/*) printf '%s\n' "$each" ;; esac; done | head -n 1)
         case $file in
         *.service.d/*.conf) kind=unit name=${file%.d/*} name=${name##*/} whole=yes ;;
+        */userdata/config.json) kind=container name=$(sed -n 's/.*"hostname": *"\([^"]*\)".*/\1/p' "$file" | head -n 1) name=${name:-${file#"$host_root"}} whole=yes ;;
         *.service | *.container) kind=unit name=${file##*/} whole=yes ;;
         *compose*.y*ml | *.sh) kind=file name=${file#"$host_root"} whole=yes ;;
         *) kind=file name=${file#"$host_root"} whole='' ;;
@@ -176,6 +183,8 @@ if cd "$real" 2>/dev/null; then
     done
     uses | sed 's/^/use\t/'
 fi
+# What the controller sends arrives elsewhere.
+find /var/lib/llamaherd/incoming -maxdepth 1 -name '*[[:cntrl:]]*' -o -type f -printf 'sent\t%D:%i\t%n\t%s\t%b\t%P\n' 2>/dev/null
 fetching && printf 'fetch\t%s\n' "$(head -n 1 /run/llamaherd/fetch/progress 2>/dev/null)"
 echo end
 exit 0
