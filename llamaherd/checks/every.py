@@ -16,7 +16,7 @@ from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.reach import keyless
 from llamaherd.checks.references import references
 from llamaherd.checks.serving import drafts, ports
-from llamaherd.checks.splitting import splitting
+from llamaherd.checks.splitting import shared_cards, splitting
 from llamaherd.checks.store import store
 from llamaherd.checks.subject import Check
 from llamaherd.checks.toolchain import architectures, driver, toolkit
@@ -27,7 +27,7 @@ from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 CHECKS: tuple[Check, ...] = (
     *(references, names, ports, drafts, keyless, unused, images, store),
     *(toolkit, architectures, driver, container_toolkit, options, compiled_for, built_for, versions),
-    *(identities, power, splitting, cache_types),
+    *(identities, power, splitting, shared_cards, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
     *(arguments, abilities, models, beside_models, drafting, vocabularies, slots, memory),

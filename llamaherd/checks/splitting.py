@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
+from llamaherd.command_line import by_hand
 from llamaherd.findings import Finding
-from llamaherd.fleet import Engine, Instance
+from llamaherd.fleet import Engine, Instance, Rig
+from llamaherd.memory.laid import places_of
+from llamaherd.sizing import placement
 
 NO_SPLIT_BUFFERS = 9890
 """The first build of llama.cpp whose CUDA devices have none, so that `row` fails: ggml-org/llama.cpp#25884 names it,
@@ -24,6 +27,45 @@ def splitting(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH052", place, *refused)
         else:
             yield from _without_effect(subject, name, instance)
+
+
+def shared_cards(subject: Subject) -> Iterator[Finding]:
+    """Models cut by what cards have free as their server starts, beside servers that hold some of it (LH242)."""
+    rig, document = subject.rig, subject.document
+    for name, instance in rig.instances.items():
+        engine = rig.engines.get(instance.engine)
+        if engine is None or engine.kind == "vllm" or len(instance.on) < 2 or _is_cut_by_hand(rig, instance):
+            continue
+        others = [key for key, other in rig.instances.items() if key != name and set(other.on) & set(instance.on)]
+        # What each card gives alike changes nothing.
+        if not others or all(set(instance.on) <= set(rig.instances[key].on) for key in others):
+            continue
+        beside = " and ".join(f"`{other}`" for other in others)
+        message = f"{engine.kind} cuts the model by what each card has free when `{name}` starts, and {beside} "
+        message += "may run by then or not"
+        parts = ", ".join(_parts(subject, instance))
+        help_ = f"write `tensor_split: [{parts}]`, or other parts that go with what {beside} holds"
+        yield Finding("LH242", document.value(("instances", name, "on")), message, help_, "warning")
+
+
+def _is_cut_by_hand(rig: Rig, instance: Instance) -> bool:
+    """Whether the parts of the cards are said, or there are none."""
+    line = by_hand(rig, instance)
+    split = line.meant.text("--split-mode") if line else instance.split
+    return bool(instance.tensor_split or split == "none" or (line and line.own("--tensor-split")))
+
+
+def _parts(subject: Subject, instance: Instance) -> list[str]:
+    """The layers that each card is planned to hold; alike where the model is not known."""
+    header = subject.headers.get(instance.model)
+    try:
+        placed = placement(subject.rig, instance, header) if header else None
+    except ValueError:
+        placed = None
+    if header is None or placed is None:
+        return ["1"] * len(instance.on)
+    places = places_of(header, placed)
+    return [str(places.count(card)) for card in range(len(instance.on))]
 
 
 def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:

@@ -28,6 +28,10 @@ _VOCABULARY = 512
 """Bytes of RAM that each token of a vocabulary takes in the server's tables."""
 
 
+_CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
+"""MiB of RAM of a server without a card, and bytes of each token there: measured, docs/gpu.md."""
+
+
 def on_cards(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
     """Bytes that CUDA takes of each card: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
     if placement.engine == "ik_llama.cpp":
@@ -80,9 +84,9 @@ def _nccl(cards: int) -> list[int]:
 
 
 def in_ram(header: Header, placement: Placement) -> int:
-    """Bytes of RAM that a server on cards holds for itself: libraries, what they keep for each card, its vocabulary."""
+    """Bytes of RAM that a server holds for itself: its libraries, what they keep for each card, its vocabulary."""
     if not placement.devices:
-        return 0
+        return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY
     each = _IK_CARD_RAM if placement.engine == "ik_llama.cpp" else _CARD_RAM
     nccl = _NCCL_RAM if placement.engine == "ik_llama.cpp" and placement.devices > 1 else 0
     own = _SERVER_RAM + each * (placement.devices - 1) + nccl
