@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -59,6 +60,9 @@ FA_TYPES = frozenset(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"))
 WARNING: Severity = "warning"
 ERROR: Severity = "error"
 
+ARCHITECTURE = re.compile(r"[1-9][0-9]{1,2}[af]?(?:-real|-virtual)?|all|all-major|native|OFF", re.IGNORECASE)
+"""What CMake takes for one architecture."""
+
 
 def check_options(kind: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
     """What is wrong with CMake options for an engine; a problem's `index` counts them in their order.
@@ -98,8 +102,24 @@ def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str,
         way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
         yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", None if close else ()
 
+    elif name == "CMAKE_CUDA_ARCHITECTURES":
+        yield from _architectures(value)
     elif name == "GGML_CUDA_FA_QUANTS":
         yield from _pairs(value)
+
+
+def _architectures(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """Names of architectures that CMake stops at (its documentation, CUDA_ARCHITECTURES)."""
+    wrong = next((part for part in value.split(";") if part and not ARCHITECTURE.fullmatch(part)), None)
+    if wrong is None or "$" in value:
+        return
+    meant = [re.sub(r"^(?:sm|compute)_|(?<=\d)\.(?=\d)", "", part.strip()) for part in re.split("[;, ]+", value)]
+    message = f"`{wrong}` is no architecture to CMake, which stops at it"
+    if all(ARCHITECTURE.fullmatch(part) for part in meant):
+        fix = f"CMAKE_CUDA_ARCHITECTURES={';'.join(meant)}"
+        yield codes.OPTION_VALUE, message, f"write `{fix}`", ERROR, (fix,)
+    else:
+        yield codes.OPTION_VALUE, message, "write numbers such as `86;120`", ERROR, None
 
 
 def _pairs(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:

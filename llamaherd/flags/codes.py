@@ -59,6 +59,7 @@ HIDDEN_CARDS = "LH258"
 NEGATIVE_LAYERS = "LH259"
 OVERTAKEN = "LH260"
 VLLM_REFUSES = "LH261"
+NO_MODEL = "LH273"
 OWN_DRAFT = "LH029"
 NO_MTP = "LH023"
 NO_SPLIT = "LH052"
@@ -120,6 +121,7 @@ CODES: Mapping[str, str] = {
     NEGATIVE_LAYERS: "A negative number of layers, which each engine takes for something else.",
     OVERTAKEN: "An override of tensors that all go elsewhere by an earlier one.",
     VLLM_REFUSES: "Options that vLLM refuses together, or by their value.",
+    NO_MODEL: "What stands for a model is none that the engine loads.",
     OWN_DRAFT: "A model would draft for itself.",
     NO_MTP: "ik_llama.cpp would drop speculative decoding.",
     NO_SPLIT: "The engine does not start with this split mode.",

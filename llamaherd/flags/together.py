@@ -10,6 +10,7 @@ from llamaherd.flags.access import addresses, encrypted, openings
 from llamaherd.flags.clash import Around, Clash, Rule
 from llamaherd.flags.drafting import PARALLEL, drafting, heads, idle_settings, own_draft
 from llamaherd.flags.idle import idle
+from llamaherd.flags.loading import loadable
 from llamaherd.flags.meant import Meant
 from llamaherd.flags.placing import attention_off, devices, fit, layers, shares, split
 from llamaherd.flags.sending import overrides, overtaken
@@ -119,6 +120,6 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
 
 RULES: tuple[Rule, ...] = (
     *(_attention, fit, split, shares, overrides, overtaken, layers, devices, _threads),
-    *(heads, drafting, own_draft, idle_settings, idle),
+    *(loadable, heads, drafting, own_draft, idle_settings, idle),
     *(_slots, _batches, _template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
 )

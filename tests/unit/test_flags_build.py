@@ -132,3 +132,18 @@ def test_what_llamaherd_says_to_its_own_engines_is_right() -> None:
 def test_any_options_give_problems_and_never_an_exception(options: dict[str, str]) -> None:
     for kind in ("llama.cpp", "ik_llama.cpp", "vllm"):
         assert {problem.code for problem in check_options(kind, options)} <= set(CODES)
+
+
+@pytest.mark.parametrize(
+    ("value", "replacement"),
+    [
+        ("86,120", "86;120"),
+        ("8.6", "86"),
+        ("sm_86;compute_120", "86;120"),
+        *((value, None) for value in ("86;120", "86-real;120a-virtual", "native", "all-major", "$ARCH", "121f")),
+    ],
+)
+def test_architectures_as_cmake_wants_them(value: str, replacement: str | None) -> None:
+    found = check_options("llama.cpp", {"CMAKE_CUDA_ARCHITECTURES": value})
+    instead = [(f"CMAKE_CUDA_ARCHITECTURES={replacement}",)] if replacement else []
+    assert [(each.code, each.replacement) for each in found] == [("LH134", each) for each in instead]
