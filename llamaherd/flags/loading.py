@@ -10,7 +10,7 @@ from llamaherd.flags.clash import Around, Clash
 from llamaherd.flags.meant import Meant
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w.-]+")
-OTHER_FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".onnx")
+OTHER_FORMATS = (".safetensors", ".safetensors.index.json", ".pt", ".pth", ".onnx", "pytorch_model.bin")
 
 
 def loadable(meant: Meant, _around: Around) -> Iterator[Clash]:

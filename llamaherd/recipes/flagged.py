@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +85,10 @@ def check_build(file: Path, words: tuple[Word, ...], kind: Kind) -> Iterator[Fin
         return  # of some other project
     for problem in flags.check_options(kind, options):
         found = _finding(problem, places[problem.index])
-        yield replace(found, help=f"write `-D{problem.replacement[0]}`") if problem.replacement else found
+        if problem.replacement:
+            written = shlex.quote(f"-D{problem.replacement[0]}")  # a `;` would end the command
+            found = replace(found, help=f"write `{written}`")
+        yield found
 
 
 def corrected(server: Server) -> tuple[str, ...]:

@@ -93,6 +93,7 @@ def test_a_secret_is_not_shown() -> None:
         (LLAMA, "-m /srv/mmproj-F16.gguf", ["LH273"]),
         (LLAMA, "-m /srv/models/a.gguf --mmproj /srv/mmproj-F16.gguf", []),
         (LLAMA, "-m models/a", []),
+        (LLAMA, "-m quantized.bin", []),
         (LLAMA, "-c -1", ["LH105"]),
         (LLAMA, "-c 0", []),
         (LLAMA, "-dev 0,1", ["LH106"]),

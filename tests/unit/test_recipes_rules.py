@@ -318,3 +318,9 @@ ONE, OTHER = "llama-server -m a.gguf", "vllm serve a/b --host 127.0.0.1"
 )
 def test_servers_that_a_script_starts_beside_each_other(script: str, codes: list[str], tmp_path: Path) -> None:
     assert [code for _, code in said(tmp_path, f"#!/bin/sh\n{script}\n") if code != "LH149"] == codes
+
+
+def test_what_to_write_for_an_option_is_one_word_to_a_shell(tmp_path: Path) -> None:
+    file = tmp_path / "build.sh"
+    file.write_text("cmake -B build -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=86,120\n", encoding="utf-8")
+    assert [each.help for each in examine(file)] == ["write `'-DCMAKE_CUDA_ARCHITECTURES=86;120'`"]
