@@ -32,7 +32,7 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
         known = [other for other in others if other != document.data.get("rig")]
         if not isinstance(name, str) or name not in others:
             message = f"this rig extends `{name}`, which is no rig of this inventory"
-            raise InventoryError([Finding("LH009", place, message, _declared(str(name), known))])
+            raise InventoryError([Finding("LH009", place, message, _declared(name, known))])
         if any(others[name].file == seen.file for seen in chain):
             message = f"this rig extends `{name}`, and that leads back to itself"
             raise InventoryError([Finding("LH009", place, message, "leave out `extends` in one of them")])
@@ -45,7 +45,11 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
     return Document(whole.file, _without_gaps(whole.data), whole.keys, whole.values, raws)
 
 
-def _declared(name: str, known: list[str]) -> str:
+def _declared(given: Any, known: list[str]) -> str:
+    """What to write for a rig that is none."""
+    name = str(given[0] if isinstance(given, list) and len(given) == 1 else given).removesuffix(".yaml")
+    if name in known:
+        return f"write `{EXTENDS}: {name}`, the rig's own name"
     if not known:
         return f"leave `{EXTENDS}` out, or declare that rig in a file beside this one"
     return nearest(name, known)

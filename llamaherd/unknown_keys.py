@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from llamaherd import fleet
 from llamaherd.findings import nearest
 from llamaherd.fleet.also_called import NOT_HERE, also_called
+from llamaherd.inheritance import EXTENDS, INSTANCE_DEFAULTS
 from llamaherd.near import begun, slip
 
 BELOW: Mapping[str, str] = {
@@ -56,18 +57,22 @@ def meant_key(model: type[BaseModel], word: str, value: Any, engine: str = "llam
         return Asked(sentence)
     if close := also_called(name, word) or slip(word, known):
         return Asked(f"did you mean `{close}`?", close)
-    if name == "Instance" and (asked := _of_the_engine(word, value, engine)):
+    asked = _of_the_engine(word, value, engine) if name == "Instance" else None
+    if asked and asked.key:
         return asked
     others = [other for other, where in BELOW.items() if other != name and where and word in keys(MODELS[other])]
-    if len(others) == 1 or others[:1] == ["Rig"]:
-        return Asked(f"`{word}` is a key of {BELOW[others[0]]}")
+    if asked and len(others) != 1:
+        return asked
+    if 0 < len(others) < 4:
+        return Asked(f"`{word}` is a key of {', and of '.join(BELOW[other] for other in others)}")
     close = begun(word, known)
     return Asked(nearest(word, known), close)
 
 
 def keys(model: type[BaseModel]) -> list[str]:
     """The keys of a model, as they are written."""
-    return [field.alias or key for key, field in model.model_fields.items()]
+    own = [field.alias or key for key, field in model.model_fields.items()]
+    return own if model is not fleet.Rig else [*own, EXTENDS, INSTANCE_DEFAULTS]
 
 
 MODELS: Mapping[str, type[BaseModel]] = {

@@ -8,7 +8,8 @@ ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
     "Rig": {
         "connect": "ssh connection",
         "engines": "backends runtimes builds",
-        "gpus": "cards",
+        "extends": "inherit inherits base parent template include",
+        "instance_defaults": "defaults instances_defaults default",
         "host": "machine hardware system",
         "instances": "servers services deployments",
         "rig": "name hostname",

@@ -316,10 +316,18 @@ def test_rigs_that_extend_each_other_in_a_ring(tmp_path: Path, length: int) -> N
     assert findings[0].help == "leave out `extends` in one of them"
 
 
-def test_the_nearest_rig_is_named(folder: Path) -> None:
-    (folder / "next.yaml").write_text("rig: next\nconnect: {host: next.lan}\nextends: bse\n")
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("bse", "did you mean `base`?"),
+        ("[base]", "write `extends: base`, the rig's own name"),
+        ("base.yaml", "write `extends: base`, the rig's own name"),
+    ],
+)
+def test_the_nearest_rig_is_named(folder: Path, written: str, said: str) -> None:
+    (folder / "next.yaml").write_text(f"rig: next\nconnect: {{host: next.lan}}\nextends: {written}\n")
     (unknown,) = (finding for finding in examine(folder)[1] if finding.place.file.name == "next.yaml")
-    assert unknown.help == "did you mean `base`?"
+    assert unknown.help == said
 
 
 def mutated(text: str, layers: list[Data]) -> list[Finding]:
