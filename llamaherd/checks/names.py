@@ -60,6 +60,8 @@ def _kind(subject: Subject, engine: str) -> str | None:
 
 def _other_quant(quant: str) -> str | None:
     """What to write for a quant that is none; None for one that there is, or that may be."""
+    if quant.removesuffix(".gguf").upper() in QUANTS and quant.endswith(".gguf"):
+        return f"did you mean `quant: {quant.removesuffix('.gguf')}`?"
     if quant.endswith(".gguf"):
         return f"write `files: {yaml_value(quant)}` in its place: `quant` is a part of a file's name"
     if quant.upper() in QUANTS:
