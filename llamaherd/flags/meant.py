@@ -108,7 +108,7 @@ def _of_arguments(catalogue: Catalogue, arguments: tuple[str, ...]) -> Iterator[
         if flag is None:
             index += 1
             continue
-        taken = 0 if joined else _taken(catalogue, flag, arguments[index + 1 :])
+        taken = 0 if joined else _taken(catalogue, flag, arguments[index + 1 : index + 1 + len(flag.values)])
         words = arguments[index : index + 1 + taken]
         values = (value,) if joined else words[1:]
         if not flag.removed and len(values) >= (0 if flag.optional else len(flag.values)):

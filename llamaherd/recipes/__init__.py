@@ -19,13 +19,13 @@ LARGEST = 128 << 10
 """Bytes. No recipe is longer; a model or a log given by mistake is."""
 
 _SHELL_SUFFIXES = {".sh", ".bash", ".zsh", ".service"}
-_WSLCONFIG = re.compile(r"\ufeff?(?:\s*#[^\n]*\n|\s+)*\[(?:wsl2|experimental)\]", re.IGNORECASE)
+_WSLCONFIG = re.compile(r"\ufeff?(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*\[(?:wsl2|experimental)\]", re.IGNORECASE)
 _SECTIONS = re.compile(r"^\[(?:Service|wsl2|experimental)\]\s*$", re.MULTILINE | re.IGNORECASE)
 _COMPOSE_LANGUAGES = {"", "yaml", "yml", "docker-compose", "compose"}
 _SERVICES = re.compile(r"^[ \t]*services[ \t]*:", re.MULTILINE)
 _COMMANDS = re.compile(
     r"\b(?:llama-(?:server|cli|bench)|vllm serve|huggingface-cli|nvidia-smi|(?:docker|podman) run|cmake -)|ExecStart="
-    r"|^\s*--?[a-z][\w-]* ",
+    r"|^[^\S\n]*--?[a-z][\w-]* ",
     re.MULTILINE,
 )
 
@@ -142,7 +142,7 @@ def _shell(path: Path, text: str) -> Recipe:
 
 def _shown(path: Path, text: str, block: pages.Block) -> Recipe:
     """A Compose file on a page; one with what is left out, or that is no YAML, is passed over."""
-    if re.search(r"^\s*(?:\.\.\.|…)\s*$|<[\w -]+>", block.text.chars, re.MULTILINE):
+    if re.search(r"^[^\S\n]*(?:\.\.\.|…)[^\S\n]*$|<[\w -]+>", block.text.chars, re.MULTILINE):
         return Recipe()
     kept = set(block.text.at)
     lines = text.split("\n")

@@ -6,7 +6,9 @@ import re
 
 _PROSE = re.compile(r"^(?:```|(?:[*>-] )?[A-Z][\w'*-]*,? (?:[\w'(),:/.*-]+ ){4,})", re.MULTILINE)
 """A fence of Markdown, or five words in a row that begin with a capital."""
-_FLAG = r"""--?[a-zA-Z][\w-]*(?:\s+(?:'[^']*'|"[^"]*"|-\d\S*|[^\s|-][^\s|]*(?<!:)))?"""
+# Each text is read in one way alone: where there are two, a line of many values that is no command takes for ever.
+_PART = r"""'[^']*'|"[^"]*"|[^\s|'"]"""
+_FLAG = rf"""--?[a-zA-Z][\w-]*(?:\s+(?:-\d\S*|(?!-)(?:{_PART})+(?<!:)))?"""
 _FLAGS = re.compile(rf"\s*{_FLAG}(?:\s+{_FLAG})*\s*\\?\s*")
 _SETTING = re.compile(r"\s*(?:export +)?[A-Za-z_]\w*=(?:\S*|'[^']*'|\"[^\"]*\")\s*|(?:ExecStart|Environment)=.*")
 _COMMAND = re.compile(

@@ -111,10 +111,14 @@ def version_of(text: str) -> str:
     return (found[1] or found[2]) if found else ""
 
 
+_BUILDER, _BUILD = re.compile(r"\b(?:docker|podman|buildah)\b"), re.compile(r"\bbuild\b")
+
+
 def built_of(text: str) -> frozenset[str]:
     """The images that a text builds itself: `docker build -t NAME`."""
-    building = re.finditer(r"\b(?:docker|podman|buildah)\b[^\n]*\bbuild\b(?:[^\n]*\\\r?\n)*[^\n]*", text)
-    return frozenset(name for each in building for name in re.findall(r"(?:-t|--tag)[ =](\S+)", each[0]))
+    lines = re.sub(r"\\\r?\n", " ", text).split("\n")
+    building = (line for line in lines if (tool := _BUILDER.search(line)) and _BUILD.search(line, tool.end()))
+    return frozenset(name for line in building for name in re.findall(r"(?:-t|--tag)[ =](\S+)", line))
 
 
 def find(command: Command, engine: Kind | None) -> Server | None:

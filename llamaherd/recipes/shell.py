@@ -27,7 +27,7 @@ from llamaherd.recipes.commands import Command, Word, read
 from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
 from llamaherd.recipes.words import Position, Text, positioned, unixed
 
-_UNIT = re.compile(r"^\s*(?:ExecStart\s*=|\[Service\]\s*$)", re.MULTILINE)
+_UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
 """What begins a here-document: a script that writes a unit is none."""
 _DETACHING = {"nohup", "screen", "tmux", "setsid"}

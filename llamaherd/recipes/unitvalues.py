@@ -18,7 +18,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "bool": ("true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n"),
 }
 _UNIT = r"(?:us|usec|µs|μs|ms|msec|s|sec|seconds?|m|min|minutes?|h|hr|hours?|d|days?|w|weeks?|M|months?|y|years?)"
-_TIME = re.compile(rf"(?:\d+(?:\.\d+)?\s*{_UNIT}?\s*)+|infinity")
+# A number ends where no digit follows: else one of many digits can be read in many ways, and each is tried.
+_TIME = re.compile(rf"(?:\d+(?:\.\d+)?(?!\d)\s*{_UNIT}?\s*)+|infinity")
 _SIZE = r"\d+(?:\.\d+)?\s*[KMGTPE]?"
 _SIZED, _SIGNAL = "write a size such as `48G`, or `infinity`", "write such as `SIGINT`"
 _SHAPES: tuple[tuple[str, str, str], ...] = (

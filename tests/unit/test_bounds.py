@@ -128,6 +128,38 @@ def test_it_is_refused_in_bounds(judged: dict[str, tuple[int, bool]], name: str)
     assert helped
 
 
+RECIPES: Mapping[str, tuple[str, str]] = {
+    "comments before a section": ("x.yaml", "# a\n" * 30_000 + "x"),
+    "blank lines before a section": ("x.yaml", " \n\t\n" * 30_000 + "x"),
+    "a time of many digits": ("x.service", f"[Service]\nExecStart=/a\nTimeoutStartSec={'1' * 4000}x\n"),
+    "many values in quotes": ("x.md", "# A page\n\nOf some words in a row.\n\n" + "--a 'b' " * 3000 + "|\n"),
+    "the name of a tool again and again": ("x.md", "docker " * 18_000),
+    "many arguments": ("x.sh", "llama-server " + "-a 'b' " * 10_000),
+    "blank lines": ("x.md", "\n" * 130_000),
+    "blank lines and flags": ("x.txt", " \n" * 60_000 + "--a b\n"),
+}
+RECIPE_DRIVER = """
+import json, sys
+from pathlib import Path
+from llamaherd.recipes import understand
+for file in map(Path, sys.argv[1:]):
+    print(json.dumps([file.parent.name, len(understand(file).findings)]))
+"""
+
+
+def test_no_recipe_takes_for_ever(tmp_path: Path) -> None:
+    """Each of them once did: what is tried in many ways, or again from each place on."""
+    files = []
+    for name, (file, text) in RECIPES.items():
+        (tmp_path / name).mkdir()
+        files.append(tmp_path / name / file)
+        files[-1].write_text(text, encoding="utf-8")
+    command = [sys.executable, "-c", RECIPE_DRIVER, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=bounded, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [json.loads(line)[0] for line in done.stdout.splitlines()] == list(RECIPES)
+
+
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
     """Whoever opens it to read waits for somebody who writes."""
