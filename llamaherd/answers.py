@@ -29,6 +29,26 @@ def pairs(text: str) -> dict[str, str]:
     return {key: value for key, equals, value in (line.partition("=") for line in text.split("\n")) if equals}
 
 
+def objects(value: object) -> list[dict[str, Any]]:
+    """The objects of a JSON list; servers answer what they like, and what is none of it is left out."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """A JSON object, or nothing where there is another value."""
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or None where there is another value."""
+    return value if isinstance(value, int | float) and -1e15 < value < 1e15 else None
+
+
+def _count(value: object) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
+
+
 @dataclass(frozen=True)
 class Reply:
     """An HTTP reply; the status is 0 where there was none, and `problem` says why it is not a good one."""
@@ -42,16 +62,16 @@ class Reply:
         """The body, if it is a JSON object; else nothing."""
         try:
             value = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
-        return value if isinstance(value, dict) else {}
+        return mapping(value)
 
 
 def reply(text: str) -> Reply:
     """What curl printed: the body, its own complaints, and the status code on the last line."""
     lines = text.rstrip("\n").split("\n")
     complaint = next((line.strip() for line in reversed(lines) if "curl: (" in line), "")
-    if not (len(lines[-1]) == 3 and lines[-1].isdigit()):
+    if not (len(lines[-1]) == 3 and lines[-1].isascii() and lines[-1].isdigit()):
         return Reply(0, "", complaint or lines[-1].strip() or "no answer")
     status, body = int(lines[-1]), "\n".join(lines[:-1])
     if complaint or status == 200:
@@ -81,16 +101,16 @@ def chat(stream: str) -> Chat:
         if not line.startswith("data: {"):
             continue
         event = Reply(200, line.removeprefix("data: "), "").json
-        timings = event.get("timings") or timings
-        for choice in event.get("choices") or ():
-            delta = choice.get("delta") or {}
+        timings = mapping(event.get("timings")) or timings
+        for choice in objects(event.get("choices")):
+            delta = mapping(choice.get("delta"))
             # A model that thinks first may not have come to its answer by then.
             if piece := delta.get("content") or delta.get("reasoning_content"):
-                pieces.append(piece)
+                pieces.append(str(piece))
     return Chat(
         answer="".join(pieces).strip(),
         chunks=len(pieces),
-        tokens_per_second=timings.get("predicted_per_second"),
-        draft_n=timings.get("draft_n"),
-        draft_accepted=timings.get("draft_n_accepted"),
+        tokens_per_second=_number(timings.get("predicted_per_second")),
+        draft_n=_count(timings.get("draft_n")),
+        draft_accepted=_count(timings.get("draft_n_accepted")),
     )

@@ -336,5 +336,5 @@ def answer(lines: Iterable[str]) -> Seen:
             case "wsl", [what, *rest] if seen.wsl:
                 seen.wsl.tell(what, rest)
             case _:
-                raise ValueError(f"the host answered with a line that was not asked for: {line!r}")
+                raise ValueError(f"the host answered with a line that was not asked for: {line[:200]!r}")
     return seen

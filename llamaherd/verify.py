@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from llamaherd.answers import Answers, Chat, Reply, chat, pairs, parse, reply
+from llamaherd.answers import Answers, Chat, Reply, chat, mapping, objects, pairs, parse, reply
 from llamaherd.dial import reached
 from llamaherd.fleet import Instance, Rig
 from llamaherd.layout import POWER_RUN, POWER_UNIT
@@ -39,6 +40,8 @@ SLOW = 0.5
 """Of the speed that is expected: below this, an instance is not as declared."""
 
 _BASE_SECONDS = 60
+_SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")
+_SIZE = re.compile(r"[0-9]{1,18}")
 _FOREIGN_MARKERS = ("<|im_start|>", "<|im_end|>")
 """Of the chat template that a server falls back to. A model that knows them ends there, and does not spell them."""
 
@@ -251,7 +254,10 @@ def _other_limits(planned: InstancePlan, seen: Mapping[str, str]) -> list[str]:
     """By Docker's names, what a container is held to and should not be, or the other way round."""
     if "Limits" not in seen:
         return []
-    differ = read_limits(seen["Limits"]).items() ^ declared_limits(planned.file.text).items()
+    try:
+        differ = read_limits(seen["Limits"]).items() ^ declared_limits(planned.file.text).items()
+    except ValueError:
+        return ["what Docker says of its limits"]
     return sorted({name for name, _ in differ})
 
 
@@ -289,7 +295,7 @@ def _process(planned: InstancePlan, answers: Answers) -> Check:
     if names := answers.get(("variables", planned.name), "").split():
         problems.append(f"it has other variables than the declared ones: {', '.join(names)}: `herd up`")
     if planned.build:
-        built = _manifest(planned.build, answers).get("sha256", {}).get("llama-server")
+        built = mapping(_manifest(planned.build, answers).get("sha256")).get("llama-server")
         if seen.get("sha256") != built:
             problems.append(f"its binary (sha256 {str(seen.get('sha256'))[:12]}…) is not the one of {planned.build}")
     return Check("process", not problems, "; ".join(problems) or f"runs spec {planned.spec}")
@@ -319,7 +325,7 @@ def _in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answer
 
 def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
     """Programs that are there, and are not what was built."""
-    built = _manifest(build.id, answers).get("sha256", {})
+    built = mapping(_manifest(build.id, answers).get("sha256"))
     lines = (line.split("  ", 1) for line in answers.get(("programs", build.id), "").split("\n") if "  " in line)
     return [
         f"{build.folder}/bin/{name} is {'not what' if name in built else 'no part of what'} was built: `herd up`"
@@ -330,7 +336,7 @@ def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
 
 def _listening(planned: InstancePlan, text: str) -> Check:
     """On the declared address, and on no other."""
-    found = {address for address, port in map(_socket, text.split()) if port == planned.port}
+    found = {address for address, port in filter(None, map(_socket, text.split())) if port == planned.port}
     if planned.listen == "localhost":
         right = bool(found) and found <= {"127.0.0.1", "::1"}
     else:
@@ -340,11 +346,13 @@ def _listening(planned: InstancePlan, text: str) -> Check:
     return Check("listens", right, detail)
 
 
-def _socket(text: str) -> tuple[str, int]:
-    """Address and port of a line of /proc/net/tcp: 32-bit words in the byte order of x86 and ARM."""
-    address, _, port = text.partition(":")
-    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
-    return str(ipaddress.ip_address(b"".join(words))), int(port, 16)
+def _socket(text: str) -> tuple[str, int] | None:
+    """Address and port of a line of /proc/net/tcp: 32-bit words in the byte order of x86 and ARM; None of no such."""
+    found = _SOCKET.fullmatch(text)
+    if not found:
+        return None
+    words = [bytes.fromhex(found[1][at : at + 8])[::-1] for at in range(0, len(found[1]), 8)]
+    return str(ipaddress.ip_address(b"".join(words))), int(found[2], 16)
 
 
 def _is_address(text: str) -> bool:
@@ -375,7 +383,7 @@ def _serves(declared: Instance, planned: InstancePlan, models: Reply, props: Rep
         return _model(planned, models, props), _context(declared, props)
     if models.problem:
         return Check("model", False, models.problem), Check("context", False, models.problem)
-    served = {str(model.get("id")): model.get("max_model_len") for model in models.json.get("data") or ()}
+    served = {str(model.get("id")): model.get("max_model_len") for model in objects(models.json.get("data"))}
     names, context = ", ".join(served) or "none", served.get(planned.model)
     right = list(served) == [planned.model]
     return (
@@ -388,7 +396,7 @@ def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
     """The declared model answers: by the name that clients use, and by the file that is loaded."""
     if problem := models.problem or props.problem:
         return Check("model", False, problem)
-    names = [str(model.get("id")) for model in models.json.get("data") or ()]
+    names = [str(model.get("id")) for model in objects(models.json.get("data"))]
     path = props.json.get("model_path")
     right = names == [planned.model] and path == planned.model_path
     found = f"{', '.join(names) or 'none'} from {path}"
@@ -399,7 +407,7 @@ def _context(declared: Instance, props: Reply) -> Check:
     """Slots share the declared context unless they have one cache together; engines round up to 256 cells."""
     if props.problem:
         return Check("context", False, props.problem)
-    found, slots = (props.json.get("default_generation_settings") or {}).get("n_ctx"), props.json.get("total_slots")
+    found, slots = mapping(props.json.get("default_generation_settings")).get("n_ctx"), props.json.get("total_slots")
     unified = {"--kv-unified", "-kvu"} & set(declared.extra_args)
     share = declared.context if unified else declared.context // declared.parallel
     right = isinstance(found, int) and share <= found < share + 256 and slots == declared.parallel
@@ -441,7 +449,7 @@ def _manifest(build: str, answers: Answers) -> dict[str, Any]:
 
 def _stored(folder: str, answers: Answers) -> dict[str, int]:
     rows = (line.partition("\t") for line in answers.get(("model", folder), "").split("\n"))
-    return {name: int(size) for size, tab, name in rows if tab}
+    return {name: int(size) for size, tab, name in rows if tab and _SIZE.fullmatch(size)}
 
 
 def _installed(plan: Plan, answers: Answers) -> Iterator[Installed]:
@@ -454,7 +462,7 @@ def _installed(plan: Plan, answers: Answers) -> Iterator[Installed]:
         if stored := _stored(model.folder, answers):
             yield Installed(f"model {model.name} ({show_size(sum(stored.values()))})", model.folder)
     for image in plan.images:
-        if (size := answers.get(("image", image.tag), "").strip()).isdigit():
+        if _SIZE.fullmatch(size := answers.get(("image", image.tag), "").strip()):
             yield Installed(f"image {image.tag} ({show_size(int(size))})", "Docker's store")
     for instance in plan.instances:
         if answers.get(("file", instance.name)):

@@ -20,7 +20,8 @@ def read_header(path: Path) -> Parsed:
             size = path.stat().st_size
             data, wanted = bytearray(), CHUNK
             while True:
-                data += stream.read(wanted - len(data))
+                while len(data) < wanted and (piece := stream.read(min(CHUNK, wanted - len(data)))):
+                    data += piece  # in pieces: a header may say that it is as large as memory
                 header = parse(data)
                 if isinstance(header, Parsed):
                     break

@@ -99,7 +99,7 @@ def answer(lines: Iterable[str]) -> Look:
     bus: list[tuple[str, str]] = []
     for line in lines:
         if not line.replace("\t", " ").isprintable():
-            raise ValueError(f"{line!r}")
+            raise ValueError(f"{line[:200]!r}")
         match line.split("\t"):
             case ["cuda", version]:
                 cuda.append(version)
@@ -112,7 +112,7 @@ def answer(lines: Iterable[str]) -> Look:
             case [("cores" | "threads" | "performance" | "memory" | "free") as key, value] if _count(value):
                 facts[key] = value or "0"
             case _:
-                raise ValueError(f"`{line}`")
+                raise ValueError(f"`{line[:200]}`")
     return Look(
         name=facts.get("name", ""),
         os=facts.get("os", ""),
@@ -137,7 +137,7 @@ def _count(value: str) -> bool:
 
 def _card(fields: list[str], line: str) -> SeenCard:
     if len(fields) != 10 or not fields[0].isdecimal():
-        raise ValueError(f"`{line}`")
+        raise ValueError(f"`{line[:200]}`")
     index, uuid, pci, memory, limit, default, most, driver, capability, name = fields
     total = _number(memory)
     return SeenCard(

@@ -139,7 +139,7 @@ class Hearing:
 
 
 def _integer(text: str, otherwise: int) -> int:
-    return int(text) if text.isdecimal() else otherwise
+    return int(text) if text.isdecimal() and len(text) < 19 else otherwise
 
 
 def _judged(file: ModelFile, what: str, said: str) -> tuple[Status, str]:

@@ -66,7 +66,7 @@ def parse(text: str) -> SeenStore | None:
     def of(kind: str, *numbers: int, fields: int) -> Iterator[list[str]]:
         """What lines of this kind hold that have so many fields, with numbers in these."""
         for first, *rest in lines:
-            if first == kind and len(rest) == fields and all(rest[number].isdecimal() for number in numbers):
+            if first == kind and len(rest) == fields and all(_is_number(rest[number]) for number in numbers):
                 yield rest
 
     def files(kind: str) -> tuple[StoredFile, ...]:
@@ -88,6 +88,10 @@ def parse(text: str) -> SeenStore | None:
         uses=tuple(sorted({_use(kind, *rest) for _, kind, *rest in filter(_is_use, lines)})),
         fetch=next((" ".join(rest) for first, *rest in lines if first == "fetch"), None),
     )
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 19
 
 
 def _is_use(fields: list[str]) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import shlex
 from pathlib import Path, PurePosixPath
 
@@ -260,6 +262,41 @@ def test_slots_share_the_context(context: int, parallel: int, extra: tuple[str, 
     )
     rig = RIG.model_copy(update={"instances": {**RIG.instances, "chat": declared}})
     assert ("chat context" not in failed(report(text, rig))) is right
+
+
+ODD = ("[]", "5", '"x"', "null", "[" * 100_000, "9" * 5000, "1e999", '{"a": 1}', "[5, null]", '[{"id": 5, "delta": 5}]')
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: value[:20])
+def test_a_server_that_answers_with_other_kinds_of_values_fails_its_checks(value: str) -> None:
+    """What listens there may be anything, and a model may have taken it over."""
+    keys = ("data", "default_generation_settings", "total_slots", "model_path", "error", "status", "choices", "timings")
+    for body in (value, *(f'{{"{key}": {value}}}' for key in keys)):
+        text = captured("verify-box.txt")
+        for what in ("health", "models", "props"):
+            text = re.sub(rf"(@ {what}\tchat\n)(?:\t.*\n)+", rf"\g<1>\t{body}\n\t200\n", text)
+        text = re.sub(r"(@ chat\tchat\n)(?:\t.*\n)+", rf"\g<1>\tdata: {body}\n\t200\n", text)
+        found = report(text)
+        assert "chat model" in failed(found)
+        assert not [name for name in failed(found) if name.startswith("drafter")]
+        json.dumps(found.as_json())
+
+
+@pytest.mark.parametrize("line", ["x:1F90", "0:1F90", "0100007F", "0100007F:", "0100007F:zz", "²²²²²²²²:1F90", ":"])
+def test_a_socket_that_is_none_is_passed_over(line: str) -> None:
+    text = captured("verify-box.txt").replace("@ listening\t\n", f"@ listening\t\n\t{line}\n")
+    assert report(text) == report(captured("verify-box.txt"))
+
+
+@pytest.mark.parametrize("manifest", ["[]", '{"sha256": 5}', '{"sha256": [1]}', "x", '{"id": {}}'])
+def test_a_manifest_of_other_kinds_is_no_finished_build(manifest: str) -> None:
+    text = re.sub(rf"(@ build\t{BUILD}\n)(?:\t.*\n)+", rf"\g<1>\t{manifest}\n", captured("verify-box.txt"))
+    assert {"chat files", "chat process"} <= failed(report(text)).keys()
+
+
+def test_sizes_that_are_none_are_passed_over() -> None:
+    text = captured("verify-box.txt").replace("\t253113024\t", f"\t{'9' * 5000}\t").replace("\t45592489", "\t²")
+    assert "chat files" in failed(report(text))
 
 
 def test_replies() -> None:
