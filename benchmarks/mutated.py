@@ -1,0 +1,366 @@
+"""The kinds of input that benchmarks/mutate.py changes: right ones to begin with, and what reads them.
+
+A judge says in a word how an input ended, and lets through whatever a user would see as a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from benchmarks.mutations import bytes_of, lines_of, of_json, of_yaml, several, text_of
+from llamaherd import gitrefs, hub, lock, registry, verify
+from llamaherd.answers import parse
+from llamaherd.findings import Finding, SaidError, shown
+from llamaherd.fleet import Connect
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.join import join
+from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.parse import GgufError
+from llamaherd.inventory import examine
+from llamaherd.lock import LockError
+from llamaherd.memory import Placement, estimate, oracle
+from llamaherd.observe import answer, spoken
+from llamaherd.pinned import NotLockedError
+from llamaherd.plan import plan
+from llamaherd.preflight import survey
+from llamaherd.preflight_show import print_preflight
+from llamaherd.recipes import understand
+from llamaherd.recipes.suggest import fragment
+from llamaherd.scaffold.look import answer as looked
+from llamaherd.scaffold.look import check
+from llamaherd.scaffold.rig import rig_yaml
+from llamaherd.show import show_plan
+from llamaherd.store import hashes, seen
+from llamaherd.store.judge import judge as holdings
+from llamaherd.store.show import print_holdings, print_removals
+from llamaherd.verify_show import print_report
+from tests.support import gguf_files
+from tests.support.examples import EXAMPLES, fleet, locked, planned
+from tests.support.liar import OK, Liar, raw
+from tests.support.registry_server import digest_of, index
+from tests.support.rigs import ROOT, converged
+from tests.unit.test_store import SAID
+from tests.unit.test_verify import PLAN, RIG
+
+DATA = ROOT / "tests" / "unit" / "data"
+TOLD = Console(file=StringIO(), width=200)
+HURRY = 2.0
+"""Seconds for servers of this machine: a silent one is given up after them."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Right inputs, how they are changed, what reads them, and how many of a hundred are of this kind."""
+
+    seeds: tuple[bytes, ...]
+    mutate: Callable[[Random, bytes], bytes]
+    judge: Callable[[Path, bytes], str]
+    weight: float
+
+
+def told(findings: Iterable[Finding]) -> str:
+    """What findings are, if each is fit to be shown."""
+    ends = "nothing"
+    for finding in shown(tuple(findings)):
+        assert finding.message, finding.code
+        assert finding.help, finding.code
+        ends = "error" if "error" in (ends, finding.severity) else "warning"
+    return ends
+
+
+def refused(message: str, way_out: str) -> str:
+    """A sentence, if it is one."""
+    assert message
+    assert way_out
+    assert len(message) < 4000, f"{len(message)} characters"
+    return "refused"
+
+
+def written(folder: Path, name: str, data: bytes) -> Path:
+    """The input as a file."""
+    file = folder / name
+    file.write_bytes(data)
+    return file
+
+
+def planned_of(source: Path, held: lock.Lock) -> str:
+    """What becomes of an inventory: findings, or plans that can be shown."""
+    rigs, findings = examine(source, held)
+    ends = told(findings)
+    if ends != "error":
+        for rig in rigs.rigs.values():
+            try:
+                assert show_plan(plan(rig, held, rigs.rigs))
+            except NotLockedError:
+                ends = "not locked"
+    return ends
+
+
+def rig(folder: Path, data: bytes) -> str:
+    """A rig, beside the one that others take models from."""
+    written(folder, "duo.yaml", FLEET["duo.yaml"])
+    return planned_of(written(folder, "rig.yaml", data), locked())
+
+
+FLEET = {
+    "defaults.yaml": b"instance_defaults: {cache_reuse: 256, environment: {A: b}}\nstore: {path: /srv/models}\n",
+    "more.yaml": b"extends: duo\nrig: more\nconnect: {host: more.lan}\ninstances: {reasoner: {context: 4096}}\n",
+    "duo.yaml": (EXAMPLES / "duo.yaml").read_bytes(),
+}
+
+
+def whole_fleet(folder: Path, data: bytes) -> str:
+    """A folder of files, of which one is changed: which one says its first line."""
+    changed = data.split(b"\n", 1)[0].removeprefix(b"# ").decode(errors="replace")
+    for name, text in FLEET.items():
+        written(folder, name, data if name == changed else text)
+    return planned_of(folder, locked())
+
+
+def recipe(suffix: str) -> Callable[[Path, bytes], str]:
+    """A script, unit, Compose file, page or settings of WSL."""
+
+    def judge(folder: Path, data: bytes) -> str:
+        file = written(folder, f"x{suffix}", data)
+        read = understand(file)
+        if read.servers:
+            assert fragment(file, read.servers)
+        return told(read.findings)
+
+    return judge
+
+
+def settings(folder: Path, data: bytes) -> str:
+    """The `.env` beside a Compose file."""
+    written(folder, ".env", data)
+    text = b"services: {a: {image: '${IMAGE:-x}', command: '-m ${MODEL} -c $CTX -ngl ${NGL:?no}', ports: ['$P:80']}}\n"
+    return told(understand(written(folder, "compose.yaml", text)).findings)
+
+
+def lock_file(folder: Path, data: bytes) -> str:
+    """A lock, and the rigs that it is of."""
+    try:
+        held = lock.read(written(folder, "herd.lock", data))
+    except LockError as error:
+        return refused(error.message, error.help)
+    shutil.copy(EXAMPLES / "duo.yaml", folder)
+    return planned_of(folder / "duo.yaml", held)
+
+
+def fits(header: Header) -> str:
+    """What a model takes, if its header says enough for that."""
+    try:
+        estimate(header, Placement(context=4096, devices=2, ubatch=512))
+    except ValueError as error:
+        return refused(repr(error), "-")
+    return "read"
+
+
+def header(folder: Path, data: bytes) -> str:
+    """A model that lies here."""
+    try:
+        return fits(join(read_headers(hollow(folder / "x.gguf", data))))
+    except GgufError as error:
+        return refused(str(error), "-")
+
+
+def hollow(file: Path, data: bytes) -> Path:
+    """A header with a hole behind it, as large as no weights are."""
+    file.write_bytes(data)
+    os.truncate(file, max(len(data), 1 << 40))
+    return file
+
+
+def shards(folder: Path, data: bytes) -> str:
+    """A model of two files, of which the first or the second is changed."""
+    for each, right in enumerate(SHARDS):
+        hollow(folder / f"x-{each + 1:05}-of-00002.gguf", data[1:] if data[:1] == b"%d" % each else right)
+    try:
+        return fits(join(read_headers(folder / "x-00001-of-00002.gguf")))
+    except GgufError as error:
+        return refused(str(error), "-")
+
+
+def server(ask: Callable[[Liar], object]) -> Callable[[Path, bytes], str]:
+    """A server of this machine that answers so, over HTTP."""
+
+    def judge(_: Path, data: bytes) -> str:
+        with Liar(raw(data)) as liar:
+            os.environ |= {"HF_ENDPOINT": liar.url, "NO_PROXY": "127.0.0.1"}
+            hub.TIMEOUT = registry.TIMEOUT = gitrefs.TIMEOUT = HURRY
+            try:
+                ask(liar)
+            except SaidError as error:
+                return refused(error.message, error.help)
+        return "read"
+
+    return judge
+
+
+def http(body: bytes, more: bytes = b"") -> bytes:
+    """An answer with this body."""
+    return OK + more + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
+
+
+def seen_host(_: Path, data: bytes) -> str:
+    """What a host answers that is asked what it looks like, and the table that is shown of it."""
+    made = planned("duo")
+    try:
+        there = answer(spoken(data.decode(errors="replace").split("\n")))
+    except ValueError as error:
+        return refused(repr(str(error)), "-")
+    print_preflight(survey(made, there, {}), TOLD)
+    return "read"
+
+
+def looked_at(folder: Path, data: bytes) -> str:
+    """What a host answers to `herd init`, and the rig that is made of it."""
+    try:
+        there = looked(data.decode(errors="replace").splitlines())
+        check(there, "duo")
+    except ValueError as error:
+        return refused(repr(str(error)), "-")
+    except SaidError as error:
+        return refused(error.message, error.help)
+    text = rig_yaml(there, "duo", Connect(host="duo.lan"))
+    return told(examine(written(folder, "duo.yaml", text.encode()))[1])
+
+
+def verified(_: Path, data: bytes) -> str:
+    """What a host answers to `herd verify`, and its servers through it."""
+    with redirect_stdout(StringIO()):
+        found = verify.judge(RIG, PLAN, parse(data.decode(errors="replace")))
+        print_report(found)
+        json.dumps(found.as_json())
+    return "right" if found.ok else "not as declared"
+
+
+def store(_: Path, data: bytes) -> str:
+    """What a host answers that is asked for its models."""
+    there = seen.parse(data.decode(errors="replace"))
+    if there is None:
+        return "broken off"
+    held = holdings(planned("duo"), there)
+    print_holdings(held, TOLD)
+    print_removals(held, TOLD)
+    return "read"
+
+
+def hashed(_: Path, data: bytes) -> str:
+    """What a host says while it hashes its models."""
+    hearing = hashes.Hearing(hashes.files(planned("duo")))
+    for line in data.decode(errors="replace").split("\n"):
+        hearing.hear(line)
+        assert hearing.progress is None or hearing.progress.total >= 0
+    assert hearing.checks()
+    return "read"
+
+
+def engine(_: Path, data: bytes) -> str:
+    """What an engine says that its server takes."""
+    try:
+        oracle.parse(data.decode(errors="replace"))
+    except ValueError as error:
+        return refused(repr(error), "-")
+    return "read"
+
+
+def _headers(model: gguf_files.Model, per_shard: int = 0) -> tuple[bytes, ...]:
+    """The headers of a model's files, without the weights."""
+    with TemporaryDirectory() as folder:
+        files = gguf_files.write(model, Path(folder) / "x.gguf", per_shard, noise=False)
+        read = read_headers(files[0])
+        return tuple(file.read_bytes()[: each.data_offset] for file, each in zip(files, read, strict=True))
+
+
+def _recipes(*suffixes: str) -> tuple[bytes, ...]:
+    files = sorted((DATA / "recipes").rglob("*"))
+    return tuple(file.read_bytes() for file in files if file.suffix in suffixes and _is_text(file))
+
+
+def _is_text(file: Path) -> bool:
+    try:
+        return bool(file.read_text())
+    except UnicodeDecodeError:
+        return False
+
+
+SHARDS = _headers(gguf_files.gemma3(), per_shard=200)
+SHA = "ab" * 20
+SHARD = {"size": 9, "lfs": {"size": 9, "sha256": SHA + "cd" * 12, "pointerSize": 1}}
+SIBLINGS = [SHARD | {"rfilename": f"a-0000{number}-of-00002.gguf"} for number in (1, 2)]
+LISTING = json.dumps({"id": "owner/name", "sha": SHA, "siblings": SIBLINGS}).encode()
+NAMES = [f"{SHA} refs/{kind}/b1".encode() for kind in ("heads", "tags")]
+PACKETS = b"".join(b"%04x%b\n" % (len(name) + 5, name) for name in NAMES)
+REFS = b"001e# service=git-upload-pack\n0000" + PACKETS + b"0000"
+GIT = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\n\r\n" + REFS
+
+
+def _answers(*names: str) -> tuple[bytes, ...]:
+    return tuple((DATA / name).read_bytes() for name in names)
+
+
+def _look_of(name: str) -> bytes:
+    return "\n".join(["@ look", *converged(planned(name), defaultdict(str)), "@ end of the look"]).encode()
+
+
+LINES = several(text_of, lines_of)
+YAML = several(of_yaml, of_yaml, text_of, lines_of)
+HASHING = b"there\t0\t100\nat\t0\t50\nis\t0\tab\nsized\t1\t5\ndropped\t1\nunreadable\t0\tno\nend\n"
+FIGURES = b"| Host | 100 | 20 | 3 |\nCUDA0 100 20 3\nHost 100 20 3\n"
+
+KINDS: dict[str, Kind] = {
+    "rig": Kind(tuple(each.read_bytes() for each in sorted(EXAMPLES.glob("*.yaml"))), YAML, rig, 22),
+    "fleet": Kind(tuple(f"# {name}\n".encode() + text for name, text in FLEET.items()), LINES, whole_fleet, 6),
+    "script": Kind(_recipes(".sh"), LINES, recipe(".sh"), 10),
+    "unit": Kind(_recipes(".service"), LINES, recipe(".service"), 8),
+    "compose": Kind(_recipes(".yaml", ".yml"), YAML, recipe(".yaml"), 10),
+    "page": Kind(_recipes(".md", ".txt"), LINES, recipe(".md"), 5),
+    "wslconfig": Kind(
+        tuple(each.read_bytes() for each in sorted((DATA / "wslconfig").iterdir()) if _is_text(each)),
+        LINES,
+        recipe(".wslconfig"),
+        4,
+    ),
+    "env": Kind((b"MODEL=/m/a.gguf\nCTX='8192'\nP=\"80\"\n# x\nexport NGL=${CTX}\n",), LINES, settings, 2),
+    "lock": Kind((lock.dumps(locked()).encode(),), YAML, lock_file, 4),
+    "header": Kind(_headers(gguf_files.gemma3()) + _headers(gguf_files.llama(layers=4)), bytes_of, header, 8),
+    "shards": Kind(
+        tuple(b"%d" % number + each for number, each in enumerate(SHARDS)),
+        lambda rng, data: data[:1] + bytes_of(rng, data[1:]),
+        shards,
+        3,
+    ),
+    "hub": Kind((http(LISTING),), bytes_of, server(lambda _: hub.resolve("owner/name", "main", "*.gguf")), 2),
+    "listing": Kind(
+        (LISTING,),
+        lambda rng, data: http(several(of_json)(rng, data)),
+        server(lambda _: hub.resolve("owner/name", "main", "*.gguf")),
+        3,
+    ),
+    "registry": Kind(
+        (http(index("a"), f"Docker-Content-Digest: {digest_of(index('a'))}\r\n".encode()),),
+        bytes_of,
+        server(lambda liar: registry.digest(f"{liar.host}/owner/name:v1")),
+        2,
+    ),
+    "git": Kind((GIT,), bytes_of, server(lambda liar: gitrefs.resolve(f"{liar.url}/x.git", "b1")), 1),
+    "seen": Kind(tuple(map(_look_of, fleet().rigs)), LINES, seen_host, 4),
+    "look": Kind(tuple(each.read_bytes() for each in sorted(DATA.glob("look-*.txt"))), LINES, looked_at, 2),
+    "verify": Kind(_answers("verify-box.txt", "verify-ik.txt", "verify-stopped.txt"), LINES, verified, 4),
+    "store": Kind((SAID.encode(),), LINES, store, 2),
+    "hashes": Kind((HASHING,), LINES, hashed, 1),
+    "engine": Kind((FIGURES,), LINES, engine, 1),
+}

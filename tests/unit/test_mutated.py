@@ -1,0 +1,31 @@
+"""A few inputs of each kind of benchmarks/mutate.py, which tries tens of thousands: findings or a sentence, each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.mutate import attempt
+from benchmarks.mutated import KINDS
+
+FEW = 12
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_was_changed_at_random_is_refused_or_read(name: str) -> None:
+    ends = [attempt(KINDS[name], name, seed)[0] for seed in range(FEW)]
+    assert [end for end in ends if end.startswith("wrong")] == []
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "listing"])
+def test_what_it_begins_with_is_right(name: str, tmp_path: Path) -> None:
+    """Else the changes would be to something that is refused as it is."""
+    ends = {KINDS[name].judge(tmp_path, seed) for seed in KINDS[name].seeds}
+    assert ends - {"refused", "broken off"}
+
+
+def test_the_same_seed_makes_the_same_input() -> None:
+    assert [attempt(KINDS["rig"], "rig", seed)[1] for seed in (1, 2)] == [
+        attempt(KINDS["rig"], "rig", seed)[1] for seed in (1, 2)
+    ]
