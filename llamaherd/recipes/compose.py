@@ -103,6 +103,7 @@ class _Reader:
             mounts=_mounts(service),
             memlock=_may_lock(service),
             shares_memory="ipc" in service or _bytes(service.get("shm_size")) >= SHARED,
+            memory=_most_memory(service),
             cards=_given_cards(service),
             built="build" in service,
             settings_elsewhere=bool(service.get("env_file") or service.get("extends")),
@@ -271,6 +272,13 @@ def _may_lock(service: dict[str, Any]) -> bool:
     limit = mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
     lifted = isinstance(limit, int) and (limit < 0 or limit >= SHARED)
     return lifted or "IPC_LOCK" in map(str, listed(service.get("cap_add"))) or service.get("privileged") is True
+
+
+def _most_memory(service: dict[str, Any]) -> str:
+    """The limit of a container's memory; empty for none."""
+    limits = mapping(mapping(mapping(service.get("deploy")).get("resources")).get("limits"))
+    limit = service.get("mem_limit", limits.get("memory", ""))
+    return str(limit) if isinstance(limit, str | int) else ""
 
 
 def _bytes(value: Any) -> int:

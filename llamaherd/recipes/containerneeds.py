@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.findings import Finding, Place
 from llamaherd.recipes.containers import Container
+from llamaherd.recipes.memorylimit import saves_beyond
 from llamaherd.recipes.programs import Server
 
 _FILE_FLAGS = (
@@ -23,6 +24,8 @@ def check(file: Path, container: Container, server: Server) -> Iterator[Finding]
         message = f"`{locked}` locks nothing: a container may lock little, unless it is told otherwise"
         way_out = "add `--ulimit memlock=-1`; in Compose, `ulimits: {memlock: -1}`"
         yield Finding("LH204", Place(file, *locked.start), message, way_out, "warning")
+    if said := saves_beyond(server, container.memory):
+        yield Finding("LH241", Place(file, *server.start), *said, "warning")
     parallel = server.value("--tensor-parallel-size", "-tp")
     several = parallel is not None and str(parallel).isdigit() and int(str(parallel)) > 1
     if parallel and several and server.program == "vllm" and not container.shares_memory:

@@ -35,6 +35,8 @@ class Container:
     """Whether it may lock memory."""
     shares_memory: bool = False
     """Whether its processes have more shared memory than Docker's 64 MB."""
+    memory: str = ""
+    """The most memory that it may take, as it is written; empty for no limit."""
     built: bool = False
     """Whether the recipe builds the image itself."""
     settings_elsewhere: bool = False

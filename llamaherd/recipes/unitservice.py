@@ -9,6 +9,7 @@ from pathlib import Path
 from llamaherd.findings import Finding, Place
 from llamaherd.recipes import unitplaces, unitstart
 from llamaherd.recipes.commands import Word
+from llamaherd.recipes.memorylimit import saves_beyond
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.unitrules import Started
 from llamaherd.recipes.units import Unit
@@ -30,6 +31,7 @@ def check(started: Started, server: Server) -> Iterator[Finding]:
     yield from unitstart.check(started, server)
     yield from _devices(started, server)
     yield from _locked(started, server)
+    yield from _saving(started, server)
     yield from _port(started, server)
     yield from _unreachable(started, server)
     yield from _network(started, server)
@@ -52,6 +54,12 @@ def _readiness(started: Started, server: Server) -> Iterator[Finding]:
             "a second `ExecStart` is refused: a service has one, unless an empty `ExecStart=` takes back the first"
         )
         yield started.finding("LH192", starts[1].start, message, "keep one of them; a unit for each server")
+
+
+def _saving(started: Started, server: Server) -> Iterator[Finding]:
+    limit = started.unit.last("MemoryMax")
+    if limit and not server.contained and (said := saves_beyond(server, limit.text)):
+        yield started.finding("LH241", limit.at, *said, "warning")
 
 
 def _devices(started: Started, server: Server) -> Iterator[Finding]:
