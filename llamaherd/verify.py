@@ -245,6 +245,8 @@ def _serving(planned: InstancePlan, seen: Mapping[str, str], shared: str) -> Che
         found = f"{place} is {state}, {health}" if state != "not there" else f"there is no container {place}"
         if up and not stays:
             found += f", but restart is `{restart}` and docker.service {docker}"
+        if up and seen.get("Runs") != seen.get("Tagged"):
+            up, found = False, f"{found}; {planned.image} is another image than it runs, or gone: `herd up`"
         if differ := _other_limits(planned, seen):
             up, found = False, f"{found}; it is not held to what is declared: {', '.join(differ)}"
     return Check(name, up and stays, found)

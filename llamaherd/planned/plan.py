@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
-from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, KEYS
+from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, KEYS, STATE
 from llamaherd.planned.base import Planned, TextFile
 from llamaherd.planned.machine import (
     CardPlace,
@@ -131,6 +131,11 @@ class ImagePlan(Planned):
     base: str
     base_packages: tuple[str, ...]
     dockerfile: str
+
+    @property
+    def record(self) -> str:
+        """Where the host keeps which image this was made as: a name can be given to any."""
+        return str(STATE / "images" / self.tag.replace("/", "_").replace(":", "_"))
 
 
 _ENGINES_VARIABLES = "^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_"

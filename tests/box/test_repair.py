@@ -261,6 +261,27 @@ def test_an_image_that_was_removed_is_made_again(converged: Bench) -> None:
     assert converged.answers("drafter").startswith("abcdefgh")
 
 
+def test_an_images_name_that_was_given_to_another_is_its_own_again(converged: Bench) -> None:
+    before = converged.running()
+    tag = converged.sh("docker inspect -f '{{.Config.Image}}' llama-drafter")
+    base = converged.sh("docker image ls --format '{{.Repository}}:{{.Tag}}' | grep -Ev 'engine|none' | head -n 1")
+    converged.sh(f"docker tag {base} {tag}")
+    assert f"{tag} is another image than it runs" in converged.herd("verify", "box").output
+    repair(converged)
+    converged.unchanged(before)
+    other = f"FROM {tag}\\nENV LLAMA_ARG_N_PREDICT=3\\n"
+    converged.sh(
+        f"mkdir -p /run/other; printf '{other}' >/run/other/Dockerfile;"
+        f" DOCKER_BUILDKIT=0 docker build -q -t {tag} /run/other;"
+        f" docker compose -f {PROJECT} up -d --force-recreate --wait 2>&1"
+    )
+    assert "LLAMA_ARG_N_PREDICT" in converged.herd("verify", "box").output
+    before = converged.running()
+    repair(converged)
+    converged.unchanged(before, "drafter")
+    assert converged.answers("drafter").startswith("abcdefgh")
+
+
 def test_another_context_restarts_that_instance_only(bench: Bench) -> None:
     before = bench.running()
     rig = bench.rig()

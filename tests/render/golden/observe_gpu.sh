@@ -437,7 +437,7 @@ for folder in /etc/llamaherd/compose/*; do
 done
 if command -v docker >/dev/null; then
     containers=$(docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
-        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}	{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}	{{.State.Pid}}' 2>/dev/null)
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}	{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}	{{.State.Pid}}	{{.Image}}' 2>/dev/null)
     printf '%s\n' "$containers" | grep . | cut -f -8
     # One that is paused holds its port, too.
     ours="$ours$(printf '%s\n' "$containers" | awk -F '\t' '$3 == "running" || $3 == "paused" { printf "%s ", $7 }')"
@@ -461,7 +461,11 @@ if command -v docker >/dev/null; then
         /opt/llamaherd/libexec/gpu-check every log "$pid $(docker top llama-boxed -eo pid 2>/dev/null | sed 1d)" GPU-5090 >/dev/null 2>&1 ||
             say off-cards llama-boxed
     fi
-    docker image inspect --format '{{range .RepoTags}}image	{{.}}{{println}}{{end}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | grep .
+    # By what it was made as: its name can be given to any.
+    [ -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 ] && docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | cmp -s - /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 && say image llamaherd/engine:llama.cpp-1e5a4c321023-545575
+    runs=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" { print $10 }')
+    [ -z "$runs" ] || [ ! -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 ] || [ "$runs" = "$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575)" ] ||
+        printf 'replaced\t%s\n' llamaherd/engine:llama.cpp-1e5a4c321023-545575 | told llama-boxed
 fi
 # Who holds the ports that are planned and are nobody's of ours. By the kernel's own lists: ss may not be installed.
 for port in 8001 8002 8003 8004; do

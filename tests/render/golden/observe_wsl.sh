@@ -368,7 +368,7 @@ for folder in /etc/llamaherd/compose/*; do
 done
 if command -v docker >/dev/null; then
     containers=$(docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
-        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}	{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}	{{.State.Pid}}' 2>/dev/null)
+        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}	{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}	{{.State.Pid}}	{{.Image}}' 2>/dev/null)
     printf '%s\n' "$containers" | grep . | cut -f -8
     # One that is paused holds its port, too.
     ours="$ours$(printf '%s\n' "$containers" | awk -F '\t' '$3 == "running" || $3 == "paused" { printf "%s ", $7 }')"
@@ -379,7 +379,11 @@ if command -v docker >/dev/null; then
     # Docker asks, too, and finds out within two minutes.
     pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" && $4 == "healthy" && $3 == "running" { print $9 }')
     [ -z "$pid" ] || hangs llama-drafter "$pid" http://127.0.0.1:8081/health &
-    docker image inspect --format '{{range .RepoTags}}image	{{.}}{{println}}{{end}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | grep .
+    # By what it was made as: its name can be given to any.
+    [ -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 ] && docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | cmp -s - /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 && say image llamaherd/engine:llama.cpp-254c2e111fca-a371b6
+    runs=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" { print $10 }')
+    [ -z "$runs" ] || [ ! -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 ] || [ "$runs" = "$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6)" ] ||
+        printf 'replaced\t%s\n' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 | told llama-drafter
 fi
 # Who holds the ports that are planned and are nobody's of ours. By the kernel's own lists: ss may not be installed.
 for port in 8080 8081; do

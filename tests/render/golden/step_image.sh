@@ -25,3 +25,6 @@ mkdir "$context/bin" && cp "/opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/lla
 # The classic builder: the distribution's Docker comes without BuildKit's client, and a COPY needs no more.
 DOCKER_BUILDKIT=0 docker build -q --build-arg BASE=llamaherd/base:debian-13-d3e87ef709eb -t llamaherd/engine:llama.cpp-254c2e111fca-a371b6 "$context" >"$context/log" 2>&1 ||
     { tail -n 12 "$context/log" >&2; echo "cannot make image llamaherd/engine:llama.cpp-254c2e111fca-a371b6" >&2; exit 1; }
+# A name can be given to any image: which one this is, is kept.
+mkdir -p /var/lib/llamaherd/images &&
+    docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 >/var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6

@@ -136,6 +136,7 @@ docker inspect --type container --format \
     'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
     llama-drafter 2>&1 | lines
 printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
+printf 'Runs=%s\nTagged=%s\n' "$(docker inspect --type container --format '{{.Image}}' llama-drafter 2>/dev/null)" "$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-drafter 2>/dev/null)
 section process drafter
 process "$pid" 2>&1 | lines
