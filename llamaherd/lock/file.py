@@ -21,7 +21,7 @@ HEADER = """\
 # Written by `herd lock`; commit it, and review it like code.
 # Same inventory and same lock: same rig. To move one thing to what is newest now: `herd lock --upgrade NAME`.
 """
-_MOST_BYTES, _MOST_NODES = 16 << 20, 200_000
+_MOST_BYTES, _MOST_NODES = 3 << 20, 200_000
 """Of a lock: a model of a hundred layers takes some 10 kB and 500 values."""
 _WAY_OUT = "take the last good one back from version control, or delete it and run `herd lock`"
 

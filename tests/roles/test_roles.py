@@ -259,6 +259,7 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     """The user's own command, with deploy.py as it is."""
     data = {
         "plan": plan.model_dump(mode="json"),
+        "rig_connect": {"host": "@local"},
         "fake_responses": {"sh -s": look(world)},
         "fake_delay": 0,
         "fake_delay_jitter": 0,

@@ -89,7 +89,12 @@ def run(
     broken: Callable[[str], bool] = lambda _: False,
 ) -> Ran:
     """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail."""
-    data = {"fake_responses": {**(responses or {}), "sh -s": look(world)}, "fake_delay": 0, "fake_delay_jitter": 0}
+    data = {
+        "rig_connect": {"host": "@local"},
+        "fake_responses": {**(responses or {}), "sh -s": look(world)},
+        "fake_delay": 0,
+        "fake_delay_jitter": 0,
+    }
     inventory = Inventory((["@fake/box"], data))
     state = State(inventory, Config())
     connect_all(state)

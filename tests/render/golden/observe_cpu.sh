@@ -348,8 +348,9 @@ if command -v docker >/dev/null; then
     # Docker asks, too, and finds out within two minutes.
     pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" && $4 == "healthy" && $3 == "running" { print $9 }')
     [ -z "$pid" ] || hangs llama-drafter "$pid" http://127.0.0.1:8081/health &
-    # By what it was made as: its name can be given to any.
-    [ -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 ] && docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | cmp -s - /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 && say image llamaherd/engine:llama.cpp-254c2e111fca-a371b6
+    # By what it was made as, where that was kept: its name can be given to any.
+    have=$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null) && was=$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 2>/dev/null || :) &&
+        { [ -z "$was" ] || [ "$have" = "$was" ]; } && say image llamaherd/engine:llama.cpp-254c2e111fca-a371b6
     runs=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-drafter" { print $10 }')
     [ -z "$runs" ] || [ ! -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 ] || [ "$runs" = "$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6)" ] ||
         printf 'replaced\t%s\n' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 | told llama-drafter

@@ -464,8 +464,9 @@ if command -v docker >/dev/null; then
         /opt/llamaherd/libexec/gpu-check every log "$pid $(docker top llama-boxed -eo pid 2>/dev/null | sed 1d)" GPU-5090 >/dev/null 2>&1 ||
             say off-cards llama-boxed
     fi
-    # By what it was made as: its name can be given to any.
-    [ -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 ] && docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null | cmp -s - /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 && say image llamaherd/engine:llama.cpp-1e5a4c321023-545575
+    # By what it was made as, where that was kept: its name can be given to any.
+    have=$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null) && was=$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 2>/dev/null || :) &&
+        { [ -z "$was" ] || [ "$have" = "$was" ]; } && say image llamaherd/engine:llama.cpp-1e5a4c321023-545575
     runs=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" { print $10 }')
     [ -z "$runs" ] || [ ! -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 ] || [ "$runs" = "$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575)" ] ||
         printf 'replaced\t%s\n' llamaherd/engine:llama.cpp-1e5a4c321023-545575 | told llama-boxed
