@@ -82,11 +82,15 @@ def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str,
     new, set_to = RENAMED.get(kind, {}).get(name, (BOTH.get(name, ""), ""))
     if new:
         off = set_to and value.upper() in ("OFF", "0", "FALSE", "NO")
-        replacement = () if off else (f"{new}={set_to or value}",)
+        replacement: tuple[str, ...] | None = () if off else (f"{new}={set_to or value}",)
+        way_out = f"write `{replacement[0]}`" if replacement else "leave it out"
+        for _, _, instead, _, fixed in _of_value(new, set_to or value) if replacement else ():
+            # The value would not do under the new name either.
+            replacement, way_out = fixed, instead if fixed else f"write `{new}=…`: {instead.removeprefix('write ')}"
         works = name in DEPRECATED.get(kind, ())
         message = f"`{name}` is `{new}` in {kind}" + (" now" if works else ", and not understood under this name")
         code, severity = (codes.OPTION_DEPRECATED, WARNING) if works else (codes.OPTION_GONE, ERROR)
-        yield code, message, f"write `{replacement[0]}`" if replacement else "leave it out", severity, replacement
+        yield code, message, way_out, severity, replacement
     elif name.startswith(OURS) and "MTP" in name:
         way_out = "leave it out: every build can draft with a model's head, which `draft: {mtp: 2}` switches on"
         yield codes.OPTION_UNKNOWN, f"there is no option for MTP in the build of {kind}", way_out, "error", ()
@@ -101,8 +105,13 @@ def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str,
         close = near(name, known_options(kind))
         way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
         yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", None if close else ()
+    else:
+        yield from _of_value(name, value)
 
-    elif name == "CMAKE_CUDA_ARCHITECTURES":
+
+def _of_value(name: str, value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """What is wrong with an option's value."""
+    if name == "CMAKE_CUDA_ARCHITECTURES":
         yield from _architectures(value)
     elif name == "GGML_CUDA_FA_QUANTS":
         yield from _pairs(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 
 from llamaherd.findings import Severity
 from llamaherd.flags import codes
@@ -19,6 +20,8 @@ BUFFERS = re.compile(
 """What backends call the buffers that `-ot` takes (llama.cpp b11434, common/arg.cpp:255-262): one for each device."""
 _MANY = 128
 """Layers of a model that is none in particular."""
+_MOST = 256
+"""Overrides that are compared with those before them: each is tried on every tensor."""
 _PARTS = (
     *("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_norm", "ffn_gate_inp"),
     *("ffn_up", "ffn_down", "ffn_gate", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_shexp"),
@@ -70,15 +73,15 @@ def overtaken(meant: Meant, around: Around) -> Iterator[Clash]:
     names = around.tensors or _usual()
     left = set(names)
     before: Option | None = None
-    for option in meant.said:
-        for override in _sent(meant, option):
-            found = {name for name in names if override.regex and override.regex.search(name)}
-            if found and not found & left and before and not _said_of_experts(meant, option):
-                message = f"{option} finds nothing: all its tensors go where {before} sends them, which comes first"
-                help_ = f"put {option} before {before}: of patterns that match, the first counts"
-                yield Clash(codes.OVERTAKEN, (option, before), message, help_, "warning")
-            elif found:
-                before, left = option, left - found
+    sent = ((option, override) for option in meant.said for override in _sent(meant, option))
+    for option, override in islice(sent, _MOST):
+        found = {name for name in names if override.regex and override.regex.search(name)}
+        if found and not found & left and before and not _said_of_experts(meant, option):
+            message = f"{option} finds nothing: all its tensors go where {before} sends them, which comes first"
+            help_ = f"put {option} before {before}: of patterns that match, the first counts"
+            yield Clash(codes.OVERTAKEN, (option, before), message, help_, "warning")
+        elif found:
+            before, left = option, left - found
 
 
 def _said_of_experts(meant: Meant, option: Option) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from llamaherd.findings import Finding, Place
@@ -14,11 +13,12 @@ from llamaherd.recipes.servers import PORTS
 _FOR_ALL = ("--help", "--version")
 
 
-def check(file: Path, servers: list[Server]) -> Iterator[Finding]:
-    """What two servers both want that run at one time; those in containers have ports and cards of their own."""
-    alone = [each for each in servers if each.program in PORTS and not each.contained and not each.has(*_FOR_ALL)]
-    for first, second in combinations(alone, 2):
-        place = Place(file, *second.start)
+def check(file: Path, running: Iterable[Server], second: Server) -> Iterator[Finding]:
+    """What a server wants that one has which runs already; those in containers have ports and cards of their own."""
+    if not _alone(second):
+        return
+    place = Place(file, *second.start)
+    for first in filter(_alone, running):
         port = _port(first)
         if port and port == _port(second) and _host(first) == _host(second):
             message = f"port {port} is the first server's already, in line {first.start[0]}: this one does not start"
@@ -28,6 +28,10 @@ def check(file: Path, servers: list[Server]) -> Iterator[Finding]:
             message = f"two of vLLM take {shares[0]:g} and {shares[1]:g} of the same card: this one does not start"
             way_out = "give each a card by `CUDA_VISIBLE_DEVICES`, or shares that add up to less than 1"
             yield Finding("LH201", place, message, way_out)
+
+
+def _alone(server: Server) -> bool:
+    return server.program in PORTS and not server.contained and not server.has(*_FOR_ALL)
 
 
 def _port(server: Server) -> str:

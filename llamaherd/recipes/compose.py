@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ from llamaherd.recipes.programs import Published
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import Text, joined, positioned
 from llamaherd.yamlfile import Document, Path_, parse, read
+
+MOST_SERVICES = 200
+"""That are looked at in one file: each is compared with all others."""
 
 SHARED = 1 << 30
 """Bytes of shared or locked memory that are more than a container's default."""
@@ -63,7 +67,12 @@ class _Reader:
     def read(self) -> Recipe:
         recipe = Recipe((*self._top(), *self._refused()))
         services: list[Service] = []
-        for name, declared in mapping(self.document.data.get("services")).items():
+        for number, (name, declared) in enumerate(mapping(self.document.data.get("services")).items()):
+            if number == MOST_SERVICES:
+                message = f"{number} services stand before this one: it is not looked at, nor are those below"
+                place = self.document.key(("services", name))
+                recipe += Recipe((Finding("LH014", place, message, "cut it into several files"),))
+                break
             if isinstance(declared, dict):
                 found, service = self._service(("services", name), declared)
                 recipe += found
@@ -131,7 +140,7 @@ class _Reader:
     def _text(self, path: Path_, value: str) -> Text:
         """A value with the position of each of its characters, whether it is quoted, folded or plain."""
         place = self.document.value(path)
-        start = next((i for i, at in enumerate(self.text.at) if at >= (place.line, place.column)), 0)
+        start = bisect_left(self.text.at, (place.line, place.column))
         positions: list[tuple[int, int]] = []
         here = start
         if self.text.chars[start : start + 1] in {">", "|"}:

@@ -30,6 +30,9 @@ from llamaherd.recipes.words import Position, Text, positioned, unixed
 _UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
 """What begins a here-document: a script that writes a unit is none."""
+MOST_SERVERS = 200
+"""That are looked at in one recipe."""
+
 _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
 
@@ -80,6 +83,7 @@ class _Reader:
     folder: str = ""
     assigned: dict[str, Word] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
+    started: int = 0
     running: list[Server] = field(default_factory=list)
     """Servers that a script has started and left running."""
     everything: bool = False
@@ -87,6 +91,8 @@ class _Reader:
 
     def read(self, text: Text, *, nested: bool = False) -> Recipe:
         """What a text says; `nested` is a file that a script writes, whose own here-documents are nobody's."""
+        if self.started >= MOST_SERVERS:
+            return Recipe()
         if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
             return self._unit(text, generated=nested)
         script = read(text)
@@ -107,6 +113,11 @@ class _Reader:
             if not self.excerpts:
                 recipe += Recipe(tuple(self._beside(command, started.servers)))
             recipe += started
+            self.started += len(started.servers)
+            if self.started >= MOST_SERVERS:
+                message = f"{MOST_SERVERS} servers are started down to here: what follows is not looked at"
+                place = Place(self.file, *started.servers[-1].start)
+                return recipe + Recipe((Finding("LH014", place, message, "cut it into several files"),))
             if words[:1] == ["cd"] and len(words) > 1:
                 self.folder = base_name(words[1].rstrip("/"))
         for document in script.documents if not nested else ():
@@ -116,8 +127,7 @@ class _Reader:
     def _beside(self, command: Command, started: tuple[Server, ...]) -> Iterator[Finding]:
         """What a server wants that one which a script has left running has already."""
         for server in started:
-            found = tuple(atonce.check(self.file, [*self.running, server]))
-            yield from (each for each in found if (each.place.line, each.place.column) == server.start)
+            yield from atonce.check(self.file, self.running, server)
             if command.background or (command.words and base_name(str(command.words[0])) in {"screen", "tmux"}):
                 self.running.append(server)
 

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -227,3 +228,33 @@ def test_the_rest_is_counted_for_people_and_machines(tmp_path: Path) -> None:
     machine = json.loads(CliRunner().invoke(cli, ["check", "--json", str(file)]).stdout)
     assert len(machine["findings"]) == MOST_SHOWN
     assert machine["total"] >= 300
+
+
+MANY_SERVERS: Mapping[str, str] = {
+    "a.sh": "llama-server -m a.gguf -c 1\n" * 4000,
+    "beside.sh": "llama-server -m a.gguf -c 1 &\n" * 4000,
+    "a.md": "```bash\nllama-server -m a.gguf\n```\n" * 3000,
+    "compose.yaml": "services:\n"
+    + "".join(
+        f'  a{n}: {{image: "ghcr.io/ggml-org/llama.cpp:server", command: -m a.gguf, ports: ["{n + 2000}:8080"]}}\n'
+        for n in range(1100)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY_SERVERS)
+def test_of_very_many_servers_the_first_are_looked_at(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(MANY_SERVERS[name])
+    recipe = understand(path)
+    assert len(recipe.servers) == 200
+    assert [finding.code for finding in recipe.findings if "looked at" in finding.message] == ["LH014"]
+
+
+def test_very_many_overrides_are_read_in_bounds(tmp_path: Path) -> None:
+    """Seconds of processor time: each would be tried on every tensor."""
+    path = tmp_path / "a.sh"
+    path.write_text("llama-server -m a.gguf " + " -ot a=CPU" * 11_000)
+    before = time.process_time()
+    assert understand(path).findings
+    assert time.process_time() - before < 30
