@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from pydantic import ValidationError
+
 from llamaherd.gguf.header import Header, TensorGroup, Value, ranges
 from llamaherd.gguf.parse import GgufError, Meta, Parsed, TensorInfo
 
@@ -41,14 +43,19 @@ def join(shards: Sequence[Parsed]) -> Header:
     if len(shards) > 1 and listed != len(tensors):
         raise GgufError(f"its shards hold {len(tensors)} tensors; the first one says {listed}")
     name = first.metadata.get("general.name")
-    return Header(
-        architecture=first.architecture,
-        name=_readable(name) if isinstance(name, str) else None,
-        quant=first.quant,
-        vocabulary=first.vocabulary or first.number(f"{first.architecture}.vocab_size", 0),
-        parameters=_parameters(first.metadata, first.architecture),
-        tensors=_groups(tensors),
-    )
+    try:
+        return Header(
+            architecture=first.architecture,
+            name=_readable(name) if isinstance(name, str) else None,
+            quant=first.quant,
+            vocabulary=first.vocabulary or first.number(f"{first.architecture}.vocab_size", 0),
+            parameters=_parameters(first.metadata, first.architecture),
+            tensors=_groups(tensors),
+        )
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = _readable(".".join(map(str, wrong["loc"])))
+        raise GgufError(f"what it says of itself is no text or number of a model: {where[:100]}") from None
 
 
 def _refuse_mixture(shards: Sequence[Parsed]) -> None:

@@ -153,3 +153,13 @@ def test_texts_from_a_header_are_fit_to_be_shown() -> None:
     header = join([whole(raw(*parts, pairs=len(parts)))])
     assert header.name == "A [31m model �"
     assert header.parameters == {"attention.key_length": 128, "rope.scaling.type": "x" * 1024}
+
+
+@pytest.mark.parametrize("architecture", ["g\x0emma3", "a\nb", "\u202eb", "a\x85b"])
+def test_an_architecture_that_is_no_name_is_refused(architecture: str) -> None:
+    parts = [
+        pair("general.architecture", TEXT, text(architecture.encode())),
+        pair("x.block_count", U32, struct.pack("<I", 1)),
+    ]
+    with pytest.raises(GgufError, match="no text or number of a model: architecture"):
+        join([whole(raw(*parts, pairs=len(parts)))])
