@@ -7,7 +7,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -251,10 +250,8 @@ def test_of_very_many_servers_the_first_are_looked_at(name: str, tmp_path: Path)
     assert [finding.code for finding in recipe.findings if "looked at" in finding.message] == ["LH014"]
 
 
-def test_very_many_overrides_are_read_in_bounds(tmp_path: Path) -> None:
-    """Seconds of processor time: each would be tried on every tensor."""
+def test_of_very_many_overrides_the_first_are_compared(tmp_path: Path) -> None:
+    """Each is tried on every tensor: all but the first find nothing that is left, and so many are said."""
     path = tmp_path / "a.sh"
-    path.write_text("llama-server -m a.gguf " + " -ot a=CPU" * 11_000)
-    before = time.process_time()
-    assert understand(path).findings
-    assert time.process_time() - before < 30
+    path.write_text("llama-server -m a.gguf " + " -ot a=CPU" * 3000)
+    assert len([finding for finding in understand(path).findings if finding.code == "LH260"]) == 255
