@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from llamaherd.complaints import explained
 from llamaherd.converge.driver import after_reboot_script, reboot_script
-from llamaherd.converge.host import sends
+from llamaherd.converge.host import between_holders, sends
 from llamaherd.converge.steps import Later, Reboot, Send, Step
 from llamaherd.findings import SaidError
 from llamaherd.keys import UnreadableKeyError, unreadable
@@ -44,6 +44,9 @@ TELL_SECONDS = 15
 
 ASK_SECONDS = 5
 """Between two tries to reach it."""
+
+SETTLING_LOOKS = 15
+"""How often a port may be between two holders before it counts as taken: a second apart."""
 
 FRESH_SECONDS = 2
 """How long a look holds while we change nothing. Longer, and what others do meanwhile would count."""
@@ -186,7 +189,7 @@ class Refusal(PyinfraCommand):
 def preflight(plan: Plan) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot."""
     try:
-        seen = observe(plan)
+        seen = settled(plan)
     except SaidError as error:
         yield Refusal([str(error)])
         return
@@ -270,6 +273,18 @@ def observe(plan: Plan) -> Seen:
     except ValueError as error:
         raise _unaskable([str(error)[:LINE]]) from None
     _looks[here] = Look(monotonic(), executing, asked, seen)
+    return seen
+
+
+def settled(plan: Plan) -> Seen:
+    """What the host looks like, once no port of ours passes from one holder to the next. Raises SaidError as a look."""
+    seen = observe(plan)
+    for _ in range(SETTLING_LOOKS if host.state.is_executing else 0):
+        if not between_holders(plan, seen):
+            break
+        sleep(1)
+        _looks.pop(ctx_host.get(), None)
+        seen = observe(plan)
     return seen
 
 

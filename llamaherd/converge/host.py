@@ -55,6 +55,16 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
     ]
 
 
+def between_holders(plan: Plan, seen: Seen) -> bool:
+    """Whether a planned port was seen as it passed from one holder to the next: another run works there just now."""
+
+    def passing(port: int) -> bool:
+        holder = seen.holders.get(port)
+        return holder is None or (holder.program == DOCKERS_PROXY and not holder.container)
+
+    return any(passing(port) for port in _strange(plan, seen))
+
+
 def _about(what: str, problems: Iterable[Problem]) -> list[Problem]:
     return [replace(problem, about=what) for problem in problems]
 
@@ -65,7 +75,8 @@ def sends(plan: Plan, seen: Seen) -> list[Send]:
     return [*(step for step in steps if isinstance(step, Send)), *model_sends(plan, seen)]
 
 
-def _ports_taken(plan: Plan, seen: Seen) -> Iterator[Problem]:
+def _strange(plan: Plan, seen: Seen) -> Iterator[int]:
+    """Ports that are to be ours, and are listened at by nobody of ours."""
     # Ours is what one of our servers holds now, also one that this run will move or remove, and that is paused.
     ours = {unit.port for unit in seen.units.values() if unit.active in {"active", "activating", "deactivating"}}
     ours |= {container.port for container in seen.containers.values() if container.status in _HOLDING}
@@ -74,16 +85,28 @@ def _ports_taken(plan: Plan, seen: Seen) -> Iterator[Problem]:
         if holder and holder.container in seen.containers:
             continue
         if instance.port in seen.listening and instance.port not in ours:
-            who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{instance.port}'` and stop that"
-            if holder and holder.container:
-                who, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
-            elif holder:
-                who, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
-            yield Problem(
-                f"port {instance.port}, which instance `{instance.name}` is to have, is taken by {who}",
-                f"{help_}, or choose another port",
-            )
+            yield instance.port
 
+
+def _ports_taken(plan: Plan, seen: Seen) -> Iterator[Problem]:
+    strange = set(_strange(plan, seen))
+    for instance in plan.instances:
+        if instance.port not in strange:
+            continue
+        holder = seen.holders.get(instance.port)
+        who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{instance.port}'` and stop that"
+        if holder and holder.container:
+            who, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
+        elif holder:
+            who, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
+        yield Problem(
+            f"port {instance.port}, which instance `{instance.name}` is to have, is taken by {who}",
+            f"{help_}, or choose another port",
+        )
+
+
+DOCKERS_PROXY = "docker-proxy"
+"""What holds a container's port before Docker calls the container running, and after it does."""
 
 _HOLDING = frozenset({"running", "paused", "restarting", "removing"})
 """States of containers that hold their ports."""

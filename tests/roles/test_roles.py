@@ -177,14 +177,32 @@ def test_a_drift_changes_what_it_concerns(plan: Plan, case: str) -> None:
 
 def test_what_stands_in_the_way_stops_it_before_anything_changes(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
     world = [line.replace("debian-13", "debian-12").replace(str(10**12), "1000") for line in VIRGIN]
-    ran = run(plan, [*world, "listens\t1F90"])
+    ran = run(plan, [*world, "listens\t1F90", "holder\t8080\t7\tnc\t"])
     assert ran.failed
     assert ran.changed == []
     assert not [script for script in ran.scripts if script.startswith("{\n")]
     said = caplog.text
     assert "this host runs debian-12, the inventory says debian-13" in said
-    assert "port 8080, which instance `chat` is to have, is taken by something else" in said
+    assert "port 8080, which instance `chat` is to have, is taken by nc (process 7)" in said
     assert "/var/lib has 1.0 kB free" in said
+
+
+@pytest.mark.parametrize("holder", [[], ["holder\t8080\t7\tdocker-proxy\t"]], ids=["gone by then", "not running yet"])
+def test_a_port_that_passes_to_its_next_holder_is_not_taken(plan: Plan, holder: list[str]) -> None:
+    # As a look finds it while another run takes one server away and starts the next.
+    passing = [*VIRGIN, "listens\t1F90", *holder]
+    ran = run(plan, VIRGIN, earlier=[passing, passing])
+    assert not ran.failed
+    assert "serve | chat (systemd)" in ran.changed
+
+
+def test_a_port_that_nobody_names_for_long_is_taken(
+    plan: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llamaherd.operations.SETTLING_LOOKS", 1)
+    ran = run(plan, [*VIRGIN, "listens\t1F90"])
+    assert (ran.failed, ran.changed) == (True, [])
+    assert "port 8080, which instance `chat` is to have, is taken by something else" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,15 @@ class Host(FakeConnector):
         self.scripts: list[str] = []
         self.sent: list[str] = []
         self.broken: Callable[[str], bool] = lambda _: False
+        self.earlier: list[list[str]] = []
 
     def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
         script = str(arguments.get("_stdin") or "")
         self.scripts.append(script)
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
+        if self.earlier and "@ end of the look" in script:
+            return True, CommandOutput([OutputLine("stdout", line) for line in look(self.earlier.pop(0))])
         return super().run_shell_command(command, *args, **arguments)
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
@@ -87,8 +90,11 @@ def run(
     world: Iterable[str],
     responses: dict[str, Any] | None = None,
     broken: Callable[[str], bool] = lambda _: False,
+    earlier: Iterable[list[str]] = (),
 ) -> Ran:
-    """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail."""
+    """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail.
+
+    The first looks answer with the worlds of `earlier` instead."""
     data = {
         "rig_connect": {"host": "@local"},
         "fake_responses": {**(responses or {}), "sh -s": look(world)},
@@ -111,6 +117,7 @@ def run(
     connector.scripts.clear()
     connector.sent.clear()
     connector.executed_commands.clear()
+    connector.earlier = list(earlier)
     try:
         run_ops(state)
     except PyinfraError:
