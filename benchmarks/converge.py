@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from llamaherd.box import cli
+from box import cli
 from llamaherd.planning import plans
 
 ROOT = Path(__file__).resolve().parent.parent

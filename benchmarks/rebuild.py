@@ -24,9 +24,9 @@ from typing import Any
 
 import yaml
 
-from llamaherd.box import downloads, tiny_moe
-from llamaherd.box.cli import BOX, CACHE, ROOT, TINY_MOE
-from llamaherd.box.host import BoxHost
+from box import downloads, tiny_moe
+from box.cli import BOX, CACHE, ROOT, TINY_MOE
+from box.host import BoxHost
 from tests.support.hub_server import Hub
 
 HERD = Path(sys.executable).parent / "herd"

@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from llamaherd.box import downloads
-from llamaherd.box.cli import CACHE, ROOT, TINY_MOE
-from llamaherd.box.host import BoxHost
+from box import downloads
+from box.cli import CACHE, ROOT, TINY_MOE
+from box.host import BoxHost
 
 Declared = dict[str, Any]
 

@@ -8,9 +8,9 @@ import pytest
 from testinfra import get_host
 from testinfra.host import Host
 
-from llamaherd.box import downloads, tiny_moe
-from llamaherd.box.cli import BOX, CACHE, TINY_MOE
-from llamaherd.box.host import BoxHost
+from box import downloads, tiny_moe
+from box.cli import BOX, CACHE, TINY_MOE
+from box.host import BoxHost
 from tests.box.bench import Bench, Ended
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 from tests.box.supply import STORE, TOKEN, Supply

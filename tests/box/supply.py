@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from llamaherd.box.cli import TINY_MOE
+from box.cli import TINY_MOE
 from tests.box.bench import Bench
 from tests.support.hub_server import Hub
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.box.cli import ROOT
+from box.cli import ROOT
 from tests.box.bench import Bench
 from tests.support.nvidia_smi import card
 from tests.support.rigs import gpu_rig, planned

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.box.cli import BOX
-from llamaherd.box.host import BoxHost
+from box.cli import BOX
+from box.host import BoxHost
 from tests.box.bench import HERD, Declared, Ended, run
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 

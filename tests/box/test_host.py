@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from llamaherd.box.host import BoxHost
+from box.host import BoxHost
 
 pytestmark = pytest.mark.box
 

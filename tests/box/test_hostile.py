@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from box.host import BoxHost, File
 from llamaherd import quoting
-from llamaherd.box.host import BoxHost, File
 from llamaherd.characters import harmful
 from tests.box.bench import Bench
 from tests.support.hostile import EVERY, PLAIN

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.box.cli import ROOT
+from box.cli import ROOT
 from tests.box.bench import Bench, Declared
 from tests.support.nvidia_smi import card
 

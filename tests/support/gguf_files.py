@@ -14,7 +14,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES
 
-from llamaherd.box import tiny_moe
+from box import tiny_moe
 
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
 QWEN_TOKENS, QWEN_MERGES = 248_320, 247_587  # Qwen3.5's vocabulary

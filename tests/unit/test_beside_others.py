@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.box import tiny_moe
+from box import tiny_moe
 from llamaherd.checks.splitting import shared_cards
 from llamaherd.checks.subject import Subject
 from llamaherd.findings import Finding

@@ -368,7 +368,7 @@ def test_commands_exist() -> None:
 
 def test_paths_exist() -> None:
     """Whatever a page names as a path of this repository is there."""
-    folders = "|".join(("llamaherd", "roles", "templates", "compose", "scripts", "tests", "inventory", "docs"))
+    folders = "|".join(("llamaherd", "roles", "box", "templates", "compose", "scripts", "tests", "inventory", "docs"))
     path = re.compile(rf"`((?:(?:{folders})/[\w./-]*)|(?:inventory|deploy)\.py)[^`]*`")
     named = {found for page in PAGES for found in path.findall(prose(text_of(page)))}
     assert [each for each in sorted(named) if not (ROOT / each).exists()] == []

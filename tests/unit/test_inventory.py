@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llamaherd.box import tiny_moe
+from box import tiny_moe
 from llamaherd.findings import Finding, InventoryError, Place, nearest
 from llamaherd.inventory import choose, examine, load
 from llamaherd.planning import plans

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llamaherd.box import image
-from llamaherd.box.cli import BOX
-from llamaherd.box.host import BoxHost, File
+from box import image
+from box.cli import BOX
+from box.host import BoxHost, File
 from tests.box.bench import Bench, Declared
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 from tests.support.apt_repository import AptRepository

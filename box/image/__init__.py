@@ -15,7 +15,7 @@ from docker import DockerClient, from_env
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
-from llamaherd.box.errors import BoxError, ending
+from box.errors import BoxError, ending
 
 Say = Callable[[str], None]
 

@@ -21,8 +21,8 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.utils.socket import consume_socket_output, demux_adaptor, frames_iter
 
-from llamaherd.box import image
-from llamaherd.box.errors import BoxError, ending
+from box import image
+from box.errors import BoxError, ending
 
 Say = Callable[[str], None]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import click
 
-from llamaherd.box import downloads, tiny_moe
-from llamaherd.box.errors import BoxError
-from llamaherd.box.host import BoxHost
-from llamaherd.box.report import report
+from box import downloads, tiny_moe
+from box.errors import BoxError
+from box.host import BoxHost
+from box.report import report
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 BOX = ROOT / ".box"
 CACHE = BOX / "cache"
 API_KEY = BOX / "api-key"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.box.errors import BoxError, ending
+from box.errors import BoxError, ending
 
 Say = Callable[[str], None]
 
