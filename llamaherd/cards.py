@@ -61,6 +61,21 @@ CARDS: dict[str, KnownCard] = {
     "H200": KnownCard("90", 143771, 132),
 }
 
+OTHER_SIZES: Mapping[str, tuple[int, ...]] = {
+    "RTX 2060": (12288,),
+    "RTX 2080 Ti": (22528,),
+    "RTX 3060": (8192,),
+    "RTX 3070": (16384,),
+    "RTX 3080": (12288, 20480),
+    "RTX 4060 Ti": (16380,),
+    "RTX 4080 Super": (32760,),
+    "RTX 4090": (49140,),
+    "RTX 5060 Ti": (16311,),
+    "A100": (40960,),
+    "H100": (95830,),
+}
+"""MiB of cards of the same name that have another size: NVIDIA's own, and those that are sold with more soldered on."""
+
 BOARD_WATTS: Mapping[str, int] = {
     "GTX 1080 Ti": 250,
     "RTX 2060": 160,

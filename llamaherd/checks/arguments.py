@@ -169,7 +169,7 @@ def _with_key(written: str, keyless: str | None) -> str:
 def _as_option(problem: Problem) -> Problem:
     """The same, with its replacement as it stands under `options`."""
     if not problem.replacement:
-        return problem
+        return replace(problem, help=re.sub(r"`([A-Z][A-Z0-9_]*)=([^`]*)`", r"`\1: \2`", problem.help))
     name, _, value = problem.replacement[0].partition("=")
     written = f"write `{name}: {yaml_value(value)}`"
     return replace(problem, help=problem.help.replace(f"write `{problem.replacement[0]}`", written))

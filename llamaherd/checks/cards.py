@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.cards import BOARD_WATTS, CARDS
+from llamaherd.cards import BOARD_WATTS, CARDS, OTHER_SIZES
 from llamaherd.checks.subject import Subject
 from llamaherd.devices import address
 from llamaherd.findings import Finding
 from llamaherd.fleet import Card
+from llamaherd.units import show_mib
 
 LEAST_WATTS = 100
 """Below this no large card does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
@@ -20,6 +21,9 @@ MOST_PART = 1.5
 COLLAPSES_BELOW = {"RTX 3090": 200}
 """Measured, in watts: at 200 W it decodes 6 % slower and reads prompts 40 % slower than at 350 W, and below that it
 collapses (llmgarage.ai, February 2026; jeanfbrito.github.io)."""
+
+SAME_SIZE = 0.1
+"""By how much a size may differ from the table's: 24GB is 7 % less than the 24576 MiB that such a card has."""
 
 LEAST_FANS = 40
 """Percent, below which a fixed speed leaves a busy card to get hot and slow down: it does not rise under load."""
@@ -42,6 +46,23 @@ def identities(subject: Subject) -> Iterator[Finding]:
             help_ = f"numbers begin with 0; write one up to {len(cards) - 1}, or declare the other cards as well"
             yield Finding("LH049", subject.document.value(("gpus", "cards", name, "index")), message, help_, "warning")
     yield from _not_numbered(subject)
+
+
+def sizes(subject: Subject) -> Iterator[Finding]:
+    """Memory that no card of the declared name has."""
+    for name, card in (subject.rig.gpus.cards if subject.rig.gpus else {}).items():
+        known = CARDS.get(card.model)
+        if known is None or card.memory is None:
+            continue
+        made = [size << 20 for size in (known.memory_mib, *OTHER_SIZES.get(card.model, ()))]
+        if not any(abs(card.memory - size) <= SAME_SIZE * size for size in made):
+            shown = " or ".join(map(show_mib, made))
+            message = f"card `{name}` is declared with {show_mib(card.memory)}, and an {card.model} has {shown}"
+            help_ = (
+                "leave `memory` out, unless `nvidia-smi` shows that much; what else holds some of it, `reserved` says"
+            )
+            place = subject.document.value(("gpus", "cards", name, "memory"))
+            yield Finding("LH274", place, message, help_, "warning")
 
 
 def power(subject: Subject) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llamaherd.checks.arguments import abilities, arguments, options, versions
 from llamaherd.checks.built_for import built_for
 from llamaherd.checks.cache import cache_types
-from llamaherd.checks.cards import identities, power
+from llamaherd.checks.cards import identities, power, sizes
 from llamaherd.checks.compiled import compiled_for
 from llamaherd.checks.containers import container_toolkit
 from llamaherd.checks.images import images
@@ -15,6 +15,7 @@ from llamaherd.checks.names import names
 from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.reach import keyless
 from llamaherd.checks.references import references
+from llamaherd.checks.refs import refs
 from llamaherd.checks.serving import drafts, ports
 from llamaherd.checks.splitting import shared_cards, splitting
 from llamaherd.checks.store import store
@@ -25,9 +26,9 @@ from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
-    *(references, names, ports, drafts, keyless, unused, images, store),
+    *(references, refs, names, ports, drafts, keyless, unused, images, store),
     *(toolkit, architectures, driver, container_toolkit, options, compiled_for, built_for, versions),
-    *(identities, power, splitting, shared_cards, cache_types),
+    *(identities, sizes, power, splitting, shared_cards, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
     *(arguments, abilities, models, beside_models, drafting, vocabularies, slots, memory),

@@ -11,7 +11,7 @@ from importlib.resources import files
 from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.model import Problem
-from llamaherd.near import near
+from llamaherd.near import near, slip
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -57,6 +57,12 @@ GONE: Mapping[str, Mapping[str, str]] = {
 OURS = ("GGML_", "LLAMA_")
 FA_TYPES = frozenset(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"))
 """Types of a cache for which llama.cpp has kernels of flash attention (ggml/cmake/common.cmake:56)."""
+BUILD_TYPES = ("Release", "RelWithDebInfo", "MinSizeRel", "Debug")
+FALSE, TRUTHS = (
+    ("OFF", "FALSE"),
+    ("OFF", "FALSE", "NO", "N", "0", "IGNORE", "NOTFOUND", "", "ON", "TRUE", "YES", "Y", "1"),
+)
+"""What `if()` of CMake takes for false and for true, in capitals; of the first, those that a slip may be of."""
 WARNING: Severity = "warning"
 ERROR: Severity = "error"
 
@@ -115,6 +121,28 @@ def _of_value(name: str, value: str) -> Iterator[tuple[str, str, str, Severity, 
         yield from _architectures(value)
     elif name == "GGML_CUDA_FA_QUANTS":
         yield from _pairs(value)
+    elif name == "CMAKE_BUILD_TYPE":
+        yield from _build_type(value)
+    elif name.startswith(OURS) and value.upper() not in TRUTHS and (meant := _meant_off(value)):
+        message = f"`{value}` is no word for off to CMake, and every other one switches `{name}` on"
+        yield codes.OPTION_TAKEN, message, f"did you mean `{name}={meant}`?", ERROR, None
+
+
+def _meant_off(value: str) -> str | None:
+    return "OFF" if value.lower() in ("disable", "disabled") else slip(value.upper(), FALSE)
+
+
+def _build_type(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """CMake takes any name, and has flags for four, whatever their capitals (CMAKE_BUILD_TYPE in its documentation)."""
+    known = next((each for each in BUILD_TYPES if each.lower() == value.lower()), None)
+    if known == "Debug":
+        message = "`CMAKE_BUILD_TYPE=Debug` compiles without optimisation: the engine is many times slower"
+        yield codes.OPTION_TAKEN, message, "leave it out, or write `CMAKE_BUILD_TYPE=RelWithDebInfo`", WARNING, None
+    elif known is None and value and "$" not in value:
+        close = slip(value, BUILD_TYPES)
+        way_out = f"did you mean `CMAKE_BUILD_TYPE={close}`?" if close else f"known are {', '.join(BUILD_TYPES)}"
+        message = f"`{value}` is no build type that CMake has flags for: it compiles without optimisation"
+        yield codes.OPTION_TAKEN, message, way_out, ERROR if close else WARNING, None
 
 
 def _architectures(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:

@@ -36,6 +36,7 @@ OPTION_UNKNOWN = "LH131"
 OPTION_FOREIGN = "LH132"
 OPTION_DEPRECATED = "LH133"
 OPTION_VALUE = "LH134"
+OPTION_TAKEN = "LH276"
 
 OVERRIDES = "LH210"
 OPENS = "LH211"
@@ -60,6 +61,7 @@ NEGATIVE_LAYERS = "LH259"
 OVERTAKEN = "LH260"
 VLLM_REFUSES = "LH261"
 NO_MODEL = "LH273"
+NO_TEMPLATE = "LH277"
 OWN_DRAFT = "LH029"
 NO_MTP = "LH023"
 NO_SPLIT = "LH052"
@@ -121,6 +123,8 @@ CODES: Mapping[str, str] = {
     NEGATIVE_LAYERS: "A negative number of layers, which each engine takes for something else.",
     OVERTAKEN: "An override of tensors that all go elsewhere by an earlier one.",
     VLLM_REFUSES: "Options that vLLM refuses together, or by their value.",
+    OPTION_TAKEN: "A CMake option with a value that is taken otherwise than it is meant.",
+    NO_TEMPLATE: "A name that stands for no chat template.",
     NO_MODEL: "What stands for a model is none that the engine loads.",
     OWN_DRAFT: "A model would draft for itself.",
     NO_MTP: "ik_llama.cpp would drop speculative decoding.",

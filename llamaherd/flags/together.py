@@ -14,6 +14,7 @@ from llamaherd.flags.loading import loadable
 from llamaherd.flags.meant import Meant
 from llamaherd.flags.placing import attention_off, devices, fit, layers, shares, split
 from llamaherd.flags.sending import overrides, overtaken
+from llamaherd.flags.templates import template
 from llamaherd.flags.visible import hidden, order
 
 CONTEXT = ("--ctx-size",)
@@ -85,15 +86,6 @@ def _batches(meant: Meant, _around: Around) -> Iterator[Clash]:
         yield Clash(codes.CUT_BATCH, options, message, f"write `--batch-size {number}` besides", "warning")
 
 
-def _template(meant: Meant, _around: Around) -> Iterator[Clash]:
-    option = meant.get("--chat-template")
-    if option is None or "{" in option.value:
-        return
-    if option.value.endswith((".jinja", ".jinja2", ".j2", ".txt")) or option.value.startswith(("/", "./", "~")):
-        message = f"{option} takes the path itself for the template"
-        yield Clash(codes.PATH_AS_TEXT, (option,), message, f"write `--chat-template-file {option.value}`")
-
-
 KEY_VALUE = re.compile(r"[^=,]{1,127}=(?:int:-?[0-9]+|float:[-+0-9.eE]+|bool:(?:true|false)|str:[^,]{0,127})")
 
 
@@ -121,5 +113,5 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
 RULES: tuple[Rule, ...] = (
     *(_attention, fit, split, shares, overrides, overtaken, layers, devices, _threads),
     *(loadable, heads, drafting, own_draft, idle_settings, idle),
-    *(_slots, _batches, _template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
+    *(_slots, _batches, template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
 )

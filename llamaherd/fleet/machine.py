@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from llamaherd.characters import Line, Plain
 from llamaherd.fleet.base import Declared, LocalPath, Port, Size, wrong
@@ -32,10 +32,17 @@ def _host_alone(host: str) -> str:
         keys = [f"host: {name}", *([f"user: {user}"] if user else []), *([f"port: {port}"] if port else [])]
         raise wrong(f"`{host}` is more than a host", f"write `{', '.join(keys)}`")
     if re.fullmatch(r"[0-9.]+", host):
-        with suppress(ValueError):
-            return str(ip_address(host))
+        if address := _address(host):
+            return address
         raise wrong(f"`{host}` is no IP address", "write four numbers up to 255, such as `host: 192.168.1.20`")
     return host
+
+
+def _address(text: str) -> str | None:
+    """An IP address as it is usually written; None for what is none."""
+    with suppress(ValueError):
+        return str(ip_address(text))
+    return None
 
 
 class Connect(Declared):
@@ -51,6 +58,14 @@ class Connect(Declared):
     """Private SSH key, without a passphrase."""
     known_hosts: LocalPath | None = None
     """File with the host's key; no other is accepted."""
+
+    @model_validator(mode="after")
+    def _user_alone(self) -> Connect:
+        """Refuse a user with the host in it; a user of a domain, as in `tom@corp.example`, is one."""
+        name, _, host = (self.user or "").rpartition("@")
+        if name and ("." not in host or host in (self.host, _address(host))):
+            raise wrong(f"`{self.user}` is more than a user", f"did you mean `user: {name}`?", at="user")
+        return self
 
     @field_validator("key", "known_hosts")
     @classmethod

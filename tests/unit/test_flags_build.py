@@ -147,3 +147,25 @@ def test_architectures_as_cmake_wants_them(value: str, replacement: str | None) 
     found = check_options("llama.cpp", {"CMAKE_CUDA_ARCHITECTURES": value})
     instead = [(f"CMAKE_CUDA_ARCHITECTURES={replacement}",)] if replacement else []
     assert [(each.code, each.replacement) for each in found] == [("LH134", each) for each in instead]
+
+
+@pytest.mark.parametrize(
+    ("option", "help_"),
+    [
+        ("CMAKE_BUILD_TYPE=Relase", "did you mean `CMAKE_BUILD_TYPE=Release`?"),
+        ("CMAKE_BUILD_TYPE=debug", "leave it out, or write `CMAKE_BUILD_TYPE=RelWithDebInfo`"),
+        ("CMAKE_BUILD_TYPE=Fast", "known are Release, RelWithDebInfo, MinSizeRel, Debug"),
+        ("GGML_CUDA=flase", "did you mean `GGML_CUDA=FALSE`?"),
+        ("GGML_CUDA=disabled", "did you mean `GGML_CUDA=OFF`?"),
+        ("GGML_CUDA=of", "did you mean `GGML_CUDA=OFF`?"),
+        *(
+            (right, "")
+            for right in ("CMAKE_BUILD_TYPE=RELEASE", "GGML_CUDA=no", "GGML_CUDA=y", "GGML_BLAS_VENDOR=FLAME")
+        ),
+        *((right, "") for right in ("GGML_CUDA_COMPRESSION_MODE=none", "GGML_NATIVE=0", "CMAKE_BUILD_TYPE=$TYPE")),
+    ],
+)
+def test_values_that_cmake_takes_otherwise(option: str, help_: str) -> None:
+    name, _, value = option.partition("=")
+    found = check_options("llama.cpp", {name: value})
+    assert [(each.code, each.help) for each in found] == ([("LH276", help_)] if help_ else [])
