@@ -14,9 +14,11 @@ import click
 from llamaherd.cli.common import FAILED, UNUSABLE, json_option, say, usable
 
 if TYPE_CHECKING:
+    from llamaherd.fit_arguments import Told
     from llamaherd.gguf.header import Header
     from llamaherd.lock import Lock, ModelKey
     from llamaherd.memory.answer import Answer
+    from llamaherd.memory.fit import Room
     from llamaherd.memory.placement import Placement
 
 NAMED = 4
@@ -43,10 +45,21 @@ class Tokens(click.IntRange):
 @click.option(
     "--mtp", type=click.IntRange(0, 16), default=0, metavar="N", help="Tokens to draft with the model's head."
 )
+@click.option(
+    "--engine", type=click.Choice(["llama.cpp", "ik_llama.cpp"]), default="llama.cpp", show_default=True, help="Engine."
+)
+@click.option("--extra-args", default="", metavar="'-ot exps=CPU …'", help="More arguments, as in an inventory.")
 @json_option
 @click.pass_obj
 def fit(
-    inventory: Path | None, /, model: str, vram: str, ram: str | None, as_json: bool, **wanted: int | str | None
+    inventory: Path | None,
+    /,
+    model: str,
+    vram: str,
+    ram: str | None,
+    extra_args: str,
+    as_json: bool,
+    **wanted: int | str | None,
 ) -> None:
     """What MODEL takes on these cards, and how it goes there. Fetches its header alone.
 
@@ -57,6 +70,7 @@ def fit(
     Examples:
       herd fit unsloth/Qwen3.6-35B-A3B-MTP-GGUF:UD-Q3_K_XL --vram 24G --context 262144 --kv q4_0 --mtp 3
       herd fit model-00001-of-00004.gguf --vram 24G,24G --ram 192G
+      herd fit model.gguf --vram 24G --extra-args '-ot exps=CPU -ub 2048'
     """
     from llamaherd.fitting import FitError, cache_type, header_of, room, table
     from llamaherd.memory.answer import answer
@@ -66,7 +80,8 @@ def fit(
         there = room(vram, ram)
         cache_type(str(wanted["kv"]))
         header = header_of(model, *_known(inventory))
-        given = answer(header, there, _wanted(header, wanted))
+        asked = _told(header, _wanted(header, wanted), there, extra_args)
+        given = answer(header, there, asked.placement, by_hand=asked.by_hand)
         others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
     except (FitError, ValueError) as error:
         say(f"error: {error}", err=True)
@@ -93,6 +108,19 @@ def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
     return {name: (m.hf, m.revision, m.files, m.mmproj) for name, m in models if m.hf}, usable(lambda: read_lock(path))
 
 
+def _told(header: Header, wanted: Placement, there: Room, extra_args: str) -> Told:
+    """What is wanted, and what `--extra-args` say besides. Raises FitError, and ValueError with a sentence."""
+    from llamaherd.fit_arguments import told
+    from llamaherd.fitting import FitError
+    from llamaherd.fleet.serving import split_as_shell
+
+    words = split_as_shell(extra_args)
+    asked = told(header, wanted, there, words)
+    for message, help_ in asked.errors:
+        raise FitError(message, help_)
+    return asked
+
+
 def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
     from llamaherd.memory.answer import USUAL_CONTEXT
     from llamaherd.memory.placement import Placement
@@ -101,6 +129,7 @@ def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
     placement = Placement(context=int(options["context"] or min(trained, USUAL_CONTEXT)))
     return replace(
         placement,
+        engine="ik_llama.cpp" if options["engine"] == "ik_llama.cpp" else "llama.cpp",
         type_k=str(options["kv"]),
         type_v=str(options["kv"]),
         parallel=int(options["parallel"] or 1),

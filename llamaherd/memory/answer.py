@@ -38,13 +38,15 @@ class Answer:
     largest_context: int
 
 
-def answer(header: Header, room: Room, wanted: Placement | None = None) -> Answer:
+def answer(header: Header, room: Room, wanted: Placement | None = None, *, by_hand: bool = False) -> Answer:
     """The best placement that fits, or the one that lacks least if none does.
 
-    `wanted` has what is asked for: context, slots, cache, batch, draft. Raises ValueError as `fit` does.
+    `wanted` has what is asked for: context, slots, cache, batch, draft; `by_hand` also where the model goes. Raises
+    ValueError as `fit` does.
     """
     base = replace(wanted or _usual(header), devices=len(room.cards))
-    tried = list(_tried(header, base, room))
+    as_placed = Change("by_hand", "as it is placed", base, fit(header, base, room))
+    tried = [as_placed] if by_hand else list(_tried(header, base, room))
     best = next((change for change in tried if change.fit.fits), None)
     best = best or min(tried, key=lambda change: sum(missing for _, missing in change.fit.short))
     placement = best.placement

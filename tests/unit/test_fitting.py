@@ -159,3 +159,39 @@ def test_a_plan_says_what_is_doubtful_and_goes_on(tmp_path: Path) -> None:
     assert "LH075" not in herd("-i", str(tmp_path), "plan", "one").stderr
     done = herd("-i", str(tmp_path), "plan", "spare")
     assert (done.exit_code, "LH075" in done.stderr, "rig spare" in done.stdout) == (0, True, True)
+
+
+def test_arguments_are_counted_as_those_of_an_inventory(file: Path) -> None:
+    asked = ("fit", str(file), "--vram", "24G", "--ram", "64G", "--context", "65536", "--json")
+    usual = json.loads(herd(*asked).output)
+    cached = json.loads(herd(*asked, "--extra-args", "-ctk q8_0 -ctv q8_0").output)
+    by_key = json.loads(herd(*asked, "--kv", "q8_0").output)
+    assert cached["devices"] == by_key["devices"] != usual["devices"]
+    moved = json.loads(herd(*asked, "--extra-args", '-ot ".ffn_.*_exps.=CPU" -ub 2048').output)
+    assert moved["how"] == "as it is placed"
+    assert moved["devices"][0]["weights"] < usual["devices"][0]["weights"] / 2
+    assert moved["devices"][1]["weights"] > usual["devices"][1]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--ctx-sizee 4096", "did you mean `--ctx-size`?"),
+        ("-ot 'exps'", "-ot"),
+        ("-np 4096", "256"),
+        ("-ot 'exps=CPU", "a quote is opened and not closed"),
+        ("-ngl auto", "decides itself"),
+    ],
+)
+def test_arguments_that_no_engine_takes_are_no_question(file: Path, arguments: str, said: str) -> None:
+    done = herd("fit", str(file), "--vram", "24G", "--extra-args", arguments)
+    assert (done.exit_code, "Traceback" in done.output) == (2, False)
+    assert said in done.output
+
+
+def test_the_engine_is_chosen(file: Path) -> None:
+    asked = ("fit", str(file), "--vram", "24G,24G", "--json")
+    of_ik = json.loads(herd(*asked, "--engine", "ik_llama.cpp", "--extra-args", "-amb 512").output)
+    assert of_ik["devices"] != json.loads(herd(*asked).output)["devices"]
+    refused = herd(*asked, "--extra-args", "-amb 512")
+    assert (refused.exit_code, "ik_llama.cpp" in refused.output) == (2, True)
