@@ -21,10 +21,12 @@ from llamaherd.recipes import (
     shellwords,
     starting,
 )
+from llamaherd.recipes.binds import binds
 from llamaherd.recipes.commands import Word, expand
 from llamaherd.recipes.composerules import Service, listed, mapping, reserved, target
 from llamaherd.recipes.composeschema import refusals
 from llamaherd.recipes.containers import Container
+from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import Published
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import Text, joined, positioned
@@ -110,8 +112,9 @@ class _Reader:
             host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
             healthcheck=self._health((*path, "healthcheck", "test"), service.get("healthcheck")),
             mounts=_mounts(service),
+            binds=binds(listed(service.get("volumes"))),
             memlock=_may_lock(service),
-            shares_memory="ipc" in service or _bytes(service.get("shm_size")) >= SHARED,
+            shares_memory="ipc" in service or (bytes_of(str(service.get("shm_size"))) or 0) >= SHARED,
             memory=_most_memory(service),
             cards=_given_cards(service),
             built="build" in service,
@@ -288,12 +291,6 @@ def _most_memory(service: dict[str, Any]) -> str:
     limits = mapping(mapping(mapping(service.get("deploy")).get("resources")).get("limits"))
     limit = service.get("mem_limit", limits.get("memory", ""))
     return str(limit) if isinstance(limit, str | int) else ""
-
-
-def _bytes(value: Any) -> int:
-    """A size as Docker reads it; 0 for none."""
-    found = re.fullmatch(r"([0-9]{1,12})(?:\.[0-9]+)?\s*([bkmgt]?)b?", str(value).lower())
-    return int(found[1]) << 10 * "bkmgt".find(found[2] or "b") if found else 0
 
 
 def _quoted(text: Text) -> Text:

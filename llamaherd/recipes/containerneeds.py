@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from llamaherd.findings import Finding, Place
+from llamaherd.recipes.binds import on_host
 from llamaherd.recipes.containers import Container
+from llamaherd.recipes.heldweights import holds_beyond
 from llamaherd.recipes.memorylimit import saves_beyond
 from llamaherd.recipes.programs import Server
 
@@ -26,6 +28,10 @@ def check(file: Path, container: Container, server: Server) -> Iterator[Finding]
         yield Finding("LH204", Place(file, *locked.start), message, way_out, "warning")
     if said := saves_beyond(server, container.memory):
         yield Finding("LH241", Place(file, *server.start), *said, "warning")
+    model = server.value("-m", "--model")
+    there = on_host(str(model), container.binds, file.absolute().parent) if model and not model.unknown else None
+    if held := holds_beyond(server, container.memory, there, without_cards=container.of_cpu and not container.gpu):
+        yield Finding("LH279", Place(file, *server.start), *held)
     parallel = server.value("--tensor-parallel-size", "-tp")
     several = parallel is not None and str(parallel).isdigit() and int(str(parallel)) > 1
     if parallel and several and server.program == "vllm" and not container.shares_memory:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llamaherd.findings import Finding, Place
 from llamaherd.recipes import images
+from llamaherd.recipes.binds import Bind
 from llamaherd.recipes.commands import Command, Word
 from llamaherd.recipes.programs import OF_LLAMA_CPP, Kind, Published, Server, base_name, engine_of, find, version_of
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
@@ -31,6 +32,8 @@ class Container:
     healthcheck: tuple[str, Position] | None = None
     mounts: tuple[str, ...] | None = None
     """The paths in it that come from outside; None where that is not known."""
+    binds: tuple[Bind, ...] = ()
+    """Folders and files of its host, each with where it lies in the container."""
     memlock: bool = False
     """Whether it may lock memory."""
     shares_memory: bool = False
@@ -77,6 +80,11 @@ class Container:
     def official(self) -> bool:
         """Whether this is an image of the llama.cpp project, by its new name or its old one."""
         return self.repository in {images.LLAMA_CPP, images.OLD_LLAMA_CPP}
+
+    @property
+    def of_cpu(self) -> bool:
+        """Whether its image is known to have no code for cards."""
+        return self.official and self.tagged and images.FOR_GPUS.search(self.tag) is None
 
     @property
     def first(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamaherd.findings import Finding, Place
+from llamaherd.recipes.binds import Bind, of_mount, of_volume
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.containers import Container, placed, published
 from llamaherd.recipes.words import Position
@@ -63,6 +64,8 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
         privileged=privileged.start if privileged else None,
         host_network=network.start if network and network.value == "host" else None,
         mounts=tuple(target for each in options if (target := _target(each))),
+        binds=_binds(options),
+        memory=_limit(given),
         memlock=privileged is not None or any(re.match(r"memlock|(?:CAP_)?IPC_LOCK", each.value) for each in options),
         cards=_cards(given.get("--gpus")),
         shares_memory=bool({"--ipc", "--shm-size"} & set(given)),
@@ -124,6 +127,17 @@ def misplaced(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word
         (found if taken else kept).extend(rest[index : index + max(1, taken)])
         index += max(1, taken)
     return (*before, *found, *kept), tuple(found)
+
+
+def _binds(options: tuple[Option, ...]) -> tuple[Bind, ...]:
+    found = (of_mount(each.value) if each.name == "--mount" else of_volume(each.value) for each in options)
+    named = (bind for each, bind in zip(options, found, strict=True) if each.name in {"-v", "--volume", "--mount"})
+    return tuple(bind for bind in named if bind)
+
+
+def _limit(given: Mapping[str, Option]) -> str:
+    limit = given.get("--memory") or given.get("-m")
+    return limit.value if limit else ""
 
 
 def _entry(option: Option) -> tuple[Word, ...]:

@@ -16,7 +16,7 @@ def saves_beyond(server: Server, limit: str) -> tuple[str, str] | None:
 
     systemd and Docker both count `8G` in powers of two. `--cache-ram -1` saves without an end.
     """
-    if server.program != "llama-server" or (size := _bytes(limit)) is None:
+    if server.program != "llama-server" or (size := bytes_of(limit)) is None:
         return None
     told = server.value("-cram", "--cache-ram") or server.settings.get("LLAMA_ARG_CACHE_RAM")
     if told is not None and not re.fullmatch(r"-?\d{1,9}", str(told)):
@@ -29,7 +29,7 @@ def saves_beyond(server: Server, limit: str) -> tuple[str, str] | None:
     return message, f"add `--cache-ram {int(size // _MIB // 4)}`, or give it more memory"
 
 
-def _bytes(limit: str) -> int | None:
+def bytes_of(limit: str) -> int | None:
     """A limit in bytes; None for none, or for what is no size."""
     found = _SIZE.fullmatch(limit.strip())
     if not found:

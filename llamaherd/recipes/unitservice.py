@@ -9,6 +9,7 @@ from pathlib import Path
 from llamaherd.findings import Finding, Place
 from llamaherd.recipes import unitplaces, unitstart
 from llamaherd.recipes.commands import Word
+from llamaherd.recipes.heldweights import holds_beyond
 from llamaherd.recipes.memorylimit import saves_beyond
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.unitrules import Started
@@ -60,6 +61,10 @@ def _saving(started: Started, server: Server) -> Iterator[Finding]:
     limit = started.unit.last("MemoryMax")
     if limit and not server.contained and (said := saves_beyond(server, limit.text)):
         yield started.finding("LH241", limit.at, *said, "warning")
+    model = server.value("-m", "--model")
+    there = Path(str(model)) if model and str(model).startswith("/") and not server.contained else None
+    if limit and (held := holds_beyond(server, limit.text, there)):
+        yield started.finding("LH279", limit.at, *held)
 
 
 def _devices(started: Started, server: Server) -> Iterator[Finding]:
