@@ -1,4 +1,4 @@
-"""What programs of a host say when a disk takes nothing, as a sentence with a way out. Pure.
+"""What programs of a host say when a disk takes nothing, or a unit is masked, as a sentence with a way out. Pure.
 
 Scripts use the system's own programs, whose last words are all that a person would see.
 """
@@ -29,13 +29,21 @@ _PATTERN = re.compile(rf"^[\w./\[\] -]+: (?P<what>.*?)(?:: |\(\d+: )?(?P<reason>
 """The program, what it could not do, and the reason that the system gave."""
 _ACCOUNTS = re.compile(r"^(?:user|group)\w+: cannot lock (/etc/\S+); try again later")
 
+_MASKED = re.compile(r"^Failed to .*\b[Uu]nit (?:file )?(?P<unit>\S+) is masked\b")
+"""What systemctl and systemd-run say of it, from systemd 249 to 257."""
+
 
 def explained(lines: Iterable[str]) -> SaidError | None:
-    """Why a disk took nothing, by the first program that says so; None where none does, or a way out is given."""
+    """Why a disk took nothing or a unit is not started, by the first program that says so.
+
+    None where none does, or a way out is given.
+    """
     lines = list(lines)
     if any(line.lstrip().startswith("help: ") for line in lines):
         return None
     for line in lines:
+        if masked := _MASKED.search(line):
+            return _is_masked(masked["unit"])
         if locked := _ACCOUNTS.search(line):
             return SaidError(
                 f"{locked[1]} cannot be changed",
@@ -47,6 +55,15 @@ def explained(lines: Iterable[str]) -> SaidError | None:
             help_ = _REASONS[found["reason"]].format(path=path or "/var/lib /tmp /etc")
             return SaidError(f"the host cannot write {path or 'a file'}: {found['reason'].lower()}", help_)
     return None
+
+
+def _is_masked(unit: str) -> SaidError:
+    """A unit as systemctl names it: by the path of its link, or by its name alone, which tells not which mask it is."""
+    folder, _, name = unit.rpartition("/")
+    way = f"`systemctl unmask {'--runtime ' if folder.startswith('/run/') else ''}{name}`"
+    if not folder:
+        way += f" (`systemctl unmask --runtime {name}` where `systemctl is-enabled {name}` says masked-runtime)"
+    return SaidError(f"{name} is masked on this host, so that systemd does not start it", f"{way}, then `herd up`")
 
 
 def _last_path(what: str) -> str:

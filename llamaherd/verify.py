@@ -25,6 +25,7 @@ from llamaherd.reach import Reach, doors
 from llamaherd.remote import Remote, RemoteError
 from llamaherd.render import render
 from llamaherd.units import show_size
+from llamaherd.verify_brought import brought_checks, places
 from llamaherd.verify_cards import on_cards
 from llamaherd.verify_driver import driver_checks
 from llamaherd.verify_host import host_checks, permissions
@@ -152,6 +153,7 @@ def question(plan: Plan) -> str:
         preprocessed=PREPROCESSED,
         limits=LIMITS_FORMAT,
         deciding=DECIDING,
+        brought=places(plan),
     )
 
 
@@ -177,7 +179,9 @@ def judge(rig: Rig, plan: Plan, answers: Answers, reached: Mapping[str, Reach] |
             for planned in plan.instances
         ),
         installed=tuple(_installed(plan, answers)),
-        machine=tuple(Check(*each) for each in (*host_checks(plan, answers), *machine_checks(plan, answers))),
+        machine=tuple(
+            Check(*each) for checks in (host_checks, brought_checks, machine_checks) for each in checks(plan, answers)
+        ),
         cards=tuple(Check(*each) for each in power_checks(plan.power, answers)) if plan.power else (),
         driver=tuple(Check(*each) for each in driver_checks(plan.driver, answers)) if plan.driver else (),
     )

@@ -1,4 +1,5 @@
-"""What was declared of the host under its servers, against what it says: the CUDA toolkit, cards for containers. Pure.
+"""What was declared of the host under its servers, against what it says: the CUDA toolkit, Docker, cards for
+containers. Pure.
 
 The roles ask nvcc and Docker what they are; this has nvcc and the host's compiler read a file together, and looks into
 containers.
@@ -7,7 +8,7 @@ containers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from llamaherd.answers import Answers, pairs
@@ -26,9 +27,11 @@ class MachineCheck(NamedTuple):
 
 
 def machine_checks(plan: Plan, answers: Answers) -> Iterator[MachineCheck]:
-    """A check for each of both that is planned."""
+    """A check of each that is planned."""
     if plan.toolkit:
         yield _toolkit(plan.toolkit.version, answers.get(("nvcc", ""), ""))
+    if plan.runtime and ("Docker", "") in answers:
+        yield _docker(pairs(answers["Docker", ""]))
     if plan.runtime and plan.runtime.toolkit:
         yield _container_toolkit(plan.runtime.toolkit.version, answers.get(("container toolkit", ""), ""))
         yield _cards(plan.runtime.toolkit.devices, answers.get(("cdi", ""), ""))
@@ -43,6 +46,17 @@ def _toolkit(version: str, said: str) -> MachineCheck:
         return MachineCheck("CUDA", False, f"nvcc is {found}, declared is {version}")
     wrong = next((line.strip() for line in said.splitlines() if "error" in line), last[0].strip())
     return MachineCheck("CUDA", False, f"nvcc {version} and the host's compiler do not go together: {wrong[:200]}")
+
+
+def _docker(said: Mapping[str, str]) -> MachineCheck:
+    """Its daemon, its own unit, and what that needs."""
+    answers = said.get("Answers") == "yes"
+    masked = said.get("Masked", "").split()
+    if masked:
+        which = f"{' and '.join(masked)} {'is' if len(masked) == 1 else 'are'} masked"
+        now = "it answers" if answers else "it does not answer"
+        return MachineCheck("Docker", False, f"{now}, and systemd may not start it, as {which}: see `herd preflight`")
+    return MachineCheck("Docker", answers, "answers" if answers else "it does not answer: `herd up`")
 
 
 def _container_toolkit(declared: str | None, said: str) -> MachineCheck:

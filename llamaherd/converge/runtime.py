@@ -35,7 +35,7 @@ def runtime_problems(plan: Plan, seen: Seen) -> list[Problem]:
     if plan.runtime is None:
         return []
     docker = seen.docker
-    problems = [*_unfit(plan.runtime, docker)]
+    problems = [*_unfit(plan.runtime, docker), *_masked(docker)]
     toolkit = plan.runtime.toolkit
     if toolkit is None:
         return problems
@@ -147,6 +147,19 @@ def _unfit(planned: RuntimePlan, docker: SeenDocker) -> list[Problem]:
         message = f"the Docker of this host has no Compose of {least} or newer"
         return [Problem(message, "install its Compose plugin from where Docker came from, and run again")]
     return []
+
+
+def _masked(docker: SeenDocker) -> list[Problem]:
+    """Who masked a unit meant it: it is not for us to undo."""
+    if not docker.masked:
+        return []
+    names, temporary = list(docker.masked), [name for name, how in docker.masked.items() if how == "masked-runtime"]
+    lasting = [name for name in names if name not in temporary]
+    ways = [f"`systemctl unmask {' '.join(lasting)}`"] if lasting else []
+    ways += [f"`systemctl unmask --runtime {' '.join(temporary)}`"] if temporary else []
+    verb = "is" if len(names) == 1 else "are"
+    message = f"{' and '.join(names)} {verb} masked, so that systemd does not start Docker"
+    return [Problem(message, f"{' and '.join(ways)}, then `herd up`; servers with `backend: compose` need Docker")]
 
 
 def _restarts(docker: SeenDocker) -> bool:

@@ -29,6 +29,22 @@ class SeenSettings(NamedTuple):
     content: bytes
 
 
+class SeenEngineUnit(NamedTuple):
+    """A unit of Docker's: whether it may not be started, whether it is up; `enabled` is in systemd's words.
+
+    `needs` are units that it has started before it; none are known of one that is masked.
+    """
+
+    masked: bool
+    active: bool
+    enabled: str
+    needs: set[str]
+
+
+_NO_UNIT = SeenEngineUnit(False, False, "", set())
+_SERVICE = "docker.service"
+
+
 @dataclass
 class SeenDocker:
     """What is there of it; nothing of it where all is empty."""
@@ -39,8 +55,8 @@ class SeenDocker:
     """Of the engine: (26, 1, 5)."""
     compose: Version = ()
     """Of `docker compose`; empty where there is none of version 2."""
-    active: bool = False
-    enabled: bool = False
+    units: dict[str, SeenEngineUnit] = field(default_factory=dict)
+    """Docker's own, its socket and containerd's, by name."""
     answers: bool = False
     """Whether its daemon does."""
     live_restore: bool = False
@@ -63,6 +79,29 @@ class SeenDocker:
         """Whether there is a Docker at all."""
         return bool(self.version or self.origin)
 
+    @property
+    def active(self) -> bool:
+        """Whether it runs."""
+        return self.units.get(_SERVICE, _NO_UNIT).active
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it runs after the next boot."""
+        return self.units.get(_SERVICE, _NO_UNIT).enabled == "enabled"
+
+    @property
+    def masked(self) -> dict[str, str]:
+        """Units that keep it from being started now or at the next boot, and how they are masked, in systemd's words.
+
+        What it does without while it runs, it does not need.
+        """
+        service = self.units.get(_SERVICE, _NO_UNIT)
+        return {
+            name: unit.enabled
+            for name, unit in self.units.items()
+            if unit.masked and (service.masked or (name in service.needs and (unit.active or not service.active)))
+        }
+
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
         match what, fields:
@@ -82,8 +121,8 @@ class SeenDocker:
                 self.runtimes, self.cdi = frozenset(info.get("Runtimes") or ()), bool(info.get("CDISpecDirs"))
             case "silent", [version]:
                 self.version = _version(version)
-            case "service", [active, *enabled] if len(enabled) < 2:
-                self.active, self.enabled = active == "active", enabled == ["enabled"]
+            case "unit", [name, load, active, enabled, needs]:
+                self.units[name] = SeenEngineUnit(load == "masked", active == "active", enabled, set(needs.split()))
             case "running", [name]:
                 self.running.append(name)
             case "settings", [mode, content]:

@@ -187,6 +187,37 @@ def test_the_health_gate_that_was_deleted_is_put_back_and_nothing_restarts(conve
     assert converged.sh("stat -c '%a %U' /opt/llamaherd/libexec/wait-healthy") == "755 root"
 
 
+@pytest.mark.parametrize(
+    ("broken", "seen"),
+    [
+        ("rm -rf /opt/llamaherd/libexec", "/opt/llamaherd/libexec/wait-healthy is not there"),
+        ("echo >>/opt/llamaherd/libexec/fetcher/llamaherd/fetcher/job.py", "fetcher/job.py is not what we brought"),
+        ("chmod 644 /opt/llamaherd/libexec/started", "/opt/llamaherd/libexec/started has mode 644"),
+    ],
+)
+def test_a_program_of_ours_is_seen_to_be_broken_and_put_back(converged: Bench, broken: str, seen: str) -> None:
+    before = converged.running()
+    converged.sh(broken)
+    assert seen in converged.herd("verify", "box").output
+    repair(converged)
+    converged.unchanged(before)
+    ended = converged.herd("verify", "box")
+    assert ended.code == 0, ended.output
+
+
+def test_a_docker_that_somebody_masked_is_theirs_to_unmask(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("systemctl mask --now docker.service docker.socket; systemctl mask docker.service")
+    said = converged.herd("verify", "box").output
+    assert "systemd may not start it, as docker.service and docker.socket are masked" in said
+    ended = converged.up()
+    assert ended.code == 1
+    assert "help: `systemctl unmask docker.service docker.socket`, then `herd up`" in ended.output
+    converged.sh("systemctl unmask docker.service docker.socket")
+    repair(converged)
+    converged.unchanged(before, "drafter")
+
+
 def test_a_key_that_others_could_read_is_its_servers_alone(converged: Bench) -> None:
     converged.sh("chmod 0644 /etc/llamaherd/keys/chat")
     repair(converged)

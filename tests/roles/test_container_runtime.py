@@ -10,7 +10,7 @@ import pytest
 from llamaherd.distributions import COMPOSE_PACKAGES
 from llamaherd.planned import Plan
 from tests.support.fake import run
-from tests.support.rigs import GONE, Declared, changed, converged, gpu_rig, planned
+from tests.support.rigs import DOCKER_UNITS, GONE, Declared, changed, converged, gpu_rig, planned
 
 CUDA = "cuda_toolkit | CUDA 13.0"
 DOCKER = "container_runtime | Docker and Compose"
@@ -59,11 +59,14 @@ def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     assert ran.commands == ["sh -s"], "one look for all"
 
 
+DOCKER_UNIT = "\t".join(("docker", *DOCKER_UNITS[0]))
+
+
 @pytest.mark.parametrize(
     ("line", "instead", "changes"),
     [
         ("toolkit\t13.0", None, CUDA),
-        ("docker\tservice\tactive\tenabled", "docker\tservice\tinactive\tenabled", DOCKER),
+        (DOCKER_UNIT, DOCKER_UNIT.replace("active", "inactive"), DOCKER),
         ("docker\ttoolkit\tlibnvidia-container1\t1.20.0-1\tinstalled", None, CARDS),
         ("docker\tdevice\tnvidia.com/gpu=GPU-5090", None, CARDS),
     ],

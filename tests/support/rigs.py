@@ -313,12 +313,23 @@ def cards(plan: Plan) -> list[str]:
     ]
 
 
+DOCKER_UNITS = [
+    ("unit", name, "loaded", "active", "enabled", needs)
+    for name, needs in (
+        ("docker.service", "system.slice docker.socket sysinit.target containerd.service network-online.target"),
+        ("docker.socket", "system.slice sysinit.target "),
+        ("containerd.service", "system.slice sysinit.target "),
+    )
+]
+"""Docker's units, and what each needs by `systemctl show` of Debian 13."""
+
+
 def docker(plan: Plan) -> list[tuple[str, ...]]:
     """Docker as Debian 13 has it, and what gives cards to containers, where the plan has such."""
     assert plan.runtime
     toolkit = plan.runtime.toolkit
     lines: list[tuple[str, ...]] = [("package", "docker.io", "26.1.5+dfsg1-9+deb13u1")]
-    lines += [("package", "docker-compose", "2.26.1-4"), ("service", "active", "enabled")]
+    lines += [("package", "docker-compose", "2.26.1-4"), *DOCKER_UNITS]
     info = {"ServerVersion": "26.1.5+dfsg1", "LiveRestoreEnabled": False, "Runtimes": {"runc": {}}, "CDISpecDirs": []}
     if toolkit is None:
         return [("docker", *line) for line in [*lines, ("info", json.dumps(info))]]

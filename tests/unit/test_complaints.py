@@ -101,8 +101,46 @@ def test_other_programs(line: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "unit", "way_out"),
+    [
+        (
+            "Failed to enable unit: Unit /etc/systemd/system/docker.service is masked",
+            "docker.service",
+            "`systemctl unmask docker.service`, then",
+        ),
+        (
+            "Failed to enable unit: Unit file /etc/systemd/system/nvidia-cdi-refresh.path is masked.",
+            "nvidia-cdi-refresh.path",
+            "`systemctl unmask nvidia-cdi-refresh.path`, then",
+        ),
+        (
+            "Failed to enable unit: Unit file /run/systemd/system/docker.service is masked.",
+            "docker.service",
+            "`systemctl unmask --runtime docker.service`, then",
+        ),
+        (
+            "Failed to start nvidia-persistenced.service: Unit nvidia-persistenced.service is masked.",
+            "nvidia-persistenced.service",
+            "is-enabled nvidia-persistenced.service` says masked-runtime), then",
+        ),
+        (
+            "Failed to start transient service unit: Unit llamaherd-fetch.service is masked.",
+            "llamaherd-fetch.service",
+            "`systemctl unmask llamaherd-fetch.service` (",
+        ),
+    ],
+)
+def test_a_unit_that_somebody_masked(line: str, unit: str, way_out: str) -> None:
+    why = explained(["something before", line, "cannot begin to fetch in /a; the reason is above"])
+    assert why
+    assert why.message.startswith(f"{unit} is masked")
+    assert way_out in (why.help or "")
+
+
+@pytest.mark.parametrize(
     "lines",
     [
+        ["the text that it reads is masked"],
         ["mv: cannot stat '/a': No such file or directory"],
         ["the model talks of a Read-only file system, and goes on"],
         ["cannot write /etc/a: Read-only file system", "  help: make / writable"],

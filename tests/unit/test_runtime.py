@@ -12,7 +12,7 @@ import yaml
 from llamaherd.converge.daemon import merge
 from llamaherd.converge.host import obstacles
 from llamaherd.converge.runtime import engine_steps, pins, runtime_problems, toolkit_steps
-from llamaherd.looks.docker import PACKAGES, SeenSettings
+from llamaherd.looks.docker import PACKAGES, SeenEngineUnit, SeenSettings
 from llamaherd.observe import Seen, answer, question
 from llamaherd.planned import ContainerToolkitPlan, Plan
 from llamaherd.show import show_plan
@@ -105,6 +105,16 @@ def docker_is(**values: Any) -> Callable[[Seen], None]:
     return drift
 
 
+def unit_is(name: str, **values: Any) -> Callable[[Seen], None]:
+    """One of Docker's units is otherwise than up and free to be started, as Docker's own is."""
+
+    def drift(seen: Seen) -> None:
+        unit = SeenEngineUnit(masked=False, active=True, enabled="enabled", needs=set())
+        seen.docker.units = {**seen.docker.units, name: unit._replace(**values)}
+
+    return drift
+
+
 ENGINES: dict[str, tuple[Callable[[Seen], None], list[str]]] = {
     "as planned": (docker_is(), []),
     "Docker's own packages": (docker_is(origin="docker-ce", version=(29, 0, 1)), []),
@@ -115,8 +125,8 @@ ENGINES: dict[str, tuple[Callable[[Seen], None], list[str]]] = {
         docker_is(origin="docker-ce", compose=()),
         ["installing docker-compose-plugin"],
     ),
-    "not running": (docker_is(active=False), ["starting Docker"]),
-    "not at boot": (docker_is(enabled=False), ["starting Docker"]),
+    "not running": (unit_is("docker.service", active=False), ["starting Docker"]),
+    "not at boot": (unit_is("docker.service", enabled="disabled"), ["starting Docker"]),
 }
 
 
@@ -151,6 +161,44 @@ REFUSED: dict[str, tuple[Callable[[Seen], None], str, str]] = {
     "of no version": (docker_is(version=(), origin="docker-ce"), "is of an unknown version", "25.0 or newer"),
     "binaries without Compose": (docker_is(origin="", compose=()), "no Compose of 2.21", "its Compose plugin"),
 }
+
+
+SERVICE = "docker\tunit\tdocker.service\tloaded\tactive\tenabled\tdocker.socket sysinit.target containerd.service"
+SERVICE_MASKED = "docker\tunit\tdocker.service\tmasked\tinactive\tmasked\t "
+SOCKET_MASKED = "docker\tunit\tdocker.socket\tmasked\tinactive\tmasked\t "
+
+
+@pytest.mark.parametrize(
+    ("units", "masked", "way_out"),
+    [
+        ([SERVICE], "", ""),
+        ([SERVICE, "docker\tunit\tdocker.socket\tnot-found\tinactive\t\t "], "", ""),
+        ([SERVICE_MASKED], "docker.service is masked", "`systemctl unmask docker.service`, then"),
+        (
+            [SERVICE_MASKED, SOCKET_MASKED],
+            "docker.service and docker.socket are masked",
+            "`systemctl unmask docker.service docker.socket`, then",
+        ),
+        ([SERVICE.replace("active", "inactive"), SOCKET_MASKED], "docker.socket is masked", "unmask docker.socket`"),
+        # While it runs without one, it needs none; what is up and masked does not come again.
+        ([SERVICE, SOCKET_MASKED], "", ""),
+        ([SERVICE, SOCKET_MASKED.replace("inactive", "active")], "docker.socket is masked", "unmask docker.socket`"),
+        ([SERVICE.replace("docker.socket ", ""), SOCKET_MASKED.replace("inactive", "active")], "", ""),
+        (
+            [
+                SERVICE.replace("active", "failed"),
+                "docker\tunit\tcontainerd.service\tmasked\tinactive\tmasked-runtime\t ",
+            ],
+            "containerd.service is masked",
+            "`systemctl unmask --runtime containerd.service`, then",
+        ),
+    ],
+)
+def test_what_somebody_masked_stops_the_run_where_docker_needs_it(units: list[str], masked: str, way_out: str) -> None:
+    seen = seen_of(CPU)
+    seen.docker.units = answer(units).docker.units
+    found = [(problem.message, problem.help or "") for problem in obstacles(CPU, seen, {})]
+    assert [(message.startswith(masked), way_out in help_) for message, help_ in found] == [(True, True)] * bool(masked)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -286,7 +334,7 @@ def test_a_daemon_that_does_not_answer_is_known_by_its_programs() -> None:
         "package\tdocker-ce\t5:29.1.3-1",
         "compose\tv2.40.3",
         "silent\t29.1.3",
-        "service\tfailed\tenabled",
+        "unit\tdocker.service\tloaded\tfailed\tenabled\t",
     ]
     seen = answer(f"docker\t{line}" for line in said)
     assert (seen.docker.version, seen.docker.compose, seen.docker.answers) == ((29, 1, 3), (2, 40, 3), False)
@@ -305,7 +353,7 @@ def test_packages_tell_whose_docker_is_and_its_compose() -> None:
     assert answer(["docker\tsnap", "docker\tpackage\tdocker.io\t28.2.2"]).docker.origin == "snap"
 
 
-@pytest.mark.parametrize("line", ["docker\tinfo\t{", "docker\tservice", "docker\tcdi\ta"])
+@pytest.mark.parametrize("line", ["docker\tinfo\t{", "docker\tunit\tdocker.service", "docker\tcdi\ta"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"was not asked for|Expecting"):
         answer([line])

@@ -17,6 +17,7 @@ DECLARED = planned(gpu_rig(), {"gpus/container_toolkit": {"version": "1.20.0"}})
 AS_PLANNED = {
     ("nvcc", ""): '# 0 "<built-in>"\n# 1 "probe.cu"\n13 . 0',
     ("container toolkit", ""): "nvidia-ctk=1.20.0\nnvidia-container-cli=1.20.0\nlibrary=1.20.0",
+    ("Docker", ""): "Answers=yes\nMasked=",
     ("cdi", ""): "names=0 1 GPU-3090 GPU-5090 all \nmissing=",
 }
 
@@ -28,6 +29,7 @@ def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
 def test_a_host_as_declared_passes() -> None:
     assert judged({}) == {
         "CUDA": (True, "nvcc 13.0 takes the host's compiler"),
+        "Docker": (True, "answers"),
         "toolkit": (True, "1.20.0"),
         "cards": (True, "CDI describes nvidia.com/gpu=GPU-5090, and all that it names is there"),
     }
@@ -44,6 +46,20 @@ def test_a_host_as_declared_passes() -> None:
             "host_config.h:139:2: error: #error -- unsupported GNU version!\ncompilation terminated.",
             "CUDA",
             "do not go together: host_config.h:139:2: error: #error -- unsupported GNU version!",
+        ),
+        ("Docker", "Answers=no\nMasked=", "Docker", "it does not answer: `herd up`"),
+        (
+            "Docker",
+            "Answers=no\nMasked= docker.service docker.socket",
+            "Docker",
+            "it does not answer, and systemd may not start it, as docker.service and docker.socket are masked: "
+            "see `herd preflight`",
+        ),
+        (
+            "Docker",
+            "Answers=yes\nMasked= containerd.service",
+            "Docker",
+            "it answers, and systemd may not start it, as containerd.service is masked: see `herd preflight`",
         ),
         ("container toolkit", "", "toolkit", "nvidia-ctk not there, nvidia-container-cli not there, library not there"),
         (

@@ -95,6 +95,14 @@ for user in llama llama-build llama-fetch llama-chat; do
 done
 
 # Docker: whose it is, what it can do, and what runs under it. Its socket answers in a tenth of the time of its client.
+# Also where there is none yet: a mask stays when the program comes.
+systemctl show -p Id,LoadState,ActiveState,UnitFileState,Requires,Wants docker.service docker.socket containerd.service 2>/dev/null | awk '
+    BEGIN { RS = ""; FS = "\n" }
+    {
+        for (n = 1; n <= NF; n++) { at = index($n, "="); of[substr($n, 1, at - 1)] = substr($n, at + 1) }
+        print "docker\tunit\t" of["Id"] "\t" of["LoadState"] "\t" of["ActiveState"] "\t" of["UnitFileState"] "\t" of["Requires"] " " of["Wants"]
+        split("", of)
+    }'
 if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
     case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker snap ;; esac
     packages=$(dpkg-query -W -f '${db:Status-Status}\tdocker\tpackage\t${Package}\t${Version}\n' podman-docker docker-ce docker.io docker-compose docker-compose-v2 docker-compose-plugin 2>/dev/null | sed -n 's/^installed\t//p')
@@ -108,7 +116,6 @@ if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
     *'"ServerVersion":"'[0-9]*) say docker info "$(printf '%s' "$info" | tr -d '\t\n')" ;;
     *) say docker silent "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" ;;
     esac
-    say docker service $(systemctl show -p ActiveState,UnitFileState docker.service 2>/dev/null | sort | cut -d = -f 2)
 fi
 
 stat --printf 'folder\t%n\t%a\t%U\n' /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/keys /var/lib/llamaherd/incoming 2>/dev/null
@@ -366,8 +373,9 @@ fi
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done
-if command -v docker >/dev/null; then
-    containers=$(docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null | xargs -r docker inspect --format \
+# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
+if command -v docker >/dev/null && ids=$(timeout 20 docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null); then
+    containers=$(printf '%s\n' "$ids" | xargs -r docker inspect --format \
         'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}	{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}	{{.State.Pid}}	{{.Image}}' 2>/dev/null)
     printf '%s\n' "$containers" | grep . | cut -f -8
     # One that is paused holds its port, too.
@@ -395,9 +403,9 @@ for port in 8080 8081; do
         [ -n "$pid" ] || continue
         inside=$(grep -o '[0-9a-f]\{64\}' "/proc/$pid/cgroup" | head -n 1)
         if [ "$inside" ]; then
-            container=$(docker inspect --type container --format '{{.Name}}' "$inside" 2>/dev/null)
+            container=$(timeout 20 docker inspect --type container --format '{{.Name}}' "$inside" 2>/dev/null)
         else
-            container=$(docker ps --filter "publish=$port" --format '{{.Names}}' 2>/dev/null | head -n 1)
+            container=$(timeout 20 docker ps --filter "publish=$port" --format '{{.Names}}' 2>/dev/null | head -n 1)
         fi
         say holder "$port" "$pid" "$(tr -d '\t' <"/proc/$pid/comm")" "${container#/}"
     done

@@ -38,11 +38,21 @@ mend
 apt_get update && apt_get install --no-install-recommends --no-remove docker.io docker-cli docker-compose ||
     give_up 'apt could not install: docker.io docker-cli docker-compose'
 
-systemctl -q enable --now docker.service 2>/dev/null || systemctl -q enable docker.service || exit 1
-for _ in $(seq 60); do
-    docker info >/dev/null 2>&1 && exit 0
-    sleep 1
-done
+# Whether Docker answers within three minutes: with many containers it takes one to start. Its client waits for ever at a
+# socket that systemd holds, while the daemon behind it fails again and again.
+docker_answers() {
+    until=$(($(date +%s) + 180))
+    while :; do
+        timeout 20 docker info >/dev/null 2>&1 && return
+        [ "$(date +%s)" -lt "$until" ] && ! systemctl -q is-failed docker.service || return 1
+        sleep 1
+    done
+}
+systemctl -q enable docker.service || exit 1
+systemctl reset-failed docker.service docker.socket 2>/dev/null
+# Not waited for: its unit may take any time to start.
+systemctl start --no-block docker.service || exit 1
+docker_answers && exit 0
 journalctl -q -u docker -n 10 --no-pager -o cat | cut -c -300 >&2
 echo 'Docker does not answer; its last lines are above, all of them in: journalctl -u docker' >&2
 exit 1

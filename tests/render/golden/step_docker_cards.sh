@@ -104,9 +104,15 @@ described || {
 }
 has_runtime() { docker info --format '{{range $name, $each := .Runtimes}}{{println $name}}{{end}}' 2>/dev/null | grep -qx nvidia; }
 has_cdi() { docker info --format '{{json .CDISpecDirs}}' 2>/dev/null | grep -q /; }
-answers() {
-    for _ in $(seq 60); do docker info >/dev/null 2>&1 && return; sleep 1; done
-    return 1
+# Whether Docker answers within three minutes: with many containers it takes one to start. Its client waits for ever at a
+# socket that systemd holds, while the daemon behind it fails again and again.
+docker_answers() {
+    until=$(($(date +%s) + 180))
+    while :; do
+        timeout 20 docker info >/dev/null 2>&1 && return
+        [ "$(date +%s)" -lt "$until" ] && ! systemctl -q is-failed docker.service || return 1
+        sleep 1
+    done
 }
 if has_cdi && ! has_runtime; then
     # Runtimes are read anew while containers run; CDI is not.
@@ -122,7 +128,7 @@ if ! has_cdi || ! has_runtime; then
     echo 'restarting Docker'
     systemctl restart docker
 fi
-answers && has_cdi && has_runtime || {
+docker_answers && has_cdi && has_runtime || {
     journalctl -q -u docker -n 10 --no-pager -o cat | cut -c -300 >&2
     echo "Docker gives no cards to containers, though its settings say so; its last lines are above" >&2
     exit 1

@@ -301,6 +301,7 @@ command -v nvidia-smi >/dev/null || fail "driver $version is installed, and brou
 systemctl daemon-reload
 systemctl cat nvidia-persistenced.service >/dev/null 2>&1 || fail "driver $version is installed, and brought no nvidia-persistenced"
 case $(systemctl is-enabled nvidia-persistenced.service 2>/dev/null) in
+masked-runtime) systemctl -q unmask --runtime nvidia-persistenced.service; systemctl -q enable nvidia-persistenced.service || exit 1 ;;
 disabled | masked) systemctl -q unmask nvidia-persistenced.service; systemctl -q enable nvidia-persistenced.service || exit 1 ;;
 esac
 echo "driver $version is installed"

@@ -1,5 +1,5 @@
 # The engine's image: this host's build, on a base that is made from this host's own release.
-systemctl -q is-active docker || systemctl start docker || exit 1
+systemctl -q is-active docker || timeout 180 systemctl start docker || exit 1
 if ! docker image inspect llamaherd/base:debian-13-d3e87ef709eb >/dev/null 2>&1; then
     echo "making the base image from the distribution's mirror"
     sources=$(ls /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list.d/ubuntu.sources 2>/dev/null | while read -r f; do [ -s "$f" ] && echo "$f"; done)

@@ -25,7 +25,7 @@ hold() {
 }
 # two runs at once would restart each other's servers
 hold 8 host 3600 'starting llama-drafter' || exit 1
-systemctl -q is-active docker || systemctl start docker || exit 1
+systemctl -q is-active docker || timeout 180 systemctl start docker || exit 1
 # The engine itself says whether it understands these arguments: it reads them all before --version ends it.
 # `timeout`, since an argument that swallows --version would start the server.
 key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"

@@ -70,12 +70,30 @@ section accounts ''
 } | lines
 section folders ''
 stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
+section brought ''
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
+section 'brought sums' ''
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started -type f -exec sha256sum {} + 2>/dev/null | lines
 
 section addresses ''
 ip -o addr show 2>/dev/null | awk '{print $4}' | lines
 section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
 
+section Docker ''
+# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
+answers=yes
+timeout 20 docker version >/dev/null 2>&1 || {
+    answers=no
+    docker() { return 1; }
+}
+masked=''
+for unit in docker.service docker.socket containerd.service; do
+    # What a Docker that runs does without, the next boot does without.
+    systemctl -q is-active docker.service && ! systemctl -q is-active $unit && continue
+    case $(systemctl is-enabled $unit 2>/dev/null) in masked*) masked="$masked $unit" ;; esac
+done
+printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
 section build llama.cpp-254c2e111fca
 cat /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json 2>/dev/null | lines
 section programs llama.cpp-254c2e111fca

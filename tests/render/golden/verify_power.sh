@@ -70,12 +70,30 @@ section accounts ''
 } | lines
 section folders ''
 stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
+section brought ''
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /opt/llamaherd/libexec/gpu-fans /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service /etc/systemd/system/docker.service.d/llamaherd-cards.conf ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
+section 'brought sums' ''
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /opt/llamaherd/libexec/gpu-fans /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service /etc/systemd/system/docker.service.d/llamaherd-cards.conf -type f -exec sha256sum {} + 2>/dev/null | lines
 
 section addresses ''
 ip -o addr show 2>/dev/null | awk '{print $4}' | lines
 section listening ''
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
 
+section Docker ''
+# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
+answers=yes
+timeout 20 docker version >/dev/null 2>&1 || {
+    answers=no
+    docker() { return 1; }
+}
+masked=''
+for unit in docker.service docker.socket containerd.service; do
+    # What a Docker that runs does without, the next boot does without.
+    systemctl -q is-active docker.service && ! systemctl -q is-active $unit && continue
+    case $(systemctl is-enabled $unit 2>/dev/null) in masked*) masked="$masked $unit" ;; esac
+done
+printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
 section cards ''
 timeout 30 nvidia-smi --query-gpu=index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed --format=csv,nounits 2>&1 | lines
 section 'power unit' ''
