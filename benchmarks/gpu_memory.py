@@ -233,7 +233,7 @@ class Bench:
         """The most that the process and that the whole card took, in MiB, and how many tokens were drafted."""
         readings = [self._taken(process.pid)]
         length = min(prompt, planned.context // slots - 2 * ANSWER)
-        url = f"http://127.0.0.1:{planned.port}/completion"
+        url = f"http://127.0.0.1:{planned.endpoint.port}/completion"
         with ThreadPoolExecutor(slots) as pool:
             answers = [
                 pool.submit(complete, url, [(slot + place) % 200 for place in range(length)]) for slot in range(slots)
@@ -336,10 +336,12 @@ def running(
     """The server of a plan, when it is ready, on some of the processors if they are named. Raises ServerError."""
     on = ["taskset", "-c", cores] if cores else []
     with log.open("wb") as stream:
-        process = subprocess.Popen([*on, server, *planned.arguments], stdout=stream, stderr=stream, env=environment)
+        process = subprocess.Popen(
+            [*on, server, *planned.server.arguments], stdout=stream, stderr=stream, env=environment
+        )
     try:
         end = time.monotonic() + 300
-        while not _is_ready(f"http://127.0.0.1:{planned.port}/health"):
+        while not _is_ready(f"http://127.0.0.1:{planned.endpoint.port}/health"):
             if process.poll() is not None or time.monotonic() > end:
                 raise ServerError(f"the server did not start; {log} ends: {log.read_text(errors='replace')[-500:]}")
             time.sleep(0.2)

@@ -71,7 +71,7 @@ class Bench:
         return {
             "case": name,
             "cards": [self.cards[card] for card in chosen],
-            "arguments": planned.arguments[2:],
+            "arguments": planned.server.arguments[2:],
             "taken": [taken[card] for card in chosen],
             "ram": ram,
             "log": _said(log.read_text(errors="replace")),
@@ -127,7 +127,7 @@ def resident(pid: int) -> dict[str, int]:
 
 def _read(server: InstancePlan, slots: int, start: int) -> None:
     length = min(PROMPT, server.context // slots - 100)
-    url = f"http://127.0.0.1:{server.port}/completion"
+    url = f"http://127.0.0.1:{server.endpoint.port}/completion"
     with ThreadPoolExecutor(slots) as pool:
         prompts = [[(7 * start + slot + place) % 200 for place in range(length)] for slot in range(slots)]
         for answer in [pool.submit(complete, url, prompt, cache=True) for prompt in prompts]:

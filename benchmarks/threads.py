@@ -116,7 +116,7 @@ def rates(
                 plan = planned(case, model, header, on)
                 at = log.with_suffix(f".{number}.log")
                 stack.enter_context(running(server, plan, at, environment, series.cores))
-                ports.append(plan.port)
+                ports.append(plan.endpoint.port)
             with ThreadPoolExecutor(len(ports)) as pool:
                 found = list(pool.map(_rates, ports))
         yield {"threads": threads, "read": [each[0] for each in found], "written": [each[1] for each in found]}

@@ -115,7 +115,7 @@ def question(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Questio
     if build is None:
         return f"engine `{planned.engine}` is an image: only an engine that is built on the host can be asked"
     if TOOL not in build.targets:
-        return f"{planned.engine_kind} has no {TOOL}"
+        return f"{build.kind} has no {TOOL}"
     header = lock.header(rig.models[declared.model])
     if header is None:
         return f"the header of model `{declared.model}` is not in the lock: run `herd lock`"

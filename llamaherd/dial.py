@@ -58,7 +58,9 @@ def dial(way: Way, doors: Iterable[Door]) -> dict[str, Tried]:
     """What came of a connection to each of these doors, by the name of its instance."""
     doors = tuple(doors)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        tries = {door.name: [(each, pool.submit(_try, each, door.port)) for each in way.to(door)] for door in doors}
+        tries = {
+            door.name: [(each, pool.submit(_try, each, door.endpoint.port)) for each in way.to(door)] for door in doors
+        }
         return {name: Tried(tuple((each, tried.result()) for each, tried in tries[name])) for name in tries}
 
 

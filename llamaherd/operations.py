@@ -198,7 +198,7 @@ def preflight(plan: Plan) -> Commands:
     problems = [
         *(f"{row.why}\n  help: {row.help}" for row in found.refused),
         *filter(None, map(_wrong_file, to_send)),
-        *filter(None, map(unreadable, (instance.api_key for instance in plan.instances if instance.api_key))),
+        *filter(None, map(unreadable, (instance.endpoint.key for instance in plan.instances if instance.endpoint.key))),
     ]
     if problems:
         yield Refusal(problems, lines(found.doubtful) if found.refused else ())

@@ -104,7 +104,11 @@ def plan(
 
 def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
     """What units run beside the server, and what asks about a container's cards."""
-    names = ("wait-healthy", "started", *(("gpu-gate", "gpu-check") if any(each.cards for each in instances) else ()))
+    names = (
+        "wait-healthy",
+        "started",
+        *(("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ()),
+    )
     return tuple(TextFile(path=str(LIBEXEC / name), text=render(f"{name}.sh", root=""), mode="0755") for name in names)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from llamaherd.backends import definition
 from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
-from llamaherd.engines import DIALECTS, Server, flags_of, listens_on, on_host_network
+from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
 from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
-from llamaherd.layout import KEYS, PROJECTS, UNITS, container_user, unit_user
+from llamaherd.layout import KEYS, container_user, unit_user
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.growth import growth
 from llamaherd.memory.overhead import in_ram, mapped_between
@@ -19,17 +19,20 @@ from llamaherd.pinned import NotLockedError
 from llamaherd.planned import (
     RAM,
     BuildPlan,
+    Endpoint,
     Estimate,
+    Gpus,
     Grows,
+    Health,
     Holds,
     ImagePlan,
     InstancePlan,
+    KeyFile,
+    Limits,
     ModelPlan,
-    TextFile,
-    digest,
+    ServerSpec,
+    Stop,
 )
-from llamaherd.quoting import url_host
-from llamaherd.render import render
 from llamaherd.sidecars import beside, drafting_header, together
 from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, placement
 from llamaherd.threads import shared_threads
@@ -38,16 +41,17 @@ GATE_SECONDS = 120
 """How long a unit waits for its cards, if its model has twice that to load: each command of a unit's start may take
 TimeoutStartSec=."""
 
-_STOP_SECONDS = 1
-"""How long a server may take to end. An idle one takes less. One that streams may hang for ever: the handler of the
-signal takes locks that the thread which it interrupted holds (tools/server/server.cpp of b11434, signal_handler)."""
-_STOP_SECONDS_VLLM = 10
-"""It ends its workers one by one."""
-
-_MAX_FILES = 16384
+MAX_FILES = 16384
 """No more than a host in a container may give away, where Docker fails instead of taking less (here: 20,000)."""
-_MAX_TASKS = 4096
+MAX_TASKS = 4096
 """llama-server has up to 1,024 threads for connections besides those that compute (server-http.cpp, ThreadPool)."""
+OOM_SCORE = 500
+"""A server dies before sshd does when memory runs out."""
+STOP_SIGNAL = "SIGINT"
+_OUR_PROBE = ("/usr/bin/busybox", "wget", "-q", "-O", "/dev/null")
+"""What asks for health in images that are made here."""
+HEALTH_SECONDS = 30
+"""Between two questions of a container's health, and a second while it starts."""
 
 
 def plan_instance(
@@ -63,86 +67,114 @@ def plan_instance(
     Raises NotLockedError.
     """
     declared = rig.instances[name]
-    engine = rig.engines[declared.engine]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
-    server = _server(rig, name, model, drafting, headers)
-    arguments = DIALECTS[engine.kind].arguments(server)
-    program = _program(build, image)
-    service = f"llama-{name}"
-    compose = declared.backend == "compose"
-    user = container_user(name) if compose else unit_user(name)
-    load_timeout = declared.load_timeout or _load_timeout(model, *([drafting] if drafting else []))
-    cards = places(rig, declared)
-    folders = tuple(dict.fromkeys(each.folder for each in (model, drafting) if each))
-    context: dict[str, Any] = {
-        "name": name,
-        "service": service,
-        "user": user,
-        "engine": declared.engine,
-        "kind": engine.kind,
-        "model": declared.model,
-        "model_folders": folders,
-        "inputs": (str(KEYS / name) if declared.api_key else "-", *folders),
-        "image": image.tag if image else engine.image,
-        "program": program,
-        "arguments": arguments,
-        "environment": {**_told(engine, declared), **environment(rig, declared, build)},
-        "devices": cdi_devices(rig, declared),
-        "on_gpu": bool(declared.on),
-        "wsl": rig.host.wsl is not None,
-        "cards": tuple(card.at for card in cards),
-        "one_card": on_one_card(declared),
-        "gate_seconds": min(GATE_SECONDS, load_timeout // 2),
-        "cpus": declared.cpus,
-        "mlock": declared.mlock,
-        "listen": declared.listen,
-        "health": f"http://{_reachable(declared.listen)}:{declared.port}/health",
-        "loopback": declared.loopback,
-        "host_network": on_host_network(engine, declared),
-        "stop_seconds": _STOP_SECONDS_VLLM if engine.kind == "vllm" else _STOP_SECONDS,
-        "max_files": _MAX_FILES,
-        "max_tasks": _MAX_TASKS,
-        "port": declared.port,
-        "api_key": declared.api_key is not None,
-        "load_timeout": load_timeout,
-        "spec": "",
-    }
-    # The spec is the hash of the whole text that has no spec in it yet: nothing that matters can be left out.
-    spec = digest(_serving_text(rig, declared, context))
+    told = _server(rig, name, model, drafting, headers)
+    server = _spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
+    spec, file = definition(declared.backend, server)
     return InstancePlan(
         name=name,
-        service=service,
-        user=user,
         backend=declared.backend,
         engine=declared.engine,
-        engine_kind=engine.kind,
         build=build.id if build else None,
-        image=context["image"] if compose else None,
         model=declared.model,
         model_folder=model.folder,
         model_path=model.path,
         context=declared.context,
         mtp=declared.draft.mtp or 0 if declared.draft else 0,
         draft_folder=drafting.folder if drafting else None,
-        threads=server.threads,
-        listen=declared.listen,
-        port=declared.port,
-        health=context["health"],
-        api_key=declared.api_key,
-        load_timeout=load_timeout,
-        program=program,
-        arguments=arguments,
-        environment=context["environment"],
-        cards=cards,
-        one_card=bool(cards) and on_one_card(declared),
+        threads=told.threads,
+        server=server,
         expect=declared.expect,
         memory=estimated(rig, declared, headers, _projectors(models)),
         spec=spec,
-        file=TextFile(
-            path=str(PROJECTS / name / "compose.yaml" if compose else UNITS / f"{service}.service"),
-            text=_serving_text(rig, declared, context | {"spec": spec}),
-        ),
+        file=file,
+    )
+
+
+def _spec(
+    rig: Rig, name: str, told: Server, build: BuildPlan | None, image: ImagePlan | None, models: Sequence[ModelPlan]
+) -> ServerSpec:
+    """What systemd or Docker is to run."""
+    declared = rig.instances[name]
+    engine = rig.engines[declared.engine]
+    dialect = DIALECTS[engine.kind]
+    in_container = declared.backend == "compose"
+    start_seconds = declared.load_timeout or _load_timeout(*models)
+    endpoint = plan_endpoint(declared, dialect)
+    return ServerSpec(
+        rig=rig.rig,
+        name=name,
+        model=declared.model,
+        engine=declared.engine,
+        service=f"llama-{name}",
+        user=container_user(name) if in_container else unit_user(name),
+        image=(image.tag if image else engine.image) if in_container else None,
+        program=_program(build, image),
+        command=dialect.command,
+        arguments=dialect.arguments(told),
+        environment={**dialect.told(declared), **environment(rig, declared, build)},
+        folders=tuple(dict.fromkeys(each.folder for each in models)),
+        key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
+        gpus=_gpus(rig, declared, start_seconds) if declared.on else None,
+        endpoint=endpoint,
+        host_network=on_host_network(engine, declared),
+        one_process=dialect.one_process,
+        limits=_limits(declared, dialect),
+        health=_health(engine, declared, endpoint, bool(image)),
+        stop=Stop(signal=STOP_SIGNAL, seconds=dialect.stop_seconds),
+        start_seconds=start_seconds,
+    )
+
+
+def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
+    """Where an instance is reached, and what it answers there."""
+    return Endpoint(
+        listen=declared.listen,
+        port=declared.port,
+        models=(declared.model,),
+        streams=declared.parallel,
+        key=declared.api_key,
+        props_path=dialect.props_path,
+        health_status=dialect.health_status,
+        counts_drafts=dialect.counts_drafts,
+    )
+
+
+def _gpus(rig: Rig, declared: Instance, start_seconds: int) -> Gpus:
+    at = places(rig, declared)
+    return Gpus(
+        cdi=cdi_devices(rig, declared),
+        at=at,
+        any_one=bool(at) and on_one_card(declared),
+        gate_seconds=min(GATE_SECONDS, start_seconds // 2),
+        wsl=rig.host.wsl is not None,
+    )
+
+
+def _limits(declared: Instance, dialect: Dialect) -> Limits:
+    return Limits(
+        files=MAX_FILES,
+        tasks=MAX_TASKS,
+        oom_score=OOM_SCORE,
+        cpus=declared.cpus,
+        locks_memory=declared.mlock,
+        scratch=dialect.scratch.size,
+        scratch_runs=dialect.scratch.executable,
+        shared_memory=dialect.scratch.shared,
+    )
+
+
+def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) -> Health:
+    """Asked from inside, where a network of the container's own has a loopback of its own."""
+    address = None if on_host_network(engine, declared) else "127.0.0.1"
+    url = endpoint.url(endpoint.health_path, address=address)
+    return Health(
+        probe=(*_OUR_PROBE, url) if ours else DIALECTS[engine.kind].probe(url),
+        interval=HEALTH_SECONDS,
+        timeout=5,
+        retries=3,
+        start_interval=1,
     )
 
 
@@ -223,18 +255,6 @@ def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
     return f"{build.folder}/bin/llama-server" if build else None
 
 
-def _reachable(listen: str) -> str:
-    """Where a server that listens there is asked from its own host, as URLs have it."""
-    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
-    return url_host(address)
-
-
-def _serving_text(rig: Rig, declared: Instance, context: Mapping[str, Any]) -> str:
-    if declared.backend == "compose":
-        return render("compose.yaml.j2", rig=rig.rig, i=context)
-    return render("llama-server.service.j2", rig=rig.rig, i=context)
-
-
 def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:
     """Cards by name and order; none for a server on the CPU whose engine could use one."""
     assigned: dict[str, str] = {}
@@ -247,22 +267,9 @@ def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[s
             assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
     elif build and build.cuda:
         assigned["CUDA_VISIBLE_DEVICES"] = ""
-    if rig.engines[declared.engine].kind == "vllm":
-        assigned["HOME"] = "/tmp"  # where it may write what it compiles
+    if home := DIALECTS[rig.engines[declared.engine].kind].home:
+        assigned["HOME"] = home
     return assigned | declared.environment
-
-
-def _told(engine: Engine, declared: Instance) -> dict[str, str]:
-    """What servers are told by variables, as versions that do not know it would refuse a flag, and read no variable.
-
-    Which web pages a browser lets read what a server without a key answers: those of the browser's own host (b10108).
-    How many connections ik_llama.cpp serves at once, each by a thread: two more than slots, or all processors but one
-    (examples/server/server.cpp:2106 of 67268c8fd), so that as many that say nothing would shut it. There, a variable
-    counts more than an argument.
-    """
-    if engine.kind == "ik_llama.cpp":
-        return {} if "--threads-http" in declared.extra_args else {"LLAMA_ARG_THREADS_HTTP": "1024"}
-    return {"LLAMA_ARG_CORS_ORIGINS": "localhost"} if engine.kind == "llama.cpp" and not declared.api_key else {}
 
 
 def _given(rig: Rig, declared: Instance) -> bool:

@@ -16,7 +16,6 @@ SCRIPTS = ("gpu-power.ps1", "port-proxy.ps1", "autostart.ps1")
 """All that we may have written there."""
 
 _FOR_EVER = "-1"
-_LOOPBACK = frozenset({"localhost", "::1"})
 
 
 def plan_wsl(rig: Rig, instances: Iterable[InstancePlan]) -> WslPlan | None:
@@ -27,7 +26,7 @@ def plan_wsl(rig: Rig, instances: Iterable[InstancePlan]) -> WslPlan | None:
     settings = wslconfig(wsl)
     effective = {canonical(f"{name}.{key}"): value for name, keys in settings.items() for key, value in keys.items()}
     mode = effective.get("wsl2.networkingmode", "nat").lower()
-    ports = sorted(each.port for each in instances if not _loopback(each.listen))
+    ports = sorted(each.endpoint.port for each in instances if each.endpoint.for_others)
     return WslPlan(
         profile=wsl.windows_profile.rstrip("/") if wsl.windows_profile else None,
         settings=settings,
@@ -79,10 +78,6 @@ def _size(size: int) -> str:
         if size % factor == 0:
             return f"{size // factor}{unit}" if size else "0"
     return f"{size}B"
-
-
-def _loopback(listen: str) -> bool:
-    return listen in _LOOPBACK or listen.startswith("127.")
 
 
 def _scripts(rig: Rig, mode: str, ports: list[int]) -> Iterator[TextFile]:

@@ -135,7 +135,7 @@ def _facts(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> Iterator[R
     if plan.power:
         yield Row("power", "cards answer" if seen.cards else "no card answers", _held(plan))
     if plan.instances:
-        ports = sorted(instance.port for instance in plan.instances)
+        ports = sorted(instance.endpoint.port for instance in plan.instances)
         ours = [port for port in ports if port in seen.listening]
         yield Row("ports", f"{_listed(ours)} in use" if ours else "free", _listed(ports))
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 
-from llamaherd.planned import Plan
+from llamaherd.planned import Endpoint, Plan
 from llamaherd.quoting import url_host
 
 Network = IPv4Interface | IPv6Interface
@@ -29,16 +29,10 @@ class Address:
 
 @dataclass(frozen=True)
 class Door:
-    """Where an instance takes connections from others: an address of the host's, or all of one kind."""
+    """Where an instance takes connections from others."""
 
     name: str
-    listen: str
-    port: int
-
-    def opens_at(self, address: str) -> bool:
-        """Whether it is to take connections to this address."""
-        listen, there = ip_address(self.listen), ip_address(address)
-        return listen == there or (listen.is_unspecified and listen.version >= there.version)
+    endpoint: Endpoint
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Way:
 
     def to(self, door: Door) -> tuple[Address, ...]:
         """The addresses to try a door at."""
-        return tuple(each for each in self.addresses if door.opens_at(each.there))
+        return tuple(each for each in self.addresses if door.endpoint.takes(each.there))
 
 
 @dataclass(frozen=True)
@@ -79,9 +73,9 @@ def doors(plan: Plan, well: Iterable[str]) -> list[Door]:
     """The doors of those instances that others are to use, and that are well on their own host."""
     names = set(well)
     return [
-        Door(instance.name, instance.listen, instance.port)
+        Door(instance.name, instance.endpoint)
         for instance in plan.instances
-        if instance.name in names and not ip_address(instance.listen).is_loopback
+        if instance.name in names and instance.endpoint.for_others
     ]
 
 
@@ -98,19 +92,21 @@ def judge(way: Way | NoWay, tried: Tried | None, door: Door, own: Sequence[Netwo
     """What follows from what was tried at a door. `own` are the host's addresses, by what the host says."""
     if isinstance(way, NoWay):
         return Reach(True, f"not tried from here: {way.why}")
-    at = tried.at if tried else ()
+    at, port = tried.at if tried else (), door.endpoint.port
     if not at:
-        return Reach(True, f"not tried from here: it listens on {door.listen}, and this machine knows another address")
+        return Reach(
+            True, f"not tried from here: it listens on {door.endpoint.listen}, and this machine knows another address"
+        )
     for address, problem in at:
         if not problem:
-            return Reach(True, f"takes connections of this machine at {url_host(address.there)}:{door.port}")
+            return Reach(True, f"takes connections of this machine at {url_host(address.there)}:{port}")
     address, problem = next(((a, p) for a, p in at if _beside(a, own)), at[0])
-    where = f"{url_host(address.there)}:{door.port} {problem} from this machine, though the server answers on its host"
+    where = f"{url_host(address.there)}:{port} {problem} from this machine, though the server answers on its host"
     if _beside(address, own):
         return Reach(
             False,
             f"{where}, which is in the same network: a firewall of the host is most likely "
-            f"(`nft list ruleset`, `ufw status`, or Windows' own under WSL); let port {door.port} through there",
+            f"(`nft list ruleset`, `ufw status`, or Windows' own under WSL); let port {port} through there",
         )
     if all(ip_address(address.there) != each.ip for each in own):
         return Reach(

@@ -160,12 +160,13 @@ def _model(model: ModelPlan) -> list[str]:
 
 
 def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
-    program = instance.program or str(instance.image)
+    server, endpoint = instance.server, instance.endpoint
+    program = server.program or str(server.image)
     key = f"API key in {instance.key_file}" if instance.key_file else "no API key"
     return [
         f"  instance   {instance.name}: {instance.backend} as {instance.service}, spec {instance.spec}",
-        f"             {instance.listen}:{instance.port}, {key}, {instance.load_timeout} s to load",
-        f"             {shlex.join([program, *instance.arguments])}",
+        f"             {endpoint.listen}:{endpoint.port}, {key}, {server.start_seconds} s to load",
+        f"             {shlex.join([program, *server.arguments])}",
         f"             in {instance.file.path}",
         *((*_memory(instance.memory), *_growing(instance.memory.grows)) if instance.memory else ()),
         *(_said(said, instance.memory) if said else ()),

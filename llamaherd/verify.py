@@ -140,11 +140,9 @@ def question(plan: Plan) -> str:
         )
         for instance in plan.instances
     }
-    urls = {instance.name: f"http://{_reached_at(instance.listen)}:{instance.port}" for instance in plan.instances}
     return render(
         "verify.sh.j2",
         plan=plan,
-        urls=urls,
         chat=bodies,
         chat_seconds=CHAT_SECONDS,
         card_fields=QUERY,
@@ -155,11 +153,6 @@ def question(plan: Plan) -> str:
         deciding=DECIDING,
         brought=places(plan),
     )
-
-
-def _reached_at(listen: str) -> str:
-    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
-    return f"[{address}]" if ":" in address else address
 
 
 def judge(rig: Rig, plan: Plan, answers: Answers, reached: Mapping[str, Reach] | None = None) -> Report:
@@ -206,11 +199,11 @@ def _instance(
         _listening(planned, answers.get(("listening", ""), "")),
         _health(planned, reply(answers.get(("health", name), ""))),
         *([Check("reach", reach.ok, reach.detail, reach.doubt)] if reach else []),
-        *([Check("on cards", *on_cards(planned, answers))] if planned.cards else []),
+        *([Check("on cards", *on_cards(planned, answers))] if planned.server.cards else []),
         *([_locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
         *_serves(declared, planned, reply(answers.get(("models", name), "")), props),
         _streams(streamed, said),
-        *([_drafts(streamed, said)] if planned.drafts and planned.engine_kind != "vllm" else []),
+        *([_drafts(streamed, said)] if planned.drafts and planned.endpoint.counts_drafts else []),
         *([_fast(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
     ]
     return InstanceReport(
@@ -218,8 +211,8 @@ def _instance(
         backend=planned.backend,
         model=planned.model,
         engine=planned.engine,
-        build=planned.build or planned.image,
-        port=planned.port,
+        build=planned.build or planned.server.image,
+        port=planned.endpoint.port,
         answer=said.answer,
         tokens_per_second=said.tokens_per_second,
         draft_n=said.draft_n,
@@ -250,7 +243,7 @@ def _serving(planned: InstancePlan, seen: Mapping[str, str], shared: str) -> Che
         if up and not stays:
             found += f", but restart is `{restart}` and docker.service {docker}"
         if up and seen.get("Runs") != seen.get("Tagged"):
-            up, found = False, f"{found}; {planned.image} is another image than it runs, or gone: `herd up`"
+            up, found = False, f"{found}; {planned.server.image} is another image than it runs, or gone: `herd up`"
         if differ := _other_limits(planned, seen):
             up, found = False, f"{found}; it is not held to what is declared: {', '.join(differ)}"
     return Check(name, up and stays, found)
@@ -285,7 +278,7 @@ def _process(planned: InstancePlan, answers: Answers) -> Check:
     argv = [line.removeprefix("argv=") for line in text.split("\n") if line.startswith("argv=")]
     if not argv:
         holder = answers.get(("holder", planned.name), "").strip()
-        taken = f", and port {planned.port} is held by {holder}" if holder else ""
+        taken = f", and port {planned.endpoint.port} is held by {holder}" if holder else ""
         return Check("process", False, f"no process runs{taken}")
     problems = []
     if seen.get("state") == "stopped":
@@ -295,8 +288,8 @@ def _process(planned: InstancePlan, answers: Answers) -> Check:
     if spec != planned.spec:
         problems.append(f"it runs spec {spec or 'none'}, declared is {planned.spec}: `herd up`")
     # What comes before is the program, and for a pulled image whatever its entrypoint has.
-    if (arguments := tuple(argv[-len(planned.arguments) :])) != planned.arguments:
-        differ = [f"`{value}`" for value in arguments if value not in planned.arguments] or ["their order"]
+    if (arguments := tuple(argv[-len(planned.server.arguments) :])) != planned.server.arguments:
+        differ = [f"`{value}`" for value in arguments if value not in planned.server.arguments] or ["their order"]
         problems.append(f"its arguments are not the declared ones: {' '.join(differ)}")
     if names := answers.get(("variables", planned.name), "").split():
         problems.append(f"it has other variables than the declared ones: {', '.join(names)}: `herd up`")
@@ -342,13 +335,10 @@ def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
 
 def _listening(planned: InstancePlan, text: str) -> Check:
     """On the declared address, and on no other."""
-    found = {address for address, port in filter(None, map(_socket, text.split())) if port == planned.port}
-    if planned.listen == "localhost":
-        right = bool(found) and found <= {"127.0.0.1", "::1"}
-    else:
-        right = found == {str(ipaddress.ip_address(planned.listen))} if _is_address(planned.listen) else bool(found)
+    found = {address for address, port in filter(None, map(_socket, text.split())) if port == planned.endpoint.port}
+    right = found == {planned.endpoint.listen}
     where = " and ".join(sorted(found)) or "nowhere"
-    detail = f"port {planned.port} on {where}" + ("" if right else f", declared is {planned.listen}")
+    detail = f"port {planned.endpoint.port} on {where}" + ("" if right else f", declared is {planned.endpoint.listen}")
     return Check("listens", right, detail)
 
 
@@ -361,19 +351,11 @@ def _socket(text: str) -> tuple[str, int] | None:
     return str(ipaddress.ip_address(b"".join(words))), int(found[2], 16)
 
 
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _health(planned: InstancePlan, health: Reply) -> Check:
-    if planned.engine_kind == "vllm":
+    if planned.endpoint.health_status is None:
         return Check("health", health.status == 200, "answers" if health.status == 200 else health.problem)
     found = health.problem or f"status is `{health.json.get('status')}`"
-    return Check("health", not health.problem and health.json.get("status") == "ok", found)
+    return Check("health", not health.problem and health.json.get("status") == planned.endpoint.health_status, found)
 
 
 def _locked(keyless: Reply) -> Check:
@@ -384,8 +366,8 @@ def _locked(keyless: Reply) -> Check:
 
 
 def _serves(declared: Instance, planned: InstancePlan, models: Reply, props: Reply) -> tuple[Check, Check]:
-    """The model and its context; vLLM tells both in its list of models."""
-    if planned.engine_kind != "vllm":
+    """The model and its context; an engine that tells nothing else has both in its list of models."""
+    if planned.endpoint.props_path:
         return _model(planned, models, props), _context(declared, props)
     if models.problem:
         return Check("model", False, models.problem), Check("context", False, models.problem)

@@ -49,11 +49,11 @@ def on_cards(planned: InstancePlan, answers: Answers) -> tuple[bool, str]:
     if not found.held:
         return False, "it is on no card and serves from the CPU: its log says why CUDA did not start"
     wanted = _wanted(planned, gpus, found)
-    absent = [card.name for card in planned.cards if wanted[card.name] not in found.held]
+    absent = [card.name for card in planned.server.cards if wanted[card.name] not in found.held]
     others = sorted(f"{uuid}, which is not its" for uuid in found.held if uuid not in wanted.values() and not found.how)
-    there = [(card.name, uuid) for card in planned.cards if (uuid := wanted[card.name]) in found.held]
+    there = [(card.name, uuid) for card in planned.server.cards if (uuid := wanted[card.name]) in found.held]
     where = "; ".join(_shown(name, found.held[str(uuid)], planned) for name, uuid in there)
-    enough = len(absent) < len(planned.cards) if planned.one_card else not absent
+    enough = len(absent) < len(planned.server.cards) if planned.server.one_card else not absent
     lacks = f"not on {' and '.join(absent)}" if absent and not enough else ""
     detail = "; ".join(filter(None, [f"on {where}" if where else "", *(f"on {other}" for other in others), lacks]))
     return enough and not others, f"{detail}{found.how}"
@@ -118,9 +118,9 @@ def _opened(devices: frozenset[str], gpus: list[Gpu], answers: Answers) -> Found
 
 def _wanted(planned: InstancePlan, gpus: list[Gpu], found: Found) -> dict[str, str | None]:
     """The UUID of each planned card; for one that may be any, one that the server was found on."""
-    wanted = {card.name: _uuid(card, gpus) for card in planned.cards if card.at != "any"}
+    wanted = {card.name: _uuid(card, gpus) for card in planned.server.cards if card.at != "any"}
     left = [uuid for uuid in found.held if uuid not in wanted.values()]
-    return wanted | {card.name: left.pop(0) if left else None for card in planned.cards if card.at == "any"}
+    return wanted | {card.name: left.pop(0) if left else None for card in planned.server.cards if card.at == "any"}
 
 
 def _uuid(card: CardPlace, gpus: list[Gpu]) -> str | None:

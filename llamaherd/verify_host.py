@@ -67,8 +67,8 @@ def permissions(instance: InstancePlan, said: str) -> Iterator[str]:
         if not path:
             continue
         if path == instance.key_file:
-            if (kind, mode, owner) != ("f", "400", instance.user):
-                yield f"{path} is not {instance.user}'s alone (mode {mode}, of {owner}): `herd up`"
+            if (kind, mode, owner) != ("f", "400", instance.server.user):
+                yield f"{path} is not {instance.server.user}'s alone (mode {mode}, of {owner}): `herd up`"
         elif kind == "l":
             yield f"{path} is a symbolic link: `herd up`"
         elif owner != "root" or int(mode, 8) & 0o022:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from ipaddress import ip_address
 
 from pyinfra import host
 from pyinfra.api import deploy
@@ -61,7 +60,7 @@ def apply(plan: Plan) -> None:
             steps=partial(_switch, plan, instance),
             _ignore_errors=True,
         )
-    if any(not ip_address(instance.listen).is_loopback for instance in plan.instances):
+    if any(instance.endpoint.for_others for instance in plan.instances):
         converge(
             name="reached from here",
             plan=plan,
@@ -97,7 +96,7 @@ def _switch(plan: Plan, instance: InstancePlan, seen: Seen) -> Sequence[Step]:
         raise SaidError(
             f"{instance.name} is left as it is: {lack}", "the reason is above; `herd up` goes on once that is mended"
         )
-    key = read_key(instance.api_key) if instance.api_key else None
+    key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     return (unit_steps if instance.backend == "systemd" else project_steps)(instance, seen, key)
 
 

@@ -81,26 +81,27 @@ def _strange(plan: Plan, seen: Seen) -> Iterator[int]:
     ours = {unit.port for unit in seen.units.values() if unit.active in {"active", "activating", "deactivating"}}
     ours |= {container.port for container in seen.containers.values() if container.status in _HOLDING}
     for instance in plan.instances:
-        holder = seen.holders.get(instance.port)
+        holder = seen.holders.get(instance.endpoint.port)
         if holder and holder.container in seen.containers:
             continue
-        if instance.port in seen.listening and instance.port not in ours:
-            yield instance.port
+        if instance.endpoint.port in seen.listening and instance.endpoint.port not in ours:
+            yield instance.endpoint.port
 
 
 def _ports_taken(plan: Plan, seen: Seen) -> Iterator[Problem]:
     strange = set(_strange(plan, seen))
     for instance in plan.instances:
-        if instance.port not in strange:
+        if instance.endpoint.port not in strange:
             continue
-        holder = seen.holders.get(instance.port)
-        who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{instance.port}'` and stop that"
+        holder = seen.holders.get(instance.endpoint.port)
+        port = instance.endpoint.port
+        who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{port}'` and stop that"
         if holder and holder.container:
             who, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
         elif holder:
             who, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
         yield Problem(
-            f"port {instance.port}, which instance `{instance.name}` is to have, is taken by {who}",
+            f"port {port}, which instance `{instance.name}` is to have, is taken by {who}",
             f"{help_}, or choose another port",
         )
 

@@ -24,13 +24,13 @@ def handover_steps(plan: Plan, seen: Seen, staying: Collection[str] = ()) -> lis
                 name=holder,
                 unit=holder in seen.units,
                 container=holder in seen.containers,
-                port=taker.port,
+                port=taker.endpoint.port,
                 taker=taker.service,
             )
         )
         for taker in plan.instances
         if taker.name not in staying
-        for holder in (holders.get(taker.port, taker.service),)
+        for holder in (holders.get(taker.endpoint.port, taker.service),)
         if holder != taker.service
     ]
 
@@ -46,8 +46,8 @@ def lacks(instance: InstancePlan, plan: Plan, seen: Seen, missing: Collection[st
     """What an instance cannot be started without, and is not there; `missing` are models that are not whole."""
     if instance.build and seen.builds.get(instance.build) not in ("done", "intact"):
         return f"its engine `{instance.engine}` is not built"
-    if instance.image in {image.tag for image in plan.images} - seen.images:
-        return f"its image {instance.image} is not made"
+    if instance.server.image in {image.tag for image in plan.images} - seen.images:
+        return f"its image {instance.server.image} is not made"
     for model in plan.models:
         if model.name in missing and (model.name == instance.model or model.folder == instance.draft_folder):
             return f"its model `{model.name}` is not in the store"

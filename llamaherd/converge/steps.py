@@ -94,7 +94,7 @@ def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
     """The unit or project, and the key file, which its own server alone can read."""
     files = [instance.file]
     if instance.key_file and key is not None:
-        files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.user))
+        files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.server.user))
     return files
 
 
@@ -103,8 +103,8 @@ def check_arguments(instance: InstancePlan, build_folder: str) -> str:
     return render(
         "steps/check-arguments.sh.j2",
         name=instance.name,
-        user=instance.user,
+        user=instance.server.user,
         program=f"{build_folder}/bin/llama-server",
-        arguments=instance.arguments,
+        arguments=instance.server.arguments,
         key_file=instance.key_file,
     )

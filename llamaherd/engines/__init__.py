@@ -38,11 +38,8 @@ def flags_of(engine: Engine) -> Catalogue | None:
 
 
 def on_host_network(engine: Engine, declared: Instance) -> bool:
-    """Whether a container listens on the host's own loopback, where no other machine can send anything.
-
-    vLLM does not: its workers' TCPStore listens on all addresses, wherever the server does (its docs, security).
-    """
-    return declared.backend == "compose" and declared.loopback and engine.kind != "vllm"
+    """Whether a container listens on the host's own loopback, where no other machine can send anything."""
+    return declared.backend == "compose" and declared.loopback and not DIALECTS[engine.kind].opens_ports
 
 
 def has_own_network(engine: Engine, declared: Instance) -> bool:

@@ -58,6 +58,15 @@ class Server:
         return () if value is None else (flag, str(value))
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """What a container has to write to, in sizes of Docker: its /tmp, and memory that its processes share."""
+
+    size: str
+    executable: bool = False
+    shared: str | None = None
+
+
 class Dialect(Protocol):
     """One engine's way of saying things."""
 
@@ -65,6 +74,34 @@ class Dialect(Protocol):
     bytes_per_job: int
     """Memory that one compile job may take, so that many cores with little RAM do not swap."""
     targets: tuple[str, ...]
+    stop_seconds: int
+    """How long a server may take to end."""
+    scratch: Scratch
+    """What a container has for it."""
+    home: str | None
+    """Where it writes what it keeps, if it does."""
+    key_variable: str | None
+    """The variable that tells a server its key, where no flag names a file."""
+    command: tuple[str, ...]
+    """What its image starts, before the arguments."""
+    props_path: str | None
+    """Where a server tells what it has loaded; None where its list of models is all that it tells."""
+    health_status: str | None
+    """What a server says of its health when it is well; None where 200 is all that it says."""
+    counts_drafts: bool
+    """Whether an answer tells how many of its tokens were drafted."""
+    one_process: bool
+    """Whether a server does all of its work in one process."""
+    opens_ports: bool
+    """Whether it listens on all addresses besides the one that it is told."""
+
+    def told(self, declared: Instance, /) -> Mapping[str, str]:
+        """Variables of a server that say what versions without them would refuse as a flag."""
+        ...
+
+    def probe(self, url: str, /) -> tuple[str, ...]:
+        """The command line that asks a server for its health inside the engine's own image."""
+        ...
 
     def build_options(self, architectures: tuple[str, ...]) -> Mapping[str, str]:
         """CMake cache variables; no architectures means a build for the CPU alone."""

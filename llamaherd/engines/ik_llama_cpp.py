@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from llamaherd.engines.dialect import Server, placement, sampling, thinking
-from llamaherd.fleet import Version
+from llamaherd.engines.family import LlamaFamily
+from llamaherd.fleet import Instance, Version
 
 
-class IkLlamaCpp:
+class IkLlamaCpp(LlamaFamily):
     """The fork with fused MoE and its own quants. It needs AVX2 or better."""
 
     kind = "ik_llama.cpp"
     bytes_per_job = 3 << 30  # the iqk kernels are heavy on the compiler
     targets: tuple[str, ...] = ("llama-server",)
+
+    def told(self, declared: Instance, /) -> Mapping[str, str]:
+        """How many connections it serves at once, each by a thread: two more than slots, or all processors but one.
+
+        As many that say nothing would shut it (examples/server/server.cpp:2106 of 67268c8fd). A variable counts more
+        than an argument here.
+        """
+        return {} if "--threads-http" in declared.extra_args else {"LLAMA_ARG_THREADS_HTTP": "1024"}
 
     def build_options(self, architectures: tuple[str, ...]) -> dict[str, str]:
         """No fit-params here, and the server hides under LLAMA_BUILD_EXAMPLES, which stays on."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from llamaherd.engines.dialect import Server, placement, sampling, thinking
-from llamaherd.fleet import Version
+from llamaherd.engines.family import LlamaFamily
+from llamaherd.fleet import Instance, Version
 
 
-class LlamaCpp:
+class LlamaCpp(LlamaFamily):
     """The mainline engine."""
 
     kind = "llama.cpp"
     bytes_per_job = 1 << 30
     targets: tuple[str, ...] = ("llama-server", "llama-fit-params")
+
+    def told(self, declared: Instance, /) -> Mapping[str, str]:
+        """Which web pages a browser lets read what a server without a key answers: its own host's (b10108)."""
+        return {} if declared.api_key else {"LLAMA_ARG_CORS_ORIGINS": "localhost"}
 
     def build_options(self, architectures: tuple[str, ...]) -> dict[str, str]:
         """See ggml/CMakeLists.txt:199-212 for the CUDA options, tools/ui for the web page."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
-from llamaherd.engines.dialect import Server
-from llamaherd.fleet import Version
+from llamaherd.engines.dialect import Scratch, Server
+from llamaherd.fleet import Instance, Version
 
 
 class Vllm:
@@ -14,6 +15,27 @@ class Vllm:
     kind = "vllm"
     bytes_per_job = 0
     targets: tuple[str, ...] = ()
+    stop_seconds = 10
+    """It ends its workers one by one."""
+    scratch = Scratch("8g", executable=True, shared="8g")
+    """It compiles kernels where it runs, and its workers share memory."""
+    home: str | None = "/tmp"
+    key_variable: str | None = "VLLM_API_KEY"
+    command: tuple[str, ...] = ("vllm", "serve")
+    props_path: str | None = None
+    health_status: str | None = None
+    counts_drafts = False
+    one_process = False
+    opens_ports = True
+    """Its workers' TCPStore listens on all addresses, wherever the server does (its docs, security)."""
+
+    def told(self, _declared: Instance, /) -> Mapping[str, str]:
+        """None: its flags say it all."""
+        return {}
+
+    def probe(self, url: str, /) -> tuple[str, ...]:
+        """By Python, as its image need not have curl."""
+        return ("python3", "-c", f"import urllib.request as r; r.urlopen('{url}')")
 
     def build_options(self, _architectures: tuple[str, ...]) -> dict[str, str]:
         """None: it is an image."""

@@ -1,6 +1,7 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.planned.base import Planned, TextFile, digest
+from llamaherd.planned.endpoint import Endpoint
 from llamaherd.planned.machine import (
     CardPlace,
     CardPlan,
@@ -13,16 +14,13 @@ from llamaherd.planned.machine import (
     ToolkitPlan,
     WslPlan,
 )
+from llamaherd.planned.memory import RAM, Estimate, Grows, Holds
 from llamaherd.planned.plan import (
-    RAM,
     BandwidthRule,
     BuildPlan,
-    Estimate,
     FromFolder,
     FromHub,
     FromNeighbour,
-    Grows,
-    Holds,
     ImagePlan,
     InstancePlan,
     ModelFile,
@@ -31,6 +29,7 @@ from llamaherd.planned.plan import (
     Plan,
     StorePlan,
 )
+from llamaherd.planned.server import Gpus, Health, KeyFile, Limits, ServerSpec, Stop
 
 __all__ = [
     "RAM",
@@ -41,14 +40,19 @@ __all__ = [
     "CardPower",
     "ContainerToolkitPlan",
     "DriverPlan",
+    "Endpoint",
     "Estimate",
     "FromFolder",
     "FromHub",
     "FromNeighbour",
+    "Gpus",
     "Grows",
+    "Health",
     "Holds",
     "ImagePlan",
     "InstancePlan",
+    "KeyFile",
+    "Limits",
     "ModelFile",
     "ModelPlan",
     "Origin",
@@ -57,6 +61,8 @@ __all__ = [
     "PowerPlan",
     "RepositoryPlan",
     "RuntimePlan",
+    "ServerSpec",
+    "Stop",
     "StorePlan",
     "TextFile",
     "ToolkitPlan",

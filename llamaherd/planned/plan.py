@@ -8,11 +8,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from llamaherd.fleet import Backend, Connect, Expect, Secret, Source
-from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, KEYS, STATE
+from llamaherd.fleet import Backend, Connect, Expect, Source
+from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, STATE
 from llamaherd.planned.base import Planned, TextFile
+from llamaherd.planned.endpoint import Endpoint
 from llamaherd.planned.machine import (
-    CardPlace,
     CardPlan,
     CardPower,
     DriverPlan,
@@ -22,6 +22,8 @@ from llamaherd.planned.machine import (
     ToolkitPlan,
     WslPlan,
 )
+from llamaherd.planned.memory import Estimate
+from llamaherd.planned.server import ServerSpec
 
 
 class BuildPlan(Planned):
@@ -141,67 +143,18 @@ class ImagePlan(Planned):
 _ENGINES_VARIABLES = "^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_"
 """What engines, their libraries and the loader of programs go by."""
 
-RAM = "RAM"
-"""The host's memory, among the places where something is held."""
-
-
-class Holds(Planned):
-    """What one card, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
-
-    `draft` is what speculation adds: the head's weights, its cache, its buffers and the copies of the state. `cuda` is
-    what CUDA takes of a card besides all that: its context, kernels and scratch memory. In RAM it is what the server
-    holds for itself there, and pages of a mapped file between those that it needs.
-    """
-
-    where: str
-    size: int
-    weights: int
-    kv: int
-    state: int
-    compute: int
-    draft: int
-    cuda: int = 0
-
-    @property
-    def total(self) -> int:
-        """All parts."""
-        return self.weights + self.kv + self.state + self.compute + self.draft + self.cuda
-
-
-class Grows(Planned):
-    """The most that comes to a server's RAM while it works, in bytes; `prompts` is None without a limit."""
-
-    prompts: int | None = 0
-    checkpoints: int = 0
-
-
-class Estimate(Planned):
-    """What an instance takes. `source` is who says so: `arithmetic`, or `engine`, which was asked."""
-
-    source: Literal["arithmetic", "engine"]
-    holds: tuple[Holds, ...]
-    doubts: tuple[str, ...] = ()
-    grows: Grows = Grows()
-
 
 class InstancePlan(Planned):
-    """One server as it must run. `spec` hashes all that a restart is needed for.
+    """An instance: its server, what it is made of, and what is expected of it.
 
-    `user` is who it runs as, and nothing else does: an account, or in a container a number that no account has.
-
-    `health` is the URL that it is asked at on its own host. `draft_folder` is that of the model which drafts for it,
-    where that is one of its own. `cards` are those that its
-    process must be found on; with `one_card`, one of them will do.
+    `spec` hashes all that a restart is needed for, which is the text of `file`. `draft_folder` is that of the model
+    which drafts for it, where that is one of its own.
     """
 
     name: str
-    service: str
-    user: str
     backend: Backend
     engine: str
-    engine_kind: str
     build: str | None
-    image: str | None
     model: str
     model_folder: str
     model_path: str
@@ -209,20 +162,21 @@ class InstancePlan(Planned):
     mtp: int
     draft_folder: str | None = None
     threads: int
-    listen: str
-    port: int
-    health: str
-    api_key: Secret | None
-    load_timeout: int
-    program: str | None
-    arguments: tuple[str, ...]
-    environment: dict[str, str] = Field(default_factory=dict)
-    cards: tuple[CardPlace, ...] = ()
-    one_card: bool = False
+    server: ServerSpec
     expect: Expect | None = None
     memory: Estimate | None = None
     spec: str
     file: TextFile
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is reached."""
+        return self.server.endpoint
+
+    @property
+    def service(self) -> str:
+        """Its name to systemd and Docker."""
+        return self.server.service
 
     @property
     def build_folder(self) -> str | None:
@@ -230,32 +184,22 @@ class InstancePlan(Planned):
         return str(BUILDS / self.build) if self.build else None
 
     @property
-    def model_folders(self) -> tuple[str, ...]:
-        """Where the models lie that it reads."""
-        return tuple(dict.fromkeys(folder for folder in (self.model_folder, self.draft_folder) if folder))
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """What our program `started` is told that it reads: the file of its key, and the folders of its models."""
-        return (self.key_file or "-", *self.model_folders)
-
-    @property
     def reads(self) -> tuple[str, ...]:
         """Files of the host that its user must be able to read: in a container, the program is the image's."""
-        program = self.program if self.build and self.backend == "systemd" else None
+        program = self.server.program if self.build and self.backend == "systemd" else None
         return tuple(path for path in (program, self.model_path, self.key_file) if path)
 
     @property
     def command_line(self) -> str:
         """The sha256 of its process's arguments, as /proc has them."""
-        words = (self.program or "", *self.arguments)
+        words = (self.server.program or "", *self.server.arguments)
         return hashlib.sha256("".join(f"{word}\0" for word in words).encode()).hexdigest()
 
     @property
     def variables(self) -> tuple[str, ...]:
         """What its process must have of variables, NAME=VALUE."""
         return (f"LLAMAHERD_SPEC={self.spec}",) * (self.backend == "systemd") + tuple(
-            f"{name}={value}" for name, value in self.environment.items()
+            f"{name}={value}" for name, value in self.server.environment.items()
         )
 
     @property
@@ -277,7 +221,7 @@ class InstancePlan(Planned):
     @property
     def key_file(self) -> str | None:
         """Where the API key lies on the host, if there is one."""
-        return str(KEYS / self.name) if self.api_key else None
+        return self.server.key.path if self.server.key else None
 
 
 class Plan(Planned):
@@ -310,7 +254,7 @@ class Plan(Planned):
     @property
     def accounts(self) -> tuple[str, ...]:
         """The users that must be there: those of every host, and one for each unit."""
-        return (*ACCOUNTS, *(instance.user for instance in self.of("systemd")))
+        return (*ACCOUNTS, *(instance.server.user for instance in self.of("systemd")))
 
     def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
         """The instances of one backend."""

@@ -115,7 +115,7 @@ def _users(plan: Plan, seen: SeenStore, folder: str) -> Iterator[User]:
     """Declared ones first."""
     path = f"{plan.store.path}/{folder}"
     for instance in plan.instances:
-        if path in instance.model_folders:
+        if path in instance.server.folders:
             yield User("instance", instance.name)
     whole = plan.store.path
     uses = (use for use in seen.uses if use.path == whole or _within(use.path, path))

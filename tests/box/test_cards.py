@@ -39,7 +39,7 @@ class Health(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-http.server.HTTPServer(("127.0.0.1", {WORKER.port}), Health).serve_forever()
+http.server.HTTPServer(("127.0.0.1", {WORKER.endpoint.port}), Health).serve_forever()
 """
 SMI = f'#!/bin/sh\nexport FAKE_CARDS={STATE}/cards.json\nexec python3 /usr/local/lib/nvidia_smi.py "$@"\n'
 DEVICES = ("nvidiactl", "nvidia-uvm")
@@ -96,10 +96,10 @@ def unit(converged: Bench) -> Iterator[Bench]:
     assert text != WORKER.file.text
     put(bench, f"/run/systemd/system/{UNIT}", text, "0644")
     put(bench, f"/run/systemd/system/{UNIT}.d/fake.conf", DROP_IN, "0644")
-    bench.sh(f"useradd --system --no-create-home {WORKER.user}")
+    bench.sh(f"useradd --system --no-create-home {WORKER.server.user}")
     bench.sh(f"mkdir -p {STATE}; chmod 0777 {STATE}; touch {STATE}/begun; systemctl daemon-reload")
     yield bench
-    bench.sh(f"systemctl stop {UNIT}; systemctl reset-failed {UNIT}; userdel {WORKER.user}", check=False)
+    bench.sh(f"systemctl stop {UNIT}; systemctl reset-failed {UNIT}; userdel {WORKER.server.user}", check=False)
     names = " ".join(f"/dev/{name}" for name in DEVICES)
     bench.sh(f"rm -rf /run/systemd/system/{UNIT}* {STATE} {names} /usr/local/bin/fake-server /usr/local/bin/nvidia-smi")
     bench.sh("cd /opt/llamaherd/libexec && rm -f /usr/local/lib/nvidia_smi.py gpu-gate gpu-check")
@@ -157,7 +157,7 @@ def test_what_a_unit_says_of_its_cards_is_its_own(unit: Bench) -> None:
     # Where the list does not tell, the devices that the process holds open do.
     script = f"ls -l /proc/{pid}/fd | grep -c nvidia-uvm; ls /proc | grep -cx 1; true"
     seen = unit.sh(
-        f"systemd-run -q --pipe --wait -p User={WORKER.user} -p NoNewPrivileges=yes -p CapabilityBoundingSet= "
+        f"systemd-run -q --pipe --wait -p User={WORKER.server.user} -p NoNewPrivileges=yes -p CapabilityBoundingSet= "
         f"-p ProtectProc=invisible -p SystemCallFilter=@system-service sh -c '{script}'"
     )
     assert seen.split() == ["1", "0"]

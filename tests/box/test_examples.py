@@ -40,7 +40,9 @@ def test_there_are_nine() -> None:
 def test_the_server_understands_its_arguments(asked: Host, case: str) -> None:
     """`--version` after all others: what the server does not understand, it refuses before (docs/architecture.md)."""
     # A key is read at once, and those rigs' keys are not here.
-    arguments = shlex.join("/dev/null" if word.startswith(str(KEYS)) else word for word in INSTANCES[case].arguments)
+    arguments = shlex.join(
+        "/dev/null" if word.startswith(str(KEYS)) else word for word in INSTANCES[case].server.arguments
+    )
     ended = asked.run(f"timeout 20 {server(asked, INSTANCES[case])} {arguments} --version")
     assert ended.rc == 0, ended.stderr
     assert "version:" in ended.stderr + ended.stdout
@@ -49,11 +51,15 @@ def test_the_server_understands_its_arguments(asked: Host, case: str) -> None:
 def test_a_server_refuses_what_it_does_not_understand(asked: Host) -> None:
     """Or the tests above could not fail."""
     instance = INSTANCES["duo-reasoner"]
-    ended = asked.run(f"timeout 20 {server(asked, instance)} {shlex.join(instance.arguments)} --mtp-draft 2 --version")
+    ended = asked.run(
+        f"timeout 20 {server(asked, instance)} {shlex.join(instance.server.arguments)} --mtp-draft 2 --version"
+    )
     assert ended.rc != 0
 
 
 def server(asked: Host, instance: InstancePlan) -> str:
     """The server of its kind that is built on the box."""
-    built = asked.check_output(f"ls -d /opt/llamaherd/builds/{instance.engine_kind}-*/bin/llama-server")
+    built = asked.check_output(
+        f"ls -d /opt/llamaherd/builds/{str(instance.build).rpartition('-')[0]}-*/bin/llama-server"
+    )
     return str(built).split()[0]

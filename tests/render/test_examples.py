@@ -78,7 +78,7 @@ def test_every_server_is_told_what_its_version_understands(rig: str) -> None:
     for instance in planned(rig).instances:
         known = flags_of(fleet().rigs[rig].engines[instance.engine])
         assert known
-        problems = check(known, instance.arguments, others)
+        problems = check(known, instance.server.arguments, others)
         # That it listens in the LAN is meant: a key is asked for, from a file.
         assert [problem for problem in problems if problem.code != "LH118"] == []
 

@@ -349,7 +349,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
 
 def swapped() -> Seen:
     """A host where `drafter` has the port that `chat` is to have."""
-    return Seen(containers={"llama-drafter": SeenContainer("running", "healthy", "", "", instance(CPU, "chat").port)})
+    return Seen(
+        containers={"llama-drafter": SeenContainer("running", "healthy", "", "", instance(CPU, "chat").endpoint.port)}
+    )
 
 
 @cache
@@ -512,7 +514,7 @@ def test_systemd_reads_the_arguments_that_were_meant(arguments: list[str]) -> No
 @pytest.mark.parametrize("case", UNITS)
 def test_a_unit_runs_the_planned_arguments(case: str) -> None:
     unit = UNITS[case]
-    assert systemd_split(exec_start(unit.file.text)) == [unit.program, *unit.arguments]
+    assert systemd_split(exec_start(unit.file.text)) == [unit.server.program, *unit.server.arguments]
 
 
 analyze = shutil.which("systemd-analyze")
@@ -524,7 +526,7 @@ run = partial(subprocess.run, capture_output=True, text=True, check=False)
 @pytest.mark.parametrize("case", UNITS)
 def test_systemd_finds_nothing_wrong(case: str, tmp_path: Path) -> None:
     unit = UNITS[case]
-    text = unit.file.text.replace(str(unit.program), "/bin/true")
+    text = unit.file.text.replace(str(unit.server.program), "/bin/true")
     for program in ("wait-healthy", "gpu-gate", "gpu-check"):
         text = text.replace(f"/opt/llamaherd/libexec/{program}", "/bin/true")
     file = tmp_path / PurePosixPath(unit.file.path).name
@@ -573,13 +575,13 @@ def test_a_project_is_hardened(case: str) -> None:
     assert server["read_only"] is True
     assert server["cap_drop"] == ["ALL"]
     assert server["security_opt"] == ["no-new-privileges:true"]
-    assert server["user"] == f"{plan.user}:{plan.user}"
+    assert server["user"] == f"{plan.server.user}:{plan.server.user}"
     assert all(volume["read_only"] for volume in server["volumes"])
     assert server["pids_limit"] >= 2048
-    assert str(plan.port) in server["healthcheck"]["test"][-1]
-    assert server["labels"] == {"llamaherd.spec": plan.spec, "llamaherd.port": str(plan.port)}
-    assert server["command"] == list(plan.arguments)
-    assert server["image"] == plan.image
+    assert str(plan.endpoint.port) in server["healthcheck"]["test"][-1]
+    assert server["labels"] == {"llamaherd.spec": plan.spec, "llamaherd.port": str(plan.endpoint.port)}
+    assert server["command"] == list(plan.server.arguments)
+    assert server["image"] == plan.server.image
     assert "privileged" not in server
 
 
@@ -607,7 +609,11 @@ def test_cards_without_a_uuid_name_no_device() -> None:
 def test_where_a_project_is_published(listen: str, published: str) -> None:
     plan = instance(planned(cpu_rig(), {"instances/drafter/listen": listen}), "drafter")
     (port,) = service(plan)["ports"]
-    assert (port["host_ip"], port["published"], port["target"]) == (published, str(plan.port), plan.port)
+    assert (port["host_ip"], port["published"], port["target"]) == (
+        published,
+        str(plan.endpoint.port),
+        plan.endpoint.port,
+    )
     assert "network_mode" not in service(plan)
 
 

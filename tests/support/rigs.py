@@ -220,7 +220,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += [("free", "/var/lib/llamaherd", str(10**12), "overlay")]
     lines += [("store", plan.store.path, str(10**12), "overlay", "overlay", "rw")]
     lines += _machine(plan)
-    lines += [("listens", f"{instance.port:04X}") for instance in plan.instances]
+    lines += [("listens", f"{instance.endpoint.port:04X}") for instance in plan.instances]
     lines += [("package", package, "installed") for package in plan.packages]
     lines += [("user", user, "/usr/sbin/nologin", user) for user in plan.accounts]
     lines += [("folder", path, f"{mode:o}", owner or "owner") for path, (mode, owner) in OURS.items()]
@@ -230,7 +230,9 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     for instance in plan.instances:
         lines += _file(instance.file.path, instance.file.text, "0644", "0 root")
         if instance.key_file:
-            owner = f"995 {instance.user}" if instance.backend == "systemd" else f"{instance.user} UNKNOWN"
+            owner = (
+                f"995 {instance.server.user}" if instance.backend == "systemd" else f"{instance.server.user} UNKNOWN"
+            )
             lines += _file(instance.key_file, f"{keys[instance.name]}\n", "0400", owner)
     lines += [("build", build.id, "done") for build in plan.builds]
     lines += [("source", build.source.sha256) for build in plan.builds if build.source.sha256]
@@ -382,7 +384,17 @@ def _file(path: str, text: str, mode: str, owner: str) -> list[tuple[str, ...]]:
 def _runs(instance: InstancePlan) -> tuple[str, ...]:
     if instance.backend == "systemd":
         now = ("active", "enabled", "no", RUN)
-        return ("unit", instance.service, *now, instance.spec, str(instance.port))
+        return ("unit", instance.service, *now, instance.spec, str(instance.endpoint.port))
     limits = " ".join(f"{name}={value}" for name, value in declared_limits(instance.file.text).items())
-    state = ("running", "healthy", RUN * 2, instance.spec, str(instance.port), limits)
+    state = ("running", "healthy", RUN * 2, instance.spec, str(instance.endpoint.port), limits)
     return ("container", f"/{instance.service}", *state)
+
+
+def served(instance: InstancePlan, **changes: object) -> InstancePlan:
+    """An instance with a server that is not as planned in something."""
+    return instance.model_copy(update={"server": instance.server.model_copy(update=changes)})
+
+
+def reached(instance: InstancePlan, **changes: object) -> InstancePlan:
+    """An instance that is reached in another way than planned."""
+    return served(instance, endpoint=instance.endpoint.model_copy(update=changes))

@@ -85,7 +85,7 @@ def steps_of(plan: Plan, seen: Seen) -> dict[str, int]:
 def switch(instance: InstancePlan, seen: Seen, key: str = KEY) -> list[Step]:
     """What is done to one instance."""
     return (unit_steps if instance.backend == "systemd" else project_steps)(
-        instance, seen, key if instance.api_key else None
+        instance, seen, key if instance.endpoint.key else None
     )
 
 
@@ -644,7 +644,7 @@ def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
     assert "llama-chat" in accounts.script
     for instance in KEYED.instances:
         (step,) = switch(instance, before)
-        assert f"put_file {instance.key_file} /etc/llamaherd/keys 0400 {instance.user} <<" in step.script
+        assert f"put_file {instance.key_file} /etc/llamaherd/keys 0400 {instance.server.user} <<" in step.script
         assert switch(instance, seen_of(KEYED)) == []
 
 

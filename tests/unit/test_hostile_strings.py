@@ -191,7 +191,7 @@ def judge(declared: dict[str, Any], text: str) -> str:
         assert COMMAND not in script or not expands(script, COMMAND), text
     for instance in made.instances:
         arguments, environment = read_back(instance)
-        assert arguments == list(instance.arguments)
+        assert arguments == list(instance.server.arguments)
         assert environment.items() >= rig.instances[instance.name].environment.items()
     return "accepted"
 

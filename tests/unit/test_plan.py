@@ -265,13 +265,17 @@ def test_only_what_is_used_is_planned() -> None:
 
 def test_an_image_is_run_as_it_is() -> None:
     small = instance_of(planned(gpu_rig()), "small")
-    assert (small.image, small.program, small.build) == (f"ghcr.io/ggml-org/llama.cpp@sha256:{DIGEST}", None, None)
+    assert (small.server.image, small.server.program, small.build) == (
+        f"ghcr.io/ggml-org/llama.cpp@sha256:{DIGEST}",
+        None,
+        None,
+    )
 
 
 def test_two_instances_of_one_build_share_an_image() -> None:
     plan = planned(cpu_rig(), {"instances/chat/backend": "compose"})
     assert len(plan.images) == 1
-    assert {instance.image for instance in plan.instances} == {plan.images[0].tag}
+    assert {instance.server.image for instance in plan.instances} == {plan.images[0].tag}
 
 
 STORE = {
@@ -346,8 +350,10 @@ def test_a_projector_belongs_to_its_model() -> None:
     assert [file.name for file in model.files][-1] == "mmproj-F16.gguf"
     assert model.path.endswith("35b-00001-of-00002.gguf")
     reasoner, plain = instance_of(whole, "reasoner"), instance_of(planned(gpu_rig()), "reasoner")
-    assert reasoner.arguments[reasoner.arguments.index("--mmproj") + 1] == f"{model.folder}/mmproj-F16.gguf"
-    assert reasoner.load_timeout == plain.load_timeout + 10
+    assert (
+        reasoner.server.arguments[reasoner.server.arguments.index("--mmproj") + 1] == f"{model.folder}/mmproj-F16.gguf"
+    )
+    assert reasoner.server.start_seconds == plain.server.start_seconds + 10
     assert reasoner.spec != plain.spec
     assert instance_of(whole, "small").spec == instance_of(planned(gpu_rig()), "small").spec
 
@@ -357,9 +363,9 @@ def test_a_model_that_drafts_is_read_like_the_one_that_is_served() -> None:
     served, drafting = plan.models
     assert (served.name, drafting.name) == ("35b", "gemma")
     boxed = instance_of(plan, "boxed")
-    assert boxed.model_folders == (served.folder, drafting.folder)
+    assert boxed.server.folders == (served.folder, drafting.folder)
     assert (boxed.mtp, boxed.drafts) == (0, True)
-    assert boxed.arguments[boxed.arguments.index("--spec-draft-model") + 1] == drafting.path
+    assert boxed.server.arguments[boxed.server.arguments.index("--spec-draft-model") + 1] == drafting.path
     volumes = yaml.safe_load(boxed.file.text)["services"]["server"]["volumes"]
     assert [volume["source"] for volume in volumes] == [served.folder, drafting.folder]
 
@@ -374,15 +380,15 @@ def test_a_model_that_only_drafts_is_planned() -> None:
 
 def test_what_a_server_was_started_with_is_its_key_and_its_models() -> None:
     for instance in planned(gpu_rig()).instances:
-        assert instance.inputs == ("-", instance.model_folder)
+        assert instance.server.inputs == ("-", instance.model_folder)
     chat = instance_of(planned(cpu_rig()), "chat")
-    assert chat.inputs == ("/etc/llamaherd/keys/chat", chat.model_folder)
+    assert chat.server.inputs == ("/etc/llamaherd/keys/chat", chat.model_folder)
 
 
 def test_time_to_load_grows_with_the_model() -> None:
     plan = planned(gpu_rig())
-    assert instance_of(plan, "reasoner").load_timeout == 60 + 300
-    assert instance_of(planned(gpu_rig(), {"instances/reasoner/load_timeout": 7}), "reasoner").load_timeout == 7
+    assert instance_of(plan, "reasoner").server.start_seconds == 60 + 300
+    assert instance_of(planned(gpu_rig(), {"instances/reasoner/load_timeout": 7}), "reasoner").server.start_seconds == 7
 
 
 @pytest.mark.parametrize("system", ["debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"])
@@ -397,4 +403,7 @@ def test_no_key_is_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAT_KEY", "sk-canary")
     plan = planned(cpu_rig())
     assert "sk-canary" not in repr(plan) + plan.model_dump_json()
-    assert json.loads(plan.model_dump_json())["instances"][0]["api_key"] == {"file": None, "env": "CHAT_KEY"}
+    assert json.loads(plan.model_dump_json())["instances"][0]["server"]["endpoint"]["key"] == {
+        "file": None,
+        "env": "CHAT_KEY",
+    }

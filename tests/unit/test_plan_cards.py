@@ -64,8 +64,8 @@ def test_a_unit_sees_its_cards_in_their_order_by_every_way_of_naming_them(
     reasoner = of(named(NAMES[way]), "reasoner")
     told = environment(reasoner)
     assert (told["CUDA_DEVICE_ORDER"], told["CUDA_VISIBLE_DEVICES"]) == ("PCI_BUS_ID", visible)
-    assert [(card.name, card.at) for card in reasoner.cards] == [("new", at[0]), ("old", at[1])]
-    assert not reasoner.one_card
+    assert [(card.name, card.at) for card in reasoner.server.cards] == [("new", at[0]), ("old", at[1])]
+    assert not reasoner.server.one_card
     assert f"gpu-gate 120 {' '.join(at)}\n" in reasoner.file.text
     assert f'gpu-check every "journalctl -u llama-reasoner" ${{MAINPID}} {" ".join(at)}\n' in reasoner.file.text
 
@@ -90,7 +90,7 @@ def test_a_container_is_given_its_cards_and_counts_them_anew(
     assert reserved(boxed) == {"driver": "cdi", "device_ids": names, "capabilities": ["gpu"]}
     told = environment(boxed)
     assert (told["CUDA_DEVICE_ORDER"], told["CUDA_VISIBLE_DEVICES"]) == ("PCI_BUS_ID", visible)
-    assert [card.name for card in boxed.cards] == on
+    assert [card.name for card in boxed.server.cards] == on
 
 
 def test_a_card_that_needs_no_telling_may_be_any() -> None:
@@ -123,7 +123,7 @@ def test_where_a_server_must_be_found(case: str) -> None:
     reasoner = of(
         planned(gpu_rig(), {f"instances/reasoner/{key}": value for key, value in changes.items()}), "reasoner"
     )
-    assert ([card.at for card in reasoner.cards], reasoner.one_card) == (at, one)
+    assert ([card.at for card in reasoner.server.cards], reasoner.server.one_card) == (at, one)
     for program in ("gpu-gate", "gpu-check"):
         assert (program in reasoner.file.text) is bool(at)
 

@@ -11,11 +11,17 @@ import pytest
 from llamaherd.answers import Answers
 from llamaherd.dial import dial, reached, way
 from llamaherd.fleet import LOCAL, Connect, Rig
+from llamaherd.planned import Endpoint
 from llamaherd.reach import Address, Door, NoWay, Tried, Way, doors, judge, networks
 from llamaherd.verify import judge as judged
 from tests.support.rigs import cpu_rig, planned
 
-DOOR = Door("chat", "0.0.0.0", 8080)
+
+def door(name: str, listen: str, port: int) -> Door:
+    return Door(name, Endpoint(listen=listen, port=port, models=("m",), streams=1))
+
+
+DOOR = door("chat", "0.0.0.0", 8080)
 HOST = networks(["127.0.0.1/8", "::1/128", "192.168.1.5/24", "100.64.0.9/32", "fd00::5/64", "nonsense"])
 BESIDE = Address("192.168.1.5", "192.168.1.77")
 
@@ -67,14 +73,14 @@ def test_without_a_way_of_its_own_nothing_is_said_against_it() -> None:
 )
 def test_a_door_is_tried_where_it_opens(listen: str, addresses: list[str]) -> None:
     there = Way((BESIDE, Address("fd00::5", "fd00::77")))
-    assert [each.there for each in there.to(Door("chat", listen, 1))] == addresses
+    assert [each.there for each in there.to(door("chat", listen, 1))] == addresses
 
 
 def test_only_servers_for_others_that_are_well_have_a_door() -> None:
     rig = cpu_rig()
     rig["instances"]["chat"] |= {"listen": "0.0.0.0", "api_key": {"env": "KEY"}}
     plan = planned(rig)
-    assert [door.name for door in doors(plan, ["chat", "drafter"])] == ["chat"]
+    assert [each.name for each in doors(plan, ["chat", "drafter"])] == ["chat"]
     assert doors(plan, ["drafter"]) == []
 
 
@@ -89,7 +95,7 @@ def test_what_listens_answers_and_what_does_not_is_refused(listener: int) -> Non
     with socket.create_server(("127.0.0.1", 0)) as gone:
         shut = gone.getsockname()[1]
     here = Address("127.0.0.1", "127.0.0.1")
-    tried = dial(Way((here,)), [Door("open", "0.0.0.0", listener), Door("shut", "0.0.0.0", shut)])
+    tried = dial(Way((here,)), [door("open", "0.0.0.0", listener), door("shut", "0.0.0.0", shut)])
     assert tried == {"open": Tried(((here, ""),)), "shut": Tried(((here, "is refused"),))}
 
 

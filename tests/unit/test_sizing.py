@@ -209,7 +209,7 @@ def test_a_share_that_is_no_whole_layer_moves_nothing(share: str | int) -> None:
     one = fleet().rigs["one"]
     chat = one.instances["chat"].model_copy(update={"experts_on_cpu": share})
     (instance,) = plan(one.model_copy(update={"instances": {"chat": chat}}), locked()).instances
-    assert "--override-tensor" not in instance.arguments
+    assert "--override-tensor" not in instance.server.arguments
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from llamaherd.store.holdings import LEFT, Holdings, Removal, User
 from llamaherd.store.judge import judge
 from llamaherd.store.seen import parse
 from llamaherd.store.show import console, print_checks, print_holdings, print_removals
-from tests.support.rigs import cpu_rig
+from tests.support.rigs import cpu_rig, served
 
 STORE = "/var/lib/llamaherd/models"
 Q = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF"
@@ -61,7 +61,7 @@ def model(name: str, folder: str, *paths: str, sha256: str = "cc" * 32, size: in
 Q4 = model("35b", f"{Q}/{NEW}", "UD-Q4_K_XL/35b.gguf", size=22_360_000_000)
 ARRIVES = model("next", f"org/next/{OLD}", "next.gguf", sha256=WANTED, size=9_000_000_000)
 (CHAT, *_) = plan(Rig.model_validate(cpu_rig()), Lock()).instances
-REASONER = CHAT.model_copy(update={"name": "reasoner", "model_folder": Q4.folder})
+REASONER = served(CHAT.model_copy(update={"name": "reasoner", "model_folder": Q4.folder}), folders=(Q4.folder,))
 
 
 def planned(*models: ModelPlan, instances: tuple[InstancePlan, ...] = ()) -> Plan:

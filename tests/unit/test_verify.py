@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.answers import chat, parse, reply
-from llamaherd.fleet import Expect, Rig, Secret, Source
+from llamaherd.fleet import Expect, Rig, Source
 from llamaherd.planned import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.verify import Check, Report, judge, question
 from llamaherd.verify_show import print_report
+from tests.support.rigs import cpu_rig, planned, reached, served
 
 DATA = Path(__file__).parent / "data"
 BUILD = "llama.cpp-66ca571ae125"
@@ -38,57 +39,45 @@ RIG = Rig.model_validate(
     }
 )
 
-CHAT = InstancePlan(
-    user="llama-chat",
-    name="chat",
-    service="llama-chat",
-    backend="systemd",
-    engine="main",
-    engine_kind="llama.cpp",
-    build=BUILD,
-    image=None,
-    model="gemma-3-270m",
-    model_folder=str(PurePosixPath(GEMMA).parent),
-    model_path=GEMMA,
-    context=8192,
-    mtp=0,
-    threads=2,
-    listen="127.0.0.1",
-    port=8080,
-    health="http://127.0.0.1:8080/health",
-    api_key=Secret(env="KEY"),
-    load_timeout=60,
+PLANNED = {each.name: each for each in planned(cpu_rig()).instances}
+CHAT = served(
+    PLANNED["chat"].model_copy(
+        update={
+            "build": BUILD,
+            "model": "gemma-3-270m",
+            "model_folder": str(PurePosixPath(GEMMA).parent),
+            "model_path": GEMMA,
+            "spec": "fa9c016b726a",
+            "file": TextFile(path="/etc/systemd/system/llama-chat.service", text="the unit"),
+        }
+    ),
     program=f"/opt/llamaherd/builds/{BUILD}/bin/llama-server",
+    folders=(str(PurePosixPath(GEMMA).parent),),
     arguments=tuple(
         f"--model {GEMMA} --alias gemma-3-270m --ctx-size 8192 --cache-type-k q8_0 --cache-type-v q8_0 "
         "--flash-attn on --parallel 1 --threads 2 --host 127.0.0.1 --port 8080 --metrics "
         "--api-key-file /etc/llamaherd/keys/chat".split()
     ),
-    spec="fa9c016b726a",
-    file=TextFile(path="/etc/systemd/system/llama-chat.service", text="the unit"),
 )
-DRAFTER = CHAT.model_copy(
-    update={
-        "name": "drafter",
-        "service": "llama-drafter",
-        "backend": "compose",
-        "image": IMAGE,
-        "model": "tiny-moe",
-        "model_folder": str(PurePosixPath(TINY).parent),
-        "model_path": TINY,
-        "context": 4096,
-        "mtp": 2,
-        "port": 8081,
-        "api_key": None,
-        "program": "/usr/local/bin/llama-server",
-        "arguments": tuple(
-            f"--model {TINY} --alias tiny-moe --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 "
-            "--flash-attn auto --parallel 1 --threads 2 --host 0.0.0.0 --port 8081 --metrics "
-            "--spec-type draft-mtp --spec-draft-n-max 2".split()
-        ),
-        "spec": "88bc115cb8eb",
-        "file": TextFile(path="/etc/llamaherd/compose/drafter/compose.yaml", text="the project"),
-    }
+DRAFTER = served(
+    PLANNED["drafter"].model_copy(
+        update={
+            "build": BUILD,
+            "model": "tiny-moe",
+            "model_folder": str(PurePosixPath(TINY).parent),
+            "model_path": TINY,
+            "mtp": 2,
+            "spec": "88bc115cb8eb",
+            "file": TextFile(path="/etc/llamaherd/compose/drafter/compose.yaml", text="the project"),
+        }
+    ),
+    image=IMAGE,
+    folders=(str(PurePosixPath(TINY).parent),),
+    arguments=tuple(
+        f"--model {TINY} --alias tiny-moe --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 "
+        "--flash-attn auto --parallel 1 --threads 2 --host 0.0.0.0 --port 8081 --metrics "
+        "--spec-type draft-mtp --spec-draft-n-max 2".split()
+    ),
 )
 
 
@@ -331,7 +320,7 @@ def test_no_answer_is_taken_for_a_heading(lines: list[str]) -> None:
     ],
 )
 def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
-    instance = CHAT.model_copy(update={"listen": listen})
+    instance = reached(CHAT, listen=listen)
     assert f"ask 5 {shlex.quote(url)} " in question(PLAN.model_copy(update={"instances": (instance,)}))
 
 
@@ -340,14 +329,14 @@ def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
     [
         ("::1", "00000000000000000000000001000000:1F90", True),
         ("::", "00000000000000000000000000000000:1F90", True),
-        ("localhost", "00000000000000000000000001000000:1F90\n\t0100007F:1F90", True),
-        ("localhost", "00000000:1F90", False),
-        ("duo.lan", "0200000A:1F90", True),
-        ("duo.lan", "", False),
+        ("127.0.0.1", "0100007F:1F90", True),
+        ("127.0.0.1", "00000000:1F90", False),
+        ("10.0.0.2", "0200000A:1F90", True),
+        ("10.0.0.2", "", False),
     ],
 )
 def test_addresses(listen: str, sockets: str, right: bool) -> None:
-    plan = PLAN.model_copy(update={"instances": (CHAT.model_copy(update={"listen": listen}),)})
+    plan = PLAN.model_copy(update={"instances": (reached(CHAT, listen=listen),)})
     found = report(f"@ listening\t\n\t{sockets}\n@ end\t\n", plan=plan)
     assert ("chat listens" not in failed(found)) is right
 
@@ -363,9 +352,9 @@ def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: p
 
 
 def test_only_a_unit_reads_a_program_of_the_host() -> None:
-    assert CHAT.program in CHAT.reads
-    assert DRAFTER.program
-    assert DRAFTER.program not in DRAFTER.reads
+    assert CHAT.server.program in CHAT.reads
+    assert DRAFTER.server.program
+    assert DRAFTER.server.program not in DRAFTER.reads
     assert DRAFTER.model_path in DRAFTER.reads
 
 
@@ -387,7 +376,7 @@ VLLM_MODELS = '{"object":"list","data":[{"id":"NAME","object":"model","root":"/m
 )
 def test_vllm_tells_model_and_context_in_its_list(name: str, length: int, wrong: set[str]) -> None:
     """Its answers are written by hand, after its API's documentation."""
-    served = DRAFTER.model_copy(update={"engine_kind": "vllm"})
+    served = reached(DRAFTER, props_path=None, health_status=None, counts_drafts=False)
     models = VLLM_MODELS.replace("NAME", name).replace("LENGTH", str(length))
     text = f"@ health\tdrafter\n\t\n\t200\n@ models\tdrafter\n\t{models}\n\t200\n@ end\t\n"
     (instance,) = report(text, plan=PLAN.model_copy(update={"instances": (served,)})).instances

@@ -14,7 +14,7 @@ from llamaherd.fleet import Rig
 from llamaherd.planned import RAM, CardPlace, Estimate, Holds, InstancePlan
 from llamaherd.verify_cards import on_cards
 from tests.support.gpu_host import FIRST_NAMESPACE, NEW, OLD, gpu_host
-from tests.support.rigs import gpu_rig, planned
+from tests.support.rigs import gpu_rig, planned, served
 
 GPU = planned(gpu_rig())
 WSL = "6.6.87.2-microsoft-standard-WSL2"
@@ -45,7 +45,11 @@ def judged(changes: dict[tuple[str, str], str] | None = None, plan: InstancePlan
 
 def placed(*at: str, one: bool = False) -> InstancePlan:
     cards = tuple(CardPlace(name=f"c{number}", at=each) for number, each in enumerate(at))
-    return PLANNED.model_copy(update={"cards": cards, "one_card": one, "memory": None})
+    assert PLANNED.server.gpus
+    return served(
+        PLANNED.model_copy(update={"memory": None}),
+        gpus=PLANNED.server.gpus.model_copy(update={"at": cards, "any_one": one}),
+    )
 
 
 def test_a_server_on_its_cards_passes_with_what_it_holds() -> None:
