@@ -51,7 +51,7 @@ def _errors(known: Catalogue, arguments: Sequence[str], header: Header, room: Ro
     for problem in check(known, arguments, others):
         if problem.severity == "error" and problem.code not in BESIDE_MEMORY:
             yield problem.message, problem.help
-    around = Around(cards=len(room.cards), tensors=tuple(tensor.name for tensor in header.tensors))
+    around = Around(cards=len(room.cards), tensors=tuple(tensor.name for tensor in header.each))
     for clash in clashes(meant(known, arguments), around):
         if clash.severity == "error" and clash.code not in BESIDE_MEMORY:
             yield clash.message, clash.help

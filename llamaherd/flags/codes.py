@@ -62,6 +62,7 @@ OVERTAKEN = "LH260"
 VLLM_REFUSES = "LH261"
 NO_MODEL = "LH273"
 NO_TEMPLATE = "LH277"
+PLUGGED = "LH281"
 OWN_DRAFT = "LH029"
 NO_MTP = "LH023"
 NO_SPLIT = "LH052"
@@ -124,6 +125,7 @@ CODES: Mapping[str, str] = {
     OVERTAKEN: "An override of tensors that all go elsewhere by an earlier one.",
     VLLM_REFUSES: "Options that vLLM refuses together, or by their value.",
     OPTION_TAKEN: "A CMake option with a value that is taken otherwise than it is meant.",
+    PLUGGED: "A kind of model that vLLM loads by a plugin.",
     NO_TEMPLATE: "A name that stands for no chat template.",
     NO_MODEL: "What stands for a model is none that the engine loads.",
     OWN_DRAFT: "A model would draft for itself.",

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.access import addresses
 from llamaherd.flags.clash import Around, Clash, Rule
@@ -14,6 +15,8 @@ from llamaherd.flags.visible import hidden, order, visible
 
 OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
 """What files of llama.cpp are quantised as; vLLM names methods."""
+IN_HUB = re.compile(r"[\w.-]+/[\w.-]+:(?:UD-)?I?Q[1-8]_\w+", re.IGNORECASE)
+"""A repository with one of its quants, as vLLM writes it."""
 METHODS = {"awq": ("awq", "awq_marlin"), "gptq": ("gptq", "gptq_marlin", "gptq_bitblas")}
 """What a model's name says, and the methods that go with it."""
 
@@ -110,4 +113,18 @@ def _is_object(text: str) -> bool:
         return False
 
 
-RULES: tuple[Rule, ...] = (_share, _json, _cards, _tools, _batches, _quantised, order, hidden, addresses)
+def _plugged(meant: Meant, around: Around) -> Iterator[Clash]:
+    """docs/features/quantization/gguf.md of vLLM: GGUF files are loaded by a plugin, which its images lack."""
+    option, model = meant.get("--model"), meant.text("--model") or around.model
+    if not (model.lower().endswith(".gguf") or IN_HUB.fullmatch(model)):
+        return
+    message = f"vLLM loads `{model}` by its plugin vllm-gguf-plugin alone"
+    way_out = "serve it with llama-server, or install the plugin"
+    if meant.get("--tokenizer") is None:
+        message += ", and wants the tokenizer of the model that it was made of"
+        way_out += " and add `--tokenizer` with that model's repository"
+    severity: Severity = "note" if meant.get("--tokenizer") else "warning"
+    yield Clash(codes.PLUGGED, (option,) if option else (), message, way_out, severity)
+
+
+RULES: tuple[Rule, ...] = (_share, _json, _cards, _tools, _batches, _quantised, _plugged, order, hidden, addresses)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from llamaherd.findings import Finding, InventoryError, Place
-from llamaherd.recipes import article, compose, pages, preset, prose, shell, wslconfig
+from llamaherd.recipes import article, compose, pages, preset, prose, shell, swap, wslconfig
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import positioned
 from llamaherd.textfile import UnreadableError, read_bytes, read_text
 
-RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset"]
+RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset", "swap"]
 
 LARGEST = 128 << 10
 """Bytes. No recipe is longer; a model or a log given by mistake is."""
@@ -42,6 +42,8 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
     if path.suffix.lower() in {".yaml", ".yml"}:
         services = re.search(r"^services\s*:", text, re.MULTILINE)
         rig = re.search(r"^rig\s*:", text, re.MULTILINE)
+        if not rig and not services and swap.is_config(text):
+            return "swap"
         return "compose" if not rig and (services or "compose" in name) else "inventory"
     known = _COMMANDS.search(text) or _SECTIONS.search(text) or _composed(text) or _presets(text)
     return "shell" if known else None
@@ -113,10 +115,13 @@ def _read(path: Path) -> Recipe:
             recipe = Recipe(wslconfig.check_text(path, text))
         case "preset":
             recipe = Recipe(preset.check_text(path, text))
+        case "swap":
+            recipe = swap.check_text(path, text)
         case "inventory":
             return Recipe()
         case None:
-            known = "give an inventory, a shell script, a systemd unit, a Compose file, a preset file or a .wslconfig"
+            known = "give an inventory, a shell script, a systemd unit, a Compose file, a preset file, a .wslconfig or "
+            known += "a config.yaml of llama-swap"
             return Recipe((_unreadable(path, "nothing in it is known here", known),))
     return recipe + Recipe(tuple(prose.check_text(path, text)))
 

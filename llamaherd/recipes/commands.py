@@ -26,6 +26,15 @@ class Word:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """An operator that stands inside of what looks like one word, and what is behind it."""
+
+    operator: str
+    start: Position
+    behind: str
+
+
+@dataclass(frozen=True)
 class Command:
     """A program with its arguments, and the variables that were put before it."""
 
@@ -34,6 +43,8 @@ class Command:
     background: bool = False
     exports: tuple[str, ...] = ()
     """The variables that it hands on to the programs that follow."""
+    cut: Cut | None = None
+    """What ends it without a blank on either side."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,8 @@ class _Reader:
         documents: list[Text] = []
         broken: list[Position] = []
         pending: list[Token] = []
-        stream = iter(tokens(self.text))
+        found = tuple(tokens(self.text))
+        stream, cuts = iter(found), _cuts(found)
         target = False
         for token in stream:
             if token.kind == "document":
@@ -103,7 +115,8 @@ class _Reader:
             elif token.text[-1] in "<>" or token.text[-2:] in {">|", "<-"}:
                 target = True  # the next word is a file
             elif not re.search(r">&[\d-]*$", token.text):
-                commands += self._command(pending, background=token.text == "&")
+                cut = cuts.get(token.start)
+                commands += self._command(pending, background=token.text == "&", cut=cut)
                 pending, target = [], False
         commands += self._command(pending, background=False)
         return Script(tuple(commands), tuple(documents), tuple(broken))
@@ -179,7 +192,7 @@ class _Reader:
             before = self.variables.get(found[1], ()) if found[2] else ()
             self.variables[found[1]] = (*before, *elements)[:_MOST_ELEMENTS]
 
-    def _command(self, pending: list[Token], *, background: bool) -> Iterator[Command]:
+    def _command(self, pending: list[Token], *, background: bool, cut: Cut | None = None) -> Iterator[Command]:
         settings: dict[str, Word] = {}
         rest = list(pending)
         while rest and (rest[0].text in _KEYWORDS or _PROMPT.fullmatch(rest[0].text)):
@@ -191,9 +204,10 @@ class _Reader:
             token = rest.pop(0)
             if found:
                 settings[found[1]] = self._assigned(token, found)
-        words = [] if declaring else [word for token in rest for word in self.words(token)]
+        spaced = len(rest) > 1 and rest[1].text == "="
+        words = [] if declaring and not spaced else [word for token in rest for word in self.words(token)]
         if words:
-            yield Command(tuple(words), settings, background)
+            yield Command(tuple(words), settings, background, cut=cut)
             return
         for name, word in settings.items():
             self.variables[name] = (word,)
@@ -215,6 +229,23 @@ class _Reader:
             return Word(Text(token.text, (token.start,) * len(token.text)), token.start, unknown=True)
         tilde = re.match(r"['\"]~/", token.text[len(found[0]) :]) is not None
         return Word(value, value.at[0] if value.at else token.start, unknown, tuple(unset), tilde)
+
+
+def _cuts(found: tuple[Token, ...]) -> dict[Position, Cut]:
+    """The operators that stand between two words without a blank on either side, by where they stand."""
+    three = zip(found, found[1:], found[2:], strict=False)
+    return {
+        operator.start: Cut(operator.text, operator.start, after.text)
+        for before, operator, after in three
+        if (before.kind, operator.kind, after.kind) == ("word", "operator", "word")
+        and operator.text in {";", "|", "&", "("}
+        and _end(before) == operator.start
+        and _end(operator) == after.start
+    }
+
+
+def _end(token: Token) -> Position:
+    return token.start[0], token.start[1] + len(token.text)
 
 
 def _parts(text: Text) -> Iterator[Text]:

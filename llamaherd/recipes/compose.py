@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import Published
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import Text, joined, positioned
+from llamaherd.recipes.yamlwords import text_at
 from llamaherd.yamlfile import Document, Path_, parse, read
 
 MOST_SERVICES = 200
@@ -142,19 +142,7 @@ class _Reader:
 
     def _text(self, path: Path_, value: str) -> Text:
         """A value with the position of each of its characters, whether it is quoted, folded or plain."""
-        place = self.document.value(path)
-        start = bisect_left(self.text.at, (place.line, place.column))
-        positions: list[tuple[int, int]] = []
-        here = start
-        if self.text.chars[start : start + 1] in {">", "|"}:
-            here = max(self.text.chars.find("\n", start), start)
-        for char in value:
-            found = here if char.isspace() else self.text.chars.find(char, here)
-            if found < 0 or found >= len(self.text.at):
-                return Text(value, ((place.line, place.column),) * len(value))
-            positions.append(self.text.at[found])
-            here = found + 1 if not char.isspace() else here
-        return Text(value, tuple(positions))
+        return text_at(self.document, self.text, path, value)
 
     def _command(
         self, path: Path_, command: Any, environment: Mapping[str, str]

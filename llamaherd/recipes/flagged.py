@@ -138,6 +138,9 @@ def _clashes(server: Server) -> Iterator[tuple[Clash, Position]]:
     model = str(server.arguments[0]) if server.program == "vllm" and server.arguments else ""
     around = Around(cards=server.cards, reachable=open_port if server.contained else None, model=model)
     for clash in clashes(meant(catalogue, arguments, settings), around):
+        if not clash.options:  # it is about the model, which has no flag
+            yield clash, server.arguments[0].start
+            continue
         own = clash.options[0]
         at = [words[one.index : one.index + len(one.words)] for one in clash.options if one.origin == "argument"]
         if any(word.unknown for several in at for word in several):

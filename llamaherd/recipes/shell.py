@@ -21,6 +21,7 @@ from llamaherd.recipes import (
     units,
     unitservice,
     unitvalues,
+    unquoted,
 )
 from llamaherd.recipes.around import OF_ENGINES, Around
 from llamaherd.recipes.commands import Command, Word, read
@@ -70,6 +71,11 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
     return recipe
 
 
+def check_command(file: Path, text: str, command: Command) -> Recipe:
+    """Everything wrong with one command that a file of another kind holds, whose whole text is `text`."""
+    return _Reader(file, engine_of(text), version_of(text), built_of(text)).checked(command, ())
+
+
 @dataclass
 class _Reader:
     """The state of one reading, which the excerpts of a page share."""
@@ -101,13 +107,14 @@ class _Reader:
             if self.excerpts and _flags_alone(command) and not flagged.familiar(command.words[1:], self.engine):
                 continue  # some other program's
             recipe += Recipe(tuple(Around(self.file, self.engine, self.folder).check(command)))
+            recipe += Recipe(tuple(unquoted.check(self.file, command)) if not self.excerpts else ())
             words = [str(word) for word in command.words]
             self.everything |= words in (["set", "-a"], ["set", "-o", "allexport"])
             if not words:
                 self.assigned |= command.settings
                 self.exported |= set(command.exports) | (set(command.settings) if self._hands_on() else set())
             given = {name: value for name, value in self.assigned.items() if name in self.exported}
-            started = self._engine(replace(command, settings={**given, **command.settings}), orphans)
+            started = self.checked(replace(command, settings={**given, **command.settings}), orphans)
             if started.servers:
                 recipe += Recipe(tuple(self._kept_back(text)))
             if not self.excerpts:
@@ -161,7 +168,7 @@ class _Reader:
             prefix = re.match(r"[@!:+|-]*[ \t]*", setting.text)
             words = units.words(setting.value.cut(prefix.end() if prefix else 0, len(setting.text)), known)
             recipe += Recipe(tuple(unitservice.check_container(self.file, unit, words)))
-            recipe += Recipe(tuple(self._in_unit(words))) + self._engine(Command(_until_shell(words), settings), ())
+            recipe += Recipe(tuple(self._in_unit(words))) + self.checked(Command(_until_shell(words), settings), ())
         started = unitrules.Started(self.file, unit, words, self.excerpts, generated)
         recipe = Recipe((*unitrules.check(started), *unitvalues.check(started))) + recipe
         for server in recipe.servers[:1]:
@@ -182,7 +189,7 @@ class _Reader:
             message = f"systemd does not start `{words[0]}`: its path is not absolute"
             yield Finding("LH141", Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
 
-    def _engine(self, command: Command, orphans: tuple[Word, ...]) -> Recipe:
+    def checked(self, command: Command, orphans: tuple[Word, ...]) -> Recipe:
         """The server, the container or the build that a command starts."""
         words = command.words
         names = [base_name(str(word)) for word in words]
@@ -209,12 +216,14 @@ class _Reader:
         server = find(command, self.engine)
         if server is None:
             return Recipe()
-        whole = replace(server, arguments=server.arguments + orphans, version=self.version)
+        cut = unquoted.cuts(command)
+        known = server.arguments[:-2] if cut else server.arguments  # half of an argument is none
+        whole = replace(server, arguments=known + orphans, version=self.version)
         serving = server.program in servers.PORTS or (
             server.program == "llama-cli" and not server.has(*servers.PROMPTS)
         )
         recipe = Recipe(self._checked(whole), (whole,) if serving else ())
-        if orphans and not self.excerpts:
+        if orphans and not self.excerpts and not cut:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
             way_out = "end every line of the command but the last with a backslash, and put no comment between them"
             recipe += Recipe((Finding("LH141", Place(self.file, *orphans[0].start), message, way_out),))

@@ -86,6 +86,9 @@ KEYS: Mapping[str, Mapping[str, str]] = {
 MIRRORED_ONLY = ("ignoredPorts", "hostAddressLoopback")
 """Keys of [experimental] that count with `networkingMode=mirrored` alone (learn.microsoft.com, wsl-config)."""
 
+LEAST_IDLE = 1000
+"""Milliseconds, below which seconds were meant."""
+
 # By the tests of ParseMemorySize in microsoft/WSL: `9G` is a size as `9GB` is, `9 GB` is none.
 _SIZE = re.compile(r"(\d+)(?:([KMGT])B?|B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -235,6 +238,17 @@ def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Problem]]
     if mode == "mirrored" and "wsl2.localhostforwarding" in settings:
         message = "`localhostForwarding` does nothing with `networkingMode=mirrored`, where localhost is shared anyway"
         yield "wsl2.localhostforwarding", Problem("LH148", message, "leave it out", "warning")
+    idle = settings.get("wsl2.vmidletimeout", "")
+    if idle.startswith("-") and "general.instanceidletimeout" not in settings:
+        message = (
+            "`vmIdleTimeout` keeps the virtual machine, and not the distribution in it, which ends 15 s after its "
+        )
+        message += "last terminal, and its servers with it"
+        help_ = f"add `instanceIdleTimeout={idle}` under `[general]`"
+        yield "wsl2.vmidletimeout", Problem("LH283", message, help_, "warning")
+    elif idle.isdecimal() and 0 < int(idle[:9]) < LEAST_IDLE:
+        message = f"`vmIdleTimeout={idle}` is {idle} ms: the virtual machine ends at once when it is idle"
+        yield "wsl2.vmidletimeout", Problem("LH283", message, f"write `vmIdleTimeout={idle}000` for seconds", "warning")
     for key in MIRRORED_ONLY if mode != "mirrored" else ():
         name = f"experimental.{key}".lower()
         if name in settings:

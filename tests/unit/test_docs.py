@@ -52,6 +52,7 @@ NOT_EXAMINED = {
     *("LH030", "LH031", "LH032", "LH033", "LH034", "LH035"),  # the lock
     "LH162",  # what a file of this machine holds
     "LH279",  # what lies on this machine
+    "LH282",  # a config.yaml of llama-swap
     *("LH184", "LH185"),  # what a rig's neighbours are
 }
 """No example can have these mistakes by itself: their pages show what `herd` says instead."""

@@ -146,3 +146,12 @@ def test_units_of_one_letter_are_named() -> None:
 def test_any_text_gives_findings(text: str) -> None:
     for finding in check_text(FILE, text):
         assert 1 <= finding.place.line <= text.count("\n") + 1
+
+
+def test_what_keeps_the_virtual_machine_keeps_no_distribution() -> None:
+    (alone,) = found("[wsl2]\nvmIdleTimeout=-1\n")
+    assert "LH283" in str(alone)
+    assert found("[wsl2]\nvmIdleTimeout=-1\n[general]\ninstanceIdleTimeout=-1\n") == []
+    assert found("[wsl2]\nvmIdleTimeout=60000\n") == []
+    (seconds,) = found("[wsl2]\nvmIdleTimeout=60\n")
+    assert "vmIdleTimeout=60000" in str(seconds)
