@@ -12,6 +12,7 @@ from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory, slots
 from llamaherd.checks.models import beside_models, drafting, models, vocabularies
 from llamaherd.checks.names import names
+from llamaherd.checks.paths import paths
 from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.reach import keyless
 from llamaherd.checks.references import references
@@ -31,6 +32,6 @@ CHECKS: tuple[Check, ...] = (
     *(identities, sizes, power, splitting, shared_cards, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
-    *(arguments, abilities, models, beside_models, drafting, vocabularies, slots, memory),
+    *(arguments, paths, abilities, models, beside_models, drafting, vocabularies, slots, memory),
     *(uncounted_memory,),
 )

@@ -1,0 +1,78 @@
+"""Paths in arguments and variables that a server does not get at: units and containers are closed around it.
+
+templates/llama-server.service.j2 (ProtectSystem=strict, ProtectHome=, PrivateTmp=) and templates/compose.yaml.j2
+(read_only, tmpfs, volumes): /tmp is the server's own, and all else is not written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.meant import Whole, whole
+from llamaherd.checks.subject import Subject
+from llamaherd.engines import flags_of
+from llamaherd.findings import Finding
+from llamaherd.flags.meant import Option
+
+WRITTEN = (
+    "--log-file",
+    "--logdir",
+    "--slot-save-path",
+    "--log-prompts-dir",
+    "--lookup-cache-dynamic",
+    "--sql-save-file",
+)
+READ = (
+    *("--chat-template-file", "--grammar-file", "--json-schema-file", "--lookup-cache-static", "--mmproj"),
+    *("--lora", "--control-vector", "--model-draft", "--spec-draft-model", "--media-path", "--path"),
+    *("--ui-config-file", "--mcp-servers-config", "--models-preset", "--models-dir", "--system-prompt-file"),
+    *("--banned-string-file", "--context-file"),
+)
+OWN = ("/tmp/", "/var/tmp/")
+"""Where a server may write; what it wrote there goes with it."""
+HOMES = ("/home/", "/root/", "/run/user/")
+
+
+def paths(subject: Subject) -> Iterator[Finding]:
+    """What a server cannot write to, or does not see."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        known = flags_of(engine) if engine else None
+        if known is None or known.kind == "vllm" or not (instance.extra_args or instance.environment):
+            continue
+        each = whole(subject, name, instance, known)
+        contained = instance.backend == "compose"
+        for option in _own(each, WRITTEN):
+            if said := _not_written(name, option, contained=contained):
+                yield Finding("LH278", each.place(option), *said)
+        for option in _own(each, READ) if not contained else ():
+            if said := _not_seen(option):
+                yield Finding("LH278", each.place(option), *said)
+
+
+def _own(each: Whole, names: tuple[str, ...]) -> tuple[Option, ...]:
+    """Those of some options that are written word for word."""
+    found = (option for name in names for option in each.told.every(name) if each.key(option) is None)
+    return tuple(dict.fromkeys(found))
+
+
+def _not_written(name: str, option: Option, *, contained: bool) -> tuple[str, str] | None:
+    if f"{option.value}/".startswith(OWN):
+        return None
+    where = "container" if contained else "unit"
+    message = f"{option}: the {where} lets its server write to `/tmp` alone, which is its own"
+    if option.flag.spellings[-1] in ("--log-file", "--logdir"):
+        shown = f"docker logs llama-{name}" if contained else f"journalctl -u llama-{name}"
+        return message, f"leave it out: `{shown}` shows what the server says"
+    return message, "name a path in `/tmp`, whose files last as long as the server runs; or leave it out"
+
+
+def _not_seen(option: Option) -> tuple[str, str] | None:
+    value = option.value.partition(",")[0]
+    if value and not value.startswith("/"):
+        return f"{option} is looked for in `/`, where the unit starts its server", "write the whole path, from `/` on"
+    for prefix in (*HOMES, *OWN):
+        if f"{value}/".startswith(prefix):
+            message = f"{option}: the unit hides `{prefix.rstrip('/')}` of the host from its server"
+            return message, "let the file lie elsewhere, such as in `/srv`, where its user may read it"
+    return None
