@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from llamaherd.distributions import BUILD_PACKAGES, IMAGE_PACKAGES
@@ -41,6 +41,7 @@ from llamaherd.planned import (
     digest,
 )
 from llamaherd.render import render
+from llamaherd.resources import DOCKERFILE
 
 RECIPE = 1
 """Counts up when the same options would give another build; it is part of every build id."""
@@ -247,7 +248,7 @@ def _image(rig: Rig, build: BuildPlan) -> ImagePlan:
         "libstdc++6",
         *IMAGE_PACKAGES[rig.host.os],
     )
-    dockerfile = (Path(__file__).resolve().parent.parent / "compose" / "engine.Dockerfile").read_text()
+    dockerfile = DOCKERFILE.read_text(encoding="utf-8")
     base = f"llamaherd/base:{rig.host.os}-{digest(packages)}"
     return ImagePlan(
         tag=f"llamaherd/engine:{build.id}-{digest(base, dockerfile)[:6]}",

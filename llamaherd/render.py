@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined, nodes
@@ -16,8 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined, no
 from llamaherd import quoting
 from llamaherd.layout import LOCK_SECONDS, LOCKS
 from llamaherd.quoting import Written, is_word
-
-_FOLDER = Path(__file__).resolve().parent.parent / "templates"
+from llamaherd.resources import TEMPLATES
 
 FILTERS = {
     "quote": quoting.sh,
@@ -52,7 +51,7 @@ class _Environment(Environment):
 def environment() -> Environment:
     """The one environment that templates are read in."""
     made = _Environment(
-        loader=FileSystemLoader(_FOLDER),
+        loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -11,14 +11,13 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, INTERRUPTED, json_option, plans, rigs_argument, say
-
-ROOT = Path(__file__).resolve().parents[2]
+from llamaherd.cli.common import FAILED, INTERRUPTED, inventory_option, json_option, plans, rigs_argument, say
 
 
 @click.command()
 @rigs_argument
 @click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
+@inventory_option
 @click.pass_obj
 def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
     """Make the hosts as planned. The same run as `pyinfra inventory.py deploy.py`.
@@ -33,6 +32,7 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
     from llamaherd.deploying import hold_endings
     from llamaherd.endings import HERD
     from llamaherd.planning import inventory_path
+    from llamaherd.resources import ROOT
 
     planned = plans(inventory, rigs, deploying=True)
     command = [sys.executable, "-m", "llamaherd.deploying", "inventory.py", "deploy.py", "-y"]
@@ -54,6 +54,7 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
 @click.command()
 @rigs_argument
 @click.option("--deep", is_flag=True, help="Also read every file of the models, and compare its sha256.")
+@inventory_option
 @json_option
 @click.pass_obj
 def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: bool) -> None:
