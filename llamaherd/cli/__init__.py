@@ -9,13 +9,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from llamaherd import __version__
-from llamaherd.cli.common import INTERRUPTED
+from llamaherd.cli.common import INTERRUPTED, inventory_option, json_option
 from llamaherd.cli.declared import check, lock, plan
 from llamaherd.cli.fit import fit
 from llamaherd.cli.fleet import init, schema
@@ -63,19 +62,20 @@ def _ended(number: int, _frame: object) -> NoReturn:
     "  herd check                      is the inventory right?\n"
     "  herd plan box                   what would be on the host\n"
     "  herd up box && herd verify box  make it so, and ask whether it is so\n"
-    "  herd -i ~/fleet up              another inventory than ./inventory",
+    "  herd up -i ~/fleet              another inventory than ./inventory",
 )
-@click.option(
-    "-i",
-    "--inventory",
-    type=click.Path(path_type=Path),
-    help="A rig's YAML file, or a folder of them. Default: HERD_INVENTORY, else ./inventory.",
-)
+@inventory_option
+@json_option
 @click.version_option(__version__, prog_name="herd")
 @click.pass_context
-def main(context: click.Context, inventory: Path | None) -> None:
-    """From bare machines to verified LLM servers, declared in YAML."""
-    context.obj = inventory
+def main(context: click.Context, as_json: bool) -> None:
+    """From bare machines to verified LLM servers, declared in YAML.
+
+    -i and --json may also stand after the command. Of two inventories, the later counts.
+    """
+    command = main.commands[context.invoked_subcommand or ""]
+    if as_json and not any(parameter.name == "as_json" for parameter in command.params):
+        raise click.UsageError(f"`herd {command.name}` has no output for machines; leave out --json", context)
 
 
 @main.command()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llamaherd.planned import Plan
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+JSON = "llamaherd.json"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 T = TypeVar("T")
@@ -27,16 +28,37 @@ def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: st
     """The inventory's rigs, for the shell."""
     from llamaherd.planning import inventory_path, rigs
 
-    root = context.find_root()
     try:
-        fleet = rigs(inventory_path(root.params.get("inventory")))
+        fleet = rigs(inventory_path(context.obj))
     except InventoryError:
         return []
     return [CompletionItem(name) for name in fleet.rigs if name.startswith(typed)]
 
 
+def _keep_inventory(context: click.Context, _parameter: click.Parameter, value: Path | None) -> None:
+    """Where the commands find it, as their object. Options further to the right are read later, and win."""
+    if value is not None:
+        context.obj = value
+
+
+def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+    """Whether it was asked for here or further to the left: a context shares `meta` with those of its commands."""
+    context.meta[JSON] = value or context.meta.get(JSON, False)
+    return bool(context.meta[JSON])
+
+
 rigs_argument = click.argument("rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs)
-json_option = click.option("--json", "as_json", is_flag=True, help="For machines: one JSON document on stdout.")
+inventory_option = click.option(
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    expose_value=False,
+    callback=_keep_inventory,
+    help="A rig's YAML file, or a folder of them. Default: HERD_INVENTORY, else ./inventory.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_keep_json, help="For machines: one JSON document on stdout."
+)
 
 
 def plans(inventory: Path | None, rigs: tuple[str, ...], *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:

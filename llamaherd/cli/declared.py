@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, json_option, plans, rigs_argument, say, show, usable
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    inventory_option,
+    json_option,
+    plans,
+    rigs_argument,
+    say,
+    show,
+    usable,
+)
 from llamaherd.findings import Finding, shown
 
 if TYPE_CHECKING:
@@ -26,6 +36,7 @@ UNREAD = frozenset({"LH001", "LH005"})
 
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@inventory_option
 @json_option
 @click.pass_obj
 def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> None:
@@ -80,6 +91,7 @@ def _counted(number: int, what: str) -> str:
 @click.command()
 @rigs_argument
 @click.option("--ask", is_flag=True, help="Also ask the engines on the rigs what they take. Changes nothing there.")
+@inventory_option
 @json_option
 @click.pass_obj
 def plan(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool) -> None:
@@ -185,6 +197,7 @@ def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[F
     multiple=True,
     help="Resolve this engine, image or model anew, by its name in the inventory; `all` for everything. Repeatable.",
 )
+@inventory_option
 @json_option
 @click.pass_obj
 def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, json_option, say, usable
+from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say, usable
 
 if TYPE_CHECKING:
     from llamaherd.fit_arguments import Told
@@ -49,6 +49,7 @@ class Tokens(click.IntRange):
     "--engine", type=click.Choice(["llama.cpp", "ik_llama.cpp"]), default="llama.cpp", show_default=True, help="Engine."
 )
 @click.option("--extra-args", default="", metavar="'-ot exps=CPU …'", help="More arguments, as in an inventory.")
+@inventory_option
 @json_option
 @click.pass_obj
 def fit(

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import FAILED, UNUSABLE, complete_rigs, json_option, plans, rigs_argument, say
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    complete_rigs,
+    inventory_option,
+    json_option,
+    plans,
+    rigs_argument,
+    say,
+)
 
 if TYPE_CHECKING:
     from llamaherd.remote import Remote
@@ -27,8 +37,11 @@ class RigsOrCommand(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `list` before what does not begin with a command."""
         completing = ctx.resilient_parsing and not args
-        if not completing and (not args or args[0] not in (*self.commands, *ctx.help_option_names)):
-            args = [LIST, *args]
+        first = _options(args)
+        rest = args[first:]
+        complete = first <= len(args)
+        if complete and not completing and (not rest or rest[0] not in (*self.commands, *ctx.help_option_names)):
+            args = [*args[:first], LIST, *rest]
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -41,8 +54,18 @@ class RigsOrCommand(click.Group):
         ]
 
 
+def _options(args: Sequence[str]) -> int:
+    """How many arguments at the beginning are options that every command has, with their values."""
+    count = 0
+    while count < len(args) and re.match(r"-i|--(inventory|json)(=|$)", args[count]):
+        count += 2 if args[count] in ("-i", "--inventory") else 1
+    return count
+
+
 @click.group(cls=RigsOrCommand, subcommand_metavar="[list|prune] [RIG]...")
-def models() -> None:
+@inventory_option
+@json_option
+def models(as_json: bool) -> None:
     """What models lie on the hosts, who uses them, and what can go.
 
     \b
@@ -56,6 +79,7 @@ def models() -> None:
 
 @models.command(LIST)
 @rigs_argument
+@inventory_option
 @json_option
 @click.pass_obj
 def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
@@ -78,6 +102,7 @@ def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
 @rigs_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
+@inventory_option
 @json_option
 @click.pass_obj
 def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> None:

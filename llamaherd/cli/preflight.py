@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, json_option, plans, rigs_argument
+from llamaherd.cli.common import FAILED, inventory_option, json_option, plans, rigs_argument
 
 if TYPE_CHECKING:
     from llamaherd.fleet import Rig
@@ -22,6 +22,7 @@ AT_ONCE = 16
 
 @click.command()
 @rigs_argument
+@inventory_option
 @json_option
 @click.pass_obj
 def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:

@@ -1,0 +1,119 @@
+"""-i and --json stand before or after the command; of two inventories, the later counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from llamaherd.cli import main
+
+TAKE_AN_INVENTORY = ("check", "fit", "lock", "models", "plan", "preflight", "up", "verify")
+WITHOUT_JSON = ("completion", "init", "schema", "up")
+
+
+def herd(*words: str | Path) -> Result:
+    ended = CliRunner().invoke(main, [str(word) for word in words], prog_name="herd")
+    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+    return ended
+
+
+@pytest.fixture
+def fleets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two fleets, `one` and `two`, of a rig each that is called after it; the usual inventory is no use."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        rig = {"rig": name, "connect": {"host": "127.0.0.1", "port": 9}}
+        rig |= {"host": {"os": "debian-13", "cpu": {"cores": 2}, "ram": "8GB"}}
+        rig |= {"engines": {}, "models": {}, "instances": {}}
+        (tmp_path / name / f"{name}.yaml").write_text(json.dumps(rig))
+    monkeypatch.setenv("HERD_INVENTORY", str(tmp_path / "nowhere"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-i two plan --json",
+        "plan -i two --json",
+        "plan --json -i two",
+        "plan two --json --inventory two",
+        "--json plan two --inventory=two",
+        "--json -i two plan",
+        "-i two --json plan two",
+        "-i one plan -i two --json",
+        "--json plan --json -itwo",
+        "-i one -i two plan --json",
+    ],
+)
+def test_on_either_side_of_the_command(words: str, fleets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fleets)
+    ended = herd(*words.split())
+    assert ended.exit_code == 0, ended.output
+    assert list(json.loads(ended.stdout)) == ["two"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "models list two -i two --json",
+        "models two -i two --json",
+        "models -i two two --json",
+        "models -i two list --json",
+        "models --inventory=two --json",
+        "models --json -i two",
+        "models --json -i two list two",
+        "-i two models --json two",
+        "--json models -i two prune --dry-run",
+        "models --json prune --dry-run -i two",
+        "-i two --json models",
+        "-i one models -i one prune --dry-run --json -i two",
+    ],
+)
+def test_models_has_commands_of_its_own(words: str, fleets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens there: what is said for machines names the rig that was meant."""
+    monkeypatch.chdir(fleets)
+    ended = herd(*words.split())
+    assert ended.exit_code == 1, ended.output
+    said = json.loads(ended.stdout)
+    assert [each["rig"] for each in (said if isinstance(said, list) else [said])] == ["two"]
+
+
+@pytest.mark.parametrize("words", ["plan -i", "models -i", "models --json --inventory", "-i"])
+def test_an_inventory_must_be_named(words: str) -> None:
+    ended = herd(*words.split())
+    assert ended.exit_code == 2
+    assert "requires an argument" in ended.stderr
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_help_says_where_they_may_stand(command: str) -> None:
+    told = set(re.findall(r"--\w+", herd(command, "--help").stdout.split("Options:")[1]))
+    assert ("--inventory" in told) == (command in TAKE_AN_INVENTORY)
+    assert ("--json" in told) == (command not in WITHOUT_JSON)
+
+
+@pytest.mark.parametrize("command", WITHOUT_JSON)
+def test_json_where_there_is_none(command: str, fleets: Path) -> None:
+    """Nothing is done, and nothing printed that a program would take for JSON."""
+    needed: dict[str, list[str | Path]] = {"completion": ["bash"], "init": [fleets / "new"]}
+    arguments = needed.get(command, [])
+    before, after = herd("--json", command, *arguments), herd(command, *arguments, "--json")
+    assert (before.exit_code, after.exit_code) == (2, 2)
+    assert (before.stdout, after.stdout) == ("", "")
+    assert "--json" in before.stderr
+    assert not (fleets / "new").exists()
+
+
+@pytest.mark.parametrize("words", [["-i", "two", "plan"], ["plan", "-i", "two"], ["models", "-i", "two"], ["models"]])
+def test_completion_knows_the_inventory(words: list[str], fleets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fleets)
+    if "-i" not in words:
+        monkeypatch.setenv("HERD_INVENTORY", os.fspath(fleets / "two"))
+    names = {each.value for each in ShellComplete(main, {}, "herd", "_HERD_COMPLETE").get_completions(words, "t")}
+    assert names == {"two"}
