@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from llamaherd.command_line import CommandLine
+from llamaherd.engines import TRAITS
 from llamaherd.flags import Catalogue, catalogues, check, codes
 from llamaherd.flags.clash import Around
 from llamaherd.flags.meant import meant
@@ -47,7 +48,7 @@ def told(header: Header, wanted: Placement, room: Room, arguments: Sequence[str]
 
 
 def _errors(known: Catalogue, arguments: Sequence[str], header: Header, room: Room) -> Iterator[tuple[str, str]]:
-    others = [each for kind in ("llama.cpp", "ik_llama.cpp", "vllm") for each in catalogues(kind) if each != known]
+    others = [each for kind in TRAITS for each in catalogues(kind) if each != known]
     for problem in check(known, arguments, others):
         if problem.severity == "error" and problem.code not in BESIDE_MEMORY:
             yield problem.message, problem.help

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from llamaherd.engines import served_whole
 from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
@@ -29,7 +30,7 @@ def local_headers(rig: Rig, lock: Lock | None) -> Local:
     """
     found = Local()
     for name, model in rig.models.items():
-        if model.file is None or (lock and lock.header(model)) or name in _of_vllm(rig):
+        if model.file is None or (lock and lock.header(model)) or name in served_whole(rig):
             continue
         try:
             told = model.file.stat()
@@ -44,9 +45,3 @@ def local_headers(rig: Rig, lock: Lock | None) -> Local:
 @lru_cache(maxsize=64)
 def _header(path: Path, _size: int, _changed: int) -> Header:
     return join(read_headers(path))
-
-
-def _of_vllm(rig: Rig) -> set[str]:
-    """Models that vLLM serves, which reads folders and other kinds of files."""
-    kinds = {name: engine.kind for name, engine in rig.engines.items()}
-    return {each.model for each in rig.instances.values() if kinds.get(each.engine) == "vllm"}

@@ -11,8 +11,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from llamaherd import gitrefs, hub, registry
+from llamaherd.engines import served_whole
 from llamaherd.findings import Finding, HubError, InventoryError, Place, nearest
-from llamaherd.fleet import Fleet, Rig
+from llamaherd.fleet import Fleet
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parse import GgufError
@@ -125,7 +126,7 @@ def wanted_by(fleet: Fleet, place: PlaceIn) -> Wants:
             if engine.image and not engine.digest:
                 wanted = wants.images.setdefault(engine.image, Wanted(place(name, (*path, "image"))))
                 wanted.names |= {engine_name, engine.image}
-        whole = _served_whole(rig)
+        whole = served_whole(rig)
         for model_name, model in rig.models.items():
             if model.hf is not None:
                 where = place(name, ("models", model_name, "hf"))
@@ -137,15 +138,6 @@ def wanted_by(fleet: Fleet, place: PlaceIn) -> Wants:
                 wanted = wants.files.setdefault((str(model.sha256), model.file), Wanted(where))
             wanted.names.add(model_name)
     return wants
-
-
-def _served_whole(rig: Rig) -> set[str]:
-    """Models of engines that read a repository's folder rather than a GGUF file."""
-    return {
-        instance.model
-        for instance in rig.instances.values()
-        if (engine := rig.engines.get(instance.engine)) and engine.kind == "vllm"
-    }
 
 
 def _merged(old: Lock, new: Lock) -> Lock:

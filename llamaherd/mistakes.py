@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from llamaherd.declared_at import Declared, at, choices, container, declared_at
+from llamaherd.engines import USUAL
 from llamaherd.findings import Finding, nearest
 from llamaherd.fleet import Rig
 from llamaherd.fleet.examples import EXAMPLES
@@ -117,10 +118,10 @@ def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mis
 def _engine(document: Document, path: Path_) -> str:
     """The kind of the engine of the instance that a path leads into."""
     if path[:1] != ("instances",):
-        return "llama.cpp"
+        return USUAL
     name = at(document.data, (*path[:2], "engine"))
     kind = at(document.data, ("engines", str(name), "kind"))
-    return kind if isinstance(kind, str) else "llama.cpp"
+    return kind if isinstance(kind, str) else USUAL
 
 
 def _sentence(shown: str, problem: Mapping[str, Any]) -> str:

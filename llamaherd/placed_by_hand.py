@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from llamaherd.command_line import EXPERTS, CommandLine
+from llamaherd.engines import SIZED
 from llamaherd.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.flags.meant import Option
 from llamaherd.flags.model import INTEGER
@@ -27,8 +28,6 @@ MOVING = ("--override-tensor", "--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn")
 """Options that keep tensors elsewhere, in the order in which llama.cpp reads their variables."""
 MOVING_DRAFT = ("--override-tensor-draft", "--cpu-moe-draft", "--n-cpu-moe-draft")
 """The same of a model that drafts, which ik_llama.cpp does not offer."""
-DRAFTED, IK_DRAFTED = 3, 16
-"""Tokens that are drafted unless it is said (llama.cpp, common/arg.cpp:4150; ik_llama.cpp, common.cpp:1009)."""
 
 LLAMA_EXPERTS, LLAMA_DENSE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
 IK_EXPERTS = r"\.(ffn_(up|down|gate|gate_up)_exps\.weight)"
@@ -101,7 +100,7 @@ def _fits_itself(placed: Placement, line: CommandLine) -> Option | None:
     fit = line.meant.get("--fit")
     if not placed.devices or placed.overrides or (fit and (not fit.on or fit.value.lower() in OFF)):
         return None
-    if placed.engine == "ik_llama.cpp":
+    if placed.does.fits_only_when_told:
         return fit
     layers = line.own("--gpu-layers", "--n-gpu-layers")
     automatic = layers and layers.value in ("auto", "-1") and line.meant.catalogue.knows("--fit")
@@ -122,7 +121,7 @@ def _slots(line: CommandLine, header: Header) -> dict[str, Any]:
     if (context := _number(line, "--ctx-size")) is not None:
         found["context"] = context or header.number("context_length")
     if (slots := _number(line, "--parallel")) is not None:
-        automatic = slots < 0 and line.meant.catalogue.kind == "llama.cpp"
+        automatic = slots < 0 and SIZED[line.meant.catalogue.kind].counts_slots_itself
         found |= {"parallel": AUTOMATIC_SLOTS, "kv_unified": True} if automatic else {"parallel": max(slots, 1)}
     if option := line.own("--kv-unified"):
         found["kv_unified"] = option.on
@@ -172,7 +171,7 @@ def _layers(option: Option, placed: Placement) -> int | None:
     found = INTEGER.match(option.value)
     number = int(found[1]) if found else -1
     if number < 0:
-        return None if placed.engine == "llama.cpp" else 0
+        return None if placed.does.negative_layers_mean_all else 0
     return number
 
 
@@ -196,7 +195,7 @@ def _draft(line: CommandLine, placed: Placement) -> dict[str, Any]:
     if named or head is None or (line.is_by_key(head) and (count is None or line.is_by_key(count))):
         return found
     inside = re.search(r"n_max=(\d+)", head.value)
-    usual = DRAFTED if placed.engine == "llama.cpp" else IK_DRAFTED
+    usual = placed.does.drafted
     number = INTEGER.match(count.value) if count else None
     return found | {"mtp": int(inside[1]) if inside else int(number[1]) if number else usual}
 
@@ -207,7 +206,7 @@ def _is_head(option: Option) -> bool:
 
 def _moved(placed: Placement, line: CommandLine, header: Header) -> tuple[Override, ...]:
     """All tensors that are kept elsewhere, the first that matches first. `placed` has what keys move."""
-    if placed.engine == "ik_llama.cpp":
+    if placed.does.spreads_experts:
         options = line.meant.every("--override-tensor")
         return (*_kept(options, line, placed.overrides), *_spread(placed, line, header))
     return tuple(_kept(_in_order(line, MOVING), line, placed.overrides))

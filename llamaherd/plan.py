@@ -154,6 +154,7 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
         b={
             "id": build_id,
             "kind": engine.kind,
+            "lists_devices": dialect.lists_devices,
             "options": options,
             "targets": dialect.targets,
             "bytes_per_job": dialect.bytes_per_job * (2 if cuda else 1),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from llamaherd.backends import definition
 from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
-from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
+from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network, reads_gguf
 from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import KEYS, container_user, unit_user
@@ -209,7 +209,7 @@ def estimated(
     """What the instance takes by arithmetic; None where a card's memory is not known, or the model's shape."""
     header = headers.get(declared.model)
     known = [card for card in declared.on if capacity(rig, card) is not None]
-    if header is None or rig.engines[declared.engine].kind == "vllm" or len(known) < len(declared.on):
+    if header is None or not reads_gguf(rig.engines[declared.engine]) or len(known) < len(declared.on):
         return None
     try:
         placed = placement(rig, declared, header)

@@ -70,7 +70,7 @@ def draft_placement(placed: Placement) -> Placement:
     and for one slot (examples/server/server-context.cpp:117-139 of 67268c8fd).
     """
     whole = replace(placed, gpu_layers=placed.draft_gpu_layers, overrides=placed.draft_overrides, mtp=0)
-    if placed.engine == "ik_llama.cpp":
+    if placed.does.drafts_for_one_slot:
         return replace(whole, context=placed.context // placed.parallel, parallel=1, no_kv_offload=False)
     return replace(whole, type_k=placed.draft_type_k, type_v=placed.draft_type_v)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from llamaherd.cards import usable
 from llamaherd.command_line import by_hand
-from llamaherd.engines import flags_of
+from llamaherd.engines import SIZED, USUAL, flags_of, reads_gguf
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
@@ -68,8 +68,8 @@ def sized(
     extra: dict[str, Memory] = {}
     for name, instance in rig.instances.items():
         header, engine = headers.get(instance.model), rig.engines.get(instance.engine)
-        if header is None or engine is None or engine.kind == "vllm":
-            continue  # vLLM fills its cards by design
+        if header is None or not reads_gguf(engine):
+            continue
         if any(capacity(rig, card) is None for card in instance.on):
             continue
         try:
@@ -104,7 +104,7 @@ def _by_keys(rig: Rig, instance: Instance, header: Header) -> Placement:
     free = tuple(usable_bytes(rig, card) for card in instance.on)
     known = flags_of(rig.engines[instance.engine])
     return Placement(
-        engine="ik_llama.cpp" if rig.engines[instance.engine].kind == "ik_llama.cpp" else "llama.cpp",
+        engine=kind if (kind := rig.engines[instance.engine].kind) in SIZED else USUAL,
         context=instance.context,
         parallel=instance.parallel,
         type_k=instance.kv.k,

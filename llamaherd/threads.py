@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llamaherd.command_line import CommandLine, by_hand
+from llamaherd.engines import reads_gguf
 from llamaherd.fleet import Cpu, Instance, Rig
 from llamaherd.gguf.header import Header
 
@@ -49,7 +50,7 @@ def shared_threads(rig: Rig, headers: Mapping[str, Header]) -> dict[str, int]:
 def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool:
     """Whether an instance uses the CPU for more than feeding its cards: it has none, or not all layers or experts."""
     engine = rig.engines.get(instance.engine)
-    if engine is None or engine.kind == "vllm":
+    if not reads_gguf(engine):
         return False
     if not instance.on or instance.experts_on_cpu not in (None, 0, "0%"):
         return True

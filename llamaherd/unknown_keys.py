@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from llamaherd import fleet
+from llamaherd.engines import USUAL
 from llamaherd.findings import nearest
 from llamaherd.fleet.also_called import NOT_HERE, also_called
 from llamaherd.inheritance import EXTENDS, INSTANCE_DEFAULTS
@@ -47,7 +48,7 @@ class Asked(NamedTuple):
     key: str | None = None
 
 
-def meant_key(model: type[BaseModel], word: str, value: Any, engine: str = "llama.cpp") -> Asked:
+def meant_key(model: type[BaseModel], word: str, value: Any, engine: str = USUAL) -> Asked:
     """Which key was meant: a slip, another name of one, a flag of the engine, a key of another place; or all there are.
 
     `engine` is the kind whose flags are looked at, of an instance.
@@ -90,7 +91,7 @@ def _of_the_engine(word: str, value: Any, kind: str) -> Asked | None:
     if re.search("key|token|pass|secret", word, re.IGNORECASE) and "file" not in word:
         return None  # its value is shown to nobody
     spellings = (f"--{word.replace('_', '-')}", f"-{word}")
-    for known in reversed(catalogues(kind) or catalogues("llama.cpp")):
+    for known in reversed(catalogues(kind) or catalogues(USUAL)):
         for spelling in spellings:
             if (flag := known.find(spelling)) is None:
                 continue

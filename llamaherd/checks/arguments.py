@@ -11,15 +11,13 @@ from itertools import pairwise
 from llamaherd.checks.meant import KEYS, blamed, clashing, together
 from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
-from llamaherd.engines import DIALECTS, Server, flags_of, version_of
+from llamaherd.engines import DIALECTS, TRAITS, Server, flags_of, version_of
 from llamaherd.findings import Finding, Place
 from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
 from llamaherd.flags.access import is_local
 from llamaherd.flags.codes import EQUALS, MANAGED, OPEN, OVERRIDES, TOO_MANY_THREADS
 from llamaherd.fleet.software import cmake_value
 from llamaherd.quoting import yaml_value
-
-ENGINES = ("llama.cpp", "ik_llama.cpp", "vllm")
 
 _ABILITIES = frozenset({"draft", "thinking", "numa", "cache_reuse", "mmap", "mlock", "warmup", "sampling"})
 """Keys that no other check holds against the engine's version."""
@@ -137,7 +135,7 @@ def versions(subject: Subject) -> Iterator[Finding]:
 
 def _others(known: Catalogue) -> tuple[Catalogue, ...]:
     """Every other catalogue, to tell where a flag comes from."""
-    return tuple(each for kind in ENGINES for each in catalogues(kind) if each.version != known.version)
+    return tuple(each for kind in TRAITS for each in catalogues(kind) if each.version != known.version)
 
 
 def _by_key(problem: Problem, arguments: tuple[str, ...], keyless: str | None) -> Problem:

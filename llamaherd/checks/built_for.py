@@ -6,15 +6,11 @@ from collections.abc import Iterator
 
 from llamaherd.checks.building import is_on
 from llamaherd.checks.subject import Subject
-from llamaherd.engines import flags_of
+from llamaherd.engines import TRAITS, flags_of, reads_gguf
 from llamaherd.findings import Finding
 from llamaherd.fleet import Engine
 
 NEEDS = "LH272"
-WITHOUT_SERVER = {"llama.cpp": ("LLAMA_BUILD_SERVER", "LLAMA_BUILD_TOOLS"), "ik_llama.cpp": ("LLAMA_BUILD_SERVER",)}
-"""Options that leave the server out (llama.cpp b11434, CMakeLists.txt:132-136, tools/CMakeLists.txt)."""
-ALSO_OF_IK = "LLAMA_BUILD_EXAMPLES"
-"""In ik_llama.cpp the server is one of the examples (8337e4cd3, examples/CMakeLists.txt:45)."""
 
 
 def built_for(subject: Subject) -> Iterator[Finding]:
@@ -26,7 +22,7 @@ def built_for(subject: Subject) -> Iterator[Finding]:
     for name, instance in subject.rig.instances.items():
         declared = subject.rig.engines.get(instance.engine)
         known = flags_of(declared) if declared else None
-        if declared is None or known is None or declared.kind == "vllm":
+        if declared is None or known is None or not reads_gguf(declared):
             continue
         rpc = next((index for index, word in enumerate(instance.extra_args) if word == "--rpc"), None)
         if rpc is None or (declared.source and is_on(declared.options.get("GGML_RPC", False))):
@@ -39,8 +35,7 @@ def built_for(subject: Subject) -> Iterator[Finding]:
 
 
 def _server(subject: Subject, name: str, engine: Engine) -> Iterator[Finding]:
-    options = (*WITHOUT_SERVER.get(engine.kind, ()), *((ALSO_OF_IK,) if engine.kind == "ik_llama.cpp" else ()))
-    for option in options:
+    for option in TRAITS[engine.kind].server_options:
         if option in engine.options and not is_on(engine.options[option]):
             place = subject.document.key(("engines", name, "options", option))
             yield Finding(NEEDS, place, f"with `{option}` off, engine `{name}` has no server", "leave it out")
@@ -54,7 +49,7 @@ def _loaded_apart(subject: Subject, name: str, engine: Engine) -> Iterator[Findi
     if apart and "BUILD_SHARED_LIBS" in options and not is_on(options["BUILD_SHARED_LIBS"]):
         message = "`GGML_BACKEND_DL` loads backends as libraries, and `BUILD_SHARED_LIBS` is off: CMake stops"
         yield Finding(NEEDS, place, message, "leave out one of the two")
-    if is_on(options.get("GGML_CPU_ALL_VARIANTS", False)) and not apart and engine.kind == "llama.cpp":
+    if is_on(options.get("GGML_CPU_ALL_VARIANTS", False)) and not apart and TRAITS[engine.kind].variants_need_libraries:
         place = subject.document.key(("engines", name, "options", "GGML_CPU_ALL_VARIANTS"))
         message = "`GGML_CPU_ALL_VARIANTS` wants `GGML_BACKEND_DL`: CMake stops without it"
         yield Finding(

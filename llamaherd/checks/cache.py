@@ -8,33 +8,20 @@ from collections.abc import Iterator
 from llamaherd.checks.building import is_on
 from llamaherd.checks.images import ENGINE_OF_IMAGE, image_name
 from llamaherd.checks.subject import Subject
+from llamaherd.engines import TRAITS, reads_gguf
 from llamaherd.findings import Finding
 from llamaherd.flags.cmake import is_pair
 from llamaherd.fleet import Engine, Instance
-
-ONLY_IK = frozenset({"q6_0"})
-"""Cache types that llama.cpp does not take (b11434, common/arg.cpp:304-314)."""
-
-NO_KERNEL = frozenset({"iq4_nl"})
-"""Cache types for which llama.cpp's CUDA code has no flash attention at all (b11434, ggml-cuda/fattn.cu:525-539)."""
-
-PAIRS = frozenset({"q4_0-q4_0", "q8_0-q8_0", "f16-f16", "bf16-bf16"})
-"""K-V pairs that llama.cpp compiles unless it is told more, and its images hold (b11434, ggml/CMakeLists.txt:208)."""
-
-IK_PAIRS = frozenset({"q4_0-q4_0", "q8_0-q8_0", "f16-f16", "q8_0-iq4_nl", "iq4_nl-iq4_nl", "q6_0-q5_0", "q8_0-q6_0"})
-"""The same of ik_llama.cpp (67268c8fd, ggml/src/CMakeLists.txt:357-375); its images are built so
-(docker/ik_llama-cuda.Containerfile:38-44)."""
 
 
 def cache_types(subject: Subject) -> Iterator[Finding]:
     """Cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
-        if engine is None or engine.kind == "vllm":
+        if engine is None or not reads_gguf(engine):
             continue
-        foreign = sorted({instance.kv.k, instance.kv.v} & ONLY_IK)
-        if foreign and engine.kind == "llama.cpp":
-            message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which llama.cpp does not take"
+        if foreign := sorted({instance.kv.k, instance.kv.v} & TRAITS[engine.kind].cache_types_not):
+            message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not take"
             place = subject.document.value(("instances", name, "kv"))
             yield Finding("LH055", place, message, "write `q5_1` or `q8_0`")
         elif instance.flash_attention == "off":
@@ -56,8 +43,8 @@ def _without_flash_attention(subject: Subject, name: str, instance: Instance) ->
 def _without_kernel(subject: Subject, name: str, instance: Instance, engine: Engine) -> Iterator[Finding]:
     place = subject.document.value(("instances", name, "kv"))
     kinds = (instance.kv.k, instance.kv.v)
-    if engine.kind == "llama.cpp" and (none := next((kind for kind in kinds if kind in NO_KERNEL), None)):
-        message = f"llama.cpp has no CUDA kernel for a cache of type `{none}`, so that attention is left to the CPU"
+    if none := next((kind for kind in kinds if kind in TRAITS[engine.kind].cache_types_slow), None):
+        message = f"{engine.kind} has no CUDA kernel for a cache of type `{none}`, so that attention is left to the CPU"
         yield Finding("LH056", place, message, "write `kv: q4_0`, which is as small", "warning")
         return
     compiled = _compiled(engine)
@@ -65,7 +52,7 @@ def _without_kernel(subject: Subject, name: str, instance: Instance, engine: Eng
     pair = "-".join("f16" if kind == "f32" else kind for kind in kinds)
     if compiled is None or pair in compiled:
         return
-    if engine.kind == "llama.cpp":
+    if TRAITS[engine.kind].chooses_pairs:
         message = f"the build has no flash attention for K-V types `{pair}`, and would convert all to f16 at each step"
         option = "GGML_CUDA_FA_QUANTS"
         value = f'"{";".join(sorted(compiled | {pair}))}"'
@@ -83,13 +70,13 @@ def _without_kernel(subject: Subject, name: str, instance: Instance, engine: Eng
 
 def _compiled(engine: Engine) -> frozenset[str] | None:
     """The K-V pairs that have kernels; None for all of them, or where that is not known."""
-    fork = engine.kind == "ik_llama.cpp"
+    traits = TRAITS[engine.kind]
     if engine.source is None:
         official = ENGINE_OF_IMAGE.get(image_name(str(engine.image)))
-        return (IK_PAIRS if fork else PAIRS) if official == engine.kind else None
+        return traits.pairs if official == engine.kind else None
     every = engine.options.get("GGML_CUDA_FA_ALL_QUANTS")
-    if fork:
-        return IK_PAIRS if every is not None and not is_on(every) else None
+    if not traits.chooses_pairs:
+        return traits.pairs if every is not None and not is_on(every) else None
     chosen = str(engine.options.get("GGML_CUDA_FA_QUANTS", "all")).strip().lower()
     if chosen == "all" or (every is not None and is_on(every)):
         return None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
+from llamaherd.engines import TRAITS
 from llamaherd.findings import Finding
 from llamaherd.fleet import Engine, Rig
 from llamaherd.toolchains import BLACKWELL
@@ -16,12 +17,7 @@ IK_LLAMA_CPP = "ghcr.io/ikawrakow/ik-llama-cpp"
 MOVED = {"ghcr.io/ggerganov/llama.cpp": LLAMA_CPP}
 """Names that images had, and what they are called now."""
 
-ENGINE_OF_IMAGE = {
-    LLAMA_CPP: "llama.cpp",
-    IK_LLAMA_CPP: "ik_llama.cpp",
-    "vllm/vllm-openai": "vllm",
-    "docker.io/vllm/vllm-openai": "vllm",
-}
+ENGINE_OF_IMAGE = {image: kind for kind, traits in TRAITS.items() for image in traits.images}
 """Whose flags the server of an official image takes."""
 
 # What names one build in a tag: `b11434`, `4000`, `v0.11.0`, a commit. Such a tag is not given to another one.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from llamaherd.checks.subject import Subject
+from llamaherd.engines import SIZED
 from llamaherd.findings import Finding, Severity
 from llamaherd.making_room import growth_that_fits, ways_out
-from llamaherd.memory.estimate import MOST_SLOTS
 from llamaherd.memory.placement import HOST
 from llamaherd.sizing import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
 from llamaherd.units import show_mib
@@ -17,13 +17,15 @@ MOST_WAYS = 4
 
 
 def slots(subject: Subject) -> Iterator[Finding]:
-    """More slots than llama.cpp starts with (LH161)."""
+    """More slots than the engine starts with (LH161)."""
     for name, each in subject.rig.instances.items():
         engine = subject.rig.engines.get(each.engine)
-        if engine and engine.kind == "llama.cpp" and each.parallel > MOST_SLOTS:
+        does = SIZED.get(engine.kind) if engine else None
+        most = does.most_slots if does else None
+        if engine and most and each.parallel > most:
             place = subject.document.value(("instances", name, "parallel"))
-            message = f"llama.cpp ends with more than {MOST_SLOTS} slots, and `{name}` would have {each.parallel}"
-            yield Finding("LH161", place, message, f"write `parallel: {MOST_SLOTS}` or less")
+            message = f"{engine.kind} ends with more than {most} slots, and `{name}` would have {each.parallel}"
+            yield Finding("LH161", place, message, f"write `parallel: {most}` or less")
 
 
 def memory(subject: Subject) -> Iterator[Finding]:

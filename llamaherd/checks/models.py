@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.engines import flags_of, version_of
+from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.findings import Finding
+from llamaherd.fleet import Engine
 from llamaherd.gguf.header import Header
 from llamaherd.memory.experts import moe_layers
 
 MUCH = 0.25
 """Of the layers with experts on the CPU: below this, reading them takes little of a token's time."""
-
-IK_WITHOUT_QWEN_HEADS = "67268c8fd"
-"""ik_llama.cpp of April 2026, before ik#1745: it looks for the head's tensors among the trunk's and does not load."""
 
 
 def models(subject: Subject) -> Iterator[Finding]:
@@ -27,7 +25,7 @@ def models(subject: Subject) -> Iterator[Finding]:
         if header is None or engine is None:
             continue
         own = instance.draft and instance.draft.model is None
-        if own and not header.heads and engine.kind != "vllm":
+        if own and not header.heads and reads_gguf(engine):
             yield Finding(
                 "LH170",
                 document.value((*where, "draft")),
@@ -58,16 +56,11 @@ def models(subject: Subject) -> Iterator[Finding]:
                 f"model `{instance.model}` has experts in {layers} layers, and {instance.experts_on_cpu} are wanted",
                 f"set `experts_on_cpu: {layers}` or less; `all` says the same as {layers}",
             )
-        if (
-            engine.kind == "ik_llama.cpp"
-            and (version_of(engine) or "").startswith(IK_WITHOUT_QWEN_HEADS)
-            and header.architecture == "qwen35moe"
-            and header.heads
-        ):
+        if _loads_no_heads(engine) and header.architecture == "qwen35moe" and header.heads:
             yield Finding(
                 "LH173",
                 document.value((*where, "model")),
-                f"this version of ik_llama.cpp cannot load `{instance.model}`: the file has a prediction head",
+                f"this version of {engine.kind} cannot load `{instance.model}`: the file has a prediction head",
                 "take a newer commit, or a file without the head",
             )
 
@@ -80,25 +73,28 @@ def beside_models(subject: Subject) -> Iterator[Finding]:
             continue
         where, draft = ("instances", name), instance.draft
         newer = "take a newer commit of ik_llama.cpp, or llama.cpp"
-        if engine.kind == "vllm" and model.mmproj:
+        if model.mmproj and not reads_gguf(engine):
             message = f"vLLM takes no vision projector, and model `{instance.model}` has `mmproj`"
             help_ = "leave `mmproj` out: vLLM finds a model's vision in its own files"
             yield Finding("LH176", subject.document.value((*where, "model")), message, help_)
-        if engine.kind == "vllm" and draft and draft.model:
+        if draft and draft.model and not reads_gguf(engine):
             place = subject.document.value((*where, "draft", "model"))
             message = "vLLM is told of no model that drafts here"
             yield Finding("LH176", place, message, "use `draft: {mtp: N}`, or `--speculative-config` in `extra_args`")
-        if engine.kind != "ik_llama.cpp" or draft is None:
+        if draft is None:
             continue
         if draft.mtp and draft.model and (known := flags_of(engine)) and known.knows("-mtp"):
             place = subject.document.value((*where, "draft", "model"))
-            message = "this version of ik_llama.cpp takes no prediction head in files of its own"
+            message = f"this version of {engine.kind} takes no prediction head in files of its own"
             yield Finding("LH176", place, message, newer)
-        if model.mmproj and (version_of(engine) or "").startswith(IK_WITHOUT_QWEN_HEADS):
-            # examples/server/server-context.cpp:103-110 of that commit
+        if model.mmproj and _loads_no_heads(engine):
             place = subject.document.value((*where, "draft"))
-            message = "this version of ik_llama.cpp does not draft with a vision projector beside the model"
+            message = f"this version of {engine.kind} does not draft with a vision projector beside the model"
             yield Finding("LH176", place, message, f"{newer}, or leave `draft` or `mmproj` out")
+
+
+def _loads_no_heads(engine: Engine) -> bool:
+    return (version_of(engine) or "").startswith(TRAITS[engine.kind].loads_no_heads)
 
 
 MOST_OTHER_TOKENS = 128
@@ -142,13 +138,14 @@ def drafting(subject: Subject) -> Iterator[Finding]:
     """Drafting that may not pay."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
-        if not (instance.draft and engine and engine.kind == "llama.cpp"):
+        if not (instance.draft and engine and TRAITS[engine.kind].reads_experts_for_each):
             continue
         if _part_on_cpu(instance.experts_on_cpu, subject.headers.get(instance.model)) > MUCH:
             yield Finding(
                 "LH174",
                 subject.document.value(("instances", name, "draft")),
-                "llama.cpp reads the experts on the CPU once for every drafted token, so that drafting gains little",
+                f"{engine.kind} reads the experts on the CPU once for every drafted token, so that drafting gains "
+                "little",
                 "measure it with and without `draft`; ik_llama.cpp reads them once for all",
                 "note",
             )

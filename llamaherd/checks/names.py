@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from llamaherd.checks.images import LLAMA_CPP, image_name
 from llamaherd.checks.subject import Subject
+from llamaherd.engines import served_whole
 from llamaherd.findings import Finding
 from llamaherd.fleet import Model
 from llamaherd.near import near
@@ -31,9 +32,9 @@ QUANTS = (*_PLAIN.split(), *(f"UD-{name}" for name in _UNSLOTH.split()))
 def names(subject: Subject) -> Iterator[Finding]:
     """Quants, patterns of files and tags of images that nothing is called."""
     rig = subject.rig
-    of_vllm = {each.model for each in rig.instances.values() if _kind(subject, each.engine) == "vllm"}
+    in_folders = served_whole(rig)
     for name, model in rig.models.items():
-        if model.hf is None or name in of_vllm:
+        if model.hf is None or name in in_folders:
             continue
         declared = subject.document.data.get("models", {}).get(name)
         if isinstance(declared, dict) and declared.keys() >= {"quant", "files"}:

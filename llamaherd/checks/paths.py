@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from llamaherd.checks.meant import Whole, whole
 from llamaherd.checks.subject import Subject
-from llamaherd.engines import flags_of
+from llamaherd.engines import flags_of, reads_gguf
 from llamaherd.findings import Finding
 from llamaherd.flags.meant import Option
 
@@ -38,7 +38,7 @@ def paths(subject: Subject) -> Iterator[Finding]:
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         known = flags_of(engine) if engine else None
-        if known is None or known.kind == "vllm" or not (instance.extra_args or instance.environment):
+        if known is None or not reads_gguf(engine) or not (instance.extra_args or instance.environment):
             continue
         each = whole(subject, name, instance, known)
         contained = instance.backend == "compose"

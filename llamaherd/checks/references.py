@@ -8,6 +8,7 @@ from typing import Any
 from llamaherd.checks.subject import Subject
 from llamaherd.declared_names import declared_of, way_out
 from llamaherd.distributions import COMPOSE_PACKAGES
+from llamaherd.engines import TRAITS
 from llamaherd.findings import Finding
 from llamaherd.fleet import Card, Rig
 
@@ -95,11 +96,12 @@ def references(subject: Subject) -> Iterator[Finding]:
                 f"instance `{name}` runs an image, which systemd does not start",
                 "add `backend: compose`",
             )
-        if instance.draft and instance.draft.mtp and engine and engine.kind == "ik_llama.cpp" and instance.parallel > 1:
+        heads = instance.draft is not None and instance.draft.mtp
+        if heads and engine and instance.parallel > 1 and TRAITS[engine.kind].mtp_for_one_slot:
             yield Finding(
                 "LH023",
                 document.value((*where, "parallel")),
-                "ik_llama.cpp drops MTP when it serves more than one slot",
+                f"{engine.kind} drops MTP when it serves more than one slot",
                 "set `parallel: 1`, or leave `draft` out",
             )
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
+from llamaherd.engines import TRAITS
 from llamaherd.findings import Finding
 from llamaherd.fleet.software import UPSTREAM
 
-BRANCHES: Mapping[str, str] = {"llama.cpp": "master", "ik_llama.cpp": "main"}
-"""Where the authors of each engine work."""
 NOT_THERE = frozenset(("latest", "newest", "stable", "release", "nightly", "trunk", "default", "main", "master"))
 """What the newest version is called elsewhere, and by one of them."""
 
@@ -18,7 +17,7 @@ NOT_THERE = frozenset(("latest", "newest", "stable", "release", "nightly", "trun
 def refs(subject: Subject) -> Iterator[Finding]:
     """Refs that other repositories have."""
     for name, engine in subject.rig.engines.items():
-        source, branch = engine.source, BRANCHES.get(engine.kind)
+        source, branch = engine.source, TRAITS[engine.kind].branch
         if branch is None or source is None or source.ref is None or source.git != UPSTREAM[engine.kind]:
             continue
         ref, number = source.ref, re.fullmatch(r"[vVB]-?([0-9]{4,6})", source.ref)
@@ -26,7 +25,7 @@ def refs(subject: Subject) -> Iterator[Finding]:
         where = ("engines", name, key) if engine.ref else ("engines", name, key, "ref")
         if ref.lower() in NOT_THERE and ref != branch:
             help_ = f"did you mean `ref: {branch}`, the newest at the time of `herd lock`?"
-        elif number and engine.kind == "llama.cpp":
+        elif number and TRAITS[engine.kind].numbers_builds:
             help_ = f"did you mean `ref: b{number[1]}`?"
         else:
             continue

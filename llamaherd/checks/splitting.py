@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
 from llamaherd.command_line import by_hand
+from llamaherd.engines import TRAITS, reads_gguf
 from llamaherd.findings import Finding
 from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.memory.laid import places_of
@@ -20,7 +21,7 @@ def splitting(subject: Subject) -> Iterator[Finding]:
     """Split modes that do not go with the engine or the number of cards."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
-        if engine is None or engine.kind == "vllm":
+        if engine is None or not reads_gguf(engine):
             continue
         place = subject.document.value(("instances", name, "split"))
         if refused := _refused(instance, engine):
@@ -34,7 +35,7 @@ def shared_cards(subject: Subject) -> Iterator[Finding]:
     rig, document = subject.rig, subject.document
     for name, instance in rig.instances.items():
         engine = rig.engines.get(instance.engine)
-        if engine is None or engine.kind == "vllm" or len(instance.on) < 2 or _is_cut_by_hand(rig, instance):
+        if engine is None or not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(rig, instance):
             continue
         others = [key for key, other in rig.instances.items() if key != name and set(other.on) & set(instance.on)]
         # What each card gives alike changes nothing.
@@ -71,29 +72,35 @@ def _parts(subject: Subject, instance: Instance) -> list[str]:
 def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
     """Why the server would not start with this split mode, and what to write."""
     number = engine.source.build_number if engine.source else None
-    fork = engine.kind == "ik_llama.cpp"
-    match instance.split:
-        case "row" if fork:
-            return "ik_llama.cpp has no split mode `row`", "write `split: layer`, or `split: graph`"
+    split, kind = instance.split, engine.kind
+    if split is None:
+        return None
+    if split not in TRAITS[kind].splits:
+        return _of_another(split, kind)
+    match split:
         case "row" if number is None or number >= NO_SPLIT_BUFFERS:
-            message = "llama.cpp does not load a model with `split: row` on CUDA: its devices have no split buffers now"
+            message = f"{kind} does not load a model with `split: row` on CUDA: its devices have no split buffers now"
             return message, "write `split: layer`, or `split: tensor`"
-        case "graph" if not fork:
-            return (
-                "`graph` is a split mode of ik_llama.cpp, not of llama.cpp",
-                "write `split: tensor`, or `split: layer`",
-            )
         case "graph" if len(instance.on) < 2:
-            return "ik_llama.cpp does not start with `split: graph` and one card", "leave out `split`"
-        case "tensor" if fork:
-            return (
-                "`tensor` is a split mode of llama.cpp, not of ik_llama.cpp",
-                "write `split: graph`, or `split: layer`",
-            )
+            return f"{kind} does not start with `split: graph` and one card", "leave out `split`"
         case "tensor" if instance.flash_attention == "off":
-            message = "llama.cpp does not start with `split: tensor` and without flash attention"
+            message = f"{kind} does not start with `split: tensor` and without flash attention"
             return message, "leave out `flash_attention: off`, or write `split: layer`"
     return None
+
+
+_NEAREST = {"tensor": "graph", "graph": "tensor"}
+"""Split modes of two engines that both cut every layer."""
+
+
+def _of_another(split: str, kind: str) -> tuple[str, str]:
+    """A split mode that only another engine has."""
+    if split not in _NEAREST:
+        own = " or ".join(f"`split: {each}`" for each in _NEAREST if each in TRAITS[kind].splits)
+        return f"{kind} has no split mode `{split}`", f"write `split: layer`, or {own}"
+    theirs = next(name for name, traits in TRAITS.items() if split in traits.splits)
+    message = f"`{split}` is a split mode of {theirs}, not of {kind}"
+    return message, f"write `split: {_NEAREST[split]}`, or `split: layer`"
 
 
 def _without_effect(subject: Subject, name: str, instance: Instance) -> Iterator[Finding]:

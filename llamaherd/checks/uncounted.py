@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
 from llamaherd.command_line import CommandLine, by_hand
+from llamaherd.engines import TRAITS
 from llamaherd.findings import Finding, Place
 from llamaherd.flags.meant import Option
 from llamaherd.placed_by_hand import UncountedError, uncounted
@@ -19,7 +20,7 @@ def uncounted_memory(subject: Subject) -> Iterator[Finding]:
     """Arguments and variables that take memory which is not counted, or after which none is (LH243)."""
     for name, instance in subject.rig.instances.items():
         line = by_hand(subject.rig, instance)
-        if line is None or line.meant.catalogue.kind == "vllm":
+        if line is None or not TRAITS[line.meant.catalogue.kind].reads_gguf:
             continue
         known = {line.meant.catalogue.find(spelling) for spelling in SAID_ANYWAY}
         for option in uncounted(line):

@@ -34,6 +34,17 @@ class Tokens(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+class SizedEngine(click.ParamType[str]):
+    """An engine whose memory is worked out; which there are is asked when one is named."""
+
+    name = "engine"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from llamaherd.engines import SIZED
+
+        return click.Choice(tuple(SIZED)).convert(value, param, ctx)
+
+
 @click.command()
 @click.argument("model")
 @click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each card. None: everything on the CPU.")
@@ -45,9 +56,7 @@ class Tokens(click.IntRange):
 @click.option(
     "--mtp", type=click.IntRange(0, 16), default=0, metavar="N", help="Tokens to draft with the model's head."
 )
-@click.option(
-    "--engine", type=click.Choice(["llama.cpp", "ik_llama.cpp"]), default="llama.cpp", show_default=True, help="Engine."
-)
+@click.option("--engine", type=SizedEngine(), metavar="KIND", help="Engine: llama.cpp, the default, or ik_llama.cpp.")
 @click.option("--extra-args", default="", metavar="'-ot exps=CPU …'", help="More arguments, as in an inventory.")
 @inventory_option
 @json_option
@@ -130,7 +139,7 @@ def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
     placement = Placement(context=int(options["context"] or min(trained, USUAL_CONTEXT)))
     return replace(
         placement,
-        engine="ik_llama.cpp" if options["engine"] == "ik_llama.cpp" else "llama.cpp",
+        engine=str(options["engine"] or placement.engine),
         type_k=str(options["kv"]),
         type_v=str(options["kv"]),
         parallel=int(options["parallel"] or 1),

@@ -5,23 +5,50 @@ from __future__ import annotations
 from llamaherd.engines.dialect import Dialect, Server
 from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
 from llamaherd.engines.llama_cpp import LlamaCpp
+from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.engines.vllm import Vllm
 from llamaherd.flags.load import assumed
 from llamaherd.flags.model import Catalogue
-from llamaherd.fleet import Engine, Instance
+from llamaherd.fleet import Engine, Instance, Rig
 
 DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
+TRAITS: dict[str, Traits] = {kind: dialect.traits for kind, dialect in DIALECTS.items()}
+SIZED = {kind: traits.arithmetic for kind, traits in TRAITS.items() if traits.arithmetic}
+"""Engines whose memory is worked out from a model's header."""
+USUAL = LlamaCpp.kind
+"""The engine that is meant where none is named."""
 
 __all__ = [
     "DIALECTS",
+    "SIZED",
+    "TRAITS",
+    "USUAL",
+    "Arithmetic",
     "Dialect",
     "Server",
+    "Traits",
     "flags_of",
     "has_own_network",
     "listens_on",
     "on_host_network",
+    "reads_gguf",
+    "served_whole",
     "version_of",
 ]
+
+
+def reads_gguf(engine: Engine | None) -> bool:
+    """Whether an engine is declared, and serves GGUF files: keys tell it where layers, experts and caches go."""
+    return engine is not None and TRAITS[engine.kind].reads_gguf
+
+
+def served_whole(rig: Rig) -> set[str]:
+    """Models of engines that read a repository's folder rather than a GGUF file."""
+    return {
+        instance.model
+        for instance in rig.instances.values()
+        if (engine := rig.engines.get(instance.engine)) and not reads_gguf(engine)
+    }
 
 
 def version_of(engine: Engine) -> str | None:
@@ -29,7 +56,7 @@ def version_of(engine: Engine) -> str | None:
     if engine.flags or engine.source is None:
         return engine.flags
     number = engine.source.build_number
-    return f"b{number}" if number and engine.kind == "llama.cpp" else engine.source.commit
+    return f"b{number}" if number and TRAITS[engine.kind].numbers_builds else engine.source.commit
 
 
 def flags_of(engine: Engine) -> Catalogue | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from llamaherd.engines.traits import Traits
 from llamaherd.flags.model import Catalogue
 from llamaherd.fleet import CacheTypes, Instance, Version
 
@@ -71,9 +72,12 @@ class Dialect(Protocol):
     """One engine's way of saying things."""
 
     kind: str
+    traits: Traits
     bytes_per_job: int
     """Memory that one compile job may take, so that many cores with little RAM do not swap."""
     targets: tuple[str, ...]
+    lists_devices: bool
+    """Whether the program that was built says which devices it sees (`--list-devices`)."""
     stop_seconds: int
     """How long a server may take to end."""
     scratch: Scratch

@@ -6,13 +6,56 @@ from collections.abc import Mapping
 
 from llamaherd.engines.dialect import Server, placement, sampling, thinking
 from llamaherd.engines.family import LlamaFamily
+from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.fleet import Instance, Version
+
+ARITHMETIC = Arithmetic(
+    cuts_by_bytes=True,  # src/llama.cpp:2059-2260, 2340-2470
+    pipelines=False,
+    slots_share_cells=True,
+    windows_cut_cache=False,
+    heads_also_in_cache=True,  # src/llama.cpp:737, 853
+    copies_state_to_draft=False,
+    saves_drafts=False,
+    saves_one_at_least=True,
+    shares_tied_embeddings=False,
+    reserves_all_logits=True,
+    maps_ranges=False,
+    converts_weights=True,
+    makes_communicators=True,  # ggml-cuda.cu:257-290
+    drafts_for_one_slot=True,  # examples/server/server-context.cpp:117-139
+    most_slots=None,
+    tells_memory=False,
+    fits_only_when_told=True,  # src/llama.cpp:2447-2600
+    counts_slots_itself=False,
+    negative_layers_mean_all=False,  # src/llama.cpp:4935
+    drafted=16,  # common/common.cpp:1009
+    spreads_experts=True,
+)
+TRAITS = Traits(
+    kind="ik_llama.cpp",
+    arithmetic=ARITHMETIC,
+    images=("ghcr.io/ikawrakow/ik-llama-cpp",),
+    branch="main",
+    # The server is one of the examples (8337e4cd3, examples/CMakeLists.txt:45).
+    server_options=("LLAMA_BUILD_SERVER", "LLAMA_BUILD_EXAMPLES"),
+    splits=frozenset({"layer", "none", "graph"}),
+    # ggml/src/CMakeLists.txt:357-375; its images are built so (docker/ik_llama-cuda.Containerfile:38-44)
+    pairs=frozenset(
+        {"q4_0-q4_0", "q8_0-q8_0", "f16-f16", "q8_0-iq4_nl", "iq4_nl-iq4_nl", "q6_0-q5_0", "q8_0-q6_0"},
+    ),
+    mtp_for_one_slot=True,
+    # Before ik#1745: it looks for the head's tensors among the trunk's (examples/server/server-context.cpp:103-110).
+    loads_no_heads=("67268c8fd",),
+)
 
 
 class IkLlamaCpp(LlamaFamily):
     """The fork with fused MoE and its own quants. It needs AVX2 or better."""
 
     kind = "ik_llama.cpp"
+    traits = TRAITS
+    lists_devices = False
     bytes_per_job = 3 << 30  # the iqk kernels are heavy on the compiler
     targets: tuple[str, ...] = ("llama-server",)
 

@@ -6,13 +6,55 @@ from collections.abc import Mapping
 
 from llamaherd.engines.dialect import Server, placement, sampling, thinking
 from llamaherd.engines.family import LlamaFamily
+from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.fleet import Instance, Version
+
+ARITHMETIC = Arithmetic(
+    cuts_by_bytes=False,
+    pipelines=True,
+    slots_share_cells=False,
+    windows_cut_cache=True,
+    heads_also_in_cache=False,
+    copies_state_to_draft=True,
+    saves_drafts=True,
+    saves_one_at_least=False,
+    shares_tied_embeddings=True,
+    reserves_all_logits=False,
+    maps_ranges=True,
+    converts_weights=False,
+    makes_communicators=False,
+    drafts_for_one_slot=False,
+    most_slots=256,  # LLAMA_MAX_SEQ (src/llama-cparams.h)
+    tells_memory=True,
+    fits_only_when_told=False,
+    counts_slots_itself=True,  # tools/server/server.cpp:168-173
+    negative_layers_mean_all=True,  # src/llama-model.cpp, n_gpu_layers
+    drafted=3,  # common/arg.cpp:4150
+    spreads_experts=False,
+)
+TRAITS = Traits(
+    kind="llama.cpp",
+    arithmetic=ARITHMETIC,
+    images=("ghcr.io/ggml-org/llama.cpp",),
+    branch="master",
+    numbers_builds=True,
+    server_options=("LLAMA_BUILD_SERVER", "LLAMA_BUILD_TOOLS"),  # CMakeLists.txt:132-136, tools/CMakeLists.txt
+    variants_need_libraries=True,  # ggml/src/CMakeLists.txt
+    splits=frozenset({"layer", "none", "row", "tensor"}),
+    cache_types_not=frozenset({"q6_0"}),  # common/arg.cpp:304-314
+    cache_types_slow=frozenset({"iq4_nl"}),  # ggml-cuda/fattn.cu:525-539
+    pairs=frozenset({"q4_0-q4_0", "q8_0-q8_0", "f16-f16", "bf16-bf16"}),  # ggml/CMakeLists.txt:208
+    chooses_pairs=True,
+    reads_experts_for_each=True,
+)
 
 
 class LlamaCpp(LlamaFamily):
     """The mainline engine."""
 
     kind = "llama.cpp"
+    traits = TRAITS
+    lists_devices = True
     bytes_per_job = 1 << 30
     targets: tuple[str, ...] = ("llama-server", "llama-fit-params")
 

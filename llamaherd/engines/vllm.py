@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from llamaherd.engines.dialect import Scratch, Server
+from llamaherd.engines.traits import Traits
 from llamaherd.fleet import Instance, Version
 
 
@@ -13,6 +14,8 @@ class Vllm:
     """Serves safetensors, on cards. Nothing of it is built here."""
 
     kind = "vllm"
+    traits = Traits(kind=kind, images=("vllm/vllm-openai", "docker.io/vllm/vllm-openai"))
+    lists_devices = False
     bytes_per_job = 0
     targets: tuple[str, ...] = ()
     stop_seconds = 10

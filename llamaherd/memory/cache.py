@@ -26,7 +26,7 @@ def draft_kv(laid: Laid) -> Counter[int]:
     if not placement.mtp:
         return Counter()
     size = _kv(laid, laid.heads, (placement.draft_type_k, placement.draft_type_v))
-    if placement.engine == "ik_llama.cpp":
+    if placement.does.heads_also_in_cache:
         size += _kv(laid, laid.heads, (placement.type_k, placement.type_v))
     return size
 
@@ -43,7 +43,7 @@ def state(laid: Laid) -> tuple[Counter[int], Counter[int]]:
             device = HOST if placement.no_kv_offload else laid.places[layer.index]
             for part, size in shared(device, layer.state * _F32 * placement.parallel, placement):
                 own[part] += size
-    keeps = placement.engine == "llama.cpp" and laid.header.architecture in ROLLBACK
+    keeps = placement.does.copies_state_to_draft and laid.header.architecture in ROLLBACK
     more = Counter({part: size * placement.mtp for part, size in own.items()} if keeps else {})
     return own, more
 

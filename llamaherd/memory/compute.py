@@ -61,7 +61,7 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
     for device in (*range(placement.devices), HOST):
         own = {layer.kind: layer for layer in which if places[layer.index] == device}.values()
         peaks = [_peak(header, placement, layer, device) for layer in own]
-        if placement.engine == "ik_llama.cpp" and device != HOST:
+        if placement.does.reserves_all_logits and device != HOST:
             fetched = _output_in_ram(laid) if device == first else 0
             fetches = bool(moved) and device == first
             last = bool(fetched) or places[-1] == device
@@ -84,7 +84,7 @@ def _buffers(laid: Laid, placement: Placement, which: tuple[Layer, ...]) -> dict
 
 def _embeddings(placement: Placement, piped: bool) -> int:
     """Rows of embeddings per token among the host's inputs."""
-    if placement.engine == "ik_llama.cpp":
+    if placement.does.reserves_all_logits:
         return 1
     return _PIPED_EMBEDDINGS if piped else _EMBEDDINGS
 

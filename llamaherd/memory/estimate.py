@@ -16,9 +16,6 @@ from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes, sea
 from llamaherd.memory.use import Draft, Memory, Use
 from llamaherd.memory.weights import shared
 
-MOST_SLOTS = 256
-"""LLAMA_MAX_SEQ (llama-cparams.h). ik_llama.cpp has no such limit, but none of its slots may be without a cell."""
-
 _MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS (llama-hparams.h)."""
 
@@ -64,7 +61,8 @@ def _check(header: Header, placement: Placement) -> None:
     for name in ("context", "parallel", "batch", "ubatch"):
         if getattr(placement, name) < 1:
             raise ValueError(f"{name} is {getattr(placement, name)}, and must be 1 at least")
-    most = MOST_SLOTS if placement.engine == "llama.cpp" else placement.context
+    # None of its slots may be without a cell.
+    most = placement.does.most_slots or placement.context
     if placement.parallel > most:
         raise ValueError(f"parallel is {placement.parallel}, and {placement.engine} ends with more than {most} slots")
     for pattern, target in placement.overrides:
@@ -95,8 +93,8 @@ def _doubts(header: Header, placement: Placement) -> Iterator[str]:
         yield f"what {argument} takes is not counted"
     if placement.mtp and not header.heads:
         yield "the model has no prediction heads of its own to draft with"
-    if placement.mtp and placement.engine == "ik_llama.cpp" and header.architecture in ROLLBACK:
-        yield "ik_llama.cpp keeps checkpoints of the recurrent state while drafting; they are not counted"
+    if placement.mtp and not placement.does.copies_state_to_draft and header.architecture in ROLLBACK:
+        yield f"{placement.engine} keeps checkpoints of the recurrent state while drafting; they are not counted"
     widths = {width for layer in layers(header) for width in (layer.keys, layer.values)}
     for type_ in {placement.type_k, placement.type_v}:
         if any(width and row_bytes(type_, width) * 32 != row_bytes(type_, width * 32) for width in widths):

@@ -34,10 +34,10 @@ class Growth:
 
 def growth(header: Header, placement: Placement, drafting: Header | None = None) -> Growth:
     """The most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
-    ik = placement.engine == "ik_llama.cpp"
-    tokens = placement.context // placement.parallel if ik else placement.cells
+    does = placement.does
+    tokens = placement.context // placement.parallel if does.slots_share_cells else placement.cells
     prompts = placement.cache_ram
-    if prompts and ik:  # it keeps one at least, however large
+    if prompts and does.saves_one_at_least:
         prompts = max(prompts, saved(header, placement, tokens, drafting))
     each = checkpoint(header, placement, tokens, drafting)
     return Growth(prompts, placement.parallel * placement.checkpoints * each)
@@ -72,7 +72,7 @@ def _drafts(
     header: Header, placement: Placement, drafting: Header | None
 ) -> tuple[tuple[tuple[Layer, ...], Types], ...]:
     """The layers that draft, and the types of their caches: in llama.cpp, a context beside the model's."""
-    if placement.engine == "ik_llama.cpp":
+    if not placement.does.saves_drafts:
         return ()
     heads = tuple(layer for layer in layers(header) if layer.head) if placement.mtp else ()
     other = _trunk(drafting) if drafting else ()
@@ -83,14 +83,14 @@ def _drafts(
 def _kept(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
     """Bytes that cannot be cut back: the recurrent state, or what a window shows (…_FLAGS_PARTIAL_ONLY)."""
     states = sum(layer.state * _F32 for layer in which)
-    if states or placement.swa_full or placement.engine == "ik_llama.cpp":
+    if states or placement.swa_full or not placement.does.windows_cut_cache:
         return states
     return sum(_row(layer, types) * min(layer.window, tokens) for layer in which)
 
 
 def _whole(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
     """Bytes of all that a slot holds of a prompt; what a window shows no more is left out, but by ik_llama.cpp."""
-    all_ = placement.engine == "ik_llama.cpp"
+    all_ = not placement.does.windows_cut_cache
     return sum(
         layer.state * _F32 + _row(layer, types) * (tokens if all_ or not layer.window else min(layer.window, tokens))
         for layer in which

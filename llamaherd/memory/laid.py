@@ -39,6 +39,6 @@ def lay_out(header: Header, placement: Placement) -> Laid:
 
 def places_of(header: Header, placement: Placement) -> Places:
     """The device of every layer, the output layer being the last."""
-    if placement.engine == "ik_llama.cpp":
+    if placement.does.cuts_by_bytes:
         return ik.layer_devices(header, placement)
     return placement.layer_devices(header.layers)

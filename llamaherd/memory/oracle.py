@@ -31,7 +31,7 @@ def arguments(placement: Placement, model: str) -> tuple[str, ...]:
     Raises ValueError for a placement of ik_llama.cpp, which has no such tool, and for unified slots, which the tool
     does not offer.
     """
-    if placement.engine != "llama.cpp":
+    if not placement.does.tells_memory:
         raise ValueError("only llama.cpp has llama-fit-params")
     if placement.kv_unified and placement.parallel > 1:
         raise ValueError("llama-fit-params cannot be told that slots share one cache")

@@ -34,10 +34,8 @@ _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
 
 def on_cards(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
     """Bytes that CUDA takes of each card: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
-    if placement.engine == "ik_llama.cpp":
-        own, between = _of_ik(header, placement), _nccl(len(multiprocessors))
-    else:
-        own, between = _of_llama(header, placement), [0] * len(multiprocessors)
+    own = (_of_ik if placement.does.converts_weights else _of_llama)(header, placement)
+    between = _nccl(len(multiprocessors)) if placement.does.makes_communicators else [0] * len(multiprocessors)
     own += _DRAFT if drafts else 0
     return [
         (each * _PER_MULTIPROCESSOR + own + shared) * MIB for each, shared in zip(multiprocessors, between, strict=True)
@@ -87,8 +85,8 @@ def in_ram(header: Header, placement: Placement) -> int:
     """Bytes of RAM that a server holds for itself: its libraries, what they keep for each card, its vocabulary."""
     if not placement.devices:
         return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY
-    each = _IK_CARD_RAM if placement.engine == "ik_llama.cpp" else _CARD_RAM
-    nccl = _NCCL_RAM if placement.engine == "ik_llama.cpp" and placement.devices > 1 else 0
+    each = _IK_CARD_RAM if placement.does.makes_communicators else _CARD_RAM
+    nccl = _NCCL_RAM if placement.does.makes_communicators and placement.devices > 1 else 0
     own = _SERVER_RAM + each * (placement.devices - 1) + nccl
     return own * MIB + header.vocabulary * _VOCABULARY
 
@@ -99,7 +97,7 @@ def mapped_between(header: Header, placement: Placement) -> int:
     llama.cpp keeps all from the first to the last byte that it needs (llama-model-loader.cpp, mmaps_used); files are
     taken to have the embeddings and the output first, then layer after layer. The system can take these pages back.
     """
-    if not (placement.mmap and placement.devices and placement.engine == "llama.cpp"):
+    if not (placement.mmap and placement.devices and placement.does.maps_ranges):
         return 0
     laid = lay_out(header, placement)
     here = sum(tensor.size for tensor in laid.tensors if tensor.device == HOST)

@@ -13,10 +13,10 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Literal
 
+from llamaherd.engines import SIZED, USUAL, Arithmetic
 from llamaherd.flags.overrides import Override
 from llamaherd.gguf.header import BLOCKS
 
-Kind = Literal["llama.cpp", "ik_llama.cpp"]
 Split = Literal["layer", "none", "row", "tensor", "graph"]
 
 HOST = -1
@@ -49,7 +49,7 @@ class Placement:
     `outputs` is how many rows of logits are reserved; None is what a server reserves.
     """
 
-    engine: Kind = "llama.cpp"
+    engine: str = USUAL
     context: int = 4096
     parallel: int = 1
     kv_unified: bool = False
@@ -81,9 +81,14 @@ class Placement:
     outputs: int | None = None
 
     @property
+    def does(self) -> Arithmetic:
+        """What its engine does, as far as memory hangs on it."""
+        return SIZED[self.engine]
+
+    @property
     def streams(self) -> int:
         """How many sequences have cells of their own (llama-kv-cache.cpp:84). In ik_llama.cpp all share them."""
-        return 1 if self.kv_unified or self.engine == "ik_llama.cpp" else self.parallel
+        return 1 if self.kv_unified or self.does.slots_share_cells else self.parallel
 
     @property
     def cells(self) -> int:
@@ -92,7 +97,7 @@ class Placement:
 
     def window_cells(self, window: int) -> int:
         """Cells of one stream for layers that see `window` tokens (llama-kv-cache-iswa.cpp:71); ik keeps them all."""
-        if not window or self.swa_full or self.engine == "ik_llama.cpp":
+        if not window or self.swa_full or not self.does.windows_cut_cache:
             return self.cells
         sequences = self.parallel if self.kv_unified else 1
         return pad(min(self.cells, window * sequences + self.tokens))
@@ -137,7 +142,7 @@ class Placement:
         Given that all layers are on cards: see `offloads_all`.
         """
         several = self.devices > 1 and self.split == "layer" and not self.no_kv_offload and not self.overrides
-        return several and self.engine == "llama.cpp"
+        return several and self.does.pipelines
 
     def offloads_all(self, layers: int) -> bool:
         """Whether the output and all of a model's `layers` (prediction heads included) are on cards."""

@@ -84,6 +84,6 @@ def _second_embedding(header: Header, placement: Placement, places: Places) -> P
         return Placed(places[-1], 0)
     device = _device(placement, "token_embd.weight", places[-1])
     both, one = placement.override("token_embd.weight") is not None, header.architecture not in _OUTPUT_FIRST
-    same = (placement.mmap or one) if device == HOST else (both and one and placement.engine == "llama.cpp")
+    same = (placement.mmap or one) if device == HOST else (both and one and placement.does.shares_tied_embeddings)
     embedding = outside["token_embd.weight"]
     return Placed(device, 0 if same else tensor_bytes(embedding.type, embedding.shape))

@@ -12,6 +12,7 @@ import pytest
 from pyinfra.api.arguments import all_global_arguments
 
 from llamaherd import operations
+from llamaherd.engines import DIALECTS
 from tests.support.rigs import ROOT
 
 PURE = [
@@ -106,6 +107,28 @@ def test_what_is_pure_asks_for_no_network_clock_or_environment(module: str) -> N
         assert imported & {"time", "socket", "random", "subprocess", "urllib.request", "secrets", "uuid"} == set()
         named = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         assert named & {"os.environ", "os.getenv", "datetime.now", "Path.cwd"} == set()
+
+
+KNOW_ENGINES = {"engines", "flags", "fleet", "recipes", "lock", "box"}
+"""Folders that name engines: their own, and those of what people write and what was written down."""
+
+
+def test_no_engine_is_known_by_its_name() -> None:
+    """What an engine does is asked of it: `llamaherd.engines`. A new one then costs a module and its catalogue."""
+    found = []
+    for file in [*(ROOT / "llamaherd").rglob("*.py"), *(ROOT / "roles").rglob("*.py")]:
+        if KNOW_ENGINES & set(file.relative_to(ROOT).parts):
+            continue
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        words = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        found += [f"{file.relative_to(ROOT)}: {word}" for word in words if word in DIALECTS]
+    assert found == []
+
+
+def test_no_template_asks_which_engine_it_is() -> None:
+    texts = {file: file.read_text(encoding="utf-8") for file in (ROOT / "templates").rglob("*.j2")}
+    assert len(texts) > 50
+    assert [str(file) for file, text in texts.items() if any(f'"{kind}"' in text for kind in DIALECTS)] == []
 
 
 def calls_of_operations() -> list[tuple[Path, ast.Call]]:

@@ -1,0 +1,97 @@
+"""What an engine does, of all that others must know: asked for by what it is, and never by an engine's name.
+
+Facts: llama.cpp b11434; ik_llama.cpp 67268c8fd; vLLM 0.33.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """How an engine that takes what a GGUF's header tells lays a model out, as far as memory hangs on it."""
+
+    cuts_by_bytes: bool
+    """Cards get layers by their bytes, not by their number."""
+    pipelines: bool
+    """Cards work on several batches at once."""
+    slots_share_cells: bool
+    """All slots have one cache together."""
+    windows_cut_cache: bool
+    """A layer that sees a window keeps no more than it."""
+    heads_also_in_cache: bool
+    """Prediction heads have cells in the model's cache, besides their own."""
+    copies_state_to_draft: bool
+    """A recurrent state is copied for each drafted token; else checkpoints are made."""
+    saves_drafts: bool
+    """A saved prompt has what drafts, too."""
+    saves_one_at_least: bool
+    """One prompt is saved, however large."""
+    shares_tied_embeddings: bool
+    """Embeddings that are the output too are one tensor, also on a card to which an override sends both."""
+    reserves_all_logits: bool
+    """There is room for the logits of every token of a batch."""
+    maps_ranges: bool
+    """Of a mapped file all stays that lies between the first and the last byte which the CPU needs."""
+    converts_weights: bool
+    """For large batches matrices are turned into 16 bits, in CUDA's own memory."""
+    makes_communicators: bool
+    """NCCL's communicators are made as it starts."""
+    drafts_for_one_slot: bool
+    """A model that drafts does so for one slot, with a cache of the same types."""
+    most_slots: int | None
+    """More, and it ends."""
+    tells_memory: bool
+    """There is a tool that says what a server would take."""
+    fits_only_when_told: bool
+    """Placement is by hand, unless a flag leaves it to the engine."""
+    counts_slots_itself: bool
+    """Less than one slot means that it chooses how many."""
+    negative_layers_mean_all: bool
+    """Less than no layer on cards is all of them."""
+    drafted: int
+    """Tokens that a head drafts, unless it is said."""
+    spreads_experts: bool
+    """The number of layers with experts on the CPU is shared out among cards, and counts after all overrides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What an engine is, to the checks, the lock, the plan and verify. The defaults are those of an image that serves
+    a folder of files by itself."""
+
+    kind: str
+    arithmetic: Arithmetic | None = None
+    """None where it fills its cards by design, and reads no GGUF."""
+    images: tuple[str, ...] = ()
+    """Its authors' images."""
+    branch: str | None = None
+    """Where its authors work."""
+    numbers_builds: bool = False
+    """Its tags are build numbers: `b11434`."""
+    server_options: tuple[str, ...] = ()
+    """Options of its build without which there is no server."""
+    variants_need_libraries: bool = False
+    """GGML_CPU_ALL_VARIANTS wants GGML_BACKEND_DL."""
+    splits: frozenset[str] = frozenset()
+    """How several cards may share a model."""
+    cache_types_not: frozenset[str] = frozenset()
+    """Types of a cache that relatives take and it does not."""
+    cache_types_slow: frozenset[str] = frozenset()
+    """Types of a cache that attention is computed on the CPU for."""
+    pairs: frozenset[str] = frozenset()
+    """K-V pairs that have kernels unless a build is told more, and in its images."""
+    chooses_pairs: bool = False
+    """A build may name pairs; else it has those, or all."""
+    mtp_for_one_slot: bool = False
+    """Heads draft for a single slot."""
+    loads_no_heads: tuple[str, ...] = ()
+    """Versions that load no Qwen with a head, and draft not beside a projector."""
+    reads_experts_for_each: bool = False
+    """Experts on the CPU are read once for every drafted token."""
+
+    @property
+    def reads_gguf(self) -> bool:
+        """Whether it serves GGUF files, and keys tell it where their layers, experts and caches go."""
+        return self.arithmetic is not None
