@@ -31,6 +31,8 @@ _ACCOUNTS = re.compile(r"^(?:user|group)\w+: cannot lock (/etc/\S+); try again l
 
 _MASKED = re.compile(r"^Failed to .*\b[Uu]nit (?:file )?(?P<unit>\S+) is masked\b")
 """What systemctl and systemd-run say of it, from systemd 249 to 257."""
+_NAME_TAKEN = re.compile(r"^Failed to start transient .*: Unit (\S+) was already loaded or has a fragment file\b")
+"""Of a unit that we start for as long as there is something to do: a mask is such a file, too."""
 
 
 def explained(lines: Iterable[str]) -> SaidError | None:
@@ -42,8 +44,8 @@ def explained(lines: Iterable[str]) -> SaidError | None:
     if any(line.lstrip().startswith("help: ") for line in lines):
         return None
     for line in lines:
-        if masked := _MASKED.search(line):
-            return _is_masked(masked["unit"])
+        if unit := _of_a_unit(line):
+            return unit
         if locked := _ACCOUNTS.search(line):
             return SaidError(
                 f"{locked[1]} cannot be changed",
@@ -54,6 +56,20 @@ def explained(lines: Iterable[str]) -> SaidError | None:
             path = _last_path(found["what"])
             help_ = _REASONS[found["reason"]].format(path=path or "/var/lib /tmp /etc")
             return SaidError(f"the host cannot write {path or 'a file'}: {found['reason'].lower()}", help_)
+    return None
+
+
+def _of_a_unit(line: str) -> SaidError | None:
+    """Why systemd does not start a unit."""
+    if masked := _MASKED.search(line):
+        return _is_masked(masked["unit"])
+    if taken := _NAME_TAKEN.search(line):
+        unit = taken[1]
+        return SaidError(
+            f"{unit} cannot be started: a unit of that name is on this host already",
+            f"see whose it is with `systemctl status {unit}`; if it is masked, `systemctl unmask {unit}`, else let it "
+            "end, or move its file away and `systemctl daemon-reload`; then `herd up`",
+        )
     return None
 
 

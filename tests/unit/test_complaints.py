@@ -137,6 +137,16 @@ def test_a_unit_that_somebody_masked(line: str, unit: str, way_out: str) -> None
     assert way_out in (why.help or "")
 
 
+def test_a_name_of_ours_that_another_unit_has() -> None:
+    unit = "llamaherd-fetch.service"
+    why = explained(
+        [f"Failed to start transient service unit: Unit {unit} was already loaded or has a fragment file.", "and so on"]
+    )
+    assert why
+    assert why.message.startswith(f"{unit} cannot be started")
+    assert f"`systemctl unmask {unit}`" in (why.help or "")
+
+
 @pytest.mark.parametrize(
     "lines",
     [
