@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
 from llamaherd.findings import SaidError
 
 _REASONS = {
     "No space left on device": (
-        "make room on that disk (`df -h {path}`; `df -i {path}` where it has room, but no more files), then `herd up`"
+        "make room on that disk (`df -h {folder}`; `df -i {folder}` where it has room, but no more files), "
+        "then `herd up`"
     ),
     "Disk quota exceeded": "raise the quota there (`quota`, `repquota -a`), or make room, then `herd up`",
     "Read-only file system": (
-        "make it writable (`findmnt -T {path}` says how it is mounted; a disk with errors is mounted so: see `dmesg`), "
-        "then `herd up`"
+        "make it writable (`findmnt -T {folder}` says how it is mounted; a disk with errors is mounted so: see "
+        "`dmesg`), then `herd up`"
     ),
     "Operation not permitted": (
-        "`lsattr -d {path}` says whether it may not be changed (`chattr -i {path}` lets it), then `herd up`"
+        "`lsattr -d {folder} {path}` says whether one of them may not be changed (`chattr -i` lets it), then `herd up`"
     ),
     "Input/output error": "the disk may be failing: see `dmesg` and `smartctl -a` on the host",
     "Structure needs cleaning": "the filesystem is damaged: see `dmesg`, and run `fsck` while it is not mounted",
@@ -54,7 +56,9 @@ def explained(lines: Iterable[str]) -> SaidError | None:
             )
         if found := _PATTERN.match(line.strip()):
             path = _last_path(found["what"])
-            help_ = _REASONS[found["reason"]].format(path=path or "/var/lib /tmp /etc")
+            # What could not be made is not there to be asked about; what could not be changed is.
+            folder = path if found["what"].startswith("changing ") else str(PurePosixPath(path).parent)
+            help_ = _REASONS[found["reason"]].format(path=path, folder=folder if path else "/var/lib /tmp /etc")
             return SaidError(f"the host cannot write {path or 'a file'}: {found['reason'].lower()}", help_)
     return None
 

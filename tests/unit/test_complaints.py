@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -44,6 +45,12 @@ def said(folder: Path, options: str, command: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
+def works(folder: Path, options: str, way_out: str) -> bool:
+    """Whether each command of a way out that asks something gets an answer there."""
+    asks = [way for way in re.findall(r"`([^`]+)`", way_out) if way.split()[0] in ("df", "findmnt")]
+    return bool(asks) and said(folder, options, f"({' && '.join(asks)}) >/dev/null 2>&1 && echo well") == ["well"]
+
+
 @needs_root
 @pytest.mark.parametrize("command", [*WRITES, *CHANGES])
 def test_a_disk_that_is_mounted_read_only(tmp_path: Path, command: str) -> None:
@@ -54,6 +61,7 @@ def test_a_disk_that_is_mounted_read_only(tmp_path: Path, command: str) -> None:
     assert why.message.endswith(": read-only file system")
     assert why.help
     assert f"findmnt -T {tmp_path}" in why.help
+    assert works(tmp_path, "remount,ro", why.help)
 
 
 @needs_root
@@ -64,6 +72,7 @@ def test_a_disk_without_room_for_another_file(tmp_path: Path, command: str) -> N
     assert str(tmp_path) in why.message
     assert why.help
     assert f"df -i {tmp_path}" in why.help
+    assert works(tmp_path, "remount,nr_inodes=3", why.help)
 
 
 @needs_root
