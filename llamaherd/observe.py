@@ -128,6 +128,10 @@ class Seen:
     """Who holds ports that are planned, and are none of our servers'."""
     packages: set[str] = field(default_factory=set)
     users: dict[str, SeenUser] = field(default_factory=dict)
+    twins: dict[str, str] = field(default_factory=dict)
+    """Accounts of ours whose number another account has, too, and which."""
+    passwords: set[str] = field(default_factory=set)
+    """Accounts of ours that take a password."""
     files: dict[str, SeenFile] = field(default_factory=dict)
     fetcher: str = ""
     """The fingerprint of our programs there."""
@@ -275,6 +279,10 @@ def answer(lines: Iterable[str]) -> Seen:
                     seen.packages.add(name)
             case "user", [name, shell, groups]:
                 seen.users[name] = SeenUser(shell, tuple(groups.split()))
+            case "twin", [name, other]:
+                seen.twins[name] = other
+            case "password", [name]:
+                seen.passwords.add(name)
             case "file", [path, stat]:
                 stats[path] = stat.split()
             case "sum", [sha256, path]:

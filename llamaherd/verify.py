@@ -27,6 +27,7 @@ from llamaherd.render import render
 from llamaherd.units import show_size
 from llamaherd.verify_brought import brought_checks, places
 from llamaherd.verify_cards import on_cards
+from llamaherd.verify_container import WALLS_FORMAT, otherwise
 from llamaherd.verify_driver import driver_checks
 from llamaherd.verify_host import host_checks, permissions
 from llamaherd.verify_machine import PREPROCESSED, machine_checks
@@ -152,6 +153,7 @@ def question(plan: Plan) -> str:
         limits=LIMITS_FORMAT,
         deciding=DECIDING,
         brought=places(plan),
+        walls=WALLS_FORMAT,
     )
 
 
@@ -246,6 +248,8 @@ def _serving(planned: InstancePlan, seen: Mapping[str, str], shared: str) -> Che
             up, found = False, f"{found}; {planned.server.image} is another image than it runs, or gone: `herd up`"
         if differ := _other_limits(planned, seen):
             up, found = False, f"{found}; it is not held to what is declared: {', '.join(differ)}"
+        if opened := otherwise(planned.file.text, seen):
+            up, found = False, f"{found}; it was made with another {', '.join(opened)} than declared: `herd up`"
     return Check(name, up and stays, found)
 
 
@@ -291,6 +295,8 @@ def _process(planned: InstancePlan, answers: Answers) -> Check:
     if (arguments := tuple(argv[-len(planned.server.arguments) :])) != planned.server.arguments:
         differ = [f"`{value}`" for value in arguments if value not in planned.server.arguments] or ["their order"]
         problems.append(f"its arguments are not the declared ones: {' '.join(differ)}")
+    if seen.get("account") not in (None, "", seen.get("uid")):
+        problems.append(f"it runs as user {seen.get('uid')}, {planned.server.user} is {seen.get('account')}: `herd up`")
     if names := answers.get(("variables", planned.name), "").split():
         problems.append(f"it has other variables than the declared ones: {', '.join(names)}: `herd up`")
     if planned.build:

@@ -27,19 +27,27 @@ def _said(problems: list[str], fine: str) -> str:
 
 
 def _accounts(plan: Plan, said: str) -> Iterator[str]:
-    """Lines of /etc/passwd, and of /etc/group those that name one of ours as a member."""
-    rows = [line.split(":") for line in said.split("\n") if line.count(":") in (3, 6)]
+    """Lines of /etc/passwd, of /etc/group those that are ours or name one of ours, and `password` before a name."""
+    lines = said.split("\n")
+    rows = [line.split(":") for line in lines if line.count(":") in (3, 6)]
     users = {row[0]: row for row in rows if len(row) == 7}
+    groups = [row for row in rows if len(row) == 4]
+    own = {row[0]: row[2] for row in groups}
     for name in plan.accounts:
         if name not in users:
             yield f"there is no user {name}"
-        elif int(users[name][2]) < 1000:
-            shell = users[name][6]
+            continue
+        if twins := [other for other, row in users.items() if other != name and row[2] == users[name][2]]:
+            yield f"{name} has the number of {', '.join(twins)}"
+        if int(users[name][2]) < 1000:
+            _, _, _, group, *_, shell = users[name]
             if shell.rpartition("/")[2] not in _MAY_NOT_LOG_IN:
                 yield f"{name} can log in ({shell})"
-            groups = [row[0] for row in rows if len(row) == 4 and row[0] != name and name in row[3].split(",")]
-            if groups:
-                yield f"{name} is in group {', '.join(groups)}"
+            if f"password {name}" in lines:
+                yield f"{name} has a password"
+            members = [row[0] for row in groups if row[0] != name and name in row[3].split(",")]
+            if others := [*([f"number {group}"] if own.get(name, group) != group else []), *members]:
+                yield f"{name} is in group {', '.join(others)}"
 
 
 def _folders(said: str) -> Iterator[str]:

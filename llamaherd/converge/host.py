@@ -45,6 +45,7 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
     return [
         *problems,
         *_about("kind", wsl_problems(plan, seen)),
+        *_twins(plan, seen),
         *machine_problems(plan, seen),
         *_about("power", power_problems(plan, seen)),
         *disk_problems(plan, seen, local_sizes),
@@ -63,6 +64,17 @@ def between_holders(plan: Plan, seen: Seen) -> bool:
         return holder is None or (holder.program == DOCKERS_PROXY and not holder.container)
 
     return any(passing(port) for port in _strange(plan, seen))
+
+
+def _twins(plan: Plan, seen: Seen) -> Iterator[Problem]:
+    """Which of both is to have another number is not for us to choose, and one that is in use cannot be changed."""
+    for name, other in sorted(seen.twins.items()):
+        if name in plan.accounts:
+            yield Problem(
+                f"users {name} and {other} have one number on this host: each may do what the other may",
+                f"give {name} a number of its own (`vipw`, or `userdel {name}` while its server is stopped: "
+                "`herd up` makes it anew)",
+            )
 
 
 def _about(what: str, problems: Iterable[Problem]) -> list[Problem]:
@@ -118,7 +130,11 @@ _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/
 def strange_accounts(plan: Plan, seen: Seen) -> list[str]:
     """Users of ours that are not there, could log in, or are in groups of others."""
     there = {name: user for name, user in seen.users.items() if name in plan.accounts}
-    strange = (name for name, user in there.items() if user.shell not in _NO_SHELLS or set(user.groups) - {name})
+    strange = (
+        name
+        for name, user in there.items()
+        if user.shell not in _NO_SHELLS or set(user.groups) - {name} or (user.groups and name in seen.passwords)
+    )
     return [*strange, *(name for name in plan.accounts if name not in there)]
 
 

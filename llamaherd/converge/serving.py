@@ -138,6 +138,8 @@ def _wrong_itself(instance: InstancePlan, seen: Seen) -> list[str]:
         why.append("its arguments are not the declared ones")
     if serving.replaced:
         why.append(f"it runs another program than {serving.replaced}")
+    if serving.user:
+        why.append(f"it runs as user {serving.user}, not as {instance.server.user}")
     if serving.groups:
         why.append(f"it is in groups of others: {serving.groups}")
     if serving.variables:

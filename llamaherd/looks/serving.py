@@ -67,6 +67,8 @@ class SeenServing:
     """The sha256 of its arguments as /proc has them."""
     replaced: str = ""
     """The program that it runs an older one of."""
+    user: str = ""
+    """The number of the user that its process is, where that is not its account's."""
     groups: str = ""
     """Numbers of the groups that its process is in beside its own."""
     variables: str = ""
@@ -89,6 +91,8 @@ class SeenServing:
                 self.argv = sha256
             case "replaced", [path]:
                 self.replaced = path
+            case "user", [number]:
+                self.user = number
             case "groups", [numbers]:
                 self.groups = numbers
             case "variables", [names, given]:

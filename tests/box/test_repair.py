@@ -205,6 +205,49 @@ def test_a_program_of_ours_is_seen_to_be_broken_and_put_back(converged: Bench, b
     assert ended.code == 0, ended.output
 
 
+def test_an_account_that_takes_a_password_or_has_anothers_group_is_its_own_again(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh("echo llama-chat:open | chpasswd; usermod -g docker llama-chat")
+    said = converged.herd("verify", "box").output
+    assert "llama-chat has a password; llama-chat is in group number " in said
+    repair(converged)
+    converged.unchanged(before)
+    assert converged.sh("passwd -S llama-chat").split()[1] == "L"
+    assert converged.sh("id -nG llama-chat") == "llama-chat"
+    ended = converged.herd("verify", "box")
+    assert ended.code == 0, ended.output
+
+
+def test_an_account_that_is_root_is_named_and_nothing_is_started_as_it(converged: Bench) -> None:
+    before, row = converged.running(), converged.sh("getent passwd llama-chat")
+    converged.sh("sed -i 's/^llama-chat:x:[0-9]*:/llama-chat:x:0:/' /etc/passwd")
+    assert "llama-chat has the number of root" in converged.herd("verify", "box").output
+    ended = converged.up()
+    assert ended.code == 1
+    assert "users llama-chat and root have one number on this host" in ended.output
+    converged.unchanged(before)
+    converged.sh("systemctl restart llama-chat", check=False)
+    converged.sh(f"sed -i 's,^llama-chat:.*,{row},' /etc/passwd")
+    repair(converged)
+    uid = "stat -c %U /proc/$(systemctl show -P MainPID llama-chat)"
+    assert converged.sh(uid) == "llama-chat"
+    assert converged.answers("chat")
+
+
+def test_a_container_that_was_made_from_other_files_is_made_from_ours(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh(
+        "printf 'services: {server: {user: \"0:0\", privileged: true, volumes: [/:/mnt]}}' >/run/more.yaml;"
+        f" docker compose -f {PROJECT} -f /run/more.yaml up -d --force-recreate --wait 2>&1"
+    )
+    said = converged.herd("verify", "box").output
+    assert "it was made with another User, Mounts, Privileged than declared" in said
+    repair(converged)
+    converged.unchanged(before, "drafter")
+    ended = converged.herd("verify", "box")
+    assert ended.code == 0, ended.output
+
+
 def test_a_docker_that_somebody_masked_is_theirs_to_unmask(converged: Bench) -> None:
     before = converged.running()
     converged.sh("systemctl mask --now docker.service docker.socket; systemctl mask docker.service")

@@ -11,6 +11,7 @@ from llamaherd.answers import Answers
 from llamaherd.fleet import Rig
 from llamaherd.limits import declared_limits
 from llamaherd.verify import judge
+from llamaherd.verify_container import otherwise
 from llamaherd.verify_host import host_checks, permissions
 from tests.support.rigs import cpu_rig, planned
 
@@ -40,6 +41,9 @@ def test_a_host_as_it_should_be() -> None:
         (f"{ACCOUNTS}\nsudo:x:27:llama\nadm:x:4:llama,tom", "llama is in group sudo, adm"),
         (ACCOUNTS.replace("/usr/sbin/nologin", "/bin/bash", 1), "llama can log in (/bin/bash)"),
         (ACCOUNTS.replace("llama-chat", "other"), "there is no user llama-chat"),
+        (f"{ACCOUNTS}\nllama-chat:x:5:", "llama-chat is in group number 993"),
+        (f"{ACCOUNTS}\npassword tom\npassword llama-chat", "llama-chat has a password"),
+        (f"root:x:0:0::/root:/bin/bash\n{ACCOUNTS.replace(':993:', ':0:')}", "llama-chat has the number of root"),
     ],
 )
 def test_an_account_that_may_more_than_it_should(accounts: str, words: str) -> None:
@@ -150,6 +154,53 @@ def test_a_container_is_held_to_what_is_declared(change: dict[str, str], words: 
     lines = ["Status=running", "Health=healthy", "Restart=unless-stopped", f"Limits={limits}", "Docker=enabled"]
     ok, detail = check("drafter", "container", {("serving", "drafter"): "\n".join(lines)})
     assert (ok, detail.endswith(words)) == (not words, True), detail
+
+
+WALLS = {
+    "User": f"{DRAFTER.server.user}:{DRAFTER.server.user}",
+    "Mounts": f'[[false,"{DRAFTER.model_folder}"],null]',
+    "Privileged": "false",
+    "ReadonlyRootfs": "true",
+    "NetworkMode": '"host"',
+    "PidMode": '""',
+    "IpcMode": '"private"',
+    "CapAdd": "null",
+    "CapDrop": '["ALL"]',
+    "SecurityOpt": '["no-new-privileges:true"]',
+}
+"""As Docker 26.1 says them."""
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("", ""),
+        ("User", "0:0"),
+        ("User", ""),
+        ("Mounts", "[null]"),
+        ("Mounts", WALLS["Mounts"].replace("false", "true")),
+        ("Mounts", '[[true,"/"],' + WALLS["Mounts"][1:]),
+        ("Mounts", '[[false,"/other"],null]'),
+        ("Privileged", "true"),
+        ("ReadonlyRootfs", "false"),
+        ("NetworkMode", '"llama-drafter_default"'),
+        ("PidMode", '"host"'),
+        ("IpcMode", '"host"'),
+        ("CapAdd", '["SYS_ADMIN"]'),
+        ("CapDrop", "null"),
+        ("SecurityOpt", "null"),
+        ("SecurityOpt", '["no-new-privileges:true","seccomp=unconfined"]'),
+    ],
+)
+def test_a_container_has_the_walls_of_its_file(name: str, instead: str) -> None:
+    said = {**WALLS, **({name: instead} if name else {})}
+    assert otherwise(DRAFTER.file.text, said) == ([name] if name else [])
+
+
+def test_who_runs_a_server_is_its_own_user() -> None:
+    for uid, account, well in (("990", "990", True), ("0", "990", False), ("990", "", True)):
+        _, detail = check("chat", "process", {("process", "chat"): f"uid={uid}\naccount={account}\nargv=a"})
+        assert ("it runs as user" not in detail) == well
 
 
 def test_who_holds_the_port_of_a_server_that_does_not_run_is_named() -> None:

@@ -144,6 +144,12 @@ for user in llama llama-build llama-fetch llama-reasoner llama-worker; do
         esac
     fi
 done
+# What an account of ours must not have: a number that is another's, who may then do what it may, and a password.
+getent passwd | ours=' llama llama-build llama-fetch llama-reasoner llama-worker ' awk -F : '
+    { names[$3] = names[$3] " " $1 }
+    index(ENVIRON["ours"], " " $1 " ") { number[$1] = $3 }
+    END { for (user in number) { n = split(names[number[user]], name, " "); for (; n; n--) if (name[n] != user) print "twin\t" user "\t" name[n] } }'
+ours=' llama llama-build llama-fetch llama-reasoner llama-worker ' awk -F : 'index(ENVIRON["ours"], " " $1 " ") && $2 !~ /^[!*]/ { print "password\t" $1 }' /etc/shadow 2>/dev/null
 
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
 # Where there is none: the room for it, and what an earlier run has brought of it.
@@ -351,12 +357,13 @@ foreign() {
 ours_of() {
     { foreign "$1" && cat; } | awk -F '\t' '$1 == "foreign" { theirs[$2]; next } !($1 == "file" && $3 in theirs)'
 }
-# A process as it is: its arguments, whether it is the program $2 that lies there now, and whose groups it is in.
+# A process as it is: its arguments, whether it is the program $2 that lies there now, whether it is user $3, and whose
+# groups it is in.
 process() {
     printf 'argv\t%s\n' "$(sha256sum <"/proc/$1/cmdline" | cut -d ' ' -f 1)"
     [ "/proc/$1/exe" -ef "$2" ] || printf 'replaced\t%s\n' "$2"
     # What it was given when it started stays its own.
-    awk '$1 == "Gid:" { own = $2 } $1 == "Groups:" { for (n = 2; n <= NF; n++) if ($n != own) others = others " " $n }
+    awk -v user="$(id -u "$3" 2>/dev/null)" '$1 == "Uid:" && user != "" && $2 != user { print "user\t" $2 } $1 == "Gid:" { own = $2 } $1 == "Groups:" { for (n = 2; n <= NF; n++) if ($n != own) others = others " " $n }
         END { if (others) print "groups\t" substr(others, 2) }' "/proc/$1/status"
 }
 # How much a process has done by now: pages read from disk, and time on processors.
@@ -409,7 +416,7 @@ for unit in $units; do
     'llama-reasoner '*)
         started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | ours_of "$unit" | changed_since /run/llamaherd/started/$name | sed 's/^/changed\t/' | told $name
         if [ "$active" = active ]; then
-            process "$pid" /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server | told $name
+            process "$pid" /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server llama-reasoner | told $name
             printf '%s\n' LLAMAHERD_SPEC=9413e80713cb LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
             hangs $name "$pid" http://127.0.0.1:8001/health &
         fi
@@ -417,7 +424,7 @@ for unit in $units; do
     'llama-worker '*)
         started_with "$show" - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc | ours_of "$unit" | changed_since /run/llamaherd/started/$name | sed 's/^/changed\t/' | told $name
         if [ "$active" = active ]; then
-            process "$pid" /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server | told $name
+            process "$pid" /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server llama-worker | told $name
             printf '%s\n' LLAMAHERD_SPEC=3ed70d6043e8 LLAMA_ARG_THREADS_HTTP=1024 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-3090 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
             hangs $name "$pid" http://127.0.0.1:8002/health &
         fi

@@ -30,7 +30,7 @@ for user in llama llama-build llama-fetch llama-chat; do
     id -u "$user" >/dev/null 2>&1 ||
         useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
     # An account that is a person's is left alone: it may be the one that logs in here.
-    [ "$(id -u "$user")" -ge 1000 ] || usermod --shell /usr/sbin/nologin --gid "$user" --groups '' "$user"
+    [ "$(id -u "$user")" -ge 1000 ] || usermod --shell /usr/sbin/nologin --gid "$user" --groups '' --lock "$user"
 done
 umask 022
 mkdir -p /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /etc/llamaherd/keys /var/cache/llamaherd/sources /var/cache/llamaherd/ccache

@@ -28,6 +28,7 @@ process() {
     [ "${1:-0}" != 0 ] && [ -d "/proc/$1" ] || return 0
     printf 'sha256=%s\n' "$(sha256sum <"/proc/$1/exe" | cut -d ' ' -f 1)"
     tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^LLAMAHERD_SPEC=/spec=/p'
+    sed -n 's/^Uid:[[:space:]]*\([0-9]*\).*/uid=\1/p' "/proc/$1/status"
     sed -n 's/^State:[[:space:]]*T .*/state=stopped/p' "/proc/$1/status"
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
@@ -65,7 +66,9 @@ holder() {
 
 section accounts ''
 {
-    getent passwd llama llama-build llama-fetch llama-chat
+    getent passwd
+    getent group llama llama-build llama-fetch llama-chat
+    awk -F : '$2 !~ /^[!*]/ { print "password " $1 }' /etc/shadow 2>/dev/null
     grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-chat)(,.*)?$' /etc/group
 } | lines
 section folders ''
@@ -114,6 +117,7 @@ section shared chat
 systemctl show -P DropInPaths llama-chat.service 2>/dev/null | shared llama-chat.service | lines
 section process chat
 process "$pid" 2>&1 | lines
+printf 'account=%s\n' "$(id -u llama-chat 2>/dev/null)" | lines
 section variables chat
 [ "${pid:-0}" = 0 ] || printf '%s\n' LLAMAHERD_SPEC=ea3d36a7a072 | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
@@ -151,7 +155,7 @@ section file drafter
 sha256sum </etc/llamaherd/compose/drafter/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving drafter
 docker inspect --type container --format \
-    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}{{println}}User={{.Config.User}}{{println}}Mounts=[{{range .Mounts}}{{if eq .Type "bind"}}[{{.RW}},{{json .Source}}],{{end}}{{end}}null]{{println}}Privileged={{json .HostConfig.Privileged}}{{println}}ReadonlyRootfs={{json .HostConfig.ReadonlyRootfs}}{{println}}NetworkMode={{json .HostConfig.NetworkMode}}{{println}}PidMode={{json .HostConfig.PidMode}}{{println}}IpcMode={{json .HostConfig.IpcMode}}{{println}}CapAdd={{json .HostConfig.CapAdd}}{{println}}CapDrop={{json .HostConfig.CapDrop}}{{println}}SecurityOpt={{json .HostConfig.SecurityOpt}}' \
     llama-drafter 2>&1 | lines
 printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 printf 'Runs=%s\nTagged=%s\n' "$(docker inspect --type container --format '{{.Image}}' llama-drafter 2>/dev/null)" "$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null)" | lines

@@ -28,6 +28,7 @@ process() {
     [ "${1:-0}" != 0 ] && [ -d "/proc/$1" ] || return 0
     printf 'sha256=%s\n' "$(sha256sum <"/proc/$1/exe" | cut -d ' ' -f 1)"
     tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^LLAMAHERD_SPEC=/spec=/p'
+    sed -n 's/^Uid:[[:space:]]*\([0-9]*\).*/uid=\1/p' "/proc/$1/status"
     sed -n 's/^State:[[:space:]]*T .*/state=stopped/p' "/proc/$1/status"
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
@@ -65,7 +66,9 @@ holder() {
 
 section accounts ''
 {
-    getent passwd llama llama-build llama-fetch llama-reasoner llama-worker
+    getent passwd
+    getent group llama llama-build llama-fetch llama-reasoner llama-worker
+    awk -F : '$2 !~ /^[!*]/ { print "password " $1 }' /etc/shadow 2>/dev/null
     grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-reasoner|llama-worker)(,.*)?$' /etc/group
 } | lines
 section folders ''
@@ -131,7 +134,7 @@ section file boxed
 sha256sum </etc/llamaherd/compose/boxed/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving boxed
 docker inspect --type container --format \
-    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}{{println}}User={{.Config.User}}{{println}}Mounts=[{{range .Mounts}}{{if eq .Type "bind"}}[{{.RW}},{{json .Source}}],{{end}}{{end}}null]{{println}}Privileged={{json .HostConfig.Privileged}}{{println}}ReadonlyRootfs={{json .HostConfig.ReadonlyRootfs}}{{println}}NetworkMode={{json .HostConfig.NetworkMode}}{{println}}PidMode={{json .HostConfig.PidMode}}{{println}}IpcMode={{json .HostConfig.IpcMode}}{{println}}CapAdd={{json .HostConfig.CapAdd}}{{println}}CapDrop={{json .HostConfig.CapDrop}}{{println}}SecurityOpt={{json .HostConfig.SecurityOpt}}' \
     llama-boxed 2>&1 | lines
 printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 printf 'Runs=%s\nTagged=%s\n' "$(docker inspect --type container --format '{{.Image}}' llama-boxed 2>/dev/null)" "$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null)" | lines
@@ -177,6 +180,7 @@ section shared reasoner
 systemctl show -P DropInPaths llama-reasoner.service 2>/dev/null | shared llama-reasoner.service | lines
 section process reasoner
 process "$pid" 2>&1 | lines
+printf 'account=%s\n' "$(id -u llama-reasoner 2>/dev/null)" | lines
 section variables reasoner
 [ "${pid:-0}" = 0 ] || printf '%s\n' LLAMAHERD_SPEC=9413e80713cb LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090 | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {
@@ -212,7 +216,7 @@ section file small
 sha256sum </etc/llamaherd/compose/small/compose.yaml 2>/dev/null | cut -d ' ' -f 1 | lines
 section serving small
 docker inspect --type container --format \
-    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}' \
+    'Status={{.State.Status}}{{println}}Health={{with .State.Health}}{{.Status}}{{end}}{{println}}Restart={{.HostConfig.RestartPolicy.Name}}{{println}}Limits={{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}{{println}}Spec={{index .Config.Labels "llamaherd.spec"}}{{println}}User={{.Config.User}}{{println}}Mounts=[{{range .Mounts}}{{if eq .Type "bind"}}[{{.RW}},{{json .Source}}],{{end}}{{end}}null]{{println}}Privileged={{json .HostConfig.Privileged}}{{println}}ReadonlyRootfs={{json .HostConfig.ReadonlyRootfs}}{{println}}NetworkMode={{json .HostConfig.NetworkMode}}{{println}}PidMode={{json .HostConfig.PidMode}}{{println}}IpcMode={{json .HostConfig.IpcMode}}{{println}}CapAdd={{json .HostConfig.CapAdd}}{{println}}CapDrop={{json .HostConfig.CapDrop}}{{println}}SecurityOpt={{json .HostConfig.SecurityOpt}}' \
     llama-small 2>&1 | lines
 printf 'Docker=%s\n' "$(systemctl is-enabled docker.service 2>&1)" | lines
 pid=$(docker inspect --type container --format '{{.State.Pid}}' llama-small 2>/dev/null)
@@ -257,6 +261,7 @@ section shared worker
 systemctl show -P DropInPaths llama-worker.service 2>/dev/null | shared llama-worker.service | lines
 section process worker
 process "$pid" 2>&1 | lines
+printf 'account=%s\n' "$(id -u llama-worker 2>/dev/null)" | lines
 section variables worker
 [ "${pid:-0}" = 0 ] || printf '%s\n' LLAMAHERD_SPEC=3ed70d6043e8 LLAMA_ARG_THREADS_HTTP=1024 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-3090 | other_variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | grep . | lines
 [ "${pid:-0}" != 0 ] || {

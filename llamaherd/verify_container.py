@@ -1,0 +1,52 @@
+"""The walls of a container, by Docker and by its Compose file: somebody may have made it from other files. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from llamaherd.quoting import Written
+
+_HOST = ("Privileged", "ReadonlyRootfs", "NetworkMode", "PidMode", "IpcMode", "CapAdd", "CapDrop", "SecurityOpt")
+
+WALLS_FORMAT = Written(
+    "User={{.Config.User}}{{println}}Mounts=["
+    '{{range .Mounts}}{{if eq .Type "bind"}}[{{.RW}},{{json .Source}}],{{end}}{{end}}null]{{println}}'
+    + "{{println}}".join(f"{name}={{{{json .HostConfig.{name}}}}}" for name in _HOST)
+)
+"""For `docker inspect`: lines of name=value."""
+
+
+def otherwise(compose: str, said: Mapping[str, str]) -> list[str]:
+    """By Docker's names, what a container was made with and the one service of its file does not say."""
+    if "User" not in said:
+        return []
+    service: dict[str, Any] = yaml.safe_load(compose)["services"]["server"]
+    right = {
+        "User": said["User"] == service["user"],
+        "Mounts": _mounts(said.get("Mounts", "")) == sorted(_declared_mount(each) for each in service["volumes"]),
+        "Privileged": said.get("Privileged") == "false",
+        "ReadonlyRootfs": said.get("ReadonlyRootfs") == "true",
+        "NetworkMode": (said.get("NetworkMode") == '"host"') == (service.get("network_mode") == "host"),
+        "PidMode": said.get("PidMode") != '"host"',
+        "IpcMode": said.get("IpcMode") != '"host"',
+        "CapAdd": said.get("CapAdd") in ("null", "[]"),
+        "CapDrop": said.get("CapDrop") == '["ALL"]',
+        "SecurityOpt": "no-new-privileges" in (given := said.get("SecurityOpt", "")) and "unconfined" not in given,
+    }
+    return [name for name, well in right.items() if not well]
+
+
+def _mounts(said: str) -> list[tuple[bool, str]]:
+    """What of the host it has, and whether it may write to it. The list that Docker prints ends with `null`."""
+    try:
+        return sorted((bool(writable), str(source)) for writable, source in json.loads(said)[:-1])
+    except (ValueError, TypeError):
+        return []
+
+
+def _declared_mount(volume: Mapping[str, Any]) -> tuple[bool, str]:
+    return not volume.get("read_only"), str(volume["source"])
