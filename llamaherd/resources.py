@@ -14,4 +14,5 @@ DEPLOY = ROOT / "deploy.py"
 """What pyinfra does to a host, for the deploy.py of a fleet's folder to include."""
 
 TEMPLATES = ROOT / "templates"
+DOCS = ROOT / "docs"
 DOCKERFILE = ROOT / "compose" / "engine.Dockerfile"

@@ -16,6 +16,7 @@ import click
 from llamaherd import __version__
 from llamaherd.cli.common import INTERRUPTED, inventory_option, json_option
 from llamaherd.cli.declared import check, lock, plan
+from llamaherd.cli.explain import explain
 from llamaherd.cli.fit import fit
 from llamaherd.cli.fleet import init, schema
 from llamaherd.cli.hosts import up, verify
@@ -95,5 +96,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
 
 
-for command in (init, schema, check, plan, lock, fit, preflight, up, verify, models):
+for command in (init, schema, explain, check, plan, lock, fit, preflight, up, verify, models):
     main.add_command(command)

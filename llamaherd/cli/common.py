@@ -93,4 +93,4 @@ def show(findings: Sequence[Finding], *, err: bool = True) -> None:
     if (left := len(findings) - MOST_SHOWN) > 0:
         click.echo(f"and {left:,} more", err=err)
     if codes := sorted({finding.code for finding in findings}):
-        click.echo(f"explained in docs/findings/: {', '.join(codes)}", err=err)
+        click.echo(f"explained by: herd explain {' '.join(codes)}", err=err)

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from llamaherd.cli import main
 
 TAKE_AN_INVENTORY = ("check", "fit", "lock", "models", "plan", "preflight", "up", "verify")
-WITHOUT_JSON = ("completion", "init", "schema", "up")
+WITHOUT_JSON = ("completion", "explain", "init", "schema", "up")
 
 
 def herd(*words: str | Path) -> Result:
@@ -101,7 +101,7 @@ def test_help_says_where_they_may_stand(command: str) -> None:
 @pytest.mark.parametrize("command", WITHOUT_JSON)
 def test_json_where_there_is_none(command: str, fleets: Path) -> None:
     """Nothing is done, and nothing printed that a program would take for JSON."""
-    needed: dict[str, list[str | Path]] = {"completion": ["bash"], "init": [fleets / "new"]}
+    needed: dict[str, list[str | Path]] = {"completion": ["bash"], "explain": ["LH031"], "init": [fleets / "new"]}
     arguments = needed.get(command, [])
     before, after = herd("--json", command, *arguments), herd(command, *arguments, "--json")
     assert (before.exit_code, after.exit_code) == (2, 2)

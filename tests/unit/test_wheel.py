@@ -26,7 +26,7 @@ from tests.support.wheel import Installed, install
 OURS = {"llamaherd", "roles"}
 OF_OTHERS = {"gevent": "pyinfra", "pydantic-core": "pydantic"}
 """Packages that belong to others of ours: these bring the version that goes with them."""
-BROUGHT = ("templates", "compose", "deploy.py", "inventory.py")
+BROUGHT = ("templates", "compose", "docs", "deploy.py", "inventory.py")
 """What is no module, and lies in the wheel as it does here."""
 
 
@@ -141,3 +141,19 @@ def test_a_fleet_of_its_own(installed: Installed, examples: Path, tmp_path: Path
     (folder / "attic.yaml").unlink()
     seen = installed.run(installed.pyinfra("inventory.py", "debug-inventory"), folder)
     assert (seen.returncode, "[duo]" in seen.stdout + seen.stderr) == (0, True), seen.stderr
+
+
+def test_pages_come_along(installed: Installed, tmp_path: Path) -> None:
+    """What a finding points at is there for who has no checkout."""
+    pages = {"LH031": "findings/LH031.md", "lh020": "findings/LH020.md", "docs/inventory.md": "inventory.md"}
+    for word, page in pages.items():
+        said = installed.run(installed.herd("explain", word), tmp_path)
+        assert (said.returncode, said.stdout) == (0, (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    both = installed.run(installed.herd("explain", "LH031", "fleet"), tmp_path)
+    assert both.stdout.startswith("# LH031\n")
+    assert "\n# A fleet of your own\n" in both.stdout
+    none = installed.run(installed.herd("explain", "LH999"), tmp_path)
+    assert (none.returncode, none.stdout) == (2, "")
+    assert "there is no page `LH999`" in none.stderr
+    outside = installed.run(installed.herd("explain", "../deploy"), tmp_path)
+    assert outside.returncode == 2

@@ -1,0 +1,42 @@
+"""`herd explain`: the pages that come along, for who has no checkout at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from llamaherd.cli.common import say
+
+
+def _pages() -> dict[str, Path]:
+    """Every page by its name: findings by their codes, then the others."""
+    from llamaherd.resources import DOCS
+
+    return {page.stem: page for folder in (DOCS / "findings", DOCS) for page in sorted(folder.glob("*.md"))}
+
+
+def _complete(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in _pages() if name.casefold().startswith(typed.casefold())]
+
+
+@click.command()
+@click.argument("names", metavar="CODE|PAGE...", nargs=-1, required=True, shell_complete=_complete)
+def explain(names: tuple[str, ...]) -> None:
+    """Print what a finding means and how to mend it, or another page of docs/.
+
+    \b
+    Examples:
+      herd explain LH031        one finding
+      herd explain findings     all of them, a line each
+      herd explain inventory    every key of a rig
+    """
+    known = {name.casefold(): page for name, page in _pages().items()}
+    wanted = {name: known.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
+    if missing := [name for name, page in wanted.items() if page is None]:
+        others = ", ".join(name for name, page in _pages().items() if page.parent.name != "findings")
+        raise click.UsageError(
+            f"there is no page `{missing[0]}`\n  help: say a code, such as LH031, or one of: {others}"
+        )
+    say("\n".join(page.read_text(encoding="utf-8") for page in wanted.values() if page).rstrip("\n"))
