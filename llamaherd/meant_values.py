@@ -72,6 +72,8 @@ def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | floa
 
 def _declared(document: Document, key: str, what: str, given: Any) -> str:
     """A name of the rig's own in place of what is no name."""
+    if key == "on" and isinstance(given, str) and "," in given:
+        given = [part.strip() for part in given.split(",")]
     words = given if isinstance(given, list | dict) else [given]
     names = declared_of(document.data, what)
     if key == "on" and given in ("all", "gpu", "gpus", "cuda", "auto") and names:

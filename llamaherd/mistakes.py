@@ -15,6 +15,7 @@ from llamaherd.fleet import Rig
 from llamaherd.fleet.examples import EXAMPLES
 from llamaherd.meant_values import meant_value, one_line, other_name
 from llamaherd.quoting import comment
+from llamaherd.repairs import candidates
 from llamaherd.unknown_keys import Asked, meant_key
 from llamaherd.yamlfile import Document, Path_
 from llamaherd.yamltext import Loader
@@ -157,7 +158,9 @@ def _way_out(found: Declared, problem: Mapping[str, Any]) -> str:
     """What to write, with an example; of choices, the nearest as a question, or all."""
     words = choices(found.annotation)
     if words:
-        return nearest(problem["input"], words) if isinstance(problem["input"], str) else nearest("", words)
+        given = problem["input"] if isinstance(problem["input"], str) else ""
+        meant = next((each for each in candidates(found.field, given) if each in words), None)
+        return f"did you mean `{meant}`?" if meant else nearest(given, words)
     example, key = EXAMPLES.get(found.field), found.field.partition(".")[2]
     if example is None:
         return "docs/inventory.md shows a whole rig"

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from llamaherd import fleet
+from llamaherd.declared_at import container
 from llamaherd.engines import USUAL
 from llamaherd.findings import nearest
 from llamaherd.fleet.also_called import NOT_HERE, also_called
 from llamaherd.inheritance import EXTENDS, INSTANCE_DEFAULTS
 from llamaherd.near import begun, slip
+from llamaherd.quoting import yaml_value
 
 BELOW: Mapping[str, str] = {
     "Bandwidth": "`bandwidth` of the store",
@@ -56,6 +58,8 @@ def meant_key(model: type[BaseModel], word: str, value: Any, engine: str = USUAL
     name, known = model.__name__, keys(model)
     if sentence := NOT_HERE.get(name, {}).get(word.lower()):
         return Asked(sentence)
+    if inside := _inside(model, word, value):
+        return inside
     if close := also_called(name, word) or slip(word, known):
         return Asked(f"did you mean `{close}`?", close)
     asked = _of_the_engine(word, value, engine) if name == "Instance" else None
@@ -68,6 +72,15 @@ def meant_key(model: type[BaseModel], word: str, value: Any, engine: str = USUAL
         return Asked(f"`{word}` is a key of {', and of '.join(BELOW[other] for other in others)}")
     close = begun(word, known)
     return Asked(nearest(word, known), close)
+
+
+def _inside(model: type[BaseModel], word: str, value: Any) -> Asked | None:
+    """A key of the one mapping below a model that has it, and that most do without: `mtp` is written in `draft`."""
+    fields = ((key, container(field.annotation)) for key, field in model.model_fields.items() if field.default is None)
+    within = [key for key, kind in fields if hasattr(kind, "model_fields") and word in keys(kind)]
+    if model.__name__ != "Instance" or len(within) != 1 or isinstance(value, list | dict) or value is None:
+        return None
+    return Asked(f"did you mean `{within[0]}: {{{word}: {yaml_value(value)}}}`?", within[0])
 
 
 def keys(model: type[BaseModel]) -> list[str]:

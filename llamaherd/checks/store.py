@@ -12,6 +12,9 @@ from llamaherd.findings import Finding, nearest
 from llamaherd.fleet import HUB, LOCAL, Rig
 from llamaherd.layout import DEFAULT_STORE, STATE
 
+ALSO_THE_HUB = frozenset(("huggingface", "hf", "hugging-face", "huggingface.co", "internet"))
+"""What the hub is called elsewhere."""
+
 _UNREADABLE = {
     "home": "servers see no home: their units have `ProtectHome=yes`",
     "root": "servers see no home: their units have `ProtectHome=yes`",
@@ -82,7 +85,8 @@ def _origins(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH181", place, message, "leave it out")
         elif origin in rig.store.neighbours and origin not in {rig.rig, *subject.names}:
             message = f"`from` names rig `{origin}`, which is none of this fleet"
-            yield Finding("LH180", place, message, nearest(origin, {*subject.names, HUB} - {rig.rig}))
+            help_ = nearest(origin, {*subject.names, HUB} - {rig.rig})
+            yield Finding("LH180", place, message, f"did you mean `{HUB}`?" if origin in ALSO_THE_HUB else help_)
     for name in dict.fromkeys(rig.store.neighbours):
         if name != rig.rig and (neighbour := subject.rigs.get(name)):
             yield from _neighbour(subject, name, neighbour, origins.index(name))

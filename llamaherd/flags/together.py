@@ -83,7 +83,8 @@ def _batches(meant: Meant, _around: Around) -> Iterator[Clash]:
     if computed and number > queued > 0:
         message = f"{computed} is cut to {queued}: no more is computed at once than `--batch-size` queues"
         options = (computed, batch) if batch else (computed,)
-        yield Clash(codes.CUT_BATCH, options, message, f"write `--batch-size {number}` besides", "warning")
+        besides = "" if batch else " besides"
+        yield Clash(codes.CUT_BATCH, options, message, f"write `--batch-size {number}`{besides}", "warning")
 
 
 KEY_VALUE = re.compile(r"[^=,]{1,127}=(?:int:-?[0-9]+|float:[-+0-9.eE]+|bool:(?:true|false)|str:[^,]{0,127})")

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from llamaherd.findings import Severity
 from llamaherd.flags import codes
 from llamaherd.flags.access import addresses
 from llamaherd.flags.clash import Around, Clash, Rule
@@ -116,15 +115,14 @@ def _is_object(text: str) -> bool:
 def _plugged(meant: Meant, around: Around) -> Iterator[Clash]:
     """docs/features/quantization/gguf.md of vLLM: GGUF files are loaded by a plugin, which its images lack."""
     option, model = meant.get("--model"), meant.text("--model") or around.model
-    if not (model.lower().endswith(".gguf") or IN_HUB.fullmatch(model)):
-        return
-    message = f"vLLM loads `{model}` by its plugin vllm-gguf-plugin alone"
-    way_out = "serve it with llama-server, or install the plugin"
-    if meant.get("--tokenizer") is None:
-        message += ", and wants the tokenizer of the model that it was made of"
-        way_out += " and add `--tokenizer` with that model's repository"
-    severity: Severity = "note" if meant.get("--tokenizer") else "warning"
-    yield Clash(codes.PLUGGED, (option,) if option else (), message, way_out, severity)
+    if meant.get("--tokenizer") or not (model.lower().endswith(".gguf") or IN_HUB.fullmatch(model)):
+        return  # who names a tokenizer has read that page
+    message = (
+        f"vLLM loads `{model}` by its plugin vllm-gguf-plugin alone, and wants the tokenizer of the model that it "
+    )
+    message += "was made of"
+    way_out = "serve it with llama-server; or install the plugin, and add `--tokenizer` with that model's repository"
+    yield Clash(codes.PLUGGED, (option,) if option else (), message, way_out, "warning")
 
 
 RULES: tuple[Rule, ...] = (_share, _json, _cards, _tools, _batches, _quantised, _plugged, order, hidden, addresses)

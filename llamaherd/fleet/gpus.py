@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from llamaherd.cards import CARDS, USUAL_MULTIPROCESSORS, known_as
+from llamaherd.cards import CARDS, OTHER_SIZES, USUAL_MULTIPROCESSORS, known_as
 from llamaherd.characters import Line
 from llamaherd.fleet.base import Declared, Megahertz, Name, Percent, Size, Watts, wrong
 from llamaherd.near import near
@@ -29,6 +29,13 @@ def _instead_of(model: str) -> str:
         return f"declare each card by itself, by names of your own: `one: {{model: {model.partition(' ')[2]}}}`"
     if re.search(r"\b(rx|radeon|arc|amd|intel|instinct)\b", model, re.IGNORECASE):
         return "leave it out: only NVIDIA's cards are driven here"
+    if (sized := re.fullmatch(r"(.+?)[ -]*([0-9]{1,3}) ?G(?:i?B)?", model, re.IGNORECASE)) and (
+        known := known_as(sized[1])
+    ):
+        sizes = (CARDS[known].memory_mib, *OTHER_SIZES.get(known, ()))
+        size = next((each for each in sizes if round(each / 1024) == int(sized[2])), None)
+        if size is not None:
+            return f"did you mean `model: {known}{f', memory: {size}MiB' if size != sizes[0] else ''}`?"
     # What a card's number is, no slip tells: cards of other numbers are other cards.
     numbers = re.findall(r"\d+", model)
     if close := near(model, (known for known in CARDS if re.findall(r"\d+", known) == numbers)):

@@ -63,6 +63,7 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
         gpu=any(_gives_gpu(each) for each in options),
         privileged=privileged.start if privileged else None,
         host_network=network.start if network and network.value == "host" else None,
+        healthcheck=_health(given),
         mounts=tuple(target for each in options if (target := _target(each))),
         binds=_binds(options),
         memory=_limit(given),
@@ -110,7 +111,7 @@ _BEHIND: Mapping[str, str] = {
     **dict.fromkeys(("-v", "--volume"), r"[^:]*/[^:]*:/[^:]*(?::\w+)?"),
     **dict.fromkeys(("-e", "--env"), r"[A-Z][A-Z0-9_]*=.*"),
     **dict.fromkeys(("--gpus", "--restart", "--ipc", "--shm-size", "--network", "--ulimit", "--env-file"), r"[^-].*"),
-    **dict.fromkeys(("--rm", "--detach", "--privileged"), ""),
+    **dict.fromkeys(("--rm", "--detach", "--privileged", "--no-healthcheck", "--init", "--read-only"), ""),
 }
 """Options of Docker that nobody means for a server, with what their values look like; `""` for none."""
 
@@ -133,6 +134,12 @@ def _binds(options: tuple[Option, ...]) -> tuple[Bind, ...]:
     found = (of_mount(each.value) if each.name == "--mount" else of_volume(each.value) for each in options)
     named = (bind for each, bind in zip(options, found, strict=True) if each.name in {"-v", "--volume", "--mount"})
     return tuple(bind for bind in named if bind)
+
+
+def _health(given: Mapping[str, Option]) -> tuple[str, Position] | None:
+    """What asks for its health in place of the image's own check, if something else does, or nothing."""
+    option = given.get("--health-cmd") or given.get("--no-healthcheck")
+    return (option.value, option.start) if option else None
 
 
 def _limit(given: Mapping[str, Option]) -> str:

@@ -84,6 +84,8 @@ def check_build(file: Path, words: tuple[Word, ...], kind: Kind) -> Iterator[Fin
     if not any(name.startswith(("GGML_", "LLAMA_")) for name in options):
         return  # of some other project
     for problem in flags.check_options(kind, options):
+        if problem.code == codes.OPTION_TAKEN and problem.severity == "warning":
+            continue  # who builds by hand may want to debug
         found = _finding(problem, places[problem.index])
         if problem.replacement:
             written = shlex.quote(f"-D{problem.replacement[0]}")  # a `;` would end the command

@@ -48,16 +48,15 @@ def check(file: Path, server: Server) -> Iterator[Finding]:
 
 
 def _threads(file: Path, server: Server) -> Iterator[Finding]:
-    """A thread for every logical processor: `-1` and `0` mean that, and so does nproc."""
+    """A thread for every logical processor, as nproc counts them; of `-1` and `0`, LH217 says so."""
     threads = server.value("-t", "--threads")
     counted = threads is not None and threads.unknown and "nproc" in str(threads)
-    if threads is None or not (counted or (not threads.unknown and str(threads) in ("-1", "0"))):
+    if threads is None or not counted:
         return
     at = threads.text.at[0] if threads.text.at else threads.start
-    message = f"{'nproc counts' if counted else f'`{threads}` means'} every logical processor, SMT siblings too: "
-    message += "a thread that waits for one stops all others"
+    message = "nproc counts every logical processor, SMT siblings too: a thread that waits for one stops all others"
     way_out = "give the number of physical cores; of more than 16 without siblings, leave some free"
-    yield Finding("LH160", Place(file, *at), message, way_out, "note" if counted else "warning")
+    yield Finding("LH160", Place(file, *at), message, way_out, "note")
 
 
 def key_advice(server: Server) -> str:
