@@ -70,10 +70,6 @@ def _placement(server: Server, header: Header, *, without_cards: bool) -> Placem
     on_cpu = without_cards or layers == "0" or line.meant.text("--device") == "none"
     if not on_cpu and not re.fullmatch(r"\d{1,6}|all", layers):
         return None
-    engine: str = server.kind
-    base = Placement(
-        engine="ik_llama.cpp" if engine == "ik_llama.cpp" else "llama.cpp",
-        context=LEAST_CONTEXT,
-        devices=0 if on_cpu else server.cards or 1,
-    )
+    devices = 0 if on_cpu else server.cards or 1
+    base = Placement(engine=server.kind, context=LEAST_CONTEXT, devices=devices)
     return placed_by_hand(base, line, header)
