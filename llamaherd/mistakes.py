@@ -108,7 +108,7 @@ def _missing(document: Document, path: Path_) -> Mistake:
 def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
     name, around = str(path[-1]), declared_at(path[:-1])
     model = container(around.annotation) if around.path else Rig
-    asked = Asked("docs/inventory.md has all keys")
+    asked = Asked("`herd explain inventory` has all keys")
     if thorough and hasattr(model, "model_fields"):
         asked = meant_key(model, name, value, _engine(document, path))
     place = document.key((*_written(document, path[:-1]), path[-1]))
@@ -163,7 +163,7 @@ def _way_out(found: Declared, problem: Mapping[str, Any]) -> str:
         return f"did you mean `{meant}`?" if meant else nearest(given, words)
     example, key = EXAMPLES.get(found.field), found.field.partition(".")[2]
     if example is None:
-        return "docs/inventory.md shows a whole rig"
+        return "`herd explain inventory` shows a whole rig"
     hint = _HINTS.get(found.field, "")
     if found.path and found.path[-1] != key and found.field in _NAMED:
         # One of several things, by the name that it has here.

@@ -85,7 +85,7 @@ def parse(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool = Fal
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, text, error)]) from None
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
-        help_ = "start it with `rig: NAME`; docs/inventory.md shows a whole one"
+        help_ = "start it with `rig: NAME`; `herd explain inventory` shows a whole one"
         raise InventoryError([Finding("LH002", Place(file), "this file holds no rig", help_)])
     walk = _Walk(file, nodes)
     if merging:
