@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from llamaherd.engines import DIALECTS, Server, flags_of, listens_on
 from llamaherd.flags.meant import Meant, Option, meant
 from llamaherd.flags.model import Catalogue
 from llamaherd.fleet import Instance, Rig
+from llamaherd.same import Same
 
 EXPERTS = "experts=CPU"
 """Stands for the override that `experts_on_cpu` makes, whose pattern a model's header tells."""
@@ -32,15 +34,23 @@ class CommandLine:
 
 def command_line(rig: Rig, instance: Instance, known: Catalogue) -> CommandLine:
     """The whole command line and environment of an instance's server; what lies on the host stands under its name."""
+    projector = model.mmproj if (model := rig.models.get(instance.model)) else None
+    return _command_line(Same(instance), Same(known), listens_on(rig.engines[instance.engine], instance), projector)
+
+
+@lru_cache(maxsize=1024)
+def _command_line(of: Same[Instance], flags: Same[Catalogue], listen: str, projector: str | None) -> CommandLine:
+    """Read once: a dozen checks ask for it, and the plan."""
+    instance, known = of.value, flags.value
     server = Server(
         instance.model_copy(update={"extra_args": ()}),
         model_path=instance.model,
         threads=instance.threads or 1,
-        listen=listens_on(rig.engines[instance.engine], instance),
+        listen=listen,
         overrides=(EXPERTS,) if instance.moves_experts else (),
         flags=known,
         draft_path=instance.draft.model if instance.draft else None,
-        mmproj_path=model.mmproj if (model := rig.models.get(instance.model)) else None,
+        mmproj_path=projector,
     )
     keys = DIALECTS[known.kind].arguments(server)
     return CommandLine(meant(known, (*keys, *instance.extra_args), instance.environment), len(keys))

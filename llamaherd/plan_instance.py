@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from llamaherd.backends import definition
 from llamaherd.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
-from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network, reads_gguf
+from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
 from llamaherd.fleet import Engine, Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.layout import KEYS, container_user, unit_user
-from llamaherd.memory.estimate import estimate
-from llamaherd.memory.growth import growth
 from llamaherd.memory.overhead import in_ram, mapped_between
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Memory, Use
@@ -33,8 +31,7 @@ from llamaherd.planned import (
     ServerSpec,
     Stop,
 )
-from llamaherd.sidecars import beside, drafting_header, together
-from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, placement
+from llamaherd.sizing import capacity, cuda_bytes, experts_on_cpu, instance_memory
 from llamaherd.threads import shared_threads
 
 GATE_SECONDS = 120
@@ -207,21 +204,17 @@ def estimated(
     rig: Rig, declared: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
 ) -> Estimate | None:
     """What the instance takes by arithmetic; None where a card's memory is not known, or the model's shape."""
-    header = headers.get(declared.model)
-    known = [card for card in declared.on if capacity(rig, card) is not None]
-    if header is None or not reads_gguf(rig.engines[declared.engine]) or len(known) < len(declared.on):
-        return None
     try:
-        placed = placement(rig, declared, header)
-        memory = together(estimate(header, placed), beside(declared, placed, headers, projectors))
+        known = instance_memory(rig, declared, headers, projectors)
     except ValueError:
         return None
-    more = growth(header, placed, drafting_header(declared, headers))
+    if known is None:
+        return None
     return Estimate(
         source="arithmetic",
-        holds=held(rig, declared, header, placed, memory),
-        doubts=memory.doubts,
-        grows=Grows(prompts=more.prompts, checkpoints=more.checkpoints),
+        holds=held(rig, declared, known.header, known.placement, known.memory),
+        doubts=known.memory.doubts,
+        grows=Grows(prompts=known.growth.prompts, checkpoints=known.growth.checkpoints),
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from llamaherd.cards import usable
-from llamaherd.command_line import by_hand
+from llamaherd.command_line import CommandLine, by_hand
 from llamaherd.engines import SIZED, USUAL, flags_of, reads_gguf
+from llamaherd.flags.model import Catalogue
 from llamaherd.fleet import Instance, Rig
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
@@ -19,6 +22,7 @@ from llamaherd.memory.overhead import in_ram, on_cards
 from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Placement
 from llamaherd.memory.use import Memory
 from llamaherd.placed_by_hand import placed_by_hand
+from llamaherd.same import Same
 from llamaherd.sidecars import beside, drafting_header, together
 
 MARGIN = 128 << 20
@@ -26,6 +30,32 @@ MARGIN = 128 << 20
 
 SYSTEM_RAM = 1 << 30
 """Bytes of RAM that are left to the system and everything else on a host."""
+
+
+@dataclass(frozen=True)
+class InstanceMemory:
+    """What one instance holds, whatever runs beside it: all of it, and what of that is beside its model.
+
+    `cuda` are bytes that CUDA takes of each of its cards besides what the engine allocates.
+    """
+
+    instance: Instance
+    header: Header
+    placement: Placement
+    memory: Memory
+    extra: Memory
+    cuda: tuple[int, ...]
+    drafting: Header | None
+
+    @property
+    def ram(self) -> int:
+        """Bytes of RAM that it cannot do without."""
+        return self.memory.host.total + in_ram(self.header, self.placement)
+
+    @cached_property
+    def growth(self) -> Growth:
+        """The most that comes to its RAM while it works."""
+        return growth(self.header, self.placement, self.drafting)
 
 
 @dataclass(frozen=True)
@@ -46,12 +76,12 @@ class Sized:
         """Bytes of RAM that it cannot do without."""
         return self.memory.host.total + in_ram(self.header, self.placement)
 
-    @property
+    @cached_property
     def growth(self) -> Growth:
         """The most that comes to its RAM while it works."""
         return growth(self.header, self.placement, self.drafting)
 
-    @property
+    @cached_property
     def fit(self) -> Fit:
         """How it goes into what the others leave."""
         return fit(self.header, self.placement, self.room)
@@ -64,47 +94,90 @@ def sized(
 
     `projectors` are bytes of vision projectors by name of model.
     """
-    found: dict[str, tuple[Instance, Header, Placement, Memory]] = {}
-    extra: dict[str, Memory] = {}
+    found = {}
     for name, instance in rig.instances.items():
-        header, engine = headers.get(instance.model), rig.engines.get(instance.engine)
-        if header is None or not reads_gguf(engine):
-            continue
-        if any(capacity(rig, card) is None for card in instance.on):
-            continue
-        try:
-            placed = placement(rig, instance, header)
-            memory = estimate(header, placed)
-            extra[name] = beside(instance, placed, headers, projectors)
-            found[name] = (instance, header, placed, together(memory, extra[name]))
-        except ValueError:
-            continue  # what is wrong with it, a check says
+        with suppress(ValueError):  # what is wrong with it, a check says
+            if known := instance_memory(rig, instance, headers, projectors):
+                found[name] = known
     return {
         name: Sized(
             name,
-            *each,
-            room=_room(rig, each[:3], extra[name], (other for key, other in found.items() if key != name)),
-            drafting=drafting_header(each[0], headers),
+            each.instance,
+            each.header,
+            each.placement,
+            each.memory,
+            _room(rig, each, (other for key, other in found.items() if key != name)),
+            each.drafting,
         )
         for name, each in found.items()
     }
 
 
+def instance_memory(
+    rig: Rig, instance: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
+) -> InstanceMemory | None:
+    """What an instance holds, worked out once for all who ask; None where its model's header or the memory of its cards
+    is not known, or its engine fills them by design.
+
+    Raises ValueError, with a sentence, where it cannot be worked out.
+    """
+    header = headers.get(instance.model)
+    if header is None or not reads_gguf(rig.engines.get(instance.engine)):
+        return None
+    if any(capacity(rig, card) is None for card in instance.on):
+        return None
+    placed = placement(rig, instance, header)
+    cards = rig.gpus.cards if rig.gpus else {}
+    sizes = tuple(cards[name].multiprocessors for name in instance.on)
+    size = projectors.get(instance.model, 0)
+    return _held(Same(instance), header, drafting_header(instance, headers), Same(placed), size, sizes)
+
+
+@lru_cache(maxsize=1024)
+def _held(
+    of: Same[Instance],
+    header: Header,
+    drafting: Header | None,
+    at: Same[Placement],
+    projector: int,
+    multiprocessors: tuple[int, ...],
+) -> InstanceMemory:
+    instance, placed = of.value, at.value
+    drafts = {instance.draft.model: drafting} if drafting and instance.draft and instance.draft.model else {}
+    memory = estimate(header, placed)
+    extra = beside(instance, placed, drafts, {instance.model: projector})
+    cuda = tuple(on_cards(multiprocessors, header, placed, drafts=instance.draft is not None))
+    return InstanceMemory(instance, header, placed, together(memory, extra), extra, cuda, drafting)
+
+
 def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
     """How an instance is laid out, with what it is told word for word. Raises ValueError, with a sentence, where its
     experts cannot be told apart, or something else cannot be worked out."""
-    line = by_hand(rig, instance)
-    placed = _by_keys(rig, instance, header)
-    return placed_by_hand(placed, line, header) if line else placed
+    engine = rig.engines[instance.engine]
+    free = tuple(usable_bytes(rig, card) for card in instance.on)
+    return _placement(Same(instance), header, engine.kind, Same(flags_of(engine)), Same(by_hand(rig, instance)), free)
 
 
-def _by_keys(rig: Rig, instance: Instance, header: Header) -> Placement:
+@lru_cache(maxsize=1024)
+def _placement(
+    of: Same[Instance],
+    header: Header,
+    kind: str,
+    flags: Same[Catalogue | None],
+    said: Same[CommandLine | None],
+    free: tuple[int, ...],
+) -> Placement:
+    placed = _by_keys(of.value, header, kind, flags.value, free)
+    return placed_by_hand(placed, said.value, header) if said.value else placed
+
+
+def _by_keys(
+    instance: Instance, header: Header, kind: str, known: Catalogue | None, free: tuple[int, ...]
+) -> Placement:
     moved = experts_on_cpu(instance, header)
     layers = instance.gpu_layers
-    free = tuple(usable_bytes(rig, card) for card in instance.on)
-    known = flags_of(rig.engines[instance.engine])
     return Placement(
-        engine=kind if (kind := rig.engines[instance.engine].kind) in SIZED else USUAL,
+        engine=kind if kind in SIZED else USUAL,
         context=instance.context,
         parallel=instance.parallel,
         type_k=instance.kv.k,
@@ -155,25 +228,16 @@ def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) 
     return tuple(on_cards(sizes, header, placed, drafts=instance.draft is not None))
 
 
-def _room(
-    rig: Rig,
-    own: tuple[Instance, Header, Placement],
-    extra: Memory,
-    others: Iterable[tuple[Instance, Header, Placement, Memory]],
-) -> Room:
-    """What is left for an instance's model when all others run and CUDA has its part for each of them.
-
-    `extra` is what stands beside its model.
-    """
-    instance = own[0]
+def _room(rig: Rig, own: InstanceMemory, others: Iterable[InstanceMemory]) -> Room:
+    """What is left for an instance's model when all others run, with what CUDA takes and what is beside its model."""
     left = {
         card: usable_bytes(rig, card) - cuda - use.total
-        for card, cuda, use in zip(instance.on, cuda_bytes(rig, *own), extra.devices, strict=True)
+        for card, cuda, use in zip(own.instance.on, own.cuda, own.extra.devices, strict=True)
     }
-    ram = rig.host.ram - SYSTEM_RAM - extra.host.total - in_ram(*own[1:])
-    for other, header, placed, memory in others:
-        ram -= memory.host.total + in_ram(header, placed)
-        for card, use, cuda in zip(other.on, memory.devices, cuda_bytes(rig, other, header, placed), strict=True):
+    ram = rig.host.ram - SYSTEM_RAM - own.extra.host.total - in_ram(own.header, own.placement)
+    for other in others:
+        ram -= other.ram
+        for card, use, cuda in zip(other.instance.on, other.memory.devices, other.cuda, strict=True):
             if card in left:
                 left[card] -= use.total + cuda
     return Room(cards=tuple(left.values()), ram=ram, reserve=MARGIN)

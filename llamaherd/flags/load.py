@@ -38,6 +38,7 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
     return older[-1] if kind != "ik_llama.cpp" and _age(older[-1]) == asked else replace(older[-1], exact=False)
 
 
+@cache
 def assumed(kind: str, version: str | None) -> Catalogue | None:
     """The flags to go by for a version: of what is older than all, the oldest; of what is not to be placed, the newest.
 

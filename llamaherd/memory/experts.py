@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 
 from llamaherd.gguf.header import Header
 
 
+@lru_cache(maxsize=256)
 def moe_layers(header: Header) -> tuple[int, ...]:
     """Layers with routed experts, prediction heads left out."""
     found = {tensor.layer for tensor in header.each if tensor.is_expert and tensor.layer is not None}
