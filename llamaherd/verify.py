@@ -18,7 +18,7 @@ from llamaherd.answers import Answers, Chat, Reply, chat, mapping, objects, pair
 from llamaherd.dial import reached
 from llamaherd.fleet import Instance, Rig
 from llamaherd.layout import POWER_RUN, POWER_UNIT
-from llamaherd.limits import LIMITS_FORMAT, declared_limits, read_limits
+from llamaherd.limits import LIMITS_FORMAT
 from llamaherd.looks.serving import DECIDING
 from llamaherd.planned import BuildPlan, InstancePlan, Plan
 from llamaherd.reach import Reach, doors
@@ -27,7 +27,7 @@ from llamaherd.render import render
 from llamaherd.units import show_size
 from llamaherd.verify_brought import brought_checks, places
 from llamaherd.verify_cards import on_cards
-from llamaherd.verify_container import WALLS_FORMAT, otherwise
+from llamaherd.verify_container import WALLS_FORMAT, strange_container
 from llamaherd.verify_driver import driver_checks
 from llamaherd.verify_host import host_checks, permissions
 from llamaherd.verify_machine import PREPROCESSED, machine_checks
@@ -244,24 +244,9 @@ def _serving(planned: InstancePlan, seen: Mapping[str, str], shared: str) -> Che
         found = f"{place} is {state}, {health}" if state != "not there" else f"there is no container {place}"
         if up and not stays:
             found += f", but restart is `{restart}` and docker.service {docker}"
-        if up and seen.get("Runs") != seen.get("Tagged"):
-            up, found = False, f"{found}; {planned.server.image} is another image than it runs, or gone: `herd up`"
-        if differ := _other_limits(planned, seen):
-            up, found = False, f"{found}; it is not held to what is declared: {', '.join(differ)}"
-        if opened := otherwise(planned.file.text, seen):
-            up, found = False, f"{found}; it was made with another {', '.join(opened)} than declared: `herd up`"
+        if up and (differ := list(strange_container(planned, seen))):
+            up, found = False, "; ".join([found, *differ])
     return Check(name, up and stays, found)
-
-
-def _other_limits(planned: InstancePlan, seen: Mapping[str, str]) -> list[str]:
-    """By Docker's names, what a container is held to and should not be, or the other way round."""
-    if "Limits" not in seen:
-        return []
-    try:
-        differ = read_limits(seen["Limits"]).items() ^ declared_limits(planned.file.text).items()
-    except ValueError:
-        return ["what Docker says of its limits"]
-    return sorted({name for name, _ in differ})
 
 
 def _not_ours(planned: InstancePlan, seen: Mapping[str, str]) -> str:

@@ -1,13 +1,18 @@
-"""The walls of a container, by Docker and by its Compose file: somebody may have made it from other files. Pure."""
+"""A container that runs, by Docker and by its Compose file: its image, its limits, its walls. Pure.
+
+Somebody may have changed it by `docker update`, or made it from other files or another image.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
+from llamaherd.limits import declared_limits, read_limits
+from llamaherd.planned import InstancePlan
 from llamaherd.quoting import Written
 
 _HOST = ("Privileged", "ReadonlyRootfs", "NetworkMode", "PidMode", "IpcMode", "CapAdd", "CapDrop", "SecurityOpt")
@@ -18,6 +23,27 @@ WALLS_FORMAT = Written(
     + "{{println}}".join(f"{name}={{{{json .HostConfig.{name}}}}}" for name in _HOST)
 )
 """For `docker inspect`: lines of name=value."""
+
+
+def strange_container(planned: InstancePlan, said: Mapping[str, str]) -> Iterator[str]:
+    """What is not as planned about a container that is up."""
+    if len({said.get("Runs"), said.get("Tagged"), said.get("Made") or said.get("Tagged")}) > 1:
+        yield f"{planned.server.image} is another image than it runs, or than we made, or gone: `herd up`"
+    if differ := _other_limits(planned.file.text, said):
+        yield f"it is not held to what is declared: {', '.join(differ)}"
+    if differ := otherwise(planned.file.text, said):
+        yield f"it was made with another {', '.join(differ)} than declared: `herd up`"
+
+
+def _other_limits(compose: str, said: Mapping[str, str]) -> list[str]:
+    """By Docker's names, what it is held to and should not be, or the other way round."""
+    if "Limits" not in said:
+        return []
+    try:
+        differ = read_limits(said["Limits"]).items() ^ declared_limits(compose).items()
+    except ValueError:
+        return ["what Docker says of its limits"]
+    return sorted({name for name, _ in differ})
 
 
 def otherwise(compose: str, said: Mapping[str, str]) -> list[str]:

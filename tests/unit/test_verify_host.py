@@ -197,6 +197,23 @@ def test_a_container_has_the_walls_of_its_file(name: str, instead: str) -> None:
     assert otherwise(DRAFTER.file.text, said) == ([name] if name else [])
 
 
+@pytest.mark.parametrize(
+    ("images", "well"),
+    [
+        (["Runs=a", "Tagged=a", "Made=a"], True),
+        (["Runs=a", "Tagged=a", "Made="], True),
+        (["Runs=a", "Tagged=b", "Made=a"], False),
+        (["Runs=b", "Tagged=a", "Made=a"], False),
+        (["Runs=b", "Tagged=b", "Made=a"], False),
+        (["Runs=a", "Tagged=", "Made=a"], False),
+    ],
+)
+def test_a_container_runs_the_image_that_we_made(images: list[str], well: bool) -> None:
+    lines = ["Status=running", "Health=healthy", "Restart=unless-stopped", "Docker=enabled", *images]
+    ok, detail = check("drafter", "container", {("serving", "drafter"): "\n".join(lines)})
+    assert (ok, "is another image" not in detail) == (well, well)
+
+
 def test_who_runs_a_server_is_its_own_user() -> None:
     for uid, account, well in (("990", "990", True), ("0", "990", False), ("990", "", True)):
         _, detail = check("chat", "process", {("process", "chat"): f"uid={uid}\naccount={account}\nargv=a"})
