@@ -12,12 +12,13 @@ from typing import Any
 import yaml
 
 from llamaherd.limits import declared_limits, read_limits
-from llamaherd.planned import InstancePlan
+from llamaherd.planned import InstancePlan, TextFile
 from llamaherd.quoting import Written
 
 _HOST = ("Privileged", "ReadonlyRootfs", "NetworkMode", "PidMode", "IpcMode", "CapAdd", "CapDrop", "SecurityOpt")
 
 WALLS_FORMAT = Written(
+    'ConfigFiles={{index .Config.Labels "com.docker.compose.project.config_files"}}{{println}}'
     "User={{.Config.User}}{{println}}Mounts=["
     '{{range .Mounts}}{{if eq .Type "bind"}}[{{.RW}},{{json .Source}}],{{end}}{{end}}null]{{println}}'
     + "{{println}}".join(f"{name}={{{{json .HostConfig.{name}}}}}" for name in _HOST)
@@ -31,7 +32,7 @@ def strange_container(planned: InstancePlan, said: Mapping[str, str]) -> Iterato
         yield f"{planned.server.image} is another image than it runs, or than we made, or gone: `herd up`"
     if differ := _other_limits(planned.file.text, said):
         yield f"it is not held to what is declared: {', '.join(differ)}"
-    if differ := otherwise(planned.file.text, said):
+    if differ := otherwise(planned.file, said):
         yield f"it was made with another {', '.join(differ)} than declared: `herd up`"
 
 
@@ -46,12 +47,16 @@ def _other_limits(compose: str, said: Mapping[str, str]) -> list[str]:
     return sorted({name for name, _ in differ})
 
 
-def otherwise(compose: str, said: Mapping[str, str]) -> list[str]:
-    """By Docker's names, what a container was made with and the one service of its file does not say."""
+def otherwise(file: TextFile, said: Mapping[str, str]) -> list[str]:
+    """By Docker's names, what a container was made with and the one service of its file does not say.
+
+    `ConfigFiles` are those that Compose was given.
+    """
     if "User" not in said:
         return []
-    service: dict[str, Any] = yaml.safe_load(compose)["services"]["server"]
+    service: dict[str, Any] = yaml.safe_load(file.text)["services"]["server"]
     right = {
+        "ConfigFiles": said.get("ConfigFiles") == file.path,
         "User": said["User"] == service["user"],
         "Mounts": _mounts(said.get("Mounts", "")) == sorted(_declared_mount(each) for each in service["volumes"]),
         "Privileged": said.get("Privileged") == "false",

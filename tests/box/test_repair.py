@@ -241,7 +241,7 @@ def test_a_container_that_was_made_from_other_files_is_made_from_ours(converged:
         f" docker compose -f {PROJECT} -f /run/more.yaml up -d --force-recreate --wait 2>&1"
     )
     said = converged.herd("verify", "box").output
-    assert "it was made with another User, Mounts, Privileged than declared" in said
+    assert "it was made with another ConfigFiles, User, Mounts, Privileged than declared" in said
     repair(converged)
     converged.unchanged(before, "drafter")
     ended = converged.herd("verify", "box")

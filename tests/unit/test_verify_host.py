@@ -157,6 +157,7 @@ def test_a_container_is_held_to_what_is_declared(change: dict[str, str], words: 
 
 
 WALLS = {
+    "ConfigFiles": DRAFTER.file.path,
     "User": f"{DRAFTER.server.user}:{DRAFTER.server.user}",
     "Mounts": f'[[false,"{DRAFTER.model_folder}"],null]',
     "Privileged": "false",
@@ -175,6 +176,7 @@ WALLS = {
     ("name", "instead"),
     [
         ("", ""),
+        ("ConfigFiles", f"{DRAFTER.file.path},/etc/llamaherd/compose/drafter/compose.override.yaml"),
         ("User", "0:0"),
         ("User", ""),
         ("Mounts", "[null]"),
@@ -194,7 +196,7 @@ WALLS = {
 )
 def test_a_container_has_the_walls_of_its_file(name: str, instead: str) -> None:
     said = {**WALLS, **({name: instead} if name else {})}
-    assert otherwise(DRAFTER.file.text, said) == ([name] if name else [])
+    assert otherwise(DRAFTER.file, said) == ([name] if name else [])
 
 
 @pytest.mark.parametrize(
