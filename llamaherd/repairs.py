@@ -43,7 +43,8 @@ def candidates(field: str, given: Any) -> Iterator[Any]:
         yield from _of_list(field, text.split())
     if text.lower() in _WORDS:
         yield from ("on", True) if _WORDS[text.lower()] else ("off", False)
-    yield from _numbers(text, part=field in _PARTS)
+    if not (field.startswith("Expect.") and re.search(r"\d ?m?s", text)):  # how long one takes is no speed
+        yield from _numbers(text, part=field in _PARTS)
     if not re.search(r"[\s'\"-]", text):
         yield [text]
 
@@ -132,6 +133,8 @@ def _rate(text: str) -> Iterator[str]:
 
 def _data_rate(text: str) -> Iterator[str]:
     """`8MBps` is of bytes, `64 Mb/s` and `64Mbit` of bits: a small b is a bit."""
+    if text.isascii() and text.isdecimal():
+        yield f"{text}MB/s"
     if match := re.fullmatch(
         r"(\d+(?:\.\d+)?) ?([kmg])(i?)(b|B|bit|byte|bytes)?(ps|/s|/sec| per second|/second)?", text, re.IGNORECASE
     ):

@@ -34,12 +34,18 @@ def parse_size(text: object) -> int:
     return size
 
 
+_LEAST_RATE = 10_000
+"""Bytes per second, below which a bare number is one of something else."""
+
+
 def parse_data_rate(text: object) -> int:
     """Bytes per second of `8MB/s`, `500k`, `64Mbit/s`, `64Mbps`. Raises ValueError."""
     written = str(text) if isinstance(text, str | int) and not isinstance(text, bool) else ""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmMgG]i?)?(B/s|B|/s|bit/s|bit|bps)?\s*", written, re.ASCII)
     if not match:
         raise ValueError(f"`{text}` is no speed; write it like 8MB/s, or 64Mbit/s where bits are meant")
+    if match[2] is None and match[3] is None and float(match[1]) < _LEAST_RATE:
+        raise ValueError(f"`{written.strip()}` has no unit; is `{written.strip()}MB/s` meant?")
     bits = (match[3] or "").startswith("b")
     return round(float(match[1]) * _FACTOR[(match[2] or "").lower()] / (8 if bits else 1))
 

@@ -37,7 +37,7 @@ def served_by_builds(rig: Rig) -> dict[str, Instance]:
 
 def is_on(value: str | int | bool) -> bool:
     """Whether CMake takes an option's value for true."""
-    return str(value).upper() in {"1", "ON", "YES", "TRUE", "Y"}
+    return str(value).upper() not in {"0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND", ""}
 
 
 def _with_toolkit(engine: Engine) -> bool:

@@ -73,6 +73,8 @@ def power(subject: Subject) -> Iterator[Finding]:
         if card.clocks and card.clocks.min > card.clocks.max:
             message = f"card `{name}` has a lowest clock of {card.clocks.min} MHz and a highest of {card.clocks.max}"
             help_ = f"write `clocks: {{min: {card.clocks.max}, max: {card.clocks.min}}}`, or leave `min` out"
+            if "min" not in card.clocks.model_fields_set:
+                help_ = "write a highest above that, as in `clocks: {max: 1800MHz}`"
             yield Finding("LH051", subject.document.value((*where, "clocks")), message, help_)
         if (card.power_limit or card.clocks or card.fans) and len(cards) > 1 and not list(_identity(card)):
             own = "limits" if card.power_limit or card.clocks else "a fan speed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llamaherd.checks.amounts import amounts
 from llamaherd.checks.arguments import abilities, arguments, options, versions
 from llamaherd.checks.built_for import built_for
 from llamaherd.checks.cache import cache_types
@@ -29,7 +30,7 @@ from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 CHECKS: tuple[Check, ...] = (
     *(references, refs, names, ports, drafts, keyless, unused, images, store),
     *(toolkit, architectures, driver, container_toolkit, options, compiled_for, built_for, versions),
-    *(identities, sizes, power, splitting, shared_cards, cache_types),
+    *(identities, amounts, sizes, power, splitting, shared_cards, cache_types),
     *(threads, affinity),
     *(wsl_memory, wsl_settings, windows_paths),
     *(arguments, paths, abilities, models, beside_models, drafting, vocabularies, slots, memory),

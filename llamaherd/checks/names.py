@@ -85,6 +85,9 @@ def _no_pattern(model: Model) -> tuple[str, str] | None:
     if files.startswith(("/", "~")):
         message = f"`{files}` is a path of a machine, and `files` are those of the repository"
         return message, f"write the name alone, `files: {yaml_value(files.rpartition('/')[2])}`"
+    if re.search(r"[*?\[]", files) and re.search(r"[A-Za-z0-9]$", files) and not files.endswith(".gguf"):
+        message = f"no GGUF file matches `{files}`: their names end with `.gguf`"
+        return message, f"did you mean `files: {yaml_value(f'{files}*.gguf')}`?"
     if re.search(r"[*?\[]", files) or files.endswith(".gguf"):
         return None
     message = f"no GGUF file is called `{files}`"

@@ -10,7 +10,9 @@ from llamaherd.engines import TRAITS
 from llamaherd.findings import Finding
 from llamaherd.fleet.software import UPSTREAM
 
-NOT_THERE = frozenset(("latest", "newest", "stable", "release", "nightly", "trunk", "default", "main", "master"))
+NOT_THERE = frozenset(
+    ("latest", "newest", "stable", "release", "nightly", "trunk", "default", "head", "main", "master")
+)
 """What the newest version is called elsewhere, and by one of them."""
 
 
@@ -21,12 +23,17 @@ def refs(subject: Subject) -> Iterator[Finding]:
         if branch is None or source is None or source.ref is None or source.git != UPSTREAM[engine.kind]:
             continue
         ref, number = source.ref, re.fullmatch(r"[vVB]-?([0-9]{4,6})", source.ref)
+        bare = re.sub(r"^(refs/(tags|heads)|origin|tags|heads)/|[./]+$", "", ref)
         key = "ref" if engine.ref else "source"
         where = ("engines", name, key) if engine.ref else ("engines", name, key, "ref")
         if ref.lower() in NOT_THERE and ref != branch:
             help_ = f"did you mean `ref: {branch}`, the newest at the time of `herd lock`?"
         elif number and TRAITS[engine.kind].numbers_builds:
             help_ = f"did you mean `ref: b{number[1]}`?"
+        elif bare and bare != ref:
+            help_ = f"did you mean `ref: {bare}`?"
+        elif re.fullmatch(r"(?!b[0-9]+$)(?=.*[0-9])[0-9a-f]{7,39}", ref):
+            help_ = "for a commit, give all 40 digits of it: `git rev-parse` shows them"
         else:
             continue
         message = f"{engine.kind} has no tag and no branch `{ref}`"

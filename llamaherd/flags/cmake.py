@@ -57,6 +57,14 @@ GONE: Mapping[str, Mapping[str, str]] = {
 OURS = ("GGML_", "LLAMA_")
 FA_TYPES = frozenset(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"))
 """Types of a cache for which llama.cpp has kernels of flash attention (ggml/cmake/common.cmake:56)."""
+OF_CMAKE = (
+    *("CMAKE_BUILD_TYPE", "CMAKE_C_COMPILER", "CMAKE_CXX_COMPILER", "CMAKE_CUDA_COMPILER", "CMAKE_CUDA_HOST_COMPILER"),
+    *("CMAKE_CUDA_ARCHITECTURES", "CMAKE_C_FLAGS", "CMAKE_CXX_FLAGS", "CMAKE_CUDA_FLAGS", "CMAKE_C_STANDARD"),
+    *("CMAKE_CXX_STANDARD", "CMAKE_CUDA_STANDARD", "CMAKE_INSTALL_PREFIX", "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE"),
+    *("CMAKE_EXE_LINKER_FLAGS", "CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_HIP_ARCHITECTURES"),
+    *("CMAKE_CUDA_COMPILER_LAUNCHER", "CMAKE_SYSTEM_NAME", "CMAKE_SYSTEM_PROCESSOR", "CMAKE_HIP_FLAGS"),
+)
+"""Variables of CMake's own that engines are built with; others are let be unless they are nearly one of these."""
 BUILD_TYPES = ("Release", "RelWithDebInfo", "MinSizeRel", "Debug")
 FALSE, TRUTHS = (
     ("OFF", "FALSE"),
@@ -111,6 +119,9 @@ def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str,
         close = near(name, known_options(kind))
         way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
         yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", None if close else ()
+    elif name.startswith("CMAKE_") and name not in OF_CMAKE and (meant := near(name, OF_CMAKE)):
+        message = f"CMake knows no `{name}`, and would do nothing with it"
+        yield codes.OPTION_UNKNOWN, message, f"did you mean `{meant}`?", "error", None
     else:
         yield from _of_value(name, value)
 

@@ -37,6 +37,7 @@ OF_CUDA = (
 )
 """Variables of CUDA and of NVIDIA's container toolkit; only what is nearly one of them is asked about."""
 SECRETS = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
+_WITHOUT = {"HF_TOKEN": "leave it out: what fetches models is given the HF_TOKEN of the shell that runs `herd`"}
 TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
 ON = "`on`, `enabled`, `true` and `1`"
 SWITCHED = ("on", "enabled", "true", "1", "off", "disabled", "false", "0")
@@ -58,7 +59,7 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str
         yield (
             codes.SECRET,
             f"`{name}` holds a secret, and it would stand in the unit",
-            "say where it is under `api_key`",
+            _WITHOUT.get(name, "say where it is under `api_key`"),
             "error",
         )
     if name in PRESENT.get(catalogue.kind, ()) and value.lower() in FALSE:

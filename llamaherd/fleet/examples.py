@@ -90,7 +90,7 @@ EXAMPLES: Mapping[str, str] = {
     "Instance.backend": "systemd",
     "Instance.api_key": "{file: keys/coder}",
     "Instance.environment": '{GGML_CUDA_P2P: "1"}',
-    "Instance.extra_args": "[--slot-save-path, /var/lib/slots]",
+    "Instance.extra_args": '[--cache-ram, "2048"]',
     "Instance.load_timeout": "600",
     "Model.hf": "unsloth/Qwen3.6-35B-A3B-MTP-GGUF",
     "Model.revision": "main",

@@ -24,6 +24,7 @@ from llamaherd.yamlfile import Document, Path_, parse
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
 _ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})
 """Macros that llama-swap sets itself; `${env.NAME}` is a variable of its environment."""
+_OPERATORS = frozenset(("&&", "||", "|", ";", ">", ">>", "2>&1", "&"))
 _FIRST_PORT = 5800
 _DEEPEST = 8
 """Macros that stand in macros."""
@@ -62,9 +63,20 @@ class _Reader:
         start = mapping(self.document.data).get("startPort")
         port = (start if isinstance(start, int) else _FIRST_PORT) + number
         words = expand(body, {"PORT": str(port), "MODEL_ID": str(path[-1])})
+        ends = next((at for at, word in enumerate(words) if str(word) in _OPERATORS), len(words))
         settings = dict(self._settings(path, model))
-        recipe = Recipe(tuple(self._wiring(path, model, body)))
-        return recipe + shell.check_command(self.document.file, self.text, Command(words, settings))
+        recipe = Recipe((*self._wiring(path, model, body), *self._unread(path, model, words[ends:])))
+        return recipe + shell.check_command(self.document.file, self.text, Command(words[:ends], settings))
+
+    def _unread(self, path: Path_, model: dict[str, Any], rest: tuple[Word, ...]) -> Iterator[Finding]:
+        """What llama-swap takes otherwise than it is meant."""
+        if rest:
+            message = f"no shell reads this: `{rest[0]}` reaches the server as an argument"
+            way_out = "put the whole command into `sh -c '…'`, or leave out what follows"
+            yield Finding("LH282", Place(self.document.file, *rest[0].start), message, way_out)
+        if model.get("env") is not None and not isinstance(model["env"], list):
+            place = self.document.value((*path, "env"))
+            yield Finding("LH282", place, "`env` must be a list", "write it like `env: [CUDA_VISIBLE_DEVICES=0]`")
 
     def _settings(self, path: Path_, model: dict[str, Any]) -> Iterator[tuple[str, Word]]:
         for index, item in enumerate(listed(model.get("env"))):
@@ -77,15 +89,18 @@ class _Reader:
     def _wiring(self, path: Path_, model: dict[str, Any], body: Text) -> Iterator[Finding]:
         """Where llama-swap asks for the server, and macros that are nowhere."""
         place = self.document.value((*path, "cmd"))
-        if "${PORT}" not in body.chars and "${PORT}" in str(model.get("proxy", "http://localhost:${PORT}")):
+        if "${PORT}" not in body.chars.replace("${port}", "${PORT}") and "${PORT}" in str(
+            model.get("proxy", "http://localhost:${PORT}")
+        ):
             message = "the command takes no `${PORT}`, at which llama-swap asks for the server: it does not start"
             yield Finding("LH282", place, message, "add `--port ${PORT}`, or give `proxy` the address with its port")
-        known = {*_macros(self.document.data), *_macros(model)}
+        known = {*_macros(self.document.data), *_macros(model), *_ITS_OWN}
         for found in _MACRO.finditer(body.chars):
             name = found[1]
             if name not in _ITS_OWN and not name.startswith("env."):
                 message = f"there is no macro `{name}`, and llama-swap does not start"
-                way_out = nearest(name, known) if known else f"declare it: `macros: {{{name}: …}}`"
+                same = next((each for each in known if each.lower() == name.lower()), None)
+                way_out = f"did you mean `{same}`?" if same else nearest(name, known)
                 yield Finding("LH282", Place(self.document.file, *body.at[found.start()]), message, way_out)
 
 

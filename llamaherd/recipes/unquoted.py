@@ -14,6 +14,8 @@ _OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ELEMENT = re.compile(r"[0-9]+[a-z0-9_-]*|q[0-9]\S*|bf16\S*|f16\S*", re.IGNORECASE)
 """What may go on behind a `;` in a list of CMake's: an architecture, or types of a cache."""
+_NUMBER = re.compile(r"[0-9][0-9.,;/]*")
+"""Shares of cards, which have commas between them."""
 _VALUE = re.compile(r"[0-9]+|\S+\.gguf")
 
 
@@ -24,7 +26,7 @@ def check(file: Path, command: Command) -> Iterator[Finding]:
         message = f"the shell ends the command at this `{sign}`: what follows is none of its arguments"
         way_out = "put the argument into single quotes"
         if sign == ";" and not _of_cmake(command):
-            way_out += ", with a comma for each `;`, as overrides are separated"
+            way_out += ", with a comma for each `;`, as values are separated"
         assert command.cut
         yield Finding("LH141", Place(file, *command.cut.start), message, way_out)
 
@@ -37,6 +39,8 @@ def cuts(command: Command) -> str:
     if _of_cmake(command):
         cuts_list = cut.operator == ";" and words[-1].startswith("-D") and "=" in words[-1]
         return ";" if cuts_list and _ELEMENT.fullmatch(cut.behind) else ""
+    if cut.operator == ";" and words[-2].startswith("-") and _NUMBER.fullmatch(words[-1] + cut.behind):
+        return ";"
     if words[-2] not in _OVERRIDES:
         return ""
     return cut.operator if cut.operator != "|" or "=" not in words[-1] else ""
@@ -50,7 +54,7 @@ def _assigned(file: Path, command: Command) -> Iterator[Finding]:
     words = [str(word) for word in command.words]
     if len(words) > 1 and _NAME.fullmatch(words[0]) and words[1] == "=":
         message = "this sets nothing: an assignment has no blanks around its `=`"
-        value = words[2] if len(words) == 3 else "…"
+        value = words[2] if len(words) > 2 else "…"
         yield Finding("LH141", Place(file, *command.words[0].start), message, f"write `{words[0]}={value}`")
     for name, setting in command.settings.items():
         if not str(setting) and not setting.unknown and len(words) == 1 and _VALUE.fullmatch(words[0]):

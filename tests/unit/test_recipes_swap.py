@@ -60,6 +60,9 @@ def test_the_servers_are_known(tmp_path: Path) -> None:
         ("${wide}", "${wde}", [("LH282", 9, 10), ("LH282", 10, 7)]),
         ("--port 9999", "--port 9999 --host 0.0.0.0", [("LH144", 17, 35)]),
         ("    proxy: http://127.0.0.1:9999\n", "", [("LH282", 16, 10)]),
+        ("${PORT}\n", "${port}\n", [("LH282", 10, 7)]),
+        ("--port 9999", "--port 9999 | tee log", [("LH282", 17, 35)]),
+        ('env: ["CUDA_VISIBLE_DEVICES=0"]', "env: CUDA_VISIBLE_DEVICES=0", [("LH282", 18, 10)]),
         ("CUDA_VISIBLE_DEVICES=0", "LLAMA_ARG_CTX_SIZ=0", [("LH120", 18, 11)]),
     ],
 )

@@ -24,6 +24,7 @@ def found(text: str, folder: Path) -> list[tuple[str, int]]:
         (SERVE + "--override-tensor blk.[0-9]|blk.1.=CPU", 64),
         ("cmake -B build -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=86;120", 60),
         ("cmake -B build -DGGML_CUDA=ON -DGGML_CUDA_FA_QUANTS=q8_0-q8_0;q4_0-q4_0", 62),
+        (SERVE + "-ts 3;1", 42),
         (f"MODEL = /srv/a.gguf\n{SERVE}", 1),
         (f"export CUDA_VISIBLE_DEVICES = 0\n{SERVE}", 8),
         (f"CTX= 8192\n{SERVE}", 6),

@@ -95,7 +95,7 @@ WRITTEN: dict[str, list[object]] = {
     "store": [{"path": "/srv/models"}, {"from": "hub"}, {"from": ["six", "/mnt/my disk", "hub"]}, {"connections": 32}],
     "store/bandwidth": [
         *("8MB/s", "64 Mbit/s", "64Mbps", "500k", 8000000, []),
-        *({"limit": "8MB/s"}, [{"limit": "1.5GB/s", "hours": "7:00-24:00"}, {"limit": 9, "hours": "22:00 - 06:00"}]),
+        *({"limit": "8MB/s"}, [{"limit": "1.5GB/s", "hours": "7:00-24:00"}, {"limit": 10000, "hours": "22:00 - 6:00"}]),
     ],
     "store/share": [{"address": "192.168.1.20"}, {"address": "six.lan", "port": 9000}, {"address": "fd00::6"}],
     "models/35b": [
