@@ -32,7 +32,7 @@ _PATTERN = re.compile(rf"^[\w./\[\] -]+: (?P<what>.*?)(?:: |\(\d+: )?(?P<reason>
 _ACCOUNTS = re.compile(r"^(?:user|group)\w+: cannot lock (/etc/\S+); try again later")
 
 _MASKED = re.compile(r"^Failed to .*\b[Uu]nit (?:file )?(?P<unit>\S+) is masked\b")
-"""What systemctl and systemd-run say of it, from systemd 249 to 257."""
+"""What systemctl and systemd-run say of it, as of 252 and 257."""
 _NAME_TAKEN = re.compile(r"^Failed to start transient .*: Unit (\S+) was already loaded or has a fragment file\b")
 """Of a unit that we start for as long as there is something to do: a mask is such a file, too."""
 

@@ -118,6 +118,11 @@ def test_other_programs(line: str, path: str) -> None:
             "`systemctl unmask docker.service`, then",
         ),
         (
+            "Failed to enable unit, unit /etc/systemd/system/docker.socket is masked.",
+            "docker.socket",
+            "`systemctl unmask docker.socket`, then",
+        ),
+        (
             "Failed to enable unit: Unit file /etc/systemd/system/nvidia-cdi-refresh.path is masked.",
             "nvidia-cdi-refresh.path",
             "`systemctl unmask nvidia-cdi-refresh.path`, then",
