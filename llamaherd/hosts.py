@@ -15,6 +15,8 @@ from pyinfra.api import InventoryError as PyinfraInventoryError
 
 from llamaherd.endings import ENDINGS
 from llamaherd.findings import Finding, InventoryError, Place, nearest
+from llamaherd.fleet import Rig
+from llamaherd.planned import Plan
 from llamaherd.planning import inventory_path, plans
 
 Host = tuple[str, dict[str, Any]]
@@ -32,7 +34,7 @@ def pyinfra_hosts(source: Path | None = None) -> list[Host]:
     """
     for ending in ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
-            signal.signal(ending, _leave)
+            signal.signal(ending, leave)
     if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
         raise PyinfraInventoryError(
             "this checkout was updated, and what pyinfra knows of it was not\n  help: run scripts/setup"
@@ -47,16 +49,15 @@ def pyinfra_hosts(source: Path | None = None) -> list[Host]:
                 raise InventoryError([missing])
     except InventoryError as error:
         raise PyinfraInventoryError(f"\n{error}") from None
-    return [
-        (
-            f"@{CONNECTOR}/{name}",
-            {"rig_connect": rig.connect.model_dump(mode="json"), "plan": plan.model_dump(mode="json")},
-        )
-        for name, (rig, plan) in planned.items()
-    ]
+    return [(f"@{CONNECTOR}/{name}", host_data(rig, plan)) for name, (rig, plan) in planned.items()]
 
 
-def _leave(number: int, _frame: object) -> NoReturn:
+def host_data(rig: Rig, plan: Plan) -> dict[str, Any]:
+    """What roles are told of a host."""
+    return {"rig_connect": rig.connect.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
+
+
+def leave(number: int, _frame: object) -> NoReturn:
     """On Ctrl-C: pyinfra's own handler would wait for the remote step to end, a build perhaps, and report success."""
     # Past Python's own buffer, which may be in the middle of a line: it refuses to be entered twice.
     with suppress(OSError):

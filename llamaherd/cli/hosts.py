@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, INTERRUPTED, inventory_option, json_option, plans, rigs_argument, say
+from llamaherd.cli.common import FAILED, inventory_option, json_option, plans, rigs_argument, say
 
 
 @click.command()
@@ -29,24 +28,15 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
       herd up            the whole fleet
       herd up duo six    two rigs
     """
-    from llamaherd.deploying import hold_endings
-    from llamaherd.endings import HERD
-    from llamaherd.planning import inventory_path
-    from llamaherd.resources import ROOT
+    from llamaherd.lean import load
 
+    load()
     planned = plans(inventory, rigs, deploying=True)
-    command = [sys.executable, "-m", "llamaherd.deploying", "inventory.py", "deploy.py", "-y"]
-    command += [argument for name in planned if rigs for argument in ("--limit", name)]
-    command += ["-v"] * verbose
-    environment = {**os.environ, "HERD_INVENTORY": str(inventory_path(inventory).resolve()), HERD: str(os.getpid())}
+    from llamaherd.deploying import deploy
+
     if not sys.stderr.isatty():
-        environment.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    try:
-        ended = subprocess.run(command, cwd=ROOT, env=environment, check=False, preexec_fn=hold_endings)
-    except KeyboardInterrupt:
-        say("interrupted; what was begun on a host goes on or is left as it is, and `herd up` goes on from there")
-        sys.exit(INTERRUPTED)
-    if ended.returncode != 0:
+        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
+    if not deploy(planned, verbose):
         say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
         sys.exit(FAILED)
 

@@ -115,24 +115,42 @@ def silent() -> Iterator[socket.socket]:
 
 @ended_by
 def test_nothing_outlives_it(tmp_path: Path, silent: socket.socket, by: signal.Signals) -> None:
-    (tmp_path / "one.yaml").write_text(
-        f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n"
-        "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
-    )
-    process = subprocess.Popen(
-        [HERD, "-i", str(tmp_path), "up"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    client, _ = silent.accept()
+    process, client = _connecting(tmp_path, silent)
     with client:
-        client.sendall(b"SSH-2.0-nobody\r\n")
         left = _below(process.pid)
-        assert len(left) >= 2, "pyinfra and the ssh client that it started"
+        assert left, "the ssh client that it started"
         process.send_signal(by)
         client.settimeout(300)
         while client.recv(4096):
             pass  # what it had sent before
-    assert process.wait(300) == (-signal.SIGKILL if by == signal.SIGKILL else 128 + by)
+    process.communicate(timeout=300)
+    assert process.returncode == (-signal.SIGKILL if by == signal.SIGKILL else 128 + by)
     _all_gone(left)
+
+
+def test_whoever_interrupts_a_run_is_told_what_becomes_of_it(tmp_path: Path, silent: socket.socket) -> None:
+    process, client = _connecting(tmp_path, silent)
+    with client:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert out.endswith("and `herd up` goes on from there\n")
+    assert "Traceback" not in err
+    assert err.endswith("ended; what a host is in the middle of goes on there, and the next run goes on from that\n")
+
+
+def _connecting(folder: Path, silent: socket.socket) -> tuple[subprocess.Popen[str], socket.socket]:
+    """A `herd up` in the middle of logging in."""
+    (folder / "one.yaml").write_text(
+        f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n"
+        "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
+    )
+    process = subprocess.Popen(
+        [HERD, "-i", str(folder), "up"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    client, _ = silent.accept()
+    client.sendall(b"SSH-2.0-nobody\r\n")
+    return process, client
 
 
 def _below(pid: int) -> set[int]:

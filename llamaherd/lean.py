@@ -1,0 +1,59 @@
+"""pyinfra's API, without what `herd up` has no use for.
+
+Loading pyinfra takes longer than loading all of ours, most of it for an SSH connector that nothing here uses; and it
+works out again for each operation of each host what stays the same. What it does with operations is left as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import import_module
+from types import FrameType, ModuleType
+from typing import Any
+
+
+def load() -> None:
+    """Load it, before anything that opens sockets or starts processes: gevent takes the place of what those use."""
+    from gevent import events, monkey
+
+    # For each module that it replaces, gevent reads what all installed packages say of themselves, for plugins.
+    events.notify_and_call_entry_points = events.notify
+    monkey.patch_all()
+    stand = _Stand("paramiko")
+    if sys.modules.setdefault("paramiko", stand) is stand:
+        import_module("pyinfra.api.operations")
+        del sys.modules["paramiko"]  # whoever wants it from now on gets the real one
+    # By import_module: `pyinfra.api.operation` is the name of a function, too.
+    import_module("pyinfra.api.operation").__dict__["get_operation_order_from_stack"] = order_of_call
+    arguments = import_module("pyinfra.api.arguments")
+    arguments.__dict__["all_global_arguments"] = cache(arguments.all_global_arguments)
+
+
+class _Stand(ModuleType):
+    """In the place of paramiko, while pyinfra's API takes the names of a few of its classes."""
+
+    def __getattr__(self, name: str) -> type[Exception]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return type(name, (Exception,), {})
+
+
+def order_of_call(state: Any) -> list[int]:
+    """Where an operation stands in a deploy file: the lines that lead to it, from that file on.
+
+    As pyinfra's own says, which reads the source around each of them several times.
+    """
+    from pyinfra.api.util import PYINFRA_INSTALL_DIR
+
+    lines: list[int] = []
+    length = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame:
+        file = frame.f_code.co_filename
+        if not file.startswith(PYINFRA_INSTALL_DIR):
+            lines.append(frame.f_lineno)
+        if file == state.current_deploy_filename:
+            length = len(lines)
+        frame = frame.f_back
+    return [state.current_op_file_number, *reversed(lines[:length])]
