@@ -2,7 +2,7 @@
 
 from pyinfra import host
 
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from roles import (
     base,
     container_runtime,

@@ -25,10 +25,10 @@ from llamaherd import lock
 from llamaherd.checks.every import CHECKS
 from llamaherd.checks.subject import Check, Subject
 from llamaherd.cli.common import FAILED
-from llamaherd.fleet import Model, Rig
 from llamaherd.gguf.header import Header, TensorGroup, Value
-from llamaherd.inheritance import DEFAULTS, inherited
-from llamaherd.yamlfile import read
+from llamaherd.inventory.inheritance import DEFAULTS, inherited
+from llamaherd.inventory.schema import Model, Rig
+from llamaherd.inventory.yamlfile import read
 
 T = TypeVar("T")
 

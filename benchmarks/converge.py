@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from box import cli
-from llamaherd.planning import plans
+from llamaherd.pipeline.load import plans
 
 ROOT = Path(__file__).resolve().parent.parent
 INVENTORY = ROOT / cli.INVENTORY

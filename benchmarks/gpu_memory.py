@@ -8,7 +8,7 @@ drafts where it has any; the most that `nvidia-smi` shows for its process counts
 is asked too. A row is printed as soon as it is known; docs/gpu.md has the table. With `--cpu`, cards are left alone
 and the resident memory of the process is compared with the plan's figure for the RAM: a trial of this program.
 
-    .venv/bin/python -m benchmarks.gpu_memory --again tests/unit/data/gpu_memory_h200.jsonl
+    .venv/bin/python -m benchmarks.gpu_memory --again tests/data/gpu_memory_h200.jsonl
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_memory_cases import CASES, MODELS, Case
-from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
+from llamaherd.inventory.schema import Rig
 from llamaherd.memory import oracle
+from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import Placement
-from llamaherd.plan_instance import holds, plan_instance
-from llamaherd.planned import Holds, InstancePlan, ModelFile, ModelPlan
+from llamaherd.plan import Holds, InstancePlan, ModelFile, ModelPlan
+from llamaherd.planner.instance import holds, plan_instance
 from llamaherd.scaffold.cards import plain_name
-from llamaherd.sizing import placement
 from tests.support.gguf_files import write
 
 MIB = 1024**2

@@ -28,13 +28,13 @@ from typing import Any
 
 from benchmarks.gpu_memory import ServerError, complete, free_port, running, smi
 from benchmarks.gpu_rigs_cases import CASES, MODELS, Case
-from llamaherd.cards import CARDS
-from llamaherd.fleet import Rig
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
-from llamaherd.plan_instance import plan_instance
-from llamaherd.planned import InstancePlan, ModelFile, ModelPlan
+from llamaherd.inventory.schema import Rig
+from llamaherd.plan import InstancePlan, ModelFile, ModelPlan
+from llamaherd.planner.instance import plan_instance
+from llamaherd.reference.cards import CARDS
 from llamaherd.scaffold.cards import plain_name
 from tests.support.gguf_files import write
 

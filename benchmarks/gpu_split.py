@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llamaherd.cards import CARDS
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
@@ -24,6 +23,7 @@ from llamaherd.memory.estimate import estimate
 from llamaherd.memory.oracle import arguments, parse, without_draft
 from llamaherd.memory.overhead import on_cards
 from llamaherd.memory.placement import Placement
+from llamaherd.reference.cards import CARDS
 from tests.support import gguf_files as shapes
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@
     .venv/bin/python -m benchmarks.memory FILE
 
 Both are programs of a build of llama.cpp without a GPU. FILE keeps what they print, and the models' headers:
-tests/unit/data/memory_engine.json is one. FILE alone prints the table again. Disk: some MB. RAM: 10 GB for a moment,
+tests/data/memory_engine.json is one. FILE alone prints the table again. Disk: some MB. RAM: 10 GB for a moment,
 as a server really allocates its cache. Time: 5 minutes on two cores.
 """
 

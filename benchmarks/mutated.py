@@ -20,41 +20,43 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from benchmarks.mutations import bytes_of, lines_of, of_json, of_yaml, several, text_of
-from llamaherd import gitrefs, hub, lock, registry, verify
-from llamaherd.answers import parse
-from llamaherd.findings import Finding, SaidError, shown
-from llamaherd.fleet import Connect
+from llamaherd import lock
+from llamaherd.diagnostics.findings import Finding, SaidError, shown
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.gguf.parse import GgufError
-from llamaherd.inventory import examine
+from llamaherd.host.answers import parse
+from llamaherd.host.observe import answer, spoken
+from llamaherd.inventory.schema import Connect
 from llamaherd.lock import LockError
+from llamaherd.lock.apply import NotLockedError
+from llamaherd.lock.resolve import gitrefs, hub, registry
 from llamaherd.memory import Placement, estimate, oracle
-from llamaherd.observe import answer, spoken
-from llamaherd.pinned import NotLockedError
-from llamaherd.plan import plan
-from llamaherd.preflight import survey
-from llamaherd.preflight_show import print_preflight
+from llamaherd.pipeline.describe import show_plan
+from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.preflight import survey
+from llamaherd.pipeline.preflight_show import print_preflight
+from llamaherd.planner.plan import plan
 from llamaherd.recipes import understand
 from llamaherd.recipes.suggest import fragment
 from llamaherd.scaffold.look import answer as looked
 from llamaherd.scaffold.look import check
 from llamaherd.scaffold.rig import rig_yaml
-from llamaherd.show import show_plan
 from llamaherd.store import hashes, seen
 from llamaherd.store.judge import judge as holdings
 from llamaherd.store.show import print_holdings, print_removals
-from llamaherd.verify_show import print_report
+from llamaherd.verify import verify
+from llamaherd.verify.show import print_report
+from tests.store.test_store import SAID
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 from tests.support.liar import OK, Liar, raw
 from tests.support.registry_server import digest_of, index
 from tests.support.rigs import ROOT, converged
-from tests.unit.test_store import SAID
-from tests.unit.test_verify import PLAN, RIG
+from tests.verify.test_verify import PLAN, RIG
 
-DATA = ROOT / "tests" / "unit" / "data"
+DATA = ROOT / "tests" / "data"
 TOLD = Console(file=StringIO(), width=200)
 HURRY = 2.0
 """Seconds for servers of this machine: a silent one is given up after them."""

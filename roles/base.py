@@ -8,8 +8,8 @@ from pyinfra.api import deploy
 
 from llamaherd.converge.host import base_steps
 from llamaherd.converge.packages import package_steps
-from llamaherd.operations import converge
-from llamaherd.planned import Plan
+from llamaherd.deploy.operations import converge
+from llamaherd.plan import Plan
 
 
 @deploy("base")

@@ -7,8 +7,8 @@ from functools import partial
 from pyinfra.api import deploy
 
 from llamaherd.converge.runtime import engine_steps, toolkit_steps
-from llamaherd.operations import converge
-from llamaherd.planned import Plan
+from llamaherd.deploy.operations import converge
+from llamaherd.plan import Plan
 
 
 @deploy("container_runtime")

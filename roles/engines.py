@@ -8,8 +8,8 @@ from pyinfra import host
 from pyinfra.api import deploy
 
 from llamaherd.converge.engines import build_steps
-from llamaherd.operations import converge
-from llamaherd.planned import Plan
+from llamaherd.deploy.operations import converge
+from llamaherd.plan import Plan
 
 
 @deploy("engines")

@@ -7,8 +7,8 @@ from functools import partial
 from pyinfra.api import deploy
 
 from llamaherd.converge.power import power_steps
-from llamaherd.operations import converge
-from llamaherd.planned import Plan
+from llamaherd.deploy.operations import converge
+from llamaherd.plan import Plan
 
 
 @deploy("gpu_power")

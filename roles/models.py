@@ -8,9 +8,9 @@ from functools import partial
 from pyinfra.api import deploy
 
 from llamaherd.converge.models import begin_steps, model_steps
-from llamaherd.operations import converge
-from llamaherd.origins import places
-from llamaherd.planned import Plan
+from llamaherd.deploy.operations import converge
+from llamaherd.pipeline.origins import places
+from llamaherd.plan import Plan
 
 _WATCHER = secrets.token_hex(8)
 """What this run of `herd up` is called by the hosts where it waits for a fetch."""

@@ -7,8 +7,8 @@ from functools import partial
 from pyinfra.api import deploy
 
 from llamaherd.converge.driver import driver_steps, load_steps, reboot_steps
-from llamaherd.operations import converge
-from llamaherd.planned import Plan
+from llamaherd.deploy.operations import converge
+from llamaherd.plan import Plan
 
 
 @deploy("nvidia_driver")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from llamaherd import operations
-from llamaherd.planned import Plan
+from llamaherd.deploy import operations
+from llamaherd.plan import Plan
 
 
 @deploy("preflight")

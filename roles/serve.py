@@ -14,15 +14,15 @@ from llamaherd.converge.models import missing_files
 from llamaherd.converge.ports import handover_steps, lacks
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps, well
 from llamaherd.converge.steps import Step
-from llamaherd.dial import reached
-from llamaherd.findings import SaidError
-from llamaherd.fleet import Connect
-from llamaherd.keys import read_key
-from llamaherd.observe import Seen
-from llamaherd.operations import converge, settle
-from llamaherd.planned import InstancePlan, Plan
-from llamaherd.reach import doors
-from llamaherd.reasons import noted
+from llamaherd.deploy.operations import converge, settle
+from llamaherd.deploy.reasons import noted
+from llamaherd.diagnostics.findings import SaidError
+from llamaherd.host.dial import reached
+from llamaherd.host.observe import Seen
+from llamaherd.host.reach import doors
+from llamaherd.inventory.keys import read_key
+from llamaherd.inventory.schema import Connect
+from llamaherd.plan import InstancePlan, Plan
 
 
 @deploy("serve")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from llamaherd.backends.compose import project
 from llamaherd.backends.systemd import unit
-from llamaherd.fleet import Backend
-from llamaherd.planned.base import TextFile, digest
-from llamaherd.planned.server import ServerSpec
+from llamaherd.inventory.schema import Backend
+from llamaherd.plan.base import TextFile, digest
+from llamaherd.plan.server import ServerSpec
 
 BACKENDS: Mapping[Backend, Callable[[ServerSpec, str], TextFile]] = {"systemd": unit, "compose": project}
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from llamaherd.layout import PROJECTS
-from llamaherd.planned.base import TextFile
-from llamaherd.planned.server import ServerSpec
-from llamaherd.quoting import sh
-from llamaherd.render import render
+from llamaherd.plan.base import TextFile
+from llamaherd.plan.server import ServerSpec
+from llamaherd.text.quoting import sh
+from llamaherd.text.render import render
 
 CAPABILITIES_DROPPED = ("ALL",)
 SECURITY = ("no-new-privileges:true",)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llamaherd.layout import UNITS
-from llamaherd.planned.base import TextFile
-from llamaherd.planned.server import ServerSpec
-from llamaherd.quoting import Written
-from llamaherd.render import render
+from llamaherd.plan.base import TextFile
+from llamaherd.plan.server import ServerSpec
+from llamaherd.text.quoting import Written
+from llamaherd.text.render import render
 
 RESTART_SECONDS = 10
 START_LIMIT_SECONDS = 600

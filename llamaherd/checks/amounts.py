@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
-from llamaherd.units import show_mib
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.text.units import show_mib
 
 LEAST_RAM, MOST_RAM = 1 << 30, 16 << 40
 """Bytes: what a system needs, and what no board in a home takes."""

@@ -11,13 +11,13 @@ from itertools import pairwise
 from llamaherd.checks.meant import KEYS, blamed, clashing, together
 from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import DIALECTS, TRAITS, Server, flags_of, version_of
-from llamaherd.findings import Finding, Place
-from llamaherd.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
-from llamaherd.flags.access import is_local
-from llamaherd.flags.codes import EQUALS, MANAGED, OPEN, OVERRIDES, TOO_MANY_THREADS
-from llamaherd.fleet.software import cmake_value
-from llamaherd.quoting import yaml_value
+from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
+from llamaherd.engines.flags.access import is_local
+from llamaherd.engines.flags.codes import EQUALS, MANAGED, OPEN, OVERRIDES, TOO_MANY_THREADS
+from llamaherd.inventory.schema.software import cmake_value
+from llamaherd.text.quoting import yaml_value
 
 _ABILITIES = frozenset({"draft", "thinking", "numa", "cache_reuse", "mmap", "mlock", "warmup", "sampling"})
 """Keys that no other check holds against the engine's version."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llamaherd.fleet import Card, Engine, Instance, Rig
+from llamaherd.inventory.schema import Card, Engine, Instance, Rig
 
 
 def built_with_cuda(rig: Rig) -> dict[str, Engine]:

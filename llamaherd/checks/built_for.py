@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from llamaherd.checks.building import is_on
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, flags_of, reads_gguf
-from llamaherd.findings import Finding
-from llamaherd.fleet import Engine
+from llamaherd.inventory.schema import Engine
 
 NEEDS = "LH272"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from llamaherd.checks.building import is_on
 from llamaherd.checks.images import ENGINE_OF_IMAGE, image_name
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, reads_gguf
-from llamaherd.findings import Finding
-from llamaherd.flags.cmake import is_pair
-from llamaherd.fleet import Engine, Instance
+from llamaherd.engines.flags.cmake import is_pair
+from llamaherd.inventory.schema import Engine, Instance
 
 
 def cache_types(subject: Subject) -> Iterator[Finding]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.cards import BOARD_WATTS, CARDS, OTHER_SIZES
 from llamaherd.checks.subject import Subject
-from llamaherd.devices import address
-from llamaherd.findings import Finding
-from llamaherd.fleet import Card
-from llamaherd.units import show_mib
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.inventory.schema import Card
+from llamaherd.plan.devices import address
+from llamaherd.reference.cards import BOARD_WATTS, CARDS, OTHER_SIZES
+from llamaherd.text.units import show_mib
 
 LEAST_WATTS = 100
 """Below this no large card does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W

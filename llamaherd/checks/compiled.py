@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from llamaherd.checks.building import is_on
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
-from llamaherd.flags.codes import OPTION_AGAINST_RIG
-from llamaherd.fleet import Card, Engine
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.engines.flags.codes import OPTION_AGAINST_RIG
+from llamaherd.inventory.schema import Card, Engine
 
 ALL = frozenset(("all", "all-major", "native"))
 """What CMake takes for every architecture, every major one, and that of the cards of the machine it builds on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
+from llamaherd.diagnostics.findings import Finding
 
 FIRST_TOOLKIT = (1, 18, 0)
 """The first container toolkit whose unit describes cards for CDI at every boot (its release notes)."""

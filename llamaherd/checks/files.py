@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from llamaherd.findings import Finding, Severity
-from llamaherd.fleet import Rig
-from llamaherd.yamlfile import Document
+from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.yamlfile import Document
 
 WARNING: Severity = "warning"
 

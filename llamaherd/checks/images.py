@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS
-from llamaherd.findings import Finding
-from llamaherd.fleet import Engine, Rig
-from llamaherd.toolchains import BLACKWELL
+from llamaherd.inventory.schema import Engine, Rig
+from llamaherd.reference.toolchains import BLACKWELL
 
 LLAMA_CPP = "ghcr.io/ggml-org/llama.cpp"
 IK_LLAMA_CPP = "ghcr.io/ikawrakow/ik-llama-cpp"

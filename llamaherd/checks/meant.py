@@ -9,17 +9,17 @@ from functools import cached_property
 
 from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
-from llamaherd.command_line import command_line
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import flags_of, has_own_network
-from llamaherd.findings import Finding, Place
-from llamaherd.flags import codes
-from llamaherd.flags.access import is_keyed, is_local
-from llamaherd.flags.clash import Around, Clash
-from llamaherd.flags.meant import Meant, Option
-from llamaherd.flags.model import Catalogue, Flag
-from llamaherd.flags.together import clashes
-from llamaherd.fleet import Instance, Rig
+from llamaherd.engines.command_line import command_line
+from llamaherd.engines.flags import codes
+from llamaherd.engines.flags.access import is_keyed, is_local
+from llamaherd.engines.flags.clash import Around, Clash
+from llamaherd.engines.flags.meant import Meant, Option
+from llamaherd.engines.flags.model import Catalogue, Flag
+from llamaherd.engines.flags.together import clashes
 from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Instance, Rig
 
 KEYS: Mapping[str, str] = {
     "--model": "model",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.engines import SIZED
-from llamaherd.findings import Finding, Severity
-from llamaherd.making_room import growth_that_fits, ways_out
+from llamaherd.memory.instances import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
+from llamaherd.memory.making_room import growth_that_fits, ways_out
 from llamaherd.memory.placement import HOST
-from llamaherd.sizing import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
-from llamaherd.units import show_mib
+from llamaherd.text.units import show_mib
 
 MOST_WAYS = 4
 """Ways out that one finding names."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
-from llamaherd.findings import Finding
-from llamaherd.fleet import Engine
 from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Engine
 from llamaherd.memory.experts import moe_layers
 
 MUCH = 0.25

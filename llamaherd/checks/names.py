@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from llamaherd.checks.images import LLAMA_CPP, image_name
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.near import near
 from llamaherd.engines import served_whole
-from llamaherd.findings import Finding
-from llamaherd.fleet import Model
-from llamaherd.near import near
-from llamaherd.quoting import yaml_value
+from llamaherd.inventory.repairs import bits
+from llamaherd.inventory.schema import Model
 from llamaherd.recipes.images import exists, same_tag
-from llamaherd.repairs import bits
+from llamaherd.text.quoting import yaml_value
 
 _PLAIN = """
 F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K MXFP4 MXFP4_MOE TQ1_0 TQ2_0

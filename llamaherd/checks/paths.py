@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from llamaherd.checks.meant import Whole, whole
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of, reads_gguf
-from llamaherd.findings import Finding
-from llamaherd.flags.meant import Option
+from llamaherd.engines.flags.meant import Option
 
 WRITTEN = (
     "--log-file",

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import combinations, product
 
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
-from llamaherd.fleet import Instance
-from llamaherd.threads import SMALL, best_threads, shared_threads
-from llamaherd.threads import computes_on_cpu as on_cpu
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.engines.threads import SMALL, best_threads, shared_threads
+from llamaherd.engines.threads import computes_on_cpu as on_cpu
+from llamaherd.inventory.schema import Instance
 
 THREADS_PER_CORE = 2
 """Logical processors that a core of an x86 machine has at most."""

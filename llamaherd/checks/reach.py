@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of, has_own_network
-from llamaherd.findings import Finding
-from llamaherd.fleet import Engine, Instance
+from llamaherd.inventory.schema import Engine, Instance
 
 ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llamaherd.checks.subject import Subject
-from llamaherd.declared_names import declared_of, way_out
-from llamaherd.distributions import COMPOSE_PACKAGES
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS
-from llamaherd.findings import Finding
-from llamaherd.fleet import Card, Rig
+from llamaherd.inventory.declared_names import declared_of, way_out
+from llamaherd.inventory.schema import Card, Rig
+from llamaherd.reference.distributions import COMPOSE_PACKAGES
 
 
 def references(subject: Subject) -> Iterator[Finding]:

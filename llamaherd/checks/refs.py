@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS
-from llamaherd.findings import Finding
-from llamaherd.fleet.software import UPSTREAM
+from llamaherd.inventory.schema.software import UPSTREAM
 
 NOT_THERE = frozenset(
     ("latest", "newest", "stable", "release", "nightly", "trunk", "default", "head", "main", "master")

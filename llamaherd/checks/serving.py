@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
+from llamaherd.diagnostics.findings import Finding
 
 FIRST_PORT = 1024
 """Linux gives ports below to root alone (ip_unprivileged_port_start), and a unit's server has no capability."""

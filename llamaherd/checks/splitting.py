@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.command_line import by_hand
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, reads_gguf
-from llamaherd.findings import Finding
-from llamaherd.fleet import Engine, Instance, Rig
+from llamaherd.engines.command_line import by_hand
+from llamaherd.inventory.schema import Engine, Instance, Rig
+from llamaherd.memory.instances import placement
 from llamaherd.memory.laid import places_of
-from llamaherd.sizing import placement
 
 NO_SPLIT_BUFFERS = 9890
 """The first build of llama.cpp whose CUDA devices have none, so that `row` fails: ggml-org/llama.cpp#25884 names it,

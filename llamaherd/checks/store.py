@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from pathlib import PurePosixPath
 
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding, nearest
-from llamaherd.fleet import HUB, LOCAL, Rig
+from llamaherd.diagnostics.findings import Finding, nearest
+from llamaherd.inventory.schema import HUB, LOCAL, Rig
 from llamaherd.layout import DEFAULT_STORE, STATE
 
 ALSO_THE_HUB = frozenset(("huggingface", "hf", "hugging-face", "huggingface.co", "internet"))

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from llamaherd.findings import Finding
-from llamaherd.fleet import Card, Instance, Rig
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
-from llamaherd.yamlfile import Document
+from llamaherd.inventory.schema import Card, Instance, Rig
+from llamaherd.inventory.yamlfile import Document
 
 
 @dataclass(frozen=True)

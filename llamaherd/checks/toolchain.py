@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from llamaherd import toolchains
-from llamaherd.cards import CARDS
 from llamaherd.checks.building import built_for, built_with_cuda, served_by_builds
 from llamaherd.checks.subject import Subject
-from llamaherd.drivers import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
-from llamaherd.findings import Finding
-from llamaherd.fleet import Card, Engine, Gpus, Model
-from llamaherd.toolchains import Needs, Release, shown
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.inventory.schema import Card, Engine, Gpus, Model
+from llamaherd.reference import toolchains
+from llamaherd.reference.cards import CARDS
+from llamaherd.reference.drivers import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
+from llamaherd.reference.toolchains import Needs, Release, shown
 
 _CUDA = ("gpus", "cuda")
 _BRANCH = ("gpus", "driver", "branch")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.command_line import CommandLine, by_hand
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import TRAITS
-from llamaherd.findings import Finding, Place
-from llamaherd.flags.meant import Option
-from llamaherd.placed_by_hand import UncountedError, uncounted
-from llamaherd.sizing import placement
+from llamaherd.engines.command_line import CommandLine, by_hand
+from llamaherd.engines.flags.meant import Option
+from llamaherd.memory.instances import placement
+from llamaherd.memory.placed_by_hand import UncountedError, uncounted
 
 SAID_ANYWAY = ("--model-draft", "--hf-repo-draft")
 """Options of which other checks say that a key says them."""

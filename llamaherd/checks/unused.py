@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
-from llamaherd.yamlfile import Path_
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.inventory.yamlfile import Path_
 
 
 def unused(subject: Subject) -> Iterator[Finding]:

@@ -8,11 +8,11 @@ from pathlib import PureWindowsPath
 
 from llamaherd.checks.processor import computes_on_cpu
 from llamaherd.checks.subject import Subject
-from llamaherd.findings import Finding
-from llamaherd.fleet import LOCAL, Wsl
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.inventory.schema import LOCAL, Wsl
 from llamaherd.layout import DEFAULT_STORE
-from llamaherd.recipes.wslconfig import KEYS, check_setting, check_together
-from llamaherd.units import show_size
+from llamaherd.text.units import show_size
+from llamaherd.wsl.wslconfig import KEYS, check_setting, check_together
 
 TOLERANCE = 0.08
 """By how much two figures of one memory may differ: 64GB and 64GiB are 7 % apart, and people mean the same by them."""

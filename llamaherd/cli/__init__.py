@@ -22,7 +22,7 @@ from llamaherd.cli.fleet import init, schema
 from llamaherd.cli.hosts import up, verify
 from llamaherd.cli.models import models
 from llamaherd.cli.preflight import preflight
-from llamaherd.endings import ENDINGS
+from llamaherd.diagnostics.endings import ENDINGS
 
 
 class Herd(click.Group):

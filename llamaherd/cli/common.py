@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.findings import MOST_SHOWN, Finding, InventoryError, shown
-from llamaherd.terminal import plain
+from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, shown
+from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
-    from llamaherd.fleet import Rig
-    from llamaherd.planned import Plan
+    from llamaherd.inventory.schema import Rig
+    from llamaherd.plan import Plan
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 JSON = "llamaherd.json"
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The inventory's rigs, for the shell."""
-    from llamaherd.planning import inventory_path, rigs
+    from llamaherd.pipeline.load import inventory_path, rigs
 
     try:
         fleet = rigs(inventory_path(context.obj))
@@ -63,8 +63,8 @@ json_option = click.option(
 
 def plans(inventory: Path | None, rigs: tuple[str, ...], *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:
     """The plans of the rigs that are named, or of all; errors end the program, warnings and notes are shown."""
-    from llamaherd.planning import inventory_path
-    from llamaherd.planning import plans as planned
+    from llamaherd.pipeline.load import inventory_path
+    from llamaherd.pipeline.load import plans as planned
 
     return usable(lambda: planned(inventory_path(inventory), rigs, deploying=deploying, doubtful=show))
 

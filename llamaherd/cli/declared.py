@@ -22,13 +22,13 @@ from llamaherd.cli.common import (
     show,
     usable,
 )
-from llamaherd.findings import Finding, shown
+from llamaherd.diagnostics.findings import Finding, shown
 
 if TYPE_CHECKING:
-    from llamaherd.asking import Asked
-    from llamaherd.fleet import Rig
+    from llamaherd.inventory.schema import Rig
     from llamaherd.lock import Lock
-    from llamaherd.planned import Plan
+    from llamaherd.pipeline.engine_estimate import Asked
+    from llamaherd.plan import Plan
 
 UNREAD = frozenset({"LH001", "LH005"})
 """Codes of what could not be read at all."""
@@ -52,7 +52,7 @@ def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> Non
       herd check ~/fleet/duo.yaml     one rig
       herd check start.sh             a recipe: what is wrong, and how a rig says the same
     """
-    from llamaherd.planning import examined, inventory_path
+    from llamaherd.pipeline.load import examined, inventory_path
     from llamaherd.recipes import is_recipe, understand
     from llamaherd.recipes.suggest import fragment
 
@@ -107,7 +107,7 @@ def plan(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
       herd plan box --json    one rig, for machines
       herd plan box --ask     and what its engines say of memory
     """
-    from llamaherd.show import show_plan
+    from llamaherd.pipeline.describe import show_plan
 
     planned = plans(inventory, rigs)
     said, unreached = _asked(inventory, planned) if ask else ({}, False)
@@ -129,9 +129,9 @@ def plan(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
 
 def _asked(inventory: Path | None, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[dict[str, Asked], bool]:
     """What the engines on the rigs say, by rig; and whether a rig could not be asked, which is said at once."""
-    from llamaherd.asking import ask
-    from llamaherd.planning import inventory_path, read_lock
-    from llamaherd.remote import Remote, RemoteError
+    from llamaherd.host.remote import Remote, RemoteError
+    from llamaherd.pipeline.engine_estimate import ask
+    from llamaherd.pipeline.load import inventory_path, read_lock
 
     lock = usable(lambda: read_lock(inventory_path(inventory)))
     said: dict[str, Asked] = {}
@@ -175,8 +175,8 @@ def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[F
     Raises LockError.
     """
     from llamaherd.lock import held, write
-    from llamaherd.locking import lock_fleet, places
-    from llamaherd.planning import declared, read_lock
+    from llamaherd.lock.resolve.resolve import lock_fleet, places
+    from llamaherd.pipeline.load import declared, read_lock
 
     def tell(text: str) -> None:
         say(text, err=True)
@@ -214,7 +214,7 @@ def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> Non
       herd lock --upgrade main    and what the engine `main` stands for by now
     """
     from llamaherd.lock import LockError
-    from llamaherd.planning import inventory_path, lock_path
+    from llamaherd.pipeline.load import inventory_path, lock_path
 
     path = inventory_path(inventory)
     target = lock_path(path)

@@ -14,12 +14,12 @@ import click
 from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say, usable
 
 if TYPE_CHECKING:
-    from llamaherd.fit_arguments import Told
     from llamaherd.gguf.header import Header
     from llamaherd.lock import Lock, ModelKey
     from llamaherd.memory.answer import Answer
     from llamaherd.memory.fit import Room
     from llamaherd.memory.placement import Placement
+    from llamaherd.pipeline.fit_arguments import Told
 
 NAMED = 4
 """Changes that are named where a model does not fit."""
@@ -82,9 +82,9 @@ def fit(
       herd fit model-00001-of-00004.gguf --vram 24G,24G --ram 192G
       herd fit model.gguf --vram 24G --extra-args '-ot exps=CPU -ub 2048'
     """
-    from llamaherd.fitting import FitError, cache_type, header_of, room, table
     from llamaherd.memory.answer import answer
     from llamaherd.memory.fit import changes
+    from llamaherd.pipeline.fit import FitError, cache_type, header_of, room, table
 
     try:
         there = room(vram, ram)
@@ -109,7 +109,7 @@ def fit(
 def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
     """The models of the inventory, if there is one, and its lock."""
     from llamaherd.lock import Lock
-    from llamaherd.planning import examined, inventory_path, read_lock
+    from llamaherd.pipeline.load import examined, inventory_path, read_lock
 
     path = inventory_path(inventory)
     if inventory is None and not path.exists():
@@ -120,9 +120,9 @@ def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
 
 def _told(header: Header, wanted: Placement, there: Room, extra_args: str) -> Told:
     """What is wanted, and what `--extra-args` say besides. Raises FitError, and ValueError with a sentence."""
-    from llamaherd.fit_arguments import told
-    from llamaherd.fitting import FitError
-    from llamaherd.fleet.serving import split_as_shell
+    from llamaherd.inventory.schema.serving import split_as_shell
+    from llamaherd.pipeline.fit import FitError
+    from llamaherd.pipeline.fit_arguments import told
 
     words = split_as_shell(extra_args)
     asked = told(header, wanted, there, words)

@@ -27,8 +27,8 @@ def init(folder: Path, host: str | None, user: str | None, port: int, name: str 
       herd init ~/fleet --from duo.lan --user tom   a rig with duo's cards, cores and memory
       herd init ~/fleet --from local --name attic   this machine
     """
-    from llamaherd.fleet import LOCAL
-    from llamaherd.remote import RemoteError
+    from llamaherd.host.remote import RemoteError
+    from llamaherd.inventory.schema import LOCAL
     from llamaherd.scaffold import (
         EXAMPLE,
         LookError,
@@ -73,6 +73,6 @@ def schema(kind: str) -> None:
       herd schema > rig.schema.json
       herd schema defaults > defaults.schema.json
     """
-    from llamaherd.schema import schema_text
+    from llamaherd.inventory.json_schema import schema_text
 
     click.echo(schema_text(kind), nl=False)

@@ -28,11 +28,11 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
       herd up            the whole fleet
       herd up duo six    two rigs
     """
-    from llamaherd.lean import load
+    from llamaherd.deploy.lean import load
 
     load()
     planned = plans(inventory, rigs, deploying=True)
-    from llamaherd.deploying import deploy
+    from llamaherd.deploy.deploying import deploy
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
@@ -59,11 +59,11 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
       herd verify --deep duo   one rig, and every byte of its models
     """
     from llamaherd.cli.progress import hashing
-    from llamaherd.remote import Remote, RemoteError
+    from llamaherd.host.remote import Remote, RemoteError
     from llamaherd.store.hashes import check
     from llamaherd.store.show import console, print_checks
-    from llamaherd.verify import verify as verify_rig
-    from llamaherd.verify_show import print_report
+    from llamaherd.verify.show import print_report
+    from llamaherd.verify.verify import verify as verify_rig
 
     reports = []
     failed = False

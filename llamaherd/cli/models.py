@@ -24,7 +24,7 @@ from llamaherd.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from llamaherd.remote import Remote
+    from llamaherd.host.remote import Remote
     from llamaherd.store.ask import Outcome
     from llamaherd.store.holdings import Holdings
 
@@ -145,7 +145,7 @@ def _look(
     inventory: Path | None, rigs: tuple[str, ...]
 ) -> tuple[list[tuple[Holdings, Remote]], list[dict[str, object]]]:
     """The stores of the rigs that can be reached; the others are said, and given as JSON values."""
-    from llamaherd.remote import Remote, RemoteError
+    from llamaherd.host.remote import Remote, RemoteError
     from llamaherd.store.ask import look
 
     found = []
@@ -173,7 +173,7 @@ def _say_what_can_go(every: Iterable[Holdings]) -> None:
 
 def _remove(holdings: Holdings, remote: Remote) -> Outcome | str:
     """What was removed, or why that is not known."""
-    from llamaherd.remote import RemoteError
+    from llamaherd.host.remote import RemoteError
     from llamaherd.store.ask import remove
 
     try:

@@ -12,9 +12,9 @@ import click
 from llamaherd.cli.common import FAILED, inventory_option, json_option, plans, rigs_argument
 
 if TYPE_CHECKING:
-    from llamaherd.fleet import Rig
-    from llamaherd.planned import Plan
-    from llamaherd.preflight import Preflight
+    from llamaherd.inventory.schema import Rig
+    from llamaherd.pipeline.preflight import Preflight
+    from llamaherd.plan import Plan
 
 AT_ONCE = 16
 """Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
@@ -57,15 +57,15 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
 
 
 def _ask(rig_and_plan: tuple[Rig, Plan]) -> Preflight:
-    from llamaherd.preflight_ask import ask
-    from llamaherd.remote import Remote
+    from llamaherd.host.remote import Remote
+    from llamaherd.pipeline.preflight_ask import ask
 
     rig, plan = rig_and_plan
     return ask(plan, Remote(rig.connect))
 
 
 def _show(found: Preflight) -> None:
-    from llamaherd.preflight_show import print_preflight
+    from llamaherd.pipeline.preflight_show import print_preflight
     from llamaherd.store.show import console
 
     print_preflight(found, console())

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from llamaherd.store.hashes import Progress
-from llamaherd.units import show_size
+from llamaherd.text.units import show_size
 
 EVERY_SECONDS = 5
 """How often a log gets a line."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.converge.models import missing_files
-from llamaherd.observe import Seen
-from llamaherd.planned import Plan
-from llamaherd.units import show_size
+from llamaherd.host.observe import Seen
+from llamaherd.plan import Plan
+from llamaherd.text.units import show_size
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
 """Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""

@@ -8,17 +8,17 @@ from llamaherd.converge.disks import Problem
 from llamaherd.converge.machine import CONTAINERS
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import Reboot, Step, differs, put_files
-from llamaherd.drivers import DESKTOP, NEVER, PARTS, TOOLS, named, upstream
-from llamaherd.findings import SaidError
+from llamaherd.diagnostics.findings import SaidError
+from llamaherd.host.looks.driver import SeenPackage
+from llamaherd.host.observe import Seen
 from llamaherd.layout import DRIVER_KEPT, REBOOT_MARK, REBOOT_NOTE
-from llamaherd.looks.driver import SeenPackage
-from llamaherd.observe import Seen
-from llamaherd.plan_driver import kept
-from llamaherd.plan_repositories import NVIDIA
-from llamaherd.planned import DriverPlan, Plan
-from llamaherd.quoting import base64_lines
-from llamaherd.render import render
-from llamaherd.units import show_size
+from llamaherd.plan import DriverPlan, Plan
+from llamaherd.planner.driver import kept
+from llamaherd.planner.repositories import NVIDIA
+from llamaherd.reference.drivers import DESKTOP, NEVER, PARTS, TOOLS, named, upstream
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
+from llamaherd.text.units import show_size
 
 ROOM = 3 * 10**9
 """Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from llamaherd.converge.steps import Send, Step
+from llamaherd.host.observe import Seen
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, SET_ASIDE
-from llamaherd.observe import Seen
-from llamaherd.planned import BuildPlan, ImagePlan
-from llamaherd.quoting import base64_lines
-from llamaherd.render import render
+from llamaherd.plan import BuildPlan, ImagePlan
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
 
 
 def build_steps(build: BuildPlan, seen: Seen) -> list[Send | Step]:

@@ -16,11 +16,11 @@ from llamaherd.converge.runtime import runtime_problems
 from llamaherd.converge.steps import Send, Step, differs, put_files
 from llamaherd.converge.toolkit import toolkit_problems
 from llamaherd.converge.wsl import starts_systemd, wsl_problems
+from llamaherd.host.observe import Seen
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
-from llamaherd.observe import Seen
-from llamaherd.planned import Plan
-from llamaherd.quoting import Written
-from llamaherd.render import render
+from llamaherd.plan import Plan
+from llamaherd.text.quoting import Written
+from llamaherd.text.render import render
 
 
 def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from llamaherd.converge.programs import LAUNCHER
 from llamaherd.layout import FETCH_USER, SHARE_RUN
-from llamaherd.planned import FromNeighbour
-from llamaherd.quoting import base64_lines
-from llamaherd.render import render
+from llamaherd.plan import FromNeighbour
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
 
 IDLE = 900
 """Seconds without a request after which it closes again."""

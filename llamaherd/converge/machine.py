@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from llamaherd.cards import CARDS, is_known, is_other, model_of, sold_as
 from llamaherd.converge.disks import Problem
-from llamaherd.devices import address, short_address
-from llamaherd.looks.machine import PciCard
-from llamaherd.nvidia_smi import find
-from llamaherd.observe import Seen
-from llamaherd.planned import BuildPlan, CardPlan, Plan
+from llamaherd.host.looks.machine import PciCard
+from llamaherd.host.nvidia_smi import find
+from llamaherd.host.observe import Seen
+from llamaherd.plan import BuildPlan, CardPlan, Plan
+from llamaherd.plan.devices import address, short_address
+from llamaherd.reference.cards import CARDS, is_known, is_other, model_of, sold_as
 
 CONTAINERS = frozenset(
     {"systemd-nspawn", "lxc-libvirt", "lxc", "rkt", "docker", "podman", "openvz", "proot", "pouch", "container-other"}

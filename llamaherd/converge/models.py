@@ -11,12 +11,12 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.converge.programs import LAUNCHER
 from llamaherd.converge.steps import Later, Say, Send, Step
+from llamaherd.host.observe import Seen
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
-from llamaherd.observe import Seen
-from llamaherd.planned import FromFolder, ModelFile, ModelPlan, Plan, digest
-from llamaherd.quoting import base64_lines
-from llamaherd.render import render
-from llamaherd.units import show_size
+from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
+from llamaherd.text.units import show_size
 
 _NO_SECRET = "_"
 """What a job calls the token of a place that wants none; no place has this name."""

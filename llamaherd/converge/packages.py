@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llamaherd.converge.steps import Step
-from llamaherd.observe import Seen
-from llamaherd.planned import Plan
-from llamaherd.render import render
+from llamaherd.host.observe import Seen
+from llamaherd.plan import Plan
+from llamaherd.text.render import render
 
 LOCK_SECONDS = 600
 """For whoever else installs: an unattended upgrade takes minutes."""

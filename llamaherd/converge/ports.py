@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from llamaherd.converge.steps import Step
-from llamaherd.observe import Seen
-from llamaherd.planned import InstancePlan, Plan
-from llamaherd.render import render
+from llamaherd.host.observe import Seen
+from llamaherd.plan import InstancePlan, Plan
+from llamaherd.text.render import render
 
 
 def handover_steps(plan: Plan, seen: Seen, staying: Collection[str] = ()) -> list[Step]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.steps import Step, differs, put_files
-from llamaherd.findings import SaidError
+from llamaherd.diagnostics.findings import SaidError
+from llamaherd.host.nvidia_smi import SeenCard, find
+from llamaherd.host.observe import Seen
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
-from llamaherd.nvidia_smi import SeenCard, find
-from llamaherd.observe import Seen
-from llamaherd.planned import CardPower, Plan
-from llamaherd.render import render
+from llamaherd.plan import CardPower, Plan
+from llamaherd.text.render import render
 
 ROUNDING = 1
 """Watts that a limit which is read may be off: drivers keep milliwatts."""

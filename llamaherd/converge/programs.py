@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from llamaherd.layout import FETCHER
-from llamaherd.planned import TextFile
+from llamaherd.plan import TextFile
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 

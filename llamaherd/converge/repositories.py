@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from llamaherd.converge.steps import Step, differs, put_files
-from llamaherd.observe import Seen
-from llamaherd.planned import RepositoryPlan
-from llamaherd.render import render
+from llamaherd.host.observe import Seen
+from llamaherd.plan import RepositoryPlan
+from llamaherd.text.render import render
 
 
 def repository_steps(repository: RepositoryPlan, seen: Seen) -> list[Step]:

@@ -12,12 +12,12 @@ from llamaherd.converge.disks import Problem
 from llamaherd.converge.packages import LOCK_SECONDS, install
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import Step, differs, put_files
+from llamaherd.host.looks.docker import PACKAGES, SeenDocker
+from llamaherd.host.observe import Seen
 from llamaherd.layout import PINNED
-from llamaherd.looks.docker import PACKAGES, SeenDocker
-from llamaherd.observe import Seen
-from llamaherd.planned import ContainerToolkitPlan, Plan, RuntimePlan, TextFile
-from llamaherd.quoting import base64_lines
-from llamaherd.render import render
+from llamaherd.plan import ContainerToolkitPlan, Plan, RuntimePlan, TextFile
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
 
 BACKUP = ".before-llamaherd"
 """Behind the name of Docker's settings: as they were before we first changed them."""

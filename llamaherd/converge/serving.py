@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, put_files, reads_otherwise
-from llamaherd.findings import SaidError
+from llamaherd.diagnostics.findings import SaidError
+from llamaherd.host.limits import declared_limits
+from llamaherd.host.looks.serving import SeenServing
+from llamaherd.host.observe import Seen
 from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
-from llamaherd.limits import declared_limits
-from llamaherd.looks.serving import SeenServing
-from llamaherd.observe import Seen
-from llamaherd.planned import InstancePlan, Plan, TextFile
-from llamaherd.render import render
+from llamaherd.plan import InstancePlan, Plan, TextFile
+from llamaherd.text.render import render
 
 
 def removal_steps(plan: Plan, seen: Seen) -> list[Step]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from llamaherd.host.observe import Seen
 from llamaherd.layout import INCOMING
-from llamaherd.observe import Seen
-from llamaherd.planned import InstancePlan, TextFile
-from llamaherd.quoting import base64_lines
-from llamaherd.render import render
+from llamaherd.plan import InstancePlan, TextFile
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
 
 
 @dataclass(frozen=True)

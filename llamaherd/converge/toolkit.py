@@ -6,11 +6,11 @@ from llamaherd.converge.disks import Problem
 from llamaherd.converge.packages import LOCK_SECONDS
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import Step, differs, put_files
-from llamaherd.drivers import NEVER
-from llamaherd.observe import Seen
-from llamaherd.plan_toolkit import DRIVER
-from llamaherd.planned import Plan
-from llamaherd.render import render
+from llamaherd.host.observe import Seen
+from llamaherd.plan import Plan
+from llamaherd.planner.toolkit import DRIVER
+from llamaherd.reference.drivers import NEVER
+from llamaherd.text.render import render
 
 
 def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from llamaherd.converge.disks import Problem
 from llamaherd.converge.steps import Step
-from llamaherd.observe import Seen
-from llamaherd.plan_wsl import FOLDER, SCRIPTS
-from llamaherd.planned import Plan, WslPlan
-from llamaherd.quoting import base64_lines
-from llamaherd.render import render
+from llamaherd.host.observe import Seen
+from llamaherd.plan import Plan, WslPlan
+from llamaherd.planner.wsl import FOLDER, SCRIPTS
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import Merged, MergeError, canonical, counting, merge
 from llamaherd.wsl.reading import read

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from llamaherd.engines.dialect import Dialect, Server
+from llamaherd.engines.flags.load import assumed
+from llamaherd.engines.flags.model import Catalogue
 from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
 from llamaherd.engines.llama_cpp import LlamaCpp
 from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.engines.vllm import Vllm
-from llamaherd.flags.load import assumed
-from llamaherd.flags.model import Catalogue
-from llamaherd.fleet import Engine, Instance, Rig
+from llamaherd.inventory.schema import Engine, Instance, Rig
 
 DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
 TRAITS: dict[str, Traits] = {kind: dialect.traits for kind, dialect in DIALECTS.items()}

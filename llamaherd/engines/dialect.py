@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from llamaherd.engines.flags.model import Catalogue
 from llamaherd.engines.traits import Traits
-from llamaherd.flags.model import Catalogue
-from llamaherd.fleet import CacheTypes, Instance, Version
+from llamaherd.inventory.schema import CacheTypes, Instance, Version
 
 
 @dataclass(frozen=True)

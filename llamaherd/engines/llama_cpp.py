@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from llamaherd.engines.dialect import Server, placement, sampling, thinking
 from llamaherd.engines.family import LlamaFamily
 from llamaherd.engines.traits import Arithmetic, Traits
-from llamaherd.fleet import Instance, Version
+from llamaherd.inventory.schema import Instance, Version
 
 ARITHMETIC = Arithmetic(
     cuts_by_bytes=False,

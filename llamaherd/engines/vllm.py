@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from llamaherd.engines.dialect import Scratch, Server
 from llamaherd.engines.traits import Traits
-from llamaherd.fleet import Instance, Version
+from llamaherd.inventory.schema import Instance, Version
 
 
 class Vllm:

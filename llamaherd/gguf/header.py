@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, StringConstraints, model_validator
 
-from llamaherd.characters import Line
+from llamaherd.text.characters import Line
 
 Value = bool | int | float | Line | tuple[int, ...]
 """A hyperparameter. An array of numbers or truth values, one per layer, is a tuple; other arrays are left out."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from llamaherd.findings import HubError
+from llamaherd.diagnostics.findings import HubError
 from llamaherd.gguf.parse import CHUNK, MAX_HEADER, GgufError, Parsed, parse, reach
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from llamaherd.characters import harmful
-from llamaherd.fleet import Model
 from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Model
+from llamaherd.text.characters import harmful
 
 
 def _shaped(pattern: str, sentence: str) -> AfterValidator:

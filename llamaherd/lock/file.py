@@ -10,11 +10,11 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from llamaherd import yamlfile
-from llamaherd.findings import InventoryError, Place
+from llamaherd.diagnostics.findings import InventoryError, Place
+from llamaherd.inventory import yamlfile
+from llamaherd.inventory.yamlfile import Document
 from llamaherd.lock.entries import Lock
 from llamaherd.lock.sizes import contradiction
-from llamaherd.yamlfile import Document
 
 VERSION = 2
 HEADER = """\

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llamaherd.findings import Place
+from llamaherd.diagnostics.findings import Place
 from llamaherd.lock.file import LockError
 
 PATIENCE = 600.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from llamaherd.findings import Finding, Place
-from llamaherd.fleet import Model, Rig
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.inventory.schema import Model, Rig
 from llamaherd.lock.entries import Lock
 
 PlaceOf = Callable[[tuple[str | int, ...]], Place]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
-from llamaherd.flags.overrides import Override
+from llamaherd.engines.flags.overrides import Override
 from llamaherd.gguf.header import Header
 from llamaherd.memory.cache import draft_kv, kv, state
 from llamaherd.memory.compute import compute, draft_compute

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Literal
 
 from llamaherd.engines import SIZED, USUAL, Arithmetic
-from llamaherd.flags.overrides import Override
+from llamaherd.engines.flags.overrides import Override
 from llamaherd.gguf.header import BLOCKS
 
 Split = Literal["layer", "none", "row", "tensor", "graph"]

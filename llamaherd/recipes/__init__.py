@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from llamaherd.findings import Finding, InventoryError, Place
-from llamaherd.recipes import article, compose, pages, preset, prose, shell, swap, wslconfig
+from llamaherd.diagnostics.findings import Finding, InventoryError, Place
+from llamaherd.recipes import article, compose, pages, preset, prose, shell, swap
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import positioned
-from llamaherd.textfile import UnreadableError, read_bytes, read_text
+from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
+from llamaherd.wsl import wslconfig
 
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset", "swap"]
 

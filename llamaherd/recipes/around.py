@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes import flagged
 from llamaherd.recipes.commands import Command, Word
 from llamaherd.recipes.programs import Kind, base_name

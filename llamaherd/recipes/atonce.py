@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.composerules import utilization
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.servers import PORTS

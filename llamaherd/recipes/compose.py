@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.inventory.yamlfile import Document, Path_, parse, read
 from llamaherd.recipes import (
     composerules,
     composevalues,
@@ -30,7 +31,6 @@ from llamaherd.recipes.programs import Published
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.words import Text, joined, positioned
 from llamaherd.recipes.yamlwords import text_at
-from llamaherd.yamlfile import Document, Path_, parse, read
 
 MOST_SERVICES = 200
 """That are looked at in one file: each is compared with all others."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llamaherd.findings import Finding, Severity
+from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.inventory.yamlfile import Document, Path_
 from llamaherd.recipes.composerules import Service, listed, mapping
-from llamaherd.yamlfile import Document, Path_
 
 _DOLLAR = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<named>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?P<default>:?[-+?][^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.binds import on_host
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.heldweights import holds_beyond

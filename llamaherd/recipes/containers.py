@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes import images
 from llamaherd.recipes.binds import Bind
 from llamaherd.recipes.commands import Command, Word

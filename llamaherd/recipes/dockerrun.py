@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.binds import Bind, of_mount, of_volume
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.containers import Container, placed, published

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from llamaherd import flags
-from llamaherd.findings import Finding, Place
-from llamaherd.flags import Catalogue, Problem, Value, codes
-from llamaherd.flags.access import is_local
-from llamaherd.flags.clash import Around, Clash
-from llamaherd.flags.meant import meant
-from llamaherd.flags.together import clashes
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.engines import flags
+from llamaherd.engines.flags import Catalogue, Problem, Value, codes
+from llamaherd.engines.flags.access import is_local
+from llamaherd.engines.flags.clash import Around, Clash
+from llamaherd.engines.flags.meant import meant
+from llamaherd.engines.flags.together import clashes
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.programs import Kind, Server
 from llamaherd.recipes.words import Position

@@ -6,21 +6,21 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from llamaherd.command_line import CommandLine
-from llamaherd.findings import Severity
-from llamaherd.flags import Catalogue, catalogue, catalogues
-from llamaherd.flags.meant import meant
+from llamaherd.diagnostics.findings import Severity
+from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines.flags import Catalogue, catalogue, catalogues
+from llamaherd.engines.flags.meant import meant
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.gguf.parse import GgufError
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.overhead import in_ram
+from llamaherd.memory.placed_by_hand import placed_by_hand
 from llamaherd.memory.placement import Placement
-from llamaherd.placed_by_hand import placed_by_hand
 from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import Server
-from llamaherd.units import show_mib
+from llamaherd.text.units import show_mib
 
 LAYERS = ("--gpu-layers", "--n-gpu-layers")
 LEAST_CONTEXT = 4096

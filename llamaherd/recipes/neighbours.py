@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llamaherd.findings import Finding
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.inventory.yamlfile import Document
 from llamaherd.recipes.composerules import Service, listed, mapping
 from llamaherd.recipes.servers import PORTS
-from llamaherd.yamlfile import Document
 
 _ADDRESS = re.compile(
     r"https?://(?P<host>localhost|127\.0\.0\.1|host\.docker\.internal|[\w-]+):(?P<port>\d{1,5})(?=[/;,\s]|$)"

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd import flags
-from llamaherd.findings import Finding, Place, Severity
-from llamaherd.flags import Catalogue, Problem
-from llamaherd.flags.codes import DOWNLOADS, ENDS, OPEN, SECRET, UNKNOWN
-from llamaherd.flags.environment import SWITCHED, stands_for
-from llamaherd.flags.meant import meant
-from llamaherd.flags.together import clashes
-from llamaherd.near import near
+from llamaherd.diagnostics.findings import Finding, Place, Severity
+from llamaherd.diagnostics.near import near
+from llamaherd.engines import flags
+from llamaherd.engines.flags import Catalogue, Problem
+from llamaherd.engines.flags.codes import DOWNLOADS, ENDS, OPEN, SECRET, UNKNOWN
+from llamaherd.engines.flags.environment import SWITCHED, stands_for
+from llamaherd.engines.flags.meant import meant
+from llamaherd.engines.flags.together import clashes
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
 """Keys that are no flags."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place, Severity
+from llamaherd.diagnostics.findings import Finding, Place, Severity
 
 _SAID: tuple[tuple[re.Pattern[str], str, Severity, str, str], ...] = (
     (

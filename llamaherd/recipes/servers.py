@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes import flagged
 from llamaherd.recipes.programs import OLD_NAMES, Server, base_name
 

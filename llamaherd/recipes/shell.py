@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place
-from llamaherd.flags import codes
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.engines.flags import codes
 from llamaherd.recipes import (
     atonce,
     containerneeds,

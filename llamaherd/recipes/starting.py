@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place
+from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes import images
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import OF_LLAMA_CPP, Server, base_name

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llamaherd.findings import Finding, Place, nearest
+from llamaherd.diagnostics.findings import Finding, Place, nearest
+from llamaherd.inventory.yamlfile import Document, Path_, parse
 from llamaherd.recipes import shell
 from llamaherd.recipes.commands import Command, Word, expand
 from llamaherd.recipes.composerules import listed, mapping
 from llamaherd.recipes.shell import MOST_SERVERS, Recipe
 from llamaherd.recipes.words import Text, joined, positioned
 from llamaherd.recipes.yamlwords import text_at
-from llamaherd.yamlfile import Document, Path_, parse
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
 _ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from llamaherd.findings import Finding
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.unitrules import Started

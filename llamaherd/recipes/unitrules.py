@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from llamaherd.findings import Finding, Place, Severity
+from llamaherd.diagnostics.findings import Finding, Place, Severity
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.units import Setting, Unit, environment, known_keys, words
 from llamaherd.recipes.words import Position

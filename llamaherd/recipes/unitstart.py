@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.findings import Finding
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.unitrules import Started, swallowed
 from llamaherd.recipes.units import known_keys, words

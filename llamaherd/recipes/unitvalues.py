@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
-from llamaherd.findings import Finding
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.recipes.unitrules import Started
 from llamaherd.recipes.units import Setting, known_keys
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from llamaherd.inventory.yamlfile import Document, Path_
 from llamaherd.recipes.words import Text
-from llamaherd.yamlfile import Document, Path_
 
 
 def text_at(document: Document, whole: Text, path: Path_, value: str) -> Text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from llamaherd.cards import CARDS
+from llamaherd.reference.cards import CARDS
 from llamaherd.scaffold.look import Look, SeenCard
 
 _NEAR = 0.03

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from llamaherd.inheritance import DEFAULTS
-from llamaherd.render import render
+from llamaherd.inventory.inheritance import DEFAULTS
+from llamaherd.inventory.json_schema import SCHEMAS, schema_text
 from llamaherd.scaffold.look import LookError
-from llamaherd.schema import SCHEMAS, schema_text
+from llamaherd.text.render import render
 
 OWN = ".herd"
 """llamaherd's own folder in a fleet: it is brought up to date, while all other files are their owner's."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from llamaherd.findings import SaidError
-from llamaherd.fleet import LOCAL, Connect
-from llamaherd.fleet.machine import OperatingSystem
-from llamaherd.remote import Remote
-from llamaherd.render import render
+from llamaherd.diagnostics.findings import SaidError
+from llamaherd.host.remote import Remote
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.inventory.schema.machine import OperatingSystem
+from llamaherd.text.render import render
 
 LOOK_SECONDS = 60.0
 """More than `nvidia-smi` gets to answer in the script."""

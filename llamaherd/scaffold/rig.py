@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import yaml
 from pydantic import ValidationError
 
-from llamaherd.fleet import LOCAL, Connect
-from llamaherd.inheritance import DEFAULTS
-from llamaherd.quoting import Written, yaml_value
-from llamaherd.render import render
+from llamaherd.inventory.inheritance import DEFAULTS
+from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.scaffold.cards import WrittenCard, written_cards
 from llamaherd.scaffold.look import Look, LookError
-from llamaherd.units import show_size
+from llamaherd.text.quoting import Written, yaml_value
+from llamaherd.text.render import render
+from llamaherd.text.units import show_size
 
 _SOLD = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512, 768, 1024, 1536)
 """GB of memory that machines are sold with."""

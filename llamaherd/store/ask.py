@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from llamaherd.host.remote import Remote, RemoteError, Result
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, INCOMING, PROJECTS, UNITS
-from llamaherd.planned import Plan
-from llamaherd.remote import Remote, RemoteError, Result
-from llamaherd.render import render
+from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Removal
 from llamaherd.store.judge import judge
 from llamaherd.store.seen import parse
+from llamaherd.text.render import render
 
 _LOOK_SECONDS = 120
 _REMOVE_SECONDS = 30

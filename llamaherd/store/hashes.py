@@ -7,10 +7,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from llamaherd.planned import ModelFile, Plan
-from llamaherd.remote import Remote, RemoteError
-from llamaherd.render import render
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.plan import ModelFile, Plan
 from llamaherd.store.ask import places
+from llamaherd.text.render import render
 
 Status = Literal["ok", "damaged", "missing"]
 

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 
 from llamaherd.layout import INCOMING
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Part, Removal, Revision, State, User
 from llamaherd.store.seen import SeenStore, StoredFile
 

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from llamaherd.store.hashes import ModelCheck
 from llamaherd.store.holdings import LEFT, Holdings, Removal, Revision
-from llamaherd.terminal import printable
-from llamaherd.units import show_size
+from llamaherd.text.terminal import printable
+from llamaherd.text.units import show_size
 
 _IN_A_FILE = 160
 """Columns where nobody's window is narrow."""

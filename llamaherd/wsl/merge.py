@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from llamaherd.findings import SaidError
-from llamaherd.recipes.wslconfig import KEYS, check_setting
+from llamaherd.diagnostics.findings import SaidError
 from llamaherd.wsl.reading import Contents, Setting, read
+from llamaherd.wsl.wslconfig import KEYS, check_setting
 
 Wanted = Mapping[str, Mapping[str, str]]
 """Values by section and key, as they stand in the file: a backslash is written twice."""

@@ -5,10 +5,10 @@ import shlex
 import pytest
 from testinfra.host import Host
 
-from llamaherd.fleet import Rig
+from llamaherd.inventory.schema import Rig
 from llamaherd.layout import KEYS
-from llamaherd.plan import plan
-from llamaherd.planned import InstancePlan
+from llamaherd.plan import InstancePlan
+from llamaherd.planner.plan import plan
 from tests.support.examples import fleet, locked
 
 pytestmark = pytest.mark.box

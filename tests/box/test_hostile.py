@@ -7,8 +7,8 @@ import json
 import pytest
 
 from box.host import BoxHost, File
-from llamaherd import quoting
-from llamaherd.characters import harmful
+from llamaherd.text import quoting
+from llamaherd.text.characters import harmful
 from tests.box.bench import Bench
 from tests.support.hostile import EVERY, PLAIN
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.asking import Asked, ask
-from llamaherd.fleet import Rig
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
-from llamaherd.inventory import load
+from llamaherd.host.remote import Remote
+from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
-from llamaherd.plan import plan
-from llamaherd.planned import Estimate, Holds, Plan
-from llamaherd.remote import Remote
+from llamaherd.pipeline.engine_estimate import Asked, ask
+from llamaherd.pipeline.load_fleet import load
+from llamaherd.plan import Estimate, Holds, Plan
+from llamaherd.planner.plan import plan
 from tests.box.bench import Bench
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, qwen

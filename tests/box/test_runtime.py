@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from llamaherd.converge import packages
-from llamaherd.looks.docker import PACKAGES
+from llamaherd.host.looks.docker import PACKAGES
 from tests.box.bench import PYINFRA, Bench, Declared, Ended, run
 from tests.support.apt_repository import AptRepository
 from tests.support.cdi import container_toolkit
@@ -23,7 +23,7 @@ NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release {0}, V{0}.88'\n"
 # The roles under test, before what they change anything for.
 DEPLOY = """\
 from pyinfra import host
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from roles import container_runtime, cuda_toolkit, preflight
 
 plan = Plan.model_validate(host.data.plan)

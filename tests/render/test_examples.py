@@ -14,11 +14,11 @@ import pytest
 from llamaherd.checks.every import CHECKS
 from llamaherd.checks.subject import Subject
 from llamaherd.engines import flags_of
-from llamaherd.flags import catalogues, check
-from llamaherd.inheritance import inherited
-from llamaherd.show import show_plan
+from llamaherd.engines.flags import catalogues, check
+from llamaherd.inventory.inheritance import inherited
+from llamaherd.inventory.yamlfile import read
+from llamaherd.pipeline.describe import show_plan
 from llamaherd.wsl.merge import merge
-from llamaherd.yamlfile import read
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 
 GOLDEN = Path(__file__).parent / "golden" / "rigs"

@@ -19,7 +19,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from llamaherd import asking, verify
 from llamaherd.converge.driver import after_reboot_script, driver_steps, load_steps, reboot_script
 from llamaherd.converge.engines import build_steps, image_steps
 from llamaherd.converge.host import base_steps
@@ -35,20 +34,22 @@ from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import Later, Reboot, Say, Send, Step
 from llamaherd.converge.toolkit import toolkit_steps
 from llamaherd.converge.wsl import wsl_steps
-from llamaherd.fleet import Connect, Rig
 from llamaherd.gguf.header import Header
+from llamaherd.host.looks.driver import SeenPackage
+from llamaherd.host.looks.serving import SeenContainer, SeenUnit
+from llamaherd.host.observe import Seen, SeenPowerUnit, answer, question
+from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.lock import Lock, LockedLocal
-from llamaherd.looks.driver import SeenPackage
-from llamaherd.looks.serving import SeenContainer, SeenUnit
-from llamaherd.observe import Seen, SeenPowerUnit, answer, question
-from llamaherd.plan_driver import kept
-from llamaherd.plan_repositories import nvidia_repository
-from llamaherd.planned import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
-from llamaherd.quoting import systemd_argument as unit_quote
-from llamaherd.render import render
+from llamaherd.pipeline import engine_estimate as asking
+from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
+from llamaherd.planner.driver import kept
+from llamaherd.planner.repositories import nvidia_repository
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal
+from llamaherd.text.quoting import systemd_argument as unit_quote
+from llamaherd.text.render import render
+from llamaherd.verify import verify
 from llamaherd.wsl.seen import SeenScript, SeenText, SeenWsl
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.distributions import COMPOSE_PACKAGES
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
+from llamaherd.reference.distributions import COMPOSE_PACKAGES
 from tests.support.fake import run
 from tests.support.rigs import DOCKER_UNITS, GONE, Declared, changed, converged, gpu_rig, planned
 

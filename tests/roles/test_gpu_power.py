@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from tests.support.fake import run
 from tests.support.power import BOTH, OLD
 from tests.support.rigs import GONE, Declared, cards, changed, converged, gpu_rig, planned

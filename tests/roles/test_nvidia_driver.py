@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from llamaherd import operations
-from llamaherd.planned import Plan
+from llamaherd.deploy import operations
+from llamaherd.plan import Plan
 from tests.roles.test_gpu_power import HOLDS, declared
 from tests.support.fake import run
 from tests.support.power import BOTH

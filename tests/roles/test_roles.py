@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from tests.support.fake import Ran, look, run
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
 
@@ -138,7 +138,7 @@ def test_whoever_comes_after_a_change_looks_anew(plan: Plan) -> None:
 
 
 def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamaherd.operations.FRESH_SECONDS", 0)
+    monkeypatch.setattr("llamaherd.deploy.operations.FRESH_SECONDS", 0)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran)) == ([], len(NAMES) - 1), "what says that all is done asks nobody"
 
@@ -199,7 +199,7 @@ def test_a_port_that_passes_to_its_next_holder_is_not_taken(plan: Plan, holder: 
 def test_a_port_that_nobody_names_for_long_is_taken(
     plan: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llamaherd.operations.SETTLING_LOOKS", 1)
+    monkeypatch.setattr("llamaherd.deploy.operations.SETTLING_LOOKS", 1)
     ran = run(plan, [*VIRGIN, "listens\t1F90"])
     assert (ran.failed, ran.changed) == (True, [])
     assert "port 8080, which instance `chat` is to have, is taken by something else" in caplog.text

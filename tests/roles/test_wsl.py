@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from tests.support.fake import run
 from tests.support.rigs import GONE, PROFILE, converged, gpu_rig, planned
 

@@ -10,9 +10,9 @@ import yaml
 
 from llamaherd.checks import cache, cards, containers, images, meant, processor, splitting, toolchain, unused, wsl
 from llamaherd.checks.subject import Check, Subject
-from llamaherd.findings import Finding, Severity
-from llamaherd.fleet import Rig
-from llamaherd.yamlfile import read
+from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.yamlfile import read
 from tests.support.rigs import Declared, changed, gpu_rig
 
 CHECKS: tuple[Check, ...] = (

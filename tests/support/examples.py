@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from llamaherd.fleet import Fleet, Model
 from llamaherd.gguf.header import Header
-from llamaherd.inventory import load
+from llamaherd.inventory.schema import Fleet, Model
 from llamaherd.lock import Lock, LockedFile, LockedImage, LockedModel, LockedRef
-from llamaherd.plan import plan
-from llamaherd.planned import Plan
+from llamaherd.pipeline.load_fleet import load
+from llamaherd.plan import Plan
+from llamaherd.planner.plan import plan
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.rigs import ROOT
 

@@ -15,7 +15,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from roles import (
     base,
     container_runtime,

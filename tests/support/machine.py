@@ -7,8 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.looks.machine import SeenMachine
-from llamaherd.render import render
+from llamaherd.host.looks.machine import SeenMachine
+from llamaherd.text.render import render
 
 SAY = """say() {
     printf '%s' "$1"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.layout import POWER_RUN
-from llamaherd.planned import Plan
+from llamaherd.plan import Plan
 from tests.support import nvidia_smi, nvml
 from tests.support.rigs import gpu_rig, planned
 

@@ -14,14 +14,14 @@ import yaml
 from llamaherd.converge.daemon import merge as merge_settings
 from llamaherd.converge.programs import fingerprint
 from llamaherd.converge.runtime import pins
-from llamaherd.fleet import Rig
+from llamaherd.host.limits import declared_limits
+from llamaherd.host.looks.docker import PACKAGES as TOOLKIT_PACKAGES
+from llamaherd.inventory.schema import Rig
 from llamaherd.layout import OURS
-from llamaherd.limits import declared_limits
 from llamaherd.lock import Lock, LockedFile, LockedModel
-from llamaherd.looks.docker import PACKAGES as TOOLKIT_PACKAGES
-from llamaherd.plan import plan
-from llamaherd.plan_driver import kept
-from llamaherd.planned import CardPower, DriverPlan, InstancePlan, Plan, WslPlan
+from llamaherd.plan import CardPower, DriverPlan, InstancePlan, Plan, WslPlan
+from llamaherd.planner.driver import kept
+from llamaherd.planner.plan import plan
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import merge
 

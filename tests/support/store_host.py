@@ -7,9 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from llamaherd.host.remote import Result
 from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS, PROJECTS, UNITS
-from llamaherd.planned import ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.remote import Result
+from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.store.ask import Outcome, look_script, outcome, prune_script
 from llamaherd.store.hashes import FileCheck, Hearing, files, script
 from llamaherd.store.holdings import Holdings, Removal

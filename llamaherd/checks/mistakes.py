@@ -1,0 +1,207 @@
+"""What pydantic says of a rig that is not as the models want it, said as a person would, with what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from llamaherd.checks.meant_values import meant_value, one_line, other_name
+from llamaherd.checks.unknown_keys import Asked, meant_key
+from llamaherd.diagnostics.findings import Finding, nearest
+from llamaherd.engines import USUAL
+from llamaherd.inventory.declared_at import Declared, at, choices, container, declared_at
+from llamaherd.inventory.repairs import candidates
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.examples import EXAMPLES
+from llamaherd.inventory.yamlfile import Document, Path_
+from llamaherd.inventory.yamltext import Loader
+from llamaherd.text.quoting import comment
+
+_MOST_GIVEN = 60
+"""Signs of a value that are repeated."""
+
+
+def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: int) -> list[Finding]:
+    """All of pydantic's errors as findings; of the first `most`, what was meant is looked for, which takes its time."""
+    written = {id(problem["input"]) for problem in problems if problem["loc"] in document.values}
+    own = (each for each in problems if each["loc"] in document.values or id(each["input"]) not in written)
+    found = [_mistake(document, problem, thorough=n < most) for n, problem in enumerate(own)]
+    # A key that is asked about is not missing besides.
+    asked = {each.asked for each in found} - {None}
+    kept = (each.finding for each in found if each.missing is None or each.missing not in asked)
+    # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in one
+    # place, each is said.
+    return list({(each.code, each.place, each.message if each.code == "LH011" else ""): each for each in kept}.values())
+
+
+class Mistake(NamedTuple):
+    """A finding; the path of the key that its help asks about, or that is missing."""
+
+    finding: Finding
+    asked: Path_ | None = None
+    missing: Path_ | None = None
+
+
+def mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Finding:
+    """One of pydantic's errors as a finding; `thorough` looks for what was meant, which takes its time."""
+    return _mistake(document, problem, thorough=thorough).finding
+
+
+def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Mistake:
+    path: Path_ = problem["loc"]
+    if problem["type"] == "missing":
+        return _missing(document, path)
+    if problem["type"] == "extra_forbidden":
+        return _unknown(document, path, problem["input"], thorough)
+    if path == ("models", "from") and problem["type"] == "model_type":
+        message = "`from` below `models` would be a model of that name; where models come from is said of the store"
+        help_ = "write `store: {from: [hub]}` beside `models`"
+        return Mistake(Finding("LH186", document.key(path), message, help_))
+    return Mistake(_wrong_value(document, problem, thorough))
+
+
+def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool) -> Finding:
+    path: Path_ = problem["loc"]
+    found = declared_at(path)
+    at_key = path[-1:] == ("[key]",)
+    limits = problem.get("ctx", {})
+    # What is written as `kv: q8_0` has no `kv.v`.
+    written = _written(document, found.path)
+    shown = comment(".".join(map(str, written)) or "the rig")
+    if problem["type"] == "wrong":
+        place = document.value((*written, limits["at"]) if limits["at"] else written)
+        help_ = meant_value(document, written) if thorough and isinstance(problem["input"], str) else None
+        return Finding("LH012", place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
+    place = document.key(path[:-1]) if at_key else document.value(written)
+    if problem["type"] == "harmful_character":
+        message = f"`{shown}` holds {limits['character']}, which no text here may hold"
+        return Finding("LH013", place, message, _CHARACTER_HELP)
+    if at_key:
+        return Finding(
+            "LH012", place, f"`{_short(str(path[-2]))}` does not do as a name", other_name(document, path[:-1])
+        )
+    help_ = (meant_value(document, written) if thorough else None) or _way_out(found, problem)
+    return Finding("LH012", place, _sentence(shown, problem), help_)
+
+
+def _written(document: Document, path: Path_) -> Path_:
+    """The part of a path that is written: what a short form stands for is not."""
+    one = tuple(part for part in path if not isinstance(part, int))
+    if path not in document.values and one in document.values:
+        return one
+    while path and document.values and path not in document.values:
+        path = path[:-1]
+    return path
+
+
+def _missing(document: Document, path: Path_) -> Mistake:
+    shown, around = ".".join(map(str, path)), declared_at(path[:-1])
+    field = declared_at(path).field
+    written = f"`{path[-1]}: {EXAMPLES[field]}`" if field in EXAMPLES else f"`{path[-1]}:`"
+    message = f"`{comment(shown)}` is missing"
+    return Mistake(Finding("LH011", document.value(around.path), message, f"add it, as in {written}"), missing=path)
+
+
+def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
+    name, around = str(path[-1]), declared_at(path[:-1])
+    model = container(around.annotation) if around.path else Rig
+    asked = Asked("`herd explain inventory` has all keys")
+    if thorough and hasattr(model, "model_fields"):
+        asked = meant_key(model, name, value, _engine(document, path))
+    place = document.key((*_written(document, path[:-1]), path[-1]))
+    finding = Finding("LH010", place, f"there is no key `{_short(name)}` here", comment(asked.help))
+    return Mistake(finding, asked=(*path[:-1], asked.key) if asked.key else None)
+
+
+def _engine(document: Document, path: Path_) -> str:
+    """The kind of the engine of the instance that a path leads into."""
+    if path[:1] != ("instances",):
+        return USUAL
+    name = at(document.data, (*path[:2], "engine"))
+    kind = at(document.data, ("engines", str(name), "kind"))
+    return kind if isinstance(kind, str) else USUAL
+
+
+def _sentence(shown: str, problem: Mapping[str, Any]) -> str:
+    """What is wrong with a value."""
+    kind, limits = problem["type"], problem.get("ctx", {})
+    given = problem["input"]
+    if kind == "value_error":
+        if not isinstance(given, str | int | float) and f"`{given}`" in str(problem["msg"]):
+            return f"what stands at `{shown}` does not do there"
+        said = comment(str(problem["msg"]).removeprefix("Value error, "))
+        return f"`{shown}`: {said.replace(given, _short(given)) if isinstance(given, str) and given else said}"
+    if kind in _KINDS:
+        return f"`{shown}` must be {_KINDS[kind]}"
+    for limit, words in _LIMITS.items():
+        if limit in limits:
+            return f"`{shown}` must be {words} {limits[limit]:g}"
+    if isinstance(given, str | int | float):
+        return f"`{_short(str(given))}` does not do for `{shown}`"
+    return f"what stands at `{shown}` does not do there"
+
+
+def _short(given: str) -> str:
+    text = comment(given)
+    return f"{text[:_MOST_GIVEN]}…" if len(text) > _MOST_GIVEN else text
+
+
+def _clipped(text: str) -> str:
+    """A sentence whose words are of a bearable length."""
+    return comment(re.sub(rf"\S{{{_MOST_GIVEN * 2},}}", lambda word: f"{word[0][:_MOST_GIVEN]}…`", text))
+
+
+def _way_out(found: Declared, problem: Mapping[str, Any]) -> str:
+    """What to write, with an example; of choices, the nearest as a question, or all."""
+    words = choices(found.annotation)
+    if words:
+        given = problem["input"] if isinstance(problem["input"], str) else ""
+        meant = next((each for each in candidates(found.field, given) if each in words), None)
+        return f"did you mean `{meant}`?" if meant else nearest(given, words)
+    example, key = EXAMPLES.get(found.field), found.field.partition(".")[2]
+    if example is None:
+        return "`herd explain inventory` shows a whole rig"
+    hint = _HINTS.get(found.field, "")
+    if found.path and found.path[-1] != key and found.field in _NAMED:
+        # One of several things, by the name that it has here.
+        example = one_line(next(iter(yaml.load(example, Loader=Loader).values())))
+        key = _short(str(found.path[-1]))
+    return f"{hint and f'{hint}; '}write it like `{key}: {example}`"
+
+
+_CHARACTER_HELP = (
+    "take it out; of such characters, only `extra_args`, `environment` and the texts of `overlay` may hold line ends "
+    "and tabs"
+)
+_NAMED = ("Gpus.cards", "Rig.engines", "Rig.models", "Rig.instances")
+"""Fields that hold things by names of the owner's."""
+_KINDS = {
+    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a mapping"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("string_type", "path_type", "path_error"), "text"),
+}
+"""What a value should have been, by what pydantic says of it."""
+_LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+_HINTS = {
+    "Model.sha256": "a sha256 has 64 hexadecimal digits, lower case",
+    "Source.sha256": "a sha256 has 64 hexadecimal digits, lower case",
+    "Source.commit": "give all 40 hexadecimal digits of the commit, as a branch or tag moves",
+    "Store.path": "an absolute path of the host has letters, digits, and `.`, `_`, `+`, `-`",
+    "Instance.gpu_layers": "a number of layers, or `all`",
+    "Instance.experts_on_cpu": "a part, a number of layers, or `all`",
+    "Engine.ref": "a tag, a branch or a commit of the engine's own repository",
+    "Instance.api_key": "say where the key is: in a file of this machine, or as `{env: CODER_KEY}` in a variable",
+    "Secret.env": "the name of a variable of this machine",
+    "Wsl.swap": "a size, or 0 for none",
+    "Gpus.cuda": "major and minor version, in quotes",
+    "Instance.cpus": "numbers and ranges of logical processors, in quotes where there is one",
+    "Instance.extra_args": "a list of texts",
+    "Rig.rig": "names have up to 40 lower-case letters, digits, dots and dashes",
+}
+"""What else there is to know of a value."""

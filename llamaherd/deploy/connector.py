@@ -1,0 +1,178 @@
+"""pyinfra's way to a rig: the OpenSSH client, as for every other command of `herd`, with the same sentences.
+
+What a host says is decoded whatever it is, bounded, and shown without what a terminal would obey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from io import IOBase
+from pathlib import Path
+from typing import Any, TypedDict
+
+from pyinfra.api import StringCommand
+from pyinfra.api.exceptions import ConnectError
+from pyinfra.api.output import echo, format_text
+from pyinfra.connectors.base import BaseConnector, DataMeta
+from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
+from typing_extensions import override
+
+from llamaherd.host.pipes import Patience
+from llamaherd.host.remote import RemoteError, Shell
+from llamaherd.inventory.schema import Connect
+from llamaherd.text.render import render
+from llamaherd.text.terminal import shown
+
+NAME = "llamaherd"
+"""What pyproject.toml calls it."""
+
+SILENCE = 7200
+"""Seconds that a step may be silent: hashing 400 GB on a slow disk is. A connection that is gone shows in 45."""
+
+SEND_SILENCE = 120
+"""Seconds that a file on its way may stand still."""
+
+STANDING = SEND_SILENCE + 30
+"""Seconds that a file which another run sends may stand still, before it is no longer waited for."""
+
+END = "LLAMAHERD_END_OF_STDIN"
+
+
+class RigData(TypedDict):
+    """What pyinfra keeps about a rig for us."""
+
+    rig_connect: dict[str, Any]
+
+
+_META = {"rig_connect": DataMeta("`connect:` of the rig in its inventory")}
+
+
+class RigConnector(BaseConnector):
+    """One rig. It is connected when a shell there, as root, waits for its script: which the first command then is."""
+
+    handles_execution = True
+    data_cls = RigData
+    data_meta = _META
+    _waiting: Shell | None = None
+
+    @staticmethod
+    @override
+    def make_names_data(name: str) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+        """The rig, by its own name."""
+        yield name, {}, []
+
+    @property
+    def _connect(self) -> Connect:
+        return Connect.model_validate(self.data["rig_connect"])
+
+    @override
+    def connect(self) -> None:
+        """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
+        try:
+            self._waiting = Shell(self._connect, note_key=True)
+        except RemoteError as error:
+            raise ConnectError(str(error)) from None
+
+    @override
+    def disconnect(self) -> None:
+        """Let the shell go."""
+        if self._waiting:
+            self._waiting.close()
+        self._waiting = None
+
+    def _shell(self, *, root: bool) -> Shell:
+        """The shell that waits, or another: each runs one script."""
+        waiting, self._waiting = (self._waiting, None) if root else (None, self._waiting)
+        return waiting if waiting and waiting.alive else Shell(self._connect, root=root)
+
+    @override
+    def run_shell_command(
+        self, command: StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
+    ) -> tuple[bool, CommandOutput]:
+        """Run a command; where it could not be run, the sentence that says why is its output."""
+        if print_input:
+            echo(f"{self.host.print_prefix}>>> {command}", err=True)
+        said = Said(self.host.print_prefix, aloud=print_output)
+        patience = Patience(arguments.pop("_timeout", None) or SILENCE)
+        expected = arguments.pop("_success_exit_codes", None) or [0]
+        root = bool(arguments.get("_sudo")) and not arguments.get("_sudo_user")
+        try:
+            with self._shell(root=root) as shell:
+                code = shell.run(_script(command, arguments, root=root), said.hear, patience)
+        except RemoteError as error:
+            said.hear_all(error)
+            return False, said.output
+        return code in expected, said.output
+
+    @override
+    def put_file(
+        self,
+        filename_or_io: str | IOBase,
+        remote_filename: str,
+        remote_temp_filename: str | None = None,
+        print_output: bool = False,
+        print_input: bool = False,
+        **arguments: Any,
+    ) -> bool:
+        """Send a file, as whoever logs in; one that was cut off goes on where it ended.
+
+        `settled` are the places where it ends up: what another run has brought there meanwhile is not sent again.
+        """
+        said = Said(self.host.print_prefix, aloud=True)
+        assert isinstance(filename_or_io, str)
+        file = Path(filename_or_io)
+        script = render(
+            "receive.sh.j2",
+            path=remote_filename,
+            size=file.stat().st_size,
+            settled=[(str(place.parent), place.name) for place in arguments.get("settled", ())],
+            standing=STANDING,
+        )
+        try:
+            with file.open("rb") as data, self._shell(root=False) as shell:
+                return shell.send(f"{{\n{script}\n}}\n", data, said.hear, Patience(SEND_SILENCE)) == 0
+        except RemoteError as error:
+            said.hear_all(error)
+            return False
+
+    @override
+    def get_file(self, *_: Any, **__: Any) -> bool:
+        """No role brings a file back."""
+        raise NotImplementedError("files are sent to rigs, never fetched from them")
+
+
+class Said:
+    """What a host says: kept, and shown as it comes where that is wanted."""
+
+    def __init__(self, prefix: str, *, aloud: bool) -> None:
+        self.output = CommandOutput([])
+        self._prefix, self._aloud = prefix, aloud
+
+    def hear(self, stream: str, line: str) -> None:
+        """Take one line, with its end or without."""
+        line = line.rstrip("\n")
+        text = shown(line)
+        self.output.combined_lines.append(OutputLine(stream, text if stream == "stderr" else line))
+        if self._aloud:
+            with suppress(OSError):  # nobody looks on any more: no reason to stop in the middle
+                echo(f"{self._prefix}{format_text(text, 'red') if stream == 'stderr' else text}", err=True)
+
+    def hear_all(self, error: RemoteError) -> None:
+        """Take a sentence and its help, as if the host had said so."""
+        for line in str(error).splitlines():
+            self.hear("stderr", line)
+
+
+def _script(command: StringCommand, arguments: dict[str, Any], *, root: bool) -> str:
+    """What a shell is to run: a script of ours as it is; any other command as pyinfra words it."""
+    told = arguments.pop("_stdin", None)
+    arguments.pop("_get_pty", None)
+    if root:
+        arguments.pop("_sudo")
+    if command.get_raw_value() == "sh -s" and isinstance(told, str):
+        return told
+    worded = make_unix_command(command, **arguments).get_raw_value()
+    if told is None:
+        return f"{worded} </dev/null\n"
+    return f"{worded} <<'{END}'\n{told if isinstance(told, str) else ''.join(told)}\n{END}\n"

@@ -1,0 +1,133 @@
+"""`herd up`: what pyinfra's command does with `inventory.py` and `deploy.py`, with plans that are made already.
+
+Whoever imports this has loaded pyinfra by `llamaherd.deploy.lean` before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import click
+import pyinfra
+from pyinfra import logger
+from pyinfra.api import Config, Host, Inventory, State
+from pyinfra.api.connect import connect_all, disconnect_all
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.operations import run_ops
+from pyinfra.api.output import set_echo, set_formatter
+from pyinfra.api.state import StateStage
+from pyinfra.context import ctx_config, ctx_host, ctx_inventory, ctx_state
+from pyinfra_cli.exceptions import UnexpectedInternalError, WrappedError
+from pyinfra_cli.log import setup_logging
+from pyinfra_cli.prints import print_results
+from typing_extensions import override
+
+from llamaherd.deploy.connector import RigConnector
+from llamaherd.deploy.hosts import host_data, leave
+from llamaherd.diagnostics.endings import ENDINGS
+from llamaherd.inventory.schema import Rig
+from llamaherd.plan import Plan
+from llamaherd.resources import ROOT
+
+DEPLOY = "deploy.py"
+
+INTERRUPTED = "interrupted; what was begun on a host goes on or is left as it is, and `herd up` goes on from there\n"
+
+
+class Rigs(Inventory):
+    """Hosts that are reached our way; pyinfra's own loads every connector there is, once more for each host."""
+
+    @override
+    def make_hosts_and_groups(self, names: Sequence[tuple[str, dict[str, Any]]], groups: object) -> None:
+        self.host_data = dict(names)
+        self.hosts = {name: Host(name, self, [], RigConnector) for name in self.host_data}
+
+
+def deploy(planned: Mapping[str, tuple[Rig, Plan]], verbosity: int) -> bool:
+    """Make hosts as planned, in pyinfra's words, which go to stderr. Returns whether all are."""
+    for ending in ENDINGS:
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, _leave)
+    state = _begin(verbosity)
+    try:
+        try:
+            _run(state, planned)
+        finally:
+            if state.initialised:
+                logger.info("--> Disconnecting from hosts...")
+                disconnect_all(state)
+    except PyinfraError as error:
+        WrappedError(error.with_traceback(None)).show()
+        return False
+    except Exception as error:
+        UnexpectedInternalError(error).show()
+        return False
+    return not state.failed_hosts
+
+
+def _begin(verbosity: int) -> State:
+    """pyinfra as its command has it."""
+    pyinfra.is_cli = True
+    set_formatter(click.style)
+    set_echo(click.echo)
+    warnings.simplefilter("ignore")
+    setup_logging(logging.INFO)
+    state = State(check_for_changes=False)
+    state.cwd = str(ROOT)
+    state.print_fact_info = state.print_noop_info = verbosity > 0
+    state.print_input = state.print_fact_input = verbosity > 1
+    state.print_output = state.print_fact_output = verbosity > 2
+    ctx_state.set(state)
+    return state
+
+
+def _run(state: State, planned: Mapping[str, tuple[Rig, Plan]]) -> None:
+    logger.info("--> Loading config...")
+    config = Config()
+    ctx_config.set(config)
+    logger.info("--> Loading inventory...")
+    hosts = [(name, host_data(rig, plan)) for name, (rig, plan) in planned.items()]
+    make: type[Inventory] = Rigs
+    inventory = make((hosts, {}))
+    ctx_inventory.set(inventory)
+    state.init(inventory, config)
+    logger.info("--> Connecting to hosts...")
+    state.set_stage(StateStage.Connect)
+    connect_all(state)
+    logger.info("--> Preparing operation files...")
+    state.set_stage(StateStage.Prepare)
+    _prepare(state)
+    logger.info("--> Skipping change detection")
+    logger.info("--> Beginning operation run...")
+    state.set_stage(StateStage.Execute)
+    run_ops(state)
+    logger.info("--> Results:")
+    state.set_stage(StateStage.Disconnect)
+    print_results(state)
+
+
+def _prepare(state: State) -> None:
+    """Have every host that answers say its operations."""
+    title = click.style(DEPLOY, bold=True)
+    logger.info(f"Loading: {title}")
+    code = compile((ROOT / DEPLOY).read_text(encoding="utf-8"), DEPLOY, "exec")
+    state.current_op_file_number = 0
+    state.current_deploy_filename = state.current_exec_filename = DEPLOY
+    for host in state.inventory.get_active_hosts():
+        with ctx_config.use(state.config.copy()), ctx_host.use(host):
+            exec(code, {"__file__": DEPLOY})
+            logger.info(f"{host.print_prefix}{click.style('Ready:', 'green')} {title}")
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    """At once; where a person has ended it, with what becomes of it."""
+    if number == signal.SIGINT:
+        with suppress(OSError):
+            os.write(1, INTERRUPTED.encode())
+    leave(number, frame)

@@ -1,0 +1,70 @@
+"""From the inventory to pyinfra's hosts. Everything that can be wrong is said here, before a host is touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from fnmatch import fnmatch
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from pyinfra.api import InventoryError as PyinfraInventoryError
+
+from llamaherd.diagnostics.endings import ENDINGS
+from llamaherd.diagnostics.findings import Finding, InventoryError, Place, nearest
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.load import inventory_path, plans
+from llamaherd.plan import Plan
+
+Host = tuple[str, dict[str, Any]]
+CONNECTOR = "llamaherd"
+"""What pyproject.toml calls our way to a rig."""
+
+GROUPS = ("inventory", "rigs")
+"""What pyinfra lets --limit name beside hosts: the variable and the file that the hosts are in."""
+
+
+def pyinfra_hosts(source: Path | None = None) -> list[Host]:
+    """Every rig with its plan: of `source`, or of the usual inventory.
+
+    Raises pyinfra's InventoryError, which it prints as one message.
+    """
+    for ending in ENDINGS:
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, leave)
+    if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
+        raise PyinfraInventoryError(
+            "this checkout was updated, and what pyinfra knows of it was not\n  help: run scripts/setup"
+        )
+    path = source or inventory_path(None)
+    try:
+        planned = plans(path, deploying=True)
+        for pattern in _limits():
+            # pyinfra itself ends with success when a limit matches nothing.
+            if not any(fnmatch(name, pattern) for name in (*planned, *GROUPS)):
+                missing = Finding("LH007", Place(path), f"--limit {pattern} matches no rig", nearest(pattern, planned))
+                raise InventoryError([missing])
+    except InventoryError as error:
+        raise PyinfraInventoryError(f"\n{error}") from None
+    return [(f"@{CONNECTOR}/{name}", host_data(rig, plan)) for name, (rig, plan) in planned.items()]
+
+
+def host_data(rig: Rig, plan: Plan) -> dict[str, Any]:
+    """What roles are told of a host."""
+    return {"rig_connect": rig.connect.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
+
+
+def leave(number: int, _frame: object) -> NoReturn:
+    """On Ctrl-C: pyinfra's own handler would wait for the remote step to end, a build perhaps, and report success."""
+    # Past Python's own buffer, which may be in the middle of a line: it refuses to be entered twice.
+    with suppress(OSError):
+        os.write(2, b"\nended; what a host is in the middle of goes on there, and the next run goes on from that\n")
+    os._exit(128 + number)
+
+
+def _limits() -> tuple[str, ...]:
+    context = click.get_current_context(silent=True)
+    return tuple(context.params.get("limit") or ()) if context else ()

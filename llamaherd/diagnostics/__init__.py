@@ -1,0 +1,1 @@
+"""What is wrong or doubtful, as a value, and how people are told."""

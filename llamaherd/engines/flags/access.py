@@ -1,0 +1,83 @@
+"""Options that open a server: who reaches it, with which key, and what they may do there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.engines.flags import codes
+from llamaherd.engines.flags.clash import Around, Clash
+from llamaherd.engines.flags.meant import Meant
+
+NO_HOST = re.compile(r"(?=.*[:/])(?:https?://)?(?P<host>[\w.-]+|\*)(?::(?P<port>[0-9]{1,5}))?(?:/.*)?(?<!\.sock)")
+"""An address with a scheme, a port or a path; neither IPv6 nor a socket is one."""
+LAST_PORT = 65535
+
+AGENTS = {
+    "--tools": "clients run commands and write files on the host",
+    "--agent": "clients run commands and write files on the host",
+    "--ui-mcp-proxy": "clients reach every address that the host does",
+}
+"""What is said of these even where only the host itself reaches the server: a web page or a prompt may use them."""
+FILES = {
+    "--mcp-servers-config": "everybody uses the programs that the server starts",
+    "--mcp-servers-json": "everybody uses the programs that the server starts",
+    "--path": "everybody reads the files of that folder",
+    "--media-path": "everybody makes it read the files of that folder",
+    "--props": "everybody changes the settings of all clients",
+}
+"""What is said of these where others reach the server without a key."""
+
+
+def encrypted(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """TLS is spoken where both are given, and else not, without a word (b11434, tools/server/server-http.cpp:173)."""
+    key, certificate = meant.get("--ssl-key-file"), meant.get("--ssl-cert-file")
+    one = key or certificate
+    if one and not (key and certificate):
+        missing = "--ssl-cert-file" if key else "--ssl-key-file"
+        message = f"{one} alone encrypts nothing: the server speaks plain HTTP without `{missing}`"
+        yield Clash(codes.NOT_ENCRYPTED, (one,), message, f"add `{missing}`, or leave it out")
+
+
+def openings(meant: Meant, around: Around) -> Iterator[Clash]:
+    """What lets clients do more than ask the model (llama.cpp b11434, common/arg.cpp:3354-3470, 3609-3645)."""
+    reachable = around.reachable if around.reachable is not None else not is_local(meant.text("--host"))
+    safe = not reachable or is_keyed(meant, around)
+    for name, what in AGENTS.items():
+        option = meant.get(name)
+        if option and option.on and (option.value or not option.flag.values):
+            message = f"with {option} {what}"
+            help_ = f"leave {option} out" if safe else f"leave {option} out, or listen on 127.0.0.1 alone"
+            yield Clash(codes.OPENS, (option,), message, help_, "warning" if safe else "error")
+    for name, what in () if safe else FILES.items():
+        if (option := meant.get(name)) and option.on:
+            message = f"with {option} {what}, and no key is asked for"
+            yield Clash(codes.OPENS, (option,), message, f"leave {option} out, or ask for a key")
+
+
+def addresses(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """What nobody can listen on or connect to."""
+    host, port, servers = meant.get("--host"), meant.get("--port"), meant.get("--rpc")
+    if host and (found := NO_HOST.fullmatch(host.value)):
+        message = f"{host} is no address: an address has no scheme, port or path"
+        instead = f"`--host {found['host']}`" + (f" and `--port {found['port']}`" if found["port"] else "")
+        yield Clash(codes.NO_ADDRESS, (host,), message, f"write {instead}")
+    if port and not 0 <= meant.number("--port", default=0) <= LAST_PORT:
+        yield Clash(codes.NO_ADDRESS, (port,), f"{port} is no port", f"write a number from 1024 to {LAST_PORT}")
+    for name in servers.value.split(",") if servers else ():
+        if servers and not re.fullmatch(r"[^:]+:[0-9]{1,5}", name):
+            message = f"`{name}` in {servers} is no address: each is `HOST:PORT`"
+            yield Clash(codes.NO_ADDRESS, (servers,), message, "write such as `192.168.1.5:50052`")
+            return
+
+
+def is_local(host: str) -> bool:
+    """Whether only the machine itself reaches a server that listens there; without an address it does so."""
+    names = [name.strip().strip("[]") for name in host.split(",") if name.strip()]
+    return all(name.startswith("127.") or name in ("localhost", "::1") or name.endswith(".sock") for name in names)
+
+
+def is_keyed(meant: Meant, around: Around) -> bool:
+    """Whether the server asks for a key."""
+    variable = {"LLAMA_API_KEY", "VLLM_API_KEY"} & set(meant.environment)
+    return around.keyed or bool(variable) or bool(meant.get("--api-key", "--api-key-file"))

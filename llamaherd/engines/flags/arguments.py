@@ -1,0 +1,338 @@
+"""A server's arguments, read as the engine reads them: what is wrong with them, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from llamaherd.diagnostics.findings import Severity
+from llamaherd.diagnostics.near import near
+from llamaherd.engines.flags import codes
+from llamaherd.engines.flags.advice import advise, shown
+from llamaherd.engines.flags.model import Catalogue, Flag, Problem, Value
+from llamaherd.engines.flags.typography import in_one, quoted, typeset
+from llamaherd.engines.flags.ways import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
+
+FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
+NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)
+YES, NO = ("1", "on", "true", "enabled", "yes"), ("0", "off", "false", "disabled", "no")
+TRUTHS = (*YES, *NO, "auto")
+
+
+def check(
+    catalogue: Catalogue,
+    arguments: Sequence[str],
+    other: Sequence[Catalogue] = (),
+    managed: Mapping[str, str] | None = None,
+) -> tuple[Problem, ...]:
+    """What is wrong or doubtful with a server's arguments (without the program), in their order.
+
+    `other` are catalogues of other engines and versions, to tell where a flag comes from; `managed` names the key
+    of the inventory from which llamaherd sets a flag, by any of its spellings. Severity `error` is for what the
+    engine refuses or surely does not do as meant.
+    """
+    reader = _Reader(catalogue, tuple(arguments), tuple(other), managed or {})
+    return one_load_mode(sorted(reader.problems(), key=lambda problem: (problem.index, problem.code)))
+
+
+class _Reader:
+    """One reading of a list of arguments, from left to right as engines do."""
+
+    def __init__(
+        self, catalogue: Catalogue, arguments: tuple[str, ...], other: tuple[Catalogue, ...], managed: Mapping[str, str]
+    ) -> None:
+        self.catalogue = catalogue
+        self.arguments = arguments
+        self.other = other
+        self.managed = {flag: key for name, key in managed.items() if (flag := catalogue.find(name))}
+        self.seen: dict[Flag, int] = {}
+        self.words = 0
+        self.next = 0
+
+    def problems(self) -> Iterator[Problem]:
+        """Each problem, as it is met."""
+        while self.next < len(self.arguments):
+            index = self.next
+            flag = self.catalogue.find(self.arguments[index])
+            self.next += 1
+            if problem := typeset(self.catalogue, self.arguments[index], index):
+                yield problem
+                meant = self.catalogue.find(problem.replacement[0]) if problem.replacement else None
+                self.skip(len(meant.values) if meant else 0)
+            elif translation := translate(self.catalogue, self.arguments, index):
+                yield self.translated(index, flag, translation)
+            elif flag is None:
+                yield from self.unknown(index)
+            elif flag.removed:
+                yield self.removed(index, flag)
+            else:
+                yield from self.known(index, flag)
+
+    def is_flag(self, argument: str) -> bool:
+        """Whether an argument is surely meant as a flag, and not as a value that begins with a dash."""
+        if self.catalogue.find(argument) or any(one.find(argument) for one in self.other):
+            return True
+        return bool(FLAG.fullmatch(argument)) and not NUMBER.fullmatch(argument)
+
+    def skip(self, most: int) -> None:
+        """Pass over what must be the values of a flag that is not understood."""
+        while most and self.next < len(self.arguments) and not self.is_flag(self.arguments[self.next]):
+            self.next += 1
+            most -= 1
+
+    # Flags that this engine does not have
+
+    def origin(self, spelling: str) -> tuple[str, str]:
+        """Where a flag that is not in the catalogue comes from: a code, and the words for a sentence."""
+        here, there = (
+            [one for one in self.other if (one.kind == self.catalogue.kind) is same and one.knows(spelling)]
+            for same in (True, False)
+        )
+        if here:
+            return codes.REMOVED, f"{here[-1]} has it, {self.catalogue} does not"
+        if there:
+            kinds = " and ".join(sorted({one.kind for one in there}))
+            return codes.FOREIGN, f"it is a flag of {kinds}"
+        if former := FORMERLY.get(spelling):
+            code = codes.REMOVED if former == self.catalogue.kind else codes.FOREIGN
+            return code, f"it was a flag of {former}"
+        return codes.UNKNOWN, "no known engine has it"
+
+    def translated(self, index: int, flag: Flag | None, translation: Translation) -> Problem:
+        """Something that other versions or engines understand, or that recipes have and no engine does."""
+        self.next = index + translation.length
+        meant = self.arguments[index : self.next]
+        if flag is None:
+            code, why = self.origin(meant[0])
+            message = f"`{meant[0]}` is not known to {self.catalogue}: {why}"
+        elif flag.removed:
+            code, message = codes.REMOVED, f"`{meant[0]}` has been removed from {self.catalogue}"
+        elif not flag.values:
+            code, message = codes.SWITCH, f"`{meant[0]}` is a switch in {self.catalogue} and takes no value"
+        elif len(meant) == 1:
+            code, message = self.short_of_value(index, flag)
+        else:
+            code = codes.NO_CHOICE
+            message = f"`{meant[0]}` takes {flag.values[0].says} in {self.catalogue}, not `{meant[1]}`"
+        replacement = translation.replacement
+        return Problem(
+            code, index, translation.length, message, f"write `{shown(replacement)}`", replacement=replacement
+        )
+
+    def unknown(self, index: int) -> Iterator[Problem]:
+        """A flag of another engine or version without an equal here, a misspelt one, or no flag at all."""
+        argument = self.arguments[index]
+        name, equals, value = argument.partition("=")
+        if equals and FLAG.fullmatch(argument):
+            yield from self.joined(index, name, value)
+            return
+        if not self.is_flag(argument):
+            yield from self.stray(index)
+            return
+        code, why = self.origin(argument)
+        message = f"`{argument}` is not known to {self.catalogue}: {why}"
+        severity: Severity = "error" if self.catalogue.complete else "warning"
+        origin = next((flag for one in self.other if (flag := one.find(argument))), None)
+        self.skip(len(origin.values) if origin else 1)
+        length = self.next - index
+        if argument in NEEDLESS:
+            yield Problem(code, index, length, message, f"leave it out: {NEEDLESS[argument]}", severity, ())
+            return
+        if code == codes.UNKNOWN and (meant := self.nearest(argument)):
+            yield Problem(code, index, length, message, f"did you mean `{meant}`?", severity)
+        else:
+            yield Problem(code, index, length, message, "leave it out, or use an engine that has it", severity)
+
+    def nearest(self, argument: str) -> str | None:
+        """The flag that was meant, if it can only be a slip."""
+        if same := self.catalogue.first(f"-{argument}", argument.removeprefix("-")):
+            return same
+        return near(argument, sorted(name for name, flag in self.catalogue.flags.items() if not flag.removed))
+
+    def joined(self, index: int, name: str, value: str) -> Iterator[Problem]:
+        """`--flag=value`, which is read as two arguments where the engine allows it."""
+        flag = self.catalogue.find(name)
+        if not self.catalogue.equals or flag is None:
+            known = f"{self.catalogue} wants a flag and its value as two arguments"
+            instead = self.apart(name, value)
+            if instead:
+                way_out = f"write `{shown(instead)}`"
+            else:
+                way_out = f"leave it out: `{name}` is no flag here, or off without it"
+            message = f"`{name}=…` is one argument, and {known}"
+            yield Problem(codes.EQUALS, index, 1, message, way_out, replacement=instead)
+        elif flag.values:
+            yield from self.value(index, 1, name, flag.values[0], value)
+
+    def apart(self, name: str, value: str) -> tuple[str, ...]:
+        """`--flag=value` as arguments that the engine understands; none where there are no such."""
+        if translation := translate(self.catalogue, (name, value), 0):
+            return translation.replacement
+        flag = self.catalogue.find(name)
+        if flag and not flag.values and value.lower() in TRUTHS:
+            opposite = flag.spellings if name in flag.negated else flag.negated
+            return opposite[-1:] if value.lower() in NO else (name,)
+        return (name, value) if flag and not flag.removed else ()
+
+    def stray(self, index: int) -> Iterator[Problem]:
+        """A word without a flag."""
+        self.words += 1
+        if problem := in_one(self.catalogue, self.arguments[index], index):
+            yield problem
+        elif self.words > self.catalogue.positional:
+            argument = self.arguments[index]
+            yield Problem(
+                codes.STRAY,
+                index,
+                1,
+                f"`{argument}` belongs to no flag",
+                "remove it, or put it into quotes with the value it is a part of",
+            )
+
+    def removed(self, index: int, flag: Flag) -> Problem:
+        """A flag that is known only to be refused."""
+        self.skip(len(flag.values))
+        name = self.arguments[index]
+        return Problem(
+            codes.REMOVED,
+            index,
+            self.next - index,
+            f"`{name}` has been removed from {self.catalogue}",
+            f"{self.catalogue.kind} says: {flag.removed}",
+        )
+
+    # Flags that it has
+
+    def known(self, index: int, flag: Flag) -> Iterator[Problem]:
+        """A flag that can be used, and its values."""
+        name = self.arguments[index]
+        values = []
+        for value in flag.values:
+            if self.next >= len(self.arguments) or self.swallowed(flag, value):
+                if not flag.optional:
+                    yield self.without_value(index, flag)
+                break
+            text = self.arguments[self.next]
+            self.next += 1
+            values.append(text)
+            if problem := quoted(text, index, self.next - index):
+                yield problem
+                continue
+            yield from self.value(index, self.next - index, name, value, text)
+        if flag.many:
+            self.skip(len(self.arguments))
+        yield from self.switch(index, flag)
+        yield from self.given(index, flag)
+        yield from advise(self.catalogue, index, name, flag, values, self.arguments)
+
+    def swallowed(self, flag: Flag, value: Value) -> bool:
+        """Whether the next argument, which the flag would take for its value, is another flag."""
+        following = self.arguments[self.next]
+        if value.kind != "text" and value.wrong(following) is None:
+            return False
+        known = self.catalogue.find(following) is not None or any(one.find(following) for one in self.other)
+        if flag.optional or value.kind != "text":
+            return self.is_flag(following)
+        return known or (following.startswith("--") and self.is_flag(following))
+
+    def short_of_value(self, index: int, flag: Flag) -> tuple[str, str]:
+        """What it means that a flag's value is not there."""
+        name, says = self.arguments[index], flag.values[0].says if flag.values[0].kind != "text" else "a value"
+        if index + 1 < len(self.arguments):
+            following = self.arguments[index + 1]
+            return codes.SWALLOWS, f"`{name}` needs {says} and takes `{following}` for it"
+        return codes.MISSING, f"`{name}` needs {says}, and nothing follows"
+
+    def without_value(self, index: int, flag: Flag) -> Problem:
+        """A flag that needs a value and has none; `on` where that can only be meant."""
+        code, message = self.short_of_value(index, flag)
+        name = self.arguments[index]
+        if "on" in flag.values[0].choices:
+            return Problem(code, index, 1, message, f"write `{name} on`", replacement=(name, "on"))
+        return Problem(code, index, 1, message, f"give it a value, or leave `{name}` out")
+
+    def value(self, index: int, length: int, name: str, value: Value, text: str) -> Iterator[Problem]:
+        """A value that the engine refuses, or does not read to its end."""
+        match value.wrong(text):
+            case "rest":
+                read = re.match(r"\s*[+-]?\d+" if value.kind in ("int", "long") else r"\s*[+-]?[\d.]+", text)
+                yield Problem(
+                    codes.CUT_SHORT,
+                    index,
+                    length,
+                    f"{self.catalogue.kind} reads `{name} {text}` as {read[0].strip() if read else 'a number'}",
+                    "write the number out, without a unit",
+                    "warning",
+                )
+            case "choice":
+                yield self.no_choice(index, length, name, value, text)
+            case "number" | "range":
+                yield Problem(
+                    codes.NO_NUMBER,
+                    index,
+                    length,
+                    f"`{name}` takes {value.says}, not `{text}`",
+                    f"write {value.says} in its place",
+                )
+
+    def no_choice(self, index: int, length: int, name: str, value: Value, text: str) -> Problem:
+        """A word that the flag does not take; another version may."""
+        takers = [
+            one
+            for one in self.other
+            if one.kind == self.catalogue.kind and (flag := one.find(name)) and flag.values and not flag.removed
+            if flag.values[0].choices and flag.values[0].wrong(text) is None
+        ]
+        close = near(text, (choice for choice in value.choices if not choice.lstrip("-").isdigit()))
+        if takers:
+            way_out = f"{takers[0]} takes it; here, choose one of those"
+        else:
+            way_out = f"did you mean `{close}`?" if close else "choose one of those"
+        return Problem(
+            codes.NO_CHOICE,
+            index,
+            length,
+            f"`{name}` takes {value.says}, not `{text}`",
+            way_out,
+        )
+
+    def switch(self, index: int, flag: Flag) -> Iterator[Problem]:
+        """A truth value after a switch."""
+        following = self.arguments[self.next] if self.next < len(self.arguments) else ""
+        if flag.values or following.lower() not in TRUTHS:
+            return
+        self.next += 1
+        name = self.arguments[index]
+        opposite = flag.spellings if name in flag.negated else flag.negated
+        if following.lower() in NO:
+            replacement: tuple[str, ...] = opposite[-1:]
+            way_out = f"write `{opposite[-1]}`" if opposite else f"leave `{name}` out: it is off without it"
+        else:
+            replacement = (name,)
+            way_out = f"write `{name}` alone"
+        message = f"`{name}` is a switch and takes no value; `{following}` is left over"
+        yield Problem(codes.SWITCH, index, 2, message, way_out, replacement=replacement)
+
+    def given(self, index: int, flag: Flag) -> Iterator[Problem]:
+        """A flag that was given before, or that llamaherd gives."""
+        name = self.arguments[index]
+        first = self.seen.setdefault(flag, index)
+        if first != index and not flag.repeats:
+            before = self.arguments[first]
+            yield Problem(
+                codes.TWICE,
+                index,
+                self.next - index,
+                f"`{name}` was given before" + (f", as `{before}`" if before != name else "") + "; the last one wins",
+                "keep one of them",
+                "warning",
+            )
+        if key := self.managed.get(flag):
+            yield Problem(
+                codes.MANAGED,
+                index,
+                self.next - index,
+                f"`{name}` is what llamaherd sets from the key `{key}`",
+                f"say it by the key `{key}` instead",
+                "warning",
+            )

@@ -1,0 +1,45 @@
+"""What rules over arguments as meant are given, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from llamaherd.diagnostics.findings import Severity
+from llamaherd.engines.flags.meant import Meant, Option
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is known of where a server runs; None for what is not."""
+
+    cards: int | None = None
+    """How many cards it sees."""
+    cores: int | None = None
+    """Physical cores of the processor."""
+    reachable: bool | None = None
+    """Whether others than its own host reach it; None where its own address tells."""
+    keyed: bool = False
+    """Whether it asks for a key that its arguments do not show."""
+    tensors: tuple[str, ...] = ()
+    """The names of the model's tensors, as far as they are known."""
+    shifts: bool | None = None
+    """Whether parts of the model's cache can be moved to other positions."""
+    model: str = ""
+    """What the model is called, where its arguments have no flag for it."""
+    experts_moved: bool = False
+    """Whether an override of llamaherd's own, which comes first, keeps experts on the CPU."""
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Options that contradict each other or the rig; it is said of the first one."""
+
+    code: str
+    options: tuple[Option, ...]
+    message: str
+    help: str
+    severity: Severity = "error"
+
+
+Rule = Callable[[Meant, Around], Iterator[Clash]]

@@ -1,0 +1,197 @@
+"""CMake options of the engines: what was renamed, what went, what is another engine's, what is misspelt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+
+from llamaherd.diagnostics.findings import Severity
+from llamaherd.diagnostics.near import near, slip
+from llamaherd.engines.flags import codes
+from llamaherd.engines.flags.model import Problem
+
+LLAMA, IK = "llama.cpp", "ik_llama.cpp"
+RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    LLAMA: {
+        "GGML_CUDA_FA_ALL_QUANTS": ("GGML_CUDA_FA_QUANTS", "all"),
+        "GGML_NCCL": ("GGML_CUDA_NCCL", ""),
+        "GGML_CUDA_USE_GRAPHS": ("GGML_CUDA_GRAPHS", ""),
+        "LLAMA_BUILD_WEBUI": ("LLAMA_BUILD_UI", ""),
+        "LLAMA_USE_PREBUILT_WEBUI": ("LLAMA_USE_PREBUILT_UI", ""),
+        "HF_WEBUI_VERSION": ("HF_UI_VERSION", ""),
+        "LLAMA_SERVER_SSL": ("LLAMA_OPENSSL", ""),
+    },
+    IK: {
+        "GGML_CUDA_FA_QUANTS": ("GGML_CUDA_FA_ALL_QUANTS", "ON"),
+        "GGML_CUDA_NCCL": ("GGML_NCCL", ""),
+        "GGML_CUDA_GRAPHS": ("GGML_CUDA_USE_GRAPHS", ""),
+        "LLAMA_OPENSSL": ("LLAMA_SERVER_SSL", ""),
+    },
+}
+"""Old or foreign name to the name here, and the value where it is not the same one
+(llama.cpp b11434: ggml/CMakeLists.txt:199-212; ik_llama.cpp: ggml/CMakeLists.txt:97-141)."""
+BOTH: Mapping[str, str] = {
+    "LLAMA_CUBLAS": "GGML_CUDA",
+    **{f"LLAMA_{name}": f"GGML_{name}" for name in ("CUDA", "NATIVE", "RPC", "METAL", "SYCL", "BLAS", "VULKAN")},
+    **dict.fromkeys(("CUDA_ARCH", "CUDA_ARCHS", "CUDA_ARCHITECTURES", "CUDA_DOCKER_ARCH"), "CMAKE_CUDA_ARCHITECTURES"),
+}
+OLD = ("LLAMA_CUDA", "LLAMA_NATIVE", "LLAMA_RPC", "LLAMA_METAL", "LLAMA_SYCL")
+DEPRECATED = {LLAMA: (*OLD, "GGML_CUDA_FA_ALL_QUANTS"), IK: OLD}
+"""They work, with a warning (llama_option_depr in CMakeLists.txt); the rest does nothing or ends the configuration."""
+GONE: Mapping[str, Mapping[str, str]] = {
+    LLAMA: {
+        "LLAMA_CURL": "downloads need no library, and HTTPS comes with LLAMA_OPENSSL, which is on",
+        "GGML_CUDA_F16": "half precision is chosen at run time",
+        "GGML_CUDA_DMMV_F16": "half precision is chosen at run time",
+        "GGML_CUDA_DMMV_X": "the kernels choose by themselves",
+        "GGML_CUDA_MMV_Y": "the kernels choose by themselves",
+        "GGML_CUDA_FORCE_DMMV": "the kernels choose by themselves",
+        "GGML_CUDA_KQUANTS_ITER": "the kernels choose by themselves",
+        "GGML_CUDA_PEER_MAX_BATCH_SIZE": "copies between cards are switched by the variable GGML_CUDA_P2P",
+    },
+    IK: {"GGML_CUDA_FA": "flash attention is always built"},
+}
+OURS = ("GGML_", "LLAMA_")
+FA_TYPES = frozenset(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"))
+"""Types of a cache for which llama.cpp has kernels of flash attention (ggml/cmake/common.cmake:56)."""
+OF_CMAKE = (
+    *("CMAKE_BUILD_TYPE", "CMAKE_C_COMPILER", "CMAKE_CXX_COMPILER", "CMAKE_CUDA_COMPILER", "CMAKE_CUDA_HOST_COMPILER"),
+    *("CMAKE_CUDA_ARCHITECTURES", "CMAKE_C_FLAGS", "CMAKE_CXX_FLAGS", "CMAKE_CUDA_FLAGS", "CMAKE_C_STANDARD"),
+    *("CMAKE_CXX_STANDARD", "CMAKE_CUDA_STANDARD", "CMAKE_INSTALL_PREFIX", "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE"),
+    *("CMAKE_EXE_LINKER_FLAGS", "CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_HIP_ARCHITECTURES"),
+    *("CMAKE_CUDA_COMPILER_LAUNCHER", "CMAKE_SYSTEM_NAME", "CMAKE_SYSTEM_PROCESSOR", "CMAKE_HIP_FLAGS"),
+)
+"""Variables of CMake's own that engines are built with; others are let be unless they are nearly one of these."""
+BUILD_TYPES = ("Release", "RelWithDebInfo", "MinSizeRel", "Debug")
+FALSE, TRUTHS = (
+    ("OFF", "FALSE"),
+    ("OFF", "FALSE", "NO", "N", "0", "IGNORE", "NOTFOUND", "", "ON", "TRUE", "YES", "Y", "1"),
+)
+"""What `if()` of CMake takes for false and for true, in capitals; of the first, those that a slip may be of."""
+WARNING: Severity = "warning"
+ERROR: Severity = "error"
+
+ARCHITECTURE = re.compile(r"[1-9][0-9]{1,2}[af]?(?:-real|-virtual)?|all|all-major|native|OFF", re.IGNORECASE)
+"""What CMake takes for one architecture."""
+
+
+def check_options(kind: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
+    """What is wrong with CMake options for an engine; a problem's `index` counts them in their order.
+
+    CMake itself takes any name, and only says at the end which were not used.
+    """
+    found = []
+    for index, (name, value) in enumerate(options.items()):
+        name = name.removeprefix("-D").partition(":")[0]
+        for code, message, way_out, severity, instead in _problems(kind, name, value):
+            found.append(Problem(code, index, 1, message, way_out, severity, instead))
+    return tuple(found)
+
+
+def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """Code, message, way out, severity and replacement (`NAME=VALUE`) of a problem with one option."""
+    new, set_to = RENAMED.get(kind, {}).get(name, (BOTH.get(name, ""), ""))
+    if new:
+        off = set_to and value.upper() in ("OFF", "0", "FALSE", "NO")
+        replacement: tuple[str, ...] | None = () if off else (f"{new}={set_to or value}",)
+        way_out = f"write `{replacement[0]}`" if replacement else "leave it out"
+        for _, _, instead, _, fixed in _of_value(new, set_to or value) if replacement else ():
+            # The value would not do under the new name either.
+            replacement, way_out = fixed, instead if fixed else f"write `{new}=…`: {instead.removeprefix('write ')}"
+        works = name in DEPRECATED.get(kind, ())
+        message = f"`{name}` is `{new}` in {kind}" + (" now" if works else ", and not understood under this name")
+        code, severity = (codes.OPTION_DEPRECATED, WARNING) if works else (codes.OPTION_GONE, ERROR)
+        yield code, message, way_out, severity, replacement
+    elif name.startswith(OURS) and "MTP" in name:
+        way_out = "leave it out: every build can draft with a model's head, which `draft: {mtp: 2}` switches on"
+        yield codes.OPTION_UNKNOWN, f"there is no option for MTP in the build of {kind}", way_out, "error", ()
+    elif reason := GONE.get(kind, {}).get(name):
+        yield codes.OPTION_GONE, f"{kind} has no `{name}` any more: {reason}", "leave it out", "error", ()
+    elif name.startswith(OURS) and name not in known_options(kind):
+        others = [other for other in (LLAMA, IK) if other != kind and name in known_options(other)]
+        if others:
+            message = f"`{name}` is an option of {others[0]}, and {kind} has none like it"
+            yield codes.OPTION_FOREIGN, message, "leave it out", "error", ()
+            return
+        close = near(name, known_options(kind))
+        way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
+        yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", None if close else ()
+    elif name.startswith("CMAKE_") and name not in OF_CMAKE and (meant := near(name, OF_CMAKE)):
+        message = f"CMake knows no `{name}`, and would do nothing with it"
+        yield codes.OPTION_UNKNOWN, message, f"did you mean `{meant}`?", "error", None
+    else:
+        yield from _of_value(name, value)
+
+
+def _of_value(name: str, value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """What is wrong with an option's value."""
+    if name == "CMAKE_CUDA_ARCHITECTURES":
+        yield from _architectures(value)
+    elif name == "GGML_CUDA_FA_QUANTS":
+        yield from _pairs(value)
+    elif name == "CMAKE_BUILD_TYPE":
+        yield from _build_type(value)
+    elif name.startswith(OURS) and value.upper() not in TRUTHS and (meant := _meant_off(value)):
+        message = f"`{value}` is no word for off to CMake, and every other one switches `{name}` on"
+        yield codes.OPTION_TAKEN, message, f"did you mean `{name}={meant}`?", ERROR, None
+
+
+def _meant_off(value: str) -> str | None:
+    return "OFF" if value.lower() in ("disable", "disabled") else slip(value.upper(), FALSE)
+
+
+def _build_type(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """CMake takes any name, and has flags for four, whatever their capitals (CMAKE_BUILD_TYPE in its documentation)."""
+    known = next((each for each in BUILD_TYPES if each.lower() == value.lower()), None)
+    if known == "Debug":
+        message = "`CMAKE_BUILD_TYPE=Debug` compiles without optimisation: the engine is many times slower"
+        yield codes.OPTION_TAKEN, message, "leave it out, or write `CMAKE_BUILD_TYPE=RelWithDebInfo`", WARNING, None
+    elif known is None and value and "$" not in value:
+        close = slip(value, BUILD_TYPES)
+        way_out = f"did you mean `CMAKE_BUILD_TYPE={close}`?" if close else f"known are {', '.join(BUILD_TYPES)}"
+        message = f"`{value}` is no build type that CMake has flags for: it compiles without optimisation"
+        yield codes.OPTION_TAKEN, message, way_out, ERROR if close else WARNING, None
+
+
+def _architectures(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """Names of architectures that CMake stops at (its documentation, CUDA_ARCHITECTURES)."""
+    wrong = next((part for part in value.split(";") if part and not ARCHITECTURE.fullmatch(part)), None)
+    if wrong is None or "$" in value:
+        return
+    meant = [re.sub(r"^(?:sm|compute)_|(?<=\d)\.(?=\d)", "", part.strip()) for part in re.split("[;, ]+", value)]
+    message = f"`{wrong}` is no architecture to CMake, which stops at it"
+    if all(ARCHITECTURE.fullmatch(part) for part in meant):
+        fix = f"CMAKE_CUDA_ARCHITECTURES={';'.join(meant)}"
+        yield codes.OPTION_VALUE, message, f"write `{fix}`", ERROR, (fix,)
+    else:
+        yield codes.OPTION_VALUE, message, "write numbers such as `86;120`", ERROR, None
+
+
+def _pairs(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+    """K-V pairs that CMake stops at (llama.cpp b11434, ggml/cmake/common.cmake:54-122)."""
+    parts = [part.strip() for part in value.strip().lower().replace(",", ";").split(";")]
+    if parts == ["all"]:
+        return
+    right = [part for part in parts if is_pair(part)]
+    wrong = next((part for part in parts if part not in right), None)
+    if wrong is None:
+        return
+    message = f"`{wrong}` in `GGML_CUDA_FA_QUANTS` is no pair of K and V types" if wrong else ""
+    message = message or "`GGML_CUDA_FA_QUANTS` has an empty element, at which CMake stops"
+    fix = f"GGML_CUDA_FA_QUANTS={';'.join(right) if right and not wrong else 'all'}"
+    yield codes.OPTION_VALUE, message, f"write `{fix}`; types are {', '.join(sorted(FA_TYPES))}", ERROR, (fix,)
+
+
+def is_pair(text: str) -> bool:
+    """Whether CMake takes this for a K type and a V type that have kernels."""
+    return text.count("-") == 1 and set(text.split("-")) <= FA_TYPES
+
+
+@cache
+def known_options(kind: str) -> tuple[str, ...]:
+    """The names of an engine's own CMake options; none for an engine that is not built by CMake."""
+    text = files("llamaherd.engines.flags").joinpath("catalogues", "options.json").read_text(encoding="utf-8")
+    return tuple(json.loads(text).get(kind, ()))

@@ -1,0 +1,165 @@
+"""The environment of a server: variables that the engine reads, and does not read as they look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+
+from llamaherd.diagnostics.findings import Severity
+from llamaherd.diagnostics.near import near
+from llamaherd.engines.flags import codes
+from llamaherd.engines.flags.cmake import known_options
+from llamaherd.engines.flags.model import Catalogue, Flag, Problem
+
+PREFIX, NEGATED = "LLAMA_ARG_", "LLAMA_ARG_NO_"
+_PRESENT = (
+    *("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "GGML_CUDA_NO_PINNED", "GGML_CUDA_DISABLE_GRAPHS"),
+    *("GGML_CUDA_REGISTER_HOST", "GGML_NO_BACKTRACE"),
+)
+PRESENT: Mapping[str, frozenset[str]] = {
+    "llama.cpp": frozenset((*_PRESENT, "GGML_CUDA_P2P", "GGML_RPC_NO_RDMA")),
+    "ik_llama.cpp": frozenset((*_PRESENT, "GGML_CUDA_HOST_MALLOC_THP", "IK_LEGACY_GRAPH_REUSE")),
+}
+"""Read by std::getenv(name) != nullptr (llama.cpp b11434: ggml-cuda.cu:144-5219, common.cuh:1289, transport.cpp:594;
+ik_llama.cpp 8337e4cd3: ggml-cuda.cu:179-5499, llama.cpp:577)."""
+NO_PEERS = "build with -DGGML_CUDA_NO_PEER_COPY=ON instead"
+ABSENT: Mapping[str, Mapping[str, str]] = {
+    "ik_llama.cpp": {"GGML_CUDA_P2P": NO_PEERS, "GGML_CUDA_NO_PEER_COPY": NO_PEERS}
+}
+OF_CUDA = (
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE"),
+    *("CUDA_CACHE_MAXSIZE", "CUDA_MODULE_LOADING", "CUDA_SCALE_LAUNCH_QUEUES", "CUDA_FORCE_PTX_JIT", "CUDA_HOME"),
+    *("CUDA_PATH", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"),
+    *("CUDA_VERSION", "CUDA_DEVICE_WAITS_ON_EXCEPTION", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
+    *("CUDA_ARCHITECTURES", "CUDA_DOCKER_ARCH", "CUDA_COMPAT_PATH", "CUDA_TOOLKIT_ROOT_DIR", "CUDA_BIN_PATH"),
+)
+"""Variables of CUDA and of NVIDIA's container toolkit; only what is nearly one of them is asked about."""
+SECRETS = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
+_WITHOUT = {"HF_TOKEN": "leave it out: what fetches models is given the HF_TOKEN of the shell that runs `herd`"}
+TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
+ON = "`on`, `enabled`, `true` and `1`"
+SWITCHED = ("on", "enabled", "true", "1", "off", "disabled", "false", "0")
+"""What llama.cpp takes for a switch in the environment (common/arg.cpp, parse_bool_value)."""
+
+
+def check_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> tuple[Problem, ...]:
+    """What is wrong with the variables given to a server; a problem's `index` counts them in their order."""
+    found = []
+    for index, (name, value) in enumerate(environment.items()):
+        for code, message, way_out, severity in _problems(catalogue, name, value):
+            found.append(Problem(code, index, 1, message, way_out, severity))
+    return tuple(found)
+
+
+def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:
+    """Code, message, way out and severity of each problem with one variable."""
+    if name in SECRETS:
+        yield (
+            codes.SECRET,
+            f"`{name}` holds a secret, and it would stand in the unit",
+            _WITHOUT.get(name, "say where it is under `api_key`"),
+            "error",
+        )
+    if name in PRESENT.get(catalogue.kind, ()) and value.lower() in FALSE:
+        yield (
+            codes.ENV_PRESENCE,
+            f"`{name}={value}` switches it on: {catalogue.kind} asks only whether it is there",
+            "leave the variable out",
+            "error",
+        )
+    if name not in OF_CUDA and name.startswith(("CUDA_", "NVIDIA_")) and (slip := near(name, OF_CUDA)):
+        yield codes.ENV_UNKNOWN, f"nobody reads `{name}`", f"did you mean `{slip}`?", "warning"
+    if name.startswith("GGML_") and variables(catalogue.kind) and name not in variables(catalogue.kind):
+        option = name in known_options(catalogue.kind)
+        message = f"{catalogue.kind} does not read `{name}`" + (": it is an option of the build" if option else "")
+        close = near(name, variables(catalogue.kind))
+        help_ = f"give it to CMake, as `-D{name}={value}`" if option else f"did you mean `{close}`?" if close else ""
+        if name not in ABSENT.get(catalogue.kind, {}):
+            yield codes.ENV_UNKNOWN, message, help_ or "leave it out", "warning"
+    if way_out := ABSENT.get(catalogue.kind, {}).get(name):
+        yield codes.ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out, "warning"
+    if not name.startswith(PREFIX) or not catalogue.env:
+        return
+    flag = stands_for(catalogue, name)
+    if flag is None and name not in catalogue.environment:
+        instead = _meant(catalogue, name, value) or near(name, sorted(catalogue.environment))
+        way_out = f"did you mean `{instead}`?" if instead else "say it as a flag"
+        yield codes.ENV_UNKNOWN, f"{catalogue} does not read `{name}`, and says nothing", way_out, "warning"
+    elif catalogue.env == "above":
+        yield (
+            codes.ENV_BEATS,
+            f"`{name}` beats the command line in {catalogue.kind}: it is read again after the arguments",
+            "leave the variable out and say it as a flag or by a key",
+            "error",
+        )
+        if name in catalogue.booleans and value not in (*TRUE, *FALSE):
+            message = f"`{name}={value}` switches it off: {catalogue.kind} takes only `1` and `true` for on"
+            yield codes.ENV_OFF, message, "write 1 or 0", "error"
+    elif flag:
+        yield from _of_flag(catalogue, flag, name, value)
+
+
+MEANT: Mapping[str, tuple[str, ...]] = {
+    "LLAMA_ARG_NO_MMAP": ("LLAMA_ARG_MMAP=0", "LLAMA_ARG_LOAD_MODE=none"),
+    "LLAMA_ARG_MMAP": ("LLAMA_ARG_LOAD_MODE=mmap",),
+    "LLAMA_ARG_MLOCK": ("LLAMA_ARG_LOAD_MODE=mmap+mlock",),
+    "LLAMA_ARG_DIO": ("LLAMA_ARG_LOAD_MODE=dio",),
+    **dict.fromkeys(("LLAMA_ARG_CONTEXT", "LLAMA_ARG_CONTEXT_SIZE", "LLAMA_ARG_N_CTX"), ("LLAMA_ARG_CTX_SIZE",)),
+    **dict.fromkeys(("LLAMA_ARG_NGL", "LLAMA_ARG_GPU_LAYERS"), ("LLAMA_ARG_N_GPU_LAYERS",)),
+    **dict.fromkeys(("LLAMA_ARG_PARALLEL", "LLAMA_ARG_NP"), ("LLAMA_ARG_N_PARALLEL",)),
+    **dict.fromkeys(("LLAMA_ARG_BATCH_SIZE", "LLAMA_ARG_N_BATCH"), ("LLAMA_ARG_BATCH",)),
+    **dict.fromkeys(("LLAMA_ARG_UBATCH_SIZE", "LLAMA_ARG_N_UBATCH"), ("LLAMA_ARG_UBATCH",)),
+    "LLAMA_ARG_METRICS": ("LLAMA_ARG_ENDPOINT_METRICS",),
+    "LLAMA_ARG_SLOTS": ("LLAMA_ARG_ENDPOINT_SLOTS",),
+    "LLAMA_ARG_ALIAS": ("LLAMA_ARG_MODEL_ALIAS",),
+    "LLAMA_ARG_API_KEY": ("LLAMA_API_KEY",),
+    "LLAMA_ARG_N_THREADS": ("LLAMA_ARG_THREADS",),
+}
+"""Names that people give to variables, and what they are called; the first that the version has counts."""
+OLD_SWITCHES = ("LLAMA_ARG_NO_MMAP", "LLAMA_ARG_MLOCK", "LLAMA_ARG_DIO")
+
+
+@cache
+def variables(kind: str) -> tuple[str, ...]:
+    """The variables that an engine asks for by name, those of flags left out."""
+    text = files("llamaherd.engines.flags").joinpath("catalogues", "variables.json").read_text(encoding="utf-8")
+    return tuple(json.loads(text).get(kind, ()))
+
+
+def _meant(catalogue: Catalogue, name: str, value: str) -> str | None:
+    """The variable that has this meaning."""
+    if name in OLD_SWITCHES and value.lower() in FALSE:
+        return None
+    known = (each for each in MEANT.get(name, ()) if each.split("=")[0] in {*catalogue.environment, "LLAMA_API_KEY"})
+    return next(known, None)
+
+
+def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:
+    """A variable that stands for a flag, where the command line beats it."""
+    if flag.removed:
+        message = f"`{name}` stands for `{flag.spellings[-1]}`, which has been removed: the server does not start"
+        yield codes.ENV_VALUE, message, f"{catalogue.kind} says: {flag.removed}", "error"
+    elif not flag.values and not flag.negated and value not in SWITCHED:
+        message = f"`{name}={value}` does not switch it on: {catalogue.kind} takes only {ON} for on"
+        yield codes.ENV_OFF, message, "write 1 or 0", "error"
+    elif flag.negated and flag.env == name and value not in SWITCHED:
+        yield codes.ENV_VALUE, f"`{name}` takes on or off, not `{value}`", "write 1 or 0", "error"
+    elif len(flag.values) == 1 and flag.values[0].wrong(value) not in (None, "rest"):
+        yield (
+            codes.ENV_VALUE,
+            f"`{name}` takes {flag.values[0].says}, not `{value}`",
+            f"write {flag.values[0].says}",
+            "error",
+        )
+
+
+def stands_for(catalogue: Catalogue, name: str) -> Flag | None:
+    """The flag of a variable; a flag that can be negated has LLAMA_ARG_NO_X too, whose value does not count."""
+    flags = dict.fromkeys(catalogue.flags.values())
+    same = sorted((flag for flag in flags if flag.env == name), key=lambda flag: flag.spellings[-1].startswith("--no-"))
+    exact = next(iter(same), None)
+    if exact or not name.startswith(NEGATED):
+        return exact
+    return next((flag for flag in flags if flag.negated and flag.env == PREFIX + name.removeprefix(NEGATED)), None)

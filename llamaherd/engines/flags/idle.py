@@ -1,0 +1,118 @@
+"""Options that do nothing beside others: each pair with where the engine's source says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.engines.flags import codes
+from llamaherd.engines.flags.clash import Around, Clash
+from llamaherd.engines.flags.meant import Meant, Option
+from llamaherd.engines.flags.visible import visible
+
+OFF = ("off", "0", "false", "disabled")
+SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
+OF_A_ROUTER = ("--models-preset", "--models-dir", "--models-max", "--models-autoload")
+
+
+def idle(meant: Meant, around: Around) -> Iterator[Clash]:
+    """Everything that is said for nothing."""
+    for rule in (_splitting, _router, _experts, _shifting, _fitting, _templates, _ranking, _no_device, _beaten):
+        yield from rule(meant, around)
+
+
+def _said(option: Option, message: str, help_: str, *others: Option) -> Clash:
+    return Clash(codes.IDLE_BESIDE, (option, *others), message, help_, "warning")
+
+
+def _splitting(meant: Meant, around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, src/llama.cpp:289-301, common/arg.cpp:2862: a main card counts where one card is used."""
+    mode, shares, main = meant.get("--split-mode"), meant.get("--tensor-split"), meant.get("--main-gpu")
+    alone = mode is not None and mode.value == "none"
+    if mode and shares and alone:
+        yield _said(shares, f"{shares} does nothing beside {mode}: one card holds it all", f"leave out {mode}", mode)
+    number, cards = meant.number("--main-gpu", default=0), visible(meant, around)
+    there = cards is None or number < cards  # else another rule says so
+    if main and not alone and meant.catalogue.kind == "llama.cpp" and number > 0 and there:
+        help_ = f"add `--split-mode none` for card {main.value} alone, or leave it out"
+        yield _said(main, f"{main} does nothing where cards share a model, as they do without `-sm none`", help_)
+
+
+def _router(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, tools/server/server.cpp:150-153: a server with a model of its own is no router."""
+    model = meant.get(*SOURCES)
+    if model is None:
+        return
+    for name in OF_A_ROUTER:
+        if option := meant.get(name):
+            message = f"{option} does nothing beside {model}: a server with a model of its own is no router"
+            yield _said(option, message, f"leave out {option}, or {model}", model)
+            return
+
+
+def _experts(meant: Meant, _around: Around) -> Iterator[Clash]:
+    every, some = meant.get("--cpu-moe"), meant.get("--n-cpu-moe")
+    if every and every.on and some:
+        message = f"{some} does nothing beside {every}, which keeps the experts of all layers in RAM"
+        yield _said(some, message, f"leave out {every}, or {some}", every)
+
+
+def _shifting(meant: Meant, around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, tools/server/server-context.cpp:1307-1323."""
+    shift, projector = meant.get("--context-shift"), meant.get("--mmproj")
+    if shift and meant.is_on("--context-shift") and (projector or around.shifts is False):
+        because = f"beside {projector}" if projector else "for this model, whose cache cannot be moved"
+        yield _said(
+            shift, f"{shift} does nothing {because}: the server ends a text where its context does", "leave it out"
+        )
+
+
+def _fitting(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, common/fit.cpp: a context that is given is not made smaller."""
+    if meant.catalogue.kind != "llama.cpp":
+        return
+    fit = meant.get("--fit")
+    least, context = meant.get("--fit-ctx"), meant.get("--ctx-size")
+    for name in ("--fit-target", "--fit-ctx"):
+        option = meant.get(name)
+        if option and fit and fit.value.lower() in OFF:
+            yield _said(option, f"{option} does nothing beside {fit}", f"leave out {option}, or {fit}", fit)
+            return
+    if least and context:
+        message = f"{least} does nothing beside {context}: a context that is given is kept"
+        yield _said(least, message, f"leave out {least}, or {context}", context)
+
+
+def _templates(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """common_chat_templates_apply() of both engines: without Jinja no arguments reach a template."""
+    arguments, jinja = meant.get("--chat-template-kwargs"), meant.get("--jinja")
+    off = not jinja.on if jinja else meant.catalogue.kind == "ik_llama.cpp"
+    if arguments and off:
+        help_ = f"leave out `{jinja.words[0]}`" if jinja else "add `--jinja`"
+        yield _said(arguments, f"{arguments} does nothing without `--jinja`", help_, *([jinja] if jinja else []))
+
+
+def _ranking(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, common/arg.cpp:3494-3499: both say how texts are pooled."""
+    ranking, pooling = meant.get("--reranking"), meant.get("--pooling")
+    if ranking and ranking.on and pooling and pooling.value != "rank":
+        message = f"{pooling} and {ranking} contradict each other: ranks are one way of pooling, and the last counts"
+        yield Clash(codes.IDLE_BESIDE, (pooling, ranking), message, f"leave out {pooling}", "warning")
+
+
+def _no_device(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, common/arg.cpp:1128: `none` is no card at all."""
+    device, layers = meant.get("--device"), meant.get("--gpu-layers", "--n-gpu-layers")
+    if device and device.value == "none" and layers and layers.value not in ("0", "auto", "-1"):
+        yield _said(layers, f"{layers} does nothing beside {device}", f"leave out {device}, or {layers}", device)
+
+
+def _beaten(meant: Meant, _around: Around) -> Iterator[Clash]:
+    """llama.cpp b11434, common/arg.cpp:720-765: the command line beats variables, with a warning in the log."""
+    if meant.catalogue.env == "above":
+        return
+    for option in meant.said:
+        if option.origin == "environment" and not option.flag.repeats:
+            beats = next((each for each in meant.said if each.origin == "argument" and each.flag == option.flag), None)
+            if beats and (beats.values, beats.on) != (option.values, option.on):
+                message = f"{option} does nothing beside {beats}: the command line beats variables"
+                yield _said(option, message, f"leave out {option}, or {beats}", beats)

@@ -1,0 +1,101 @@
+"""The catalogues that llamaherd brings, read when first asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from llamaherd.engines.flags.model import Catalogue, Flag, Value
+
+BUILD = re.compile(r"b?(\d+)")
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+RELEASE = re.compile(r"v?(\d+(?:\.\d+)+)")
+
+
+def catalogue(kind: str, version: str) -> Catalogue | None:
+    """The flags of an engine: of that very version, or else of the newest known before it (`exact` is false then).
+
+    llama.cpp is asked for by build number (`b11434`), vLLM by release, ik_llama.cpp by commit, by date
+    (`2026-08-15`) or by the way it spells MTP (`mtp`, `spec-stage`, `spec-type`).
+    None for what is older than all, or not to be placed: an unknown commit tells nothing about its age.
+    """
+    known = catalogues(kind)
+    same = [one for one in known if version in (one.version, one.dialect) or _same_commit(one, version)]
+    if same:
+        return same[-1]
+    asked = _order(kind, version)
+    if asked is None:
+        return None
+    older = [one for one in known if _age(one) <= asked]
+    if not older:
+        return None
+    return older[-1] if kind != "ik_llama.cpp" and _age(older[-1]) == asked else replace(older[-1], exact=False)
+
+
+@cache
+def assumed(kind: str, version: str | None) -> Catalogue | None:
+    """The flags to go by for a version: of what is older than all, the oldest; of what is not to be placed, the newest.
+
+    None for an engine without catalogues.
+    """
+    known = catalogues(kind)
+    found = catalogue(kind, version) if version else None
+    if found or not known:
+        return found
+    asked = _order(kind, version) if version else None
+    return replace(known[0] if asked else known[-1], exact=False)
+
+
+@cache
+def catalogues(kind: str) -> tuple[Catalogue, ...]:
+    """All known catalogues of an engine, the oldest first."""
+    folder = files("llamaherd.engines.flags").joinpath("catalogues")
+    texts = [path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.startswith(f"{kind}-")]
+    data = {str(one["version"]): one for one in map(json.loads, texts)}
+    return tuple(sorted((_read(one, data) for one in data.values()), key=_age))
+
+
+def _read(data: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Catalogue:
+    """A catalogue from its JSON; one with a `base` says only how it differs from that other one."""
+    base = _read(others[data["base"]], others) if "base" in data else None
+    flags = dict(base.flags) if base else {}
+    for one in data["flags"]:
+        flag = _flag(one)
+        flags |= dict.fromkeys((*flag.spellings, *flag.negated), flag)
+    about = {name: value for name, value in data.items() if name not in ("flags", "base", "source")}
+    for name in ("environment", "booleans"):
+        about[name] = frozenset(data.get(name, getattr(base, name, ())))
+    about["environment"] |= {flag.env for flag in flags.values() if flag.env}
+    return Catalogue(flags=flags, **about)
+
+
+def _flag(data: Mapping[str, Any]) -> Flag:
+    values = tuple(Value(**(one | {"choices": tuple(one.get("choices", ()))})) for one in data.get("values", ()))
+    names = {name: tuple(data.get(name, ())) for name in ("spellings", "negated")}
+    return Flag(**(dict(data) | names | {"values": values}))
+
+
+def _same_commit(one: Catalogue, version: str) -> bool:
+    both = COMMIT.fullmatch(version) and COMMIT.fullmatch(one.version)
+    return bool(both) and (version.startswith(one.version) or one.version.startswith(version))
+
+
+def _age(one: Catalogue) -> tuple[int, ...]:
+    """What catalogues of one engine are sorted by."""
+    order = _order(one.kind, one.date if one.kind == "ik_llama.cpp" else one.version)
+    assert order is not None, f"{one} has no place among the others"
+    return order
+
+
+def _order(kind: str, version: str) -> tuple[int, ...] | None:
+    """A version as numbers; None if it is of no form that tells its age."""
+    if kind == "ik_llama.cpp":
+        return tuple(int(part) for part in version.split("-")) if DATE.fullmatch(version) else None
+    found = (BUILD if kind == "llama.cpp" else RELEASE).fullmatch(version)
+    return tuple(int(part) for part in found[1].split(".")) if found else None

@@ -1,0 +1,142 @@
+"""Arguments as meant: what a server is told in the end, by its whole command line and environment together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from llamaherd.engines.flags.environment import FALSE, TRUE, stands_for
+from llamaherd.engines.flags.model import Catalogue, Flag
+from llamaherd.engines.flags.ways import translate
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option that a server is told, and where: by which argument, or which variable."""
+
+    flag: Flag
+    words: tuple[str, ...]
+    """As it is written, its values too; `NAME=VALUE` of a variable."""
+    values: tuple[str, ...]
+    on: bool
+    """False where a switch is said by its negation."""
+    origin: Literal["argument", "environment"]
+    index: int
+    """Of the argument, or of the variable among the environment's."""
+
+    @property
+    def value(self) -> str:
+        """Its only value; empty for a switch."""
+        return self.values[0] if self.values else ""
+
+    def __str__(self) -> str:
+        if {"--api-key", "--hf-token"} & set(self.flag.spellings):
+            return f"`{self.words[0].partition('=')[0]}`"  # its value is a secret
+        return f"`{' '.join(self.words)}`"
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What counts in the end: of what is said twice the last, of command line and environment what the engine prefers.
+
+    In llama.cpp the command line beats LLAMA_ARG_ variables (b11434, common/arg.cpp:720-765); in ik_llama.cpp they beat
+    it, as they are read again after it (67268c8fd, examples/server/server.cpp:447-453).
+    """
+
+    catalogue: Catalogue
+    said: tuple[Option, ...]
+    """All that was said, in the order in which the engine reads it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, *spellings: str) -> Option | None:
+        """The option that counts, by any of its spellings; None where it is left to its default."""
+        return next(iter(reversed(self.every(*spellings))), None)
+
+    def every(self, *spellings: str) -> tuple[Option, ...]:
+        """All times that an option is said, for those that add up."""
+        flags = {id(flag) for spelling in spellings if (flag := self.catalogue.find(spelling))} & self._flags
+        return tuple(option for option in self.said if id(option.flag) in flags) if flags else ()
+
+    @cached_property
+    def _flags(self) -> frozenset[int]:
+        """All that were said, by identity: rules ask about many more, and a flag takes long to hash."""
+        return frozenset(id(option.flag) for option in self.said)
+
+    def text(self, *spellings: str) -> str:
+        """The value that counts; empty where there is none."""
+        option = self.get(*spellings)
+        return option.value if option else ""
+
+    def number(self, *spellings: str, default: int) -> int:
+        """The value that counts as a whole number; the default where it is none."""
+        try:
+            return int(self.text(*spellings))
+        except ValueError:
+            return default
+
+    def is_on(self, *spellings: str) -> bool:
+        """Whether a switch is on; an option with a value is where that says so."""
+        option = self.get(*spellings)
+        return option is not None and option.on and option.value.lower() not in ("off", "0", "false", "disabled")
+
+
+def meant(catalogue: Catalogue, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Meant:
+    """What a server of this version is told by its arguments (without the program) and its environment.
+
+    What it would not understand is taken as a version does that has it, or left out.
+    """
+    by_argument = tuple(_of_arguments(catalogue, tuple(arguments)))
+    by_variable = tuple(_of_environment(catalogue, environment or {}))
+    said = (*by_argument, *by_variable) if catalogue.env == "above" else (*by_variable, *by_argument)
+    return Meant(catalogue, said, environment or {})
+
+
+def _of_arguments(catalogue: Catalogue, arguments: tuple[str, ...]) -> Iterator[Option]:
+    index = 0
+    while index < len(arguments):
+        if translation := translate(catalogue, arguments, index):
+            words = arguments[index : index + translation.length]
+            for option in _of_arguments(catalogue, translation.replacement):
+                yield Option(option.flag, words, option.values, option.on, "argument", index)
+            index += translation.length
+            continue
+        name, equals, value = arguments[index].partition("=")
+        joined = bool(catalogue.equals and equals and name.startswith("--"))
+        flag = catalogue.find(name if joined else arguments[index])
+        if flag is None:
+            index += 1
+            continue
+        taken = 0 if joined else _taken(catalogue, flag, arguments[index + 1 : index + 1 + len(flag.values)])
+        words = arguments[index : index + 1 + taken]
+        values = (value,) if joined else words[1:]
+        if not flag.removed and len(values) >= (0 if flag.optional else len(flag.values)):
+            spelling = name.replace("_", "-") if catalogue.dashes and name.startswith("--") else name
+            yield Option(flag, words, values, spelling not in flag.negated, "argument", index)
+        index += 1 + taken
+
+
+def _taken(catalogue: Catalogue, flag: Flag, following: Sequence[str]) -> int:
+    """How many words a flag takes for its values; another flag is none."""
+    taken = 0
+    while taken < len(flag.values) and taken < len(following):
+        word = following[taken]
+        if catalogue.find(word) and flag.values[taken].wrong(word):
+            break
+        if flag.optional and word.startswith("-"):
+            break
+        taken += 1
+    return taken
+
+
+def _of_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> Iterator[Option]:
+    for index, (name, value) in enumerate(environment.items()):
+        flag = stands_for(catalogue, name)
+        if flag is None or flag.removed:
+            continue
+        words = (f"{name}={value}",)
+        if name in catalogue.booleans:
+            value = "on" if value in TRUE else "off"
+        on = flag.env == name and (bool(flag.values) or value.lower() not in FALSE)
+        yield Option(flag, words, (value,) if flag.values else (), on, "environment", index)

@@ -1,0 +1,74 @@
+"""How many threads servers compute with: one alone, and all that compute on the CPU of one host together.
+
+Threads of an engine wait for each other by spinning, hundreds of times a token. Where more of them want to run than
+there are processors, each waits for one that does not: measured in docs/serving.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llamaherd.engines import reads_gguf
+from llamaherd.engines.command_line import CommandLine, by_hand
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Cpu, Instance, Rig
+
+ALL_LAYERS = 99
+"""What recipes write for all layers; this few are taken for all where the model's header is not known."""
+
+SMALL = 16
+"""Up to so many processors all are best used; beyond, RAM is what decoding waits for."""
+
+_MOVING = ("--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn")
+
+
+def best_threads(cpu: Cpu) -> int:
+    """The threads of one server alone: the performance cores, or the cores; of many, half of those beyond 16 stay free.
+
+    On 64 cores without SMT siblings, 24 to 48 threads were within 6 % of the best, 62 to 64 now and then three to
+    thirty times slower.
+    """
+    cores = min(cpu.performance or cpu.cores, cpu.cores)
+    return cores if cores <= SMALL else SMALL + (cores - SMALL) // 2
+
+
+def shared_threads(rig: Rig, headers: Mapping[str, Header]) -> dict[str, int]:
+    """The threads of every instance, by name: those that do not say share what is left of the cores.
+
+    Only those that compute on the CPU share: the others need little of it.
+    """
+    best = best_threads(rig.host.cpu)
+    working = [name for name, each in rig.instances.items() if computes_on_cpu(rig, each, headers.get(each.model))]
+    undecided = [name for name in working if not rig.instances[name].threads]
+    alone, fair = len(working) == 1, max(1, best // max(1, len(working)))
+    left = best if alone else rig.host.cpu.cores - sum(rig.instances[name].threads or 0 for name in working)
+    share = min(best, left // max(1, len(undecided)))
+    share = share if 2 * share >= fair else fair  # others have declared too many: a check says so
+    return {name: each.threads or (share if name in undecided else best) for name, each in rig.instances.items()}
+
+
+def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool:
+    """Whether an instance uses the CPU for more than feeding its cards: it has none, or not all layers or experts."""
+    engine = rig.engines.get(instance.engine)
+    if not reads_gguf(engine):
+        return False
+    if not instance.on or instance.experts_on_cpu not in (None, 0, "0%"):
+        return True
+    if isinstance(instance.gpu_layers, int) and instance.gpu_layers < (header.layers if header else ALL_LAYERS):
+        return True
+    line = by_hand(rig, instance)
+    return line is not None and _moves(line, header.layers if header else ALL_LAYERS)
+
+
+def _moves(line: CommandLine, layers: int) -> bool:
+    """Whether arguments or variables leave layers, tensors or the cache to the CPU."""
+    held = line.own("--gpu-layers", "--n-gpu-layers")
+    if held and held.value.isdecimal() and len(held.value) < 6 and int(held.value) < layers:
+        return True
+    cache = line.own("--no-kv-offload")
+    if cache and cache.on != ("--no-kv-offload" in cache.flag.negated):
+        return True
+    if any("=CPU" in option.value for option in line.meant.every("--override-tensor") if not line.is_by_key(option)):
+        return True
+    moving = (option for name in _MOVING if (option := line.own(name)))
+    return any(option.on and option.value != "0" for option in moving)

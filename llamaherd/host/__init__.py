@@ -1,0 +1,1 @@
+"""One host: reached, and asked what it looks like."""

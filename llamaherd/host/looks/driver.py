@@ -1,0 +1,99 @@
+"""NVIDIA's driver as a host has it: see `templates/observe/driver.sh.j2`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from llamaherd.reference.drivers import PARTS, Source, branch_of, upstream
+
+GLOBS = (*PARTS, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
+"""The packages that a host is asked about: a driver's, and those that stand for the newest kernel and its headers."""
+
+
+class SeenPackage(NamedTuple):
+    """A package that is installed: its version, and whose repository has that; None where none has it, or both.
+
+    Its maintainer does not tell: NVIDIA's packaging is made from the distributions', and names theirs.
+    """
+
+    version: str
+    source: Source | None = None
+
+    @property
+    def branch(self) -> str | None:
+        """The branch of the driver that it is of, where it counts by those."""
+        return branch_of(self.version)
+
+
+class Persistence(NamedTuple):
+    """The unit of NVIDIA's persistence daemon, in systemd's words."""
+
+    active: str
+    enabled: str
+
+
+@dataclass
+class SeenDriver:
+    """What there is of the driver; what is not there is empty or None."""
+
+    packages: dict[str, SeenPackage] = field(default_factory=dict)
+    """By name."""
+    loaded: str | None = None
+    """The version of the module in the kernel."""
+    uvm: bool = False
+    """Whether the module for CUDA's memory is loaded too."""
+    disk: dict[str, str] = field(default_factory=dict)
+    """By kernel, the running one and the next: the version of the module that it would load."""
+    library: str = ""
+    """The version of the library that nvidia-smi speaks through."""
+    says: str = ""
+    """Why nvidia-smi shows nothing."""
+    runfile: bool = False
+    """Whether a driver was installed by NVIDIA's .run file, past the packages."""
+    persistence: Persistence | None = None
+    components: set[str] = field(default_factory=set)
+    """Parts of repositories that apt knows, such as `main` and `non-free`."""
+    free: int | None = None
+    """Bytes free in /."""
+    tried: str = ""
+    """Driver and kernel that this host was rebooted for, while that driver is not loaded."""
+
+    def version(self, library: str) -> str | None:
+        """The driver's version, by the package that has it; None where that is not installed."""
+        package = self.packages.get(library)
+        return upstream(package.version) if package else None
+
+    def tell(self, what: str, fields: Sequence[str]) -> None:
+        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
+        match what, fields:
+            case "package", [name, version, status]:
+                if status == "installed":
+                    self.packages[name] = SeenPackage(version)
+            case "origin", [name, ("nvidia" | "distribution") as source] if name in self.packages:
+                package = self.packages[name]
+                # Two sources may have the same version; then it cannot be told.
+                self.packages[name] = package._replace(source=None if package.source else source)
+            case "loaded", [version]:
+                self.loaded = version or "of a version that it does not tell"
+            case "uvm", []:
+                self.uvm = True
+            case "disk", [kernel, version]:
+                self.disk[kernel] = version
+            case "library", [version]:
+                self.library = version
+            case "says", [words]:
+                self.says = words
+            case "run", []:
+                self.runfile = True
+            case "persistence", [active, enabled]:
+                self.persistence = Persistence(active, enabled)
+            case "component", [name]:
+                self.components.add(name.rpartition("/")[2])
+            case "free", [size]:
+                self.free = int(size)
+            case "tried", [words]:
+                self.tried = words
+            case _:
+                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")

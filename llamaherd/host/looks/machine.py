@@ -1,0 +1,94 @@
+"""The machine as it is, before any driver: see `templates/observe/machine.sh.j2`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from llamaherd.plan.devices import is_address
+
+
+class PciCard(NamedTuple):
+    """An NVIDIA card: where it is on the bus, what it is, and the driver that has it now. Empty is what is not known.
+
+    `device` is its id on the bus, four hexadecimal digits. `name` is lspci's: that of the chip, and in brackets the
+    card's. Where a container hides the bus, only the driver's name of the card is known.
+    """
+
+    address: str
+    device: str
+    name: str
+    driver: str = ""
+
+
+@dataclass
+class SeenMachine:
+    """What lies under the system; what is not known is empty or None."""
+
+    kernel: str = ""
+    """The kernel that runs."""
+    next_kernel: str = ""
+    """The kernel that the next boot starts."""
+    virtual: str = ""
+    """In the words of systemd-detect-virt: `none`, `kvm`, `docker`, `wsl`."""
+    laptop: bool = False
+    bus: int | None = None
+    """How many devices there are on the PCI bus, whoever made them; None where there is no such bus to look at. It and
+    the next four are asked where cards are declared that are this system's, and `nouveau`."""
+    cards: list[PciCard] = field(default_factory=list)
+    """NVIDIA's."""
+    secure_boot: bool | None = None
+    """None where there is no UEFI to tell."""
+    mok: bool | None = None
+    """Whether the key is enrolled that this host signs kernel modules with; None where there is no such key, or no
+    mokutil to tell."""
+    headers: set[str] = field(default_factory=set)
+    """Kernels that modules can be compiled for here."""
+    gcc: set[int] = field(default_factory=set)
+    """Major versions of g++ that are installed."""
+    memory: int = 0
+    """Bytes of RAM."""
+    boot_free: int | None = None
+    """Bytes free in /boot."""
+    package_holder: str = ""
+    """Who holds the locks of apt or dpkg now: the name of the process and its id."""
+    held: set[str] = field(default_factory=set)
+    """Packages that somebody has put on hold."""
+    nouveau: bool = False
+    """Whether that driver is loaded."""
+
+    def tell(self, what: str, fields: Sequence[str]) -> None:
+        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
+        match what, fields:
+            case "kernel", [running, following]:
+                self.kernel, self.next_kernel = running, following
+            case "virtual", [kind]:
+                self.virtual = kind
+            case "laptop", []:
+                self.laptop = True
+            case "bus", [devices]:
+                self.bus = int(devices)
+            case "card", [address, device, name, driver]:
+                known = address if is_address(address) else ""
+                self.cards.append(PciCard(known, device.strip("-"), name.removeprefix("-"), driver))
+            case "secure-boot", [("on" | "off") as state]:
+                self.secure_boot = state == "on"
+            case "mok", [("enrolled" | "new") as state]:
+                self.mok = state == "enrolled"
+            case "headers", [kernel]:
+                self.headers.add(kernel)
+            case "gcc", [version]:
+                self.gcc.add(int(version))
+            case "memory", [kibibytes]:
+                self.memory = int(kibibytes) * 1024
+            case "boot", [free]:
+                self.boot_free = int(free)
+            case "holder", [who]:
+                self.package_holder = who
+            case "held", [package]:
+                self.held.add(package)
+            case "nouveau", []:
+                self.nouveau = True
+            case _:
+                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")

@@ -1,0 +1,103 @@
+"""Servers as they are on a host: see `templates/observe/serving.sh.j2`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from llamaherd.host.limits import Limits
+
+BEFORE_OURS = (
+    *("/etc/systemd/system.control", "/run/systemd/system.control"),
+    *("/run/systemd/transient", "/run/systemd/generator.early"),
+)
+"""Where systemd looks for a unit before it comes to ours (systemd.unit, unit file load path)."""
+
+UNIT_ROOTS = (
+    *BEFORE_OURS,
+    *("/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached"),
+    *("/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"),
+    "/run/systemd/generator.late",
+)
+"""All folders that it reads units and drop-ins from."""
+
+
+DECIDING = (
+    "^[ \t]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment"
+    "|UnsetEnvironment|RootDirectory|RootImage)[ \t]*="
+)
+"""The keys that decide what is run as whom. Others loosen walls, as containers must."""
+
+
+@dataclass(frozen=True)
+class SeenUnit:
+    """A unit of ours: `run` is systemd's id of its last start, and `port` the one that its process was given."""
+
+    active: str
+    enabled: str
+    needs_reload: bool
+    run: str
+    spec: str
+    port: int | None = None
+
+
+@dataclass(frozen=True)
+class SeenContainer:
+    """A container of ours; `run` is Docker's id of it."""
+
+    status: str
+    health: str
+    run: str
+    spec: str
+    port: int | None = None
+    limits: Limits = field(default_factory=dict)
+
+
+@dataclass
+class SeenServing:
+    """What else is known of a server."""
+
+    changed: list[str] = field(default_factory=list)
+    """What is no longer as it was when the server was started: files that it reads, or the record of them itself."""
+    foreign: list[str] = field(default_factory=list)
+    """Files of others that change this unit alone: drop-ins, and definitions that come before ours."""
+    shared: dict[str, str] = field(default_factory=dict)
+    """Drop-ins that change other units too, and which keys they set that decide what is run as whom."""
+    argv: str = ""
+    """The sha256 of its arguments as /proc has them."""
+    replaced: str = ""
+    """The program that it runs an older one of."""
+    user: str = ""
+    """The number of the user that its process is, where that is not its account's."""
+    groups: str = ""
+    """Numbers of the groups that its process is in beside its own."""
+    variables: str = ""
+    """Names of variables that its process has otherwise than declared."""
+    given_to_all: str = ""
+    """Of these, what systemd gives to each unit that it starts."""
+    hangs: str = ""
+    """Why it surely answers nobody."""
+
+    def tell(self, what: str, fields: Sequence[str]) -> None:
+        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
+        match what, fields:
+            case "changed", [_, path]:
+                self.changed.append(path)
+            case "foreign", [path]:
+                self.foreign.append(path)
+            case "shared", [path, keys]:
+                self.shared[path] = keys
+            case "argv", [sha256]:
+                self.argv = sha256
+            case "replaced", [path]:
+                self.replaced = path
+            case "user", [number]:
+                self.user = number
+            case "groups", [numbers]:
+                self.groups = numbers
+            case "variables", [names, given]:
+                self.variables, self.given_to_all = names, given.strip()
+            case "hangs", [why]:
+                self.hangs = why
+            case _:
+                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")

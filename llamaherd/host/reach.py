@@ -1,0 +1,129 @@
+"""Whether servers that others are to use can be reached from this machine, and what it means where they cannot. Pure.
+
+A firewall is not on the host alone: a router, or another network, may be why. So an alarm is given only where it is
+known that nothing lies between: this machine's own address is in a network of the host's. Else it is a doubt, and where
+not even the host's own address is known, nothing is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
+
+from llamaherd.plan import Endpoint, Plan
+from llamaherd.text.quoting import url_host
+
+Network = IPv4Interface | IPv6Interface
+"""An address of the host, and the network that it is in."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address of the rig, and this machine's own on the way there."""
+
+    there: str
+    here: str
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where an instance takes connections from others."""
+
+    name: str
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True)
+class Way:
+    """How this machine reaches a rig by itself."""
+
+    addresses: tuple[Address, ...]
+
+    def to(self, door: Door) -> tuple[Address, ...]:
+        """The addresses to try a door at."""
+        return tuple(each for each in self.addresses if door.endpoint.takes(each.there))
+
+
+@dataclass(frozen=True)
+class NoWay:
+    """Why it is not known how this machine would reach a rig."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of the connections: by address, nothing, or why it failed."""
+
+    at: tuple[tuple[Address, str], ...]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What is known of an instance's door. `ok` is False where it is surely shut, and `doubt` where it may be."""
+
+    ok: bool
+    detail: str
+    doubt: bool = False
+
+
+def doors(plan: Plan, well: Iterable[str]) -> list[Door]:
+    """The doors of those instances that others are to use, and that are well on their own host."""
+    names = set(well)
+    return [
+        Door(instance.name, instance.endpoint)
+        for instance in plan.instances
+        if instance.name in names and instance.endpoint.for_others
+    ]
+
+
+def networks(lines: Iterable[str]) -> list[Network]:
+    """The host's own addresses, as `ip` prints them: with the length of the network's prefix."""
+    found = []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(ip_interface(line.strip()))
+    return found
+
+
+def judge(way: Way | NoWay, tried: Tried | None, door: Door, own: Sequence[Network]) -> Reach:
+    """What follows from what was tried at a door. `own` are the host's addresses, by what the host says."""
+    if isinstance(way, NoWay):
+        return Reach(True, f"not tried from here: {way.why}")
+    at, port = tried.at if tried else (), door.endpoint.port
+    if not at:
+        return Reach(
+            True, f"not tried from here: it listens on {door.endpoint.listen}, and this machine knows another address"
+        )
+    for address, problem in at:
+        if not problem:
+            return Reach(True, f"takes connections of this machine at {url_host(address.there)}:{port}")
+    address, problem = next(((a, p) for a, p in at if _beside(a, own)), at[0])
+    where = f"{url_host(address.there)}:{port} {problem} from this machine, though the server answers on its host"
+    if _beside(address, own):
+        return Reach(
+            False,
+            f"{where}, which is in the same network: a firewall of the host is most likely "
+            f"(`nft list ruleset`, `ufw status`, or Windows' own under WSL); let port {port} through there",
+        )
+    if all(ip_address(address.there) != each.ip for each in own):
+        return Reach(
+            True,
+            f"{where}; {address.there} is no address of the host's own, so that the port may have to be forwarded",
+            doubt=True,
+        )
+    return Reach(
+        True,
+        f"{where}; a firewall of the host may be why (`nft list ruleset`, `ufw status`), or a router: this machine "
+        f"is in another network ({address.here or 'without an address there'}). Try it from where its clients are",
+        doubt=True,
+    )
+
+
+def _beside(address: Address, own: Iterable[Network]) -> bool:
+    """Whether this machine is in the network that the host has this address in: nothing lies between."""
+    there = ip_address(address.there)
+    networks = [each.network for each in own if each.ip == there]
+    return bool(address.here) and any(ip_address(address.here) in network for network in networks)

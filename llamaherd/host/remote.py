@@ -1,0 +1,245 @@
+"""A script on a rig, as root, in one connection: by the OpenSSH client, or here where the rig is this machine.
+
+No answer is waited for without end, or kept without bound; what is no UTF-8 is shown as that.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import BinaryIO, Self
+
+from llamaherd.diagnostics.endings import end_with_parent
+from llamaherd.host.pipes import PIECE, Patience, talk
+from llamaherd.host.ssh import RemoteError, argv, lost, not_started, place, require_key
+from llamaherd.inventory.schema import Connect
+from llamaherd.text.units import show_size
+
+__all__ = ["Remote", "RemoteError", "Result", "Shell"]
+
+MOST, MOST_LINES = 8 << 20, 100_000
+"""Bytes and lines of one answer: a look is some kB, the table of a large store some 100. Logs stay on the host."""
+
+LOGIN_SECONDS = 30
+"""How long a host may take from the connection to a shell: name servers that do not answer are waited for."""
+
+_MARK = b"llamaherd: a shell is there\n"
+"""What a shell says before its script: all before it is of start files and banners."""
+
+_BEFORE = 1 << 20
+"""Bytes that those may say."""
+
+_ENDING_SECONDS = 5
+"""How long a script that nobody listens to any more is waited for."""
+
+Heard = Callable[[str, str], None]
+"""Takes `stdout` or `stderr`, and a line with its end."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a script ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A rig that scripts are run on."""
+
+    connect: Connect
+
+    def run(self, script: str, timeout: float) -> Result:
+        """Run a POSIX shell script as root. Raises RemoteError where it could not be started or never ended."""
+        said: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        with Shell(self.connect) as shell:
+            code = shell.run(script, lambda stream, line: said[stream].append(line), Patience.within(timeout))
+        return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
+
+    def lines(self, script: str, silence: float) -> Generator[str, None, None]:
+        """Run a script that holds no secret as root; its lines as they come.
+
+        Raises RemoteError where it could not be run, or printed nothing for `silence` seconds. Whoever stops listening
+        ends it.
+        """
+        with Shell(self.connect) as shell:
+            for stream, line in shell.lines(script, Patience(silence)):
+                if stream == "stdout" and line.endswith("\n"):  # else it was cut off
+                    yield line[:-1]
+
+
+class Shell:
+    """A shell on a rig that waits for its script: there, and root, before it is told anything."""
+
+    def __init__(self, connect: Connect, *, root: bool = True, note_key: bool = False) -> None:
+        """Log in. Raises RemoteError where that fails."""
+        require_key(connect)
+        self._connect = connect
+        self._err = b""
+        try:
+            # The client's sentences are read: in English.
+            self._process = subprocess.Popen(
+                argv(connect, root=root, note_key=note_key),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=os.environ | {"LC_ALL": "C"},
+                preexec_fn=end_with_parent,
+            )
+        except FileNotFoundError as error:
+            raise RemoteError(
+                f"there is no `{error.filename}` on this machine", "install the package openssh-client"
+            ) from None
+        try:
+            self._log_in()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """The shell, which is closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, whatever it does."""
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still waits."""
+        return self._process.poll() is None
+
+    def run(self, script: str, heard: Heard, patience: Patience) -> int:
+        """Run a script; each line goes to `heard` as it comes. Returns the exit code.
+
+        Raises RemoteError where the answer ends in the middle, never ends, or does not come.
+        """
+        for stream, line in self.lines(script, patience):
+            heard(stream, line)
+        return self._process.wait()
+
+    def lines(self, script: str, patience: Patience) -> Iterator[tuple[str, str]]:
+        """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
+        begun = {"stdout": b"", "stderr": b""}
+        heard = lines = 0
+        for stream, piece in self._talk(iter([script.encode()]), patience):
+            heard += len(piece)
+            lines += piece.count(b"\n")
+            if heard > MOST or lines > MOST_LINES:
+                raise RemoteError(
+                    f"{place(self._connect)} answers without end: {show_size(heard)} by now to one question",
+                    "look at what the programs there print",
+                )
+            *whole, begun[stream] = (begun[stream] + piece).split(b"\n")
+            for line in whole:
+                yield stream, line.decode(errors="replace") + "\n"
+        self._require_end()
+        for stream, rest in begun.items():
+            if rest:
+                yield stream, rest.decode(errors="replace")
+
+    def send(self, script: str, data: BinaryIO, heard: Heard, patience: Patience) -> int:
+        """Run a script that says `go N` and then reads the bytes of `data` from the N-th on. Returns its exit code.
+
+        What it says before goes to `heard` as it comes.
+        """
+        pieces: Iterator[bytes] = iter(())
+        for said in self._before_it_reads(script):
+            if said.startswith(b"go "):
+                data.seek(int(said.removeprefix(b"go ")))
+                pieces = iter(lambda: data.read(PIECE), b"")
+                break
+            heard("stdout", said.decode(errors="replace") + "\n")
+        for _ in self._talk(pieces, patience):
+            pass  # it says why it fails, which is kept
+        self._require_end()
+        for line in self._err.decode(errors="replace").splitlines():
+            heard("stderr", line)
+        return self._process.wait()
+
+    def _before_it_reads(self, script: str) -> Iterator[bytes]:
+        """The lines of a script on stdout, as they come, while it is told nothing."""
+        begun = b""
+        with closing(self._talk(iter([script.encode()]), Patience(LOGIN_SECONDS), more=True)) as said:
+            for stream, piece in said:
+                *lines, begun = (begun + piece * (stream == "stdout")).split(b"\n")
+                yield from lines
+                if len(begun) > _BEFORE:
+                    raise self._talks_without_end()
+
+    def _talks_without_end(self) -> RemoteError:
+        return RemoteError(
+            f"{place(self._connect)} talks without end before its shell takes anything",
+            "look at the start files of the login user's shell there",
+        )
+
+    def close(self) -> None:
+        """End it: a script of another user cannot be sent a signal, but finds nobody listening."""
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe
+            with suppress(OSError):
+                pipe.close()
+        for end in (self._process.terminate, self._process.kill):
+            with suppress(PermissionError):
+                end()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ENDING_SECONDS)
+                return
+
+    def _log_in(self) -> None:
+        """Wait for the shell; what its start files and the client say before it is for nobody."""
+        out = self._until(_MARK, b"echo '" + _MARK.rstrip() + b"'\n")
+        if _MARK not in out:
+            code = self._process.wait(_ENDING_SECONDS)
+            raise not_started(self._connect, code, self._err.decode(errors="replace"), out.decode(errors="replace"))
+        # What start files have said on it by then is not the script's.
+        assert self._process.stderr
+        while select.select([self._process.stderr], [], [], 0)[0] and os.read(self._process.stderr.fileno(), PIECE):
+            pass
+        self._err = b""
+
+    def _until(self, mark: bytes, text: bytes) -> bytes:
+        """What is said on stdout after this text, up to the mark; without it where that never comes."""
+        out = b""
+        heard = 0
+        for stream, piece in self._talk(iter([text]), Patience(LOGIN_SECONDS), more=True):
+            heard += len(piece)
+            out += piece if stream == "stdout" else b""
+            if mark in out:
+                break
+            if heard > _BEFORE:
+                raise self._talks_without_end()
+        return out
+
+    def _talk(self, told: Iterator[bytes], patience: Patience, *, more: bool = False) -> Generator[tuple[str, bytes]]:
+        try:
+            for stream, piece in talk(self._process, told, patience, more=more):
+                if stream == "stderr":
+                    self._err = (self._err + piece)[-PIECE:]
+                yield stream, piece
+        except TimeoutError:
+            raise _too_slow(self._connect, patience) from None
+
+    def _require_end(self) -> None:
+        """Raise where the connection, and not the script, has ended."""
+        if problem := lost(self._connect, self._process.wait(), self._err.decode(errors="replace")):
+            raise problem
+
+
+def _too_slow(connect: Connect, patience: Patience) -> RemoteError:
+    if patience.until is not None:
+        return RemoteError(
+            f"{place(connect)} did not finish within {patience.silence:.0f} s",
+            "look at the host's load, and whether a server on it hangs",
+        )
+    return RemoteError(
+        f"{place(connect)} has said nothing for {patience.silence:.0f} s",
+        "look at the host's load and at the connection, then try again",
+    )

@@ -1,0 +1,1 @@
+"""What people write: models, YAML with places, inheritance."""

@@ -1,0 +1,100 @@
+"""What the models of an inventory have in common: names, sizes, paths, secrets."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from llamaherd.text.characters import one_line
+from llamaherd.text.units import parse_megahertz, parse_percent, parse_size, parse_watts
+
+
+def wrong(message: str, help_: str, at: str = "") -> PydanticCustomError:
+    """The error of a validator that knows the way out; `at` is the key that it is about, of several."""
+    return PydanticCustomError("wrong", "{message}", {"message": message, "help": help_, "at": at})
+
+
+class Declared(BaseModel):
+    """Base of all that is declared: frozen, and an unknown key is an error.
+
+    What a key means stands in a text below it; `schema.py` reads these, as only editors want them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`true` is 1 to Python, and to nobody who writes it."""
+        if isinstance(value, bool) and info.field_name in _numbers(cls):
+            raise PydanticKnownError("int_type")
+        return value
+
+
+@cache
+def _numbers(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that take a number, and neither true nor false."""
+    kinds = {name: frozenset(_kinds(field.annotation)) for name, field in model.model_fields.items()}
+    return frozenset(name for name, of in kinds.items() if of & {int, float} and bool not in of)
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for part in get_args(annotation) for kind in _kinds(part)]
+    return [annotation]
+
+
+def beside_inventory(value: Any, info: ValidationInfo) -> Any:
+    """A relative path is relative to the YAML file that names it; `~` is the controller's home."""
+    if not isinstance(one_line(value), str):
+        return value
+    folder = (info.context or {}).get("folder", Path())
+    try:
+        return os.path.normpath(Path(folder, Path(value).expanduser()))
+    except RuntimeError:
+        raise ValueError(f"there is no such home as in `{value}`") from None
+
+
+LocalPath = Annotated[Path, BeforeValidator(beside_inventory)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int), Field(gt=0)]
+Watts = Annotated[int, BeforeValidator(parse_watts, json_schema_input_type=str | int), Field(gt=0)]
+Megahertz = Annotated[int, BeforeValidator(parse_megahertz, json_schema_input_type=str | int), Field(gt=0)]
+Percent = Annotated[int, BeforeValidator(parse_percent, json_schema_input_type=str | int), Field(ge=1, le=100)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Secret(Declared):
+    """Where a secret is to be had when it is needed: a file of the controller, or its environment."""
+
+    file: LocalPath | None = None
+    """File of this machine that holds the secret and nothing else."""
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """Name of an environment variable of this machine that holds it."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Secret:
+        if self.file is not None and self.env is not None:
+            raise wrong("the secret is to be had in one place, and two are named", "leave out `file` or `env`")
+        if self.file is None and self.env is None:
+            raise wrong("nothing says where the secret is", "add `file: keys/coder`, or `env: CODER_KEY`")
+        return self

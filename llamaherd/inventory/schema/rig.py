@@ -1,0 +1,55 @@
+"""A rig, and the fleet of all rigs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import field_validator
+
+from llamaherd.inventory.schema.base import Declared, Name
+from llamaherd.inventory.schema.gpus import Gpus
+from llamaherd.inventory.schema.machine import Connect, Host
+from llamaherd.inventory.schema.serving import Instance
+from llamaherd.inventory.schema.software import Engine, Model
+from llamaherd.inventory.schema.store import Store
+
+LOCAL = "@local"
+"""The host of `connect: local`, and pyinfra's name for the machine that it runs on."""
+
+
+class Rig(Declared):
+    """One host as declared."""
+
+    rig: Name
+    """What the rig is called in commands."""
+    connect: Connect
+    """How to reach the host. `connect: local` is the machine that `herd` runs on."""
+    host: Host
+    """What the host is."""
+    gpus: Gpus | None = None
+    """Its cards. Leave it out where there are none."""
+    engines: dict[Name, Engine]
+    """Engines to build or run as images."""
+    store: Store = Store()
+    """Where models are kept on the host, and where they come from."""
+    models: dict[Name, Model]
+    """Models to keep."""
+    instances: dict[Name, Instance]
+    """Servers to run."""
+
+    @property
+    def used_models(self) -> set[str]:
+        """Names of the models that instances read: those that they serve, and those that draft."""
+        drafts = {each.draft.model for each in self.instances.values() if each.draft and each.draft.model}
+        return {each.model for each in self.instances.values()} | drafts
+
+    @field_validator("connect", mode="before", json_schema_input_type=Connect | str)
+    @classmethod
+    def _local(cls, value: Any) -> Any:
+        return {"host": LOCAL} if value == "local" else value
+
+
+class Fleet(Declared):
+    """All rigs, by name."""
+
+    rigs: dict[Name, Rig]

@@ -1,0 +1,205 @@
+"""What runs on a rig: engines, and the models that they serve."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+
+from llamaherd.inventory.schema.base import Commit, Declared, LocalPath, Sha256, beside_inventory, wrong
+from llamaherd.text.characters import Line, Lines, Plain, one_line
+
+EngineKind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
+
+UPSTREAM: dict[str, str] = {
+    "llama.cpp": "https://github.com/ggml-org/llama.cpp",
+    "ik_llama.cpp": "https://github.com/ikawrakow/ik_llama.cpp",
+}
+"""Where each engine's source is kept by its authors."""
+
+
+OptionName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
+Given = Annotated[Line, StringConstraints(min_length=1)]
+# An argument of git's and of docker's must not begin as an option does.
+GitUrl = Annotated[Line, StringConstraints(pattern=r"^[^\s-]\S*$")]
+Image = Annotated[Line, StringConstraints(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._/:@\[\]-]*$")]
+Repo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+
+
+def _summed(path: str) -> str:
+    """The command that prints the hash of an archive or a file."""
+    fetched = re.match(r"https?://", path)
+    return f"`curl -L {shlex.quote(path)} | sha256sum`" if fetched else f"`sha256sum {shlex.quote(path)}`"
+
+
+class Version(Declared):
+    """What an archive cannot tell the build: llama.cpp counts and names git commits."""
+
+    number: Annotated[int, Field(ge=0)]
+    """llama.cpp's build number."""
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z._-]+$")] = "unknown"
+    """The commit to name beside it."""
+
+
+class Source(Declared):
+    """Where a source comes from: a git URL at a commit or a ref that the lock pins, or an archive with its sha256."""
+
+    git: GitUrl | None = None
+    """Repository, which the host fetches from."""
+    commit: Commit | None = None
+    """The commit in it, all 40 digits."""
+    ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
+    """Or a tag or branch in it, which `herd lock` resolves to a commit."""
+    archive: Line | None = None
+    """Or a tar archive: a URL, or a file of this machine."""
+    sha256: Sha256 | None = None
+    """The archive's hash."""
+    folder: Line = ""
+    """Where in the source `CMakeLists.txt` lies."""
+    overlay: dict[Line, Lines] = Field(default_factory=dict)
+    """Files to write into `folder` before the build: path and text."""
+    version: Version | None = None
+    """What the build shall call itself."""
+
+    @field_validator("archive", mode="before")
+    @classmethod
+    def _archive_is_url_or_local(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str) and not re.match(r"https?://", value):
+            return beside_inventory(value, info)
+        if isinstance(value, str) and re.search(r"\s", one_line(value)):
+            raise wrong(f"`{value}` is no URL: it has a space", "write `%20` for a space")
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Source:
+        if self.git is None and self.archive is None:
+            raise wrong("nothing says where the source is", f"add `git: {UPSTREAM['llama.cpp']}`")
+        if self.git is not None and self.archive is not None:
+            raise wrong("the source is a repository or an archive, and not both", "leave out `git` or `archive`")
+        if self.git is not None and self.commit is None and self.ref is None:
+            raise wrong(
+                "nothing says which commit of the repository it is", "add `ref: b11434`, or another tag or branch"
+            )
+        if self.commit is not None and self.ref is not None:
+            message = "`commit` and `ref` both say which commit of the repository it is"
+            raise wrong(message, "leave out `ref`, or `commit` to let `herd lock` resolve the other", at="ref")
+        if self.archive is not None and self.sha256 is None:
+            raise wrong("the archive's hash is missing", f"add `sha256:` and what {_summed(self.archive)} prints")
+        for path in (self.folder, *self.overlay):
+            if path.startswith("/") or ".." in Path(path).parts:
+                raise wrong(f"`{path}` leads out of the source", "write a path from the source's own folder on")
+        return self
+
+    @property
+    def local_archive(self) -> Path | None:
+        """The archive on the controller, where it is one."""
+        return Path(self.archive) if self.archive and not self.archive.startswith("http") else None
+
+    @property
+    def build_number(self) -> int | None:
+        """llama.cpp's build number, where the version or a ref such as `b11434` tells it."""
+        if self.version:
+            return self.version.number
+        tag = re.fullmatch(r"b(\d{3,6})", self.ref or "")
+        return int(tag[1]) if tag else None
+
+
+class Engine(Declared):
+    """An engine built here from a pinned source, or pulled as an image by digest."""
+
+    kind: EngineKind
+    """Which build options and which flags it understands."""
+    ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
+    """Short for a `source` in the authors' own repository at this tag, branch or commit."""
+    source: Source | None = None
+    """Build it on the host from this."""
+    image: Image | None = None
+    """Or run this image: by digest, or by a tag that `herd lock` resolves to one."""
+    options: dict[OptionName, Plain] = Field(default_factory=dict)
+    """CMake options beyond those that follow from the rig, and instead of them."""
+    flags: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
+    """Which version's flags it understands, where neither `ref` nor `source` tells: b11434, a commit, a date."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ref_is_short_for_a_source(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or not isinstance(value.get("ref"), str) or value.get("source") is not None:
+            return value
+        upstream = UPSTREAM.get(str(value.get("kind")))
+        if upstream is None or value.get("image") is not None:
+            return value
+        ref = value["ref"]
+        pin = {"commit": ref} if re.fullmatch(r"[0-9a-f]{40}", ref) else {"ref": ref}
+        return value | {"source": {"git": upstream, **pin}}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Engine:
+        if self.kind == "vllm" and self.image is None:
+            raise wrong("vllm is run from an image; it is not built here", "add `image: vllm/vllm-openai:v0.33.0`")
+        given = [key for key in ("ref", "source", "image") if getattr(self, key) is not None]
+        if not given:
+            ref = "main" if self.kind == "ik_llama.cpp" else "b11434"
+            raise wrong("nothing says which version it is", f"add `ref: {ref}`, or an `image`")
+        if self.image is not None and len(given) > 1:
+            raise wrong("the engine is built or an image, and not both", f"leave out `{given[0]}` or `image`")
+        if self.source and self.ref not in (None, self.source.ref, self.source.commit):
+            raise wrong("`ref` and `source` both say which version it is", "leave out `ref`", at="ref")
+        return self
+
+    @property
+    def digest(self) -> bool:
+        """Whether the image is named by digest, which cannot move."""
+        return self.image is not None and re.search(r"@sha256:[0-9a-f]{64}$", self.image) is not None
+
+
+def cmake_value(value: str | int | bool) -> str:
+    """An option's value as CMake takes it: `true` is ON."""
+    return ("ON" if value else "OFF") if isinstance(value, bool) else str(value)
+
+
+class Model(Declared):
+    """A model: from a hub (`hf`, `revision`, `quant` or `files`), or a GGUF file of the controller with its sha256."""
+
+    hf: Repo | None = None
+    """Repository of a model hub."""
+    revision: Given = "main"
+    """Branch, tag or commit of it."""
+    quant: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
+    """Short for `files`: the GGUF files that have this quant in their name, such as `UD-Q4_K_XL`."""
+    files: Given = "*.gguf"
+    """Which of its files: exactly one, or all shards of one model."""
+    mmproj: Given | None = None
+    """Its vision projector: a file of the same repository, such as `mmproj-F16.gguf`."""
+    file: LocalPath | None = None
+    """Or a GGUF file of this machine, which is sent."""
+    sha256: Sha256 | None = None
+    """Hash of `file`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _quant_is_short_for_files(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("quant"), str) and "files" not in value:
+            return value | {"files": f"*{value['quant']}*.gguf"}
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Model:
+        if self.hf is None and self.file is None:
+            example = "`hf: unsloth/Qwen3.6-35B-A3B-MTP-GGUF`"
+            raise wrong(
+                "nothing says where the model is", f"add its repository, as in {example}, or `file` with `sha256`"
+            )
+        if self.hf is not None and self.file is not None:
+            message = "`file` is a file of this machine, and `hf` a repository: the model is in one of them"
+            raise wrong(message, f"write `files: {self.file.name}` for a file of the repository", at="file")
+        if self.file is not None and self.sha256 is None:
+            raise wrong("the file's hash is missing", f"add `sha256:` and what {_summed(str(self.file))} prints")
+        if self.file is not None and self.file.name.startswith("-"):
+            raise wrong(f"`{self.file.name}` begins as an option does", "give the file another name", at="file")
+        if self.file is not None and self.mmproj is not None:
+            message = "`mmproj` is a file of the repository in `hf`; beside `file` there is none"
+            raise wrong(message, "leave it out", at="mmproj")
+        return self

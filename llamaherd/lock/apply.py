@@ -1,0 +1,49 @@
+"""A rig with every moving name replaced by what the lock says that it stood for."""
+
+from __future__ import annotations
+
+from llamaherd.inventory.schema import Engine, Rig, Source, Version
+from llamaherd.lock import Lock
+
+
+class NotLockedError(Exception):
+    """Something that the rig declares has not been resolved yet: `what` is not in the lock."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} is not in the lock")
+
+
+def pinned(rig: Rig, lock: Lock) -> Rig:
+    """The rig with commits for refs and digests for tags, of those engines that it uses. Raises NotLockedError."""
+    used = {instance.engine for instance in rig.instances.values()}
+    engines = {name: _engine(name, engine, lock) if name in used else engine for name, engine in rig.engines.items()}
+    return rig.model_copy(update={"engines": engines})
+
+
+def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
+    if engine.source and engine.source.ref:
+        return engine.model_copy(update={"source": _source(name, engine.source, lock)})
+    if engine.image and not engine.digest:
+        digest = lock.digest(engine.image)
+        if digest is None:
+            raise NotLockedError(f"engine `{name}` ({engine.image})")
+        return engine.model_copy(update={"image": f"{_without_tag(engine.image)}@{digest}"})
+    return engine
+
+
+def _source(name: str, source: Source, lock: Lock) -> Source:
+    """A ref such as `b11434` also tells the build what to call itself: one commit has no history to count."""
+    commit = lock.commit(str(source.git), str(source.ref))
+    if commit is None:
+        raise NotLockedError(f"engine `{name}` ({source.git} at {source.ref})")
+    number = source.build_number
+    version = source.version or (Version(number=number, commit=commit[:9]) if number else None)
+    return source.model_copy(update={"commit": commit, "ref": None, "version": version})
+
+
+def _without_tag(image: str) -> str:
+    """An image's name without its tag; a registry's port stays."""
+    name, _, last = image.rpartition("/")
+    last = last.partition(":")[0]
+    return f"{name}/{last}" if name else last

@@ -1,0 +1,1 @@
+"""What moving names stand for now: hubs, registries and git are asked."""

@@ -1,0 +1,261 @@
+"""Asks the engines on a rig what their servers take: llama.cpp's own tool, on the host, beside our arithmetic.
+
+One script in one connection asks all builds of a rig. Where a model is not on the host yet, a second one brings its
+header, of a few MB, and makes a file around it that has a hole where the weights would be. No weights are read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from llamaherd.diagnostics.findings import HubError
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.local import read_header
+from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.remote import fetch_header
+from llamaherd.host.answers import Answers, parse
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.layout import ASK_USER, STATE
+from llamaherd.lock import Lock
+from llamaherd.lock.resolve.hub import token_for
+from llamaherd.memory import oracle
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.instances import capacity, placement
+from llamaherd.memory.placement import Placement
+from llamaherd.memory.sidecars import beside, together
+from llamaherd.memory.use import Memory
+from llamaherd.plan import Estimate, InstancePlan, ModelPlan, Plan
+from llamaherd.planner.instance import environment, held
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
+
+TOOL = "llama-fit-params"
+TOOL_SECONDS = 120
+"""For one instance: it opens the cards and reads a header, which takes seconds where the disk is slow."""
+
+_BASE_SECONDS = 120
+_NOTED = 8 << 20
+"""Bytes from which on it is said that the tool counts more than a server takes."""
+
+_WHY = (
+    re.compile(r"^[\d.]+ E (?:\w+: )?(.+)$", re.MULTILINE),
+    re.compile(r"^error(?: while handling argument)?:? *(.+)$", re.MULTILINE),
+    re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE),
+    re.compile(r"^(.*\S)\s*\Z", re.MULTILINE),
+)
+"""What tells why the tool failed, best first: what it logged, an argument, what was thrown, the last line."""
+
+Asked = Mapping[str, Estimate | str]
+"""What was found out of each instance: what it takes, or a sentence on why that is not known."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The header of one file of a model, and the size in bytes that the whole file has."""
+
+    name: str
+    size: int
+    header: bytes
+
+    @property
+    def packed(self) -> str:
+        """The header as lines of a script: compressed, in base64."""
+        return base64_lines(gzip.compress(self.header, mtime=0))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one instance's engine is to be asked; `path` is the argument that stands for the model."""
+
+    name: str
+    model: str
+    build: str
+    path: str
+    environment: tuple[str, ...]
+    arguments: tuple[str, ...]
+    declared: Instance
+    header: Header
+    placement: Placement
+    beside: Memory
+
+
+def ask(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> Asked:
+    """What each instance takes by its own engine, or a sentence on why there is no figure. Raises RemoteError."""
+    found: dict[str, Estimate | str] = {}
+    open_: list[Question] = []
+    for planned in plan.instances:
+        asked = question(rig, plan, planned, lock)
+        if isinstance(asked, str):
+            found[planned.name] = asked
+        else:
+            open_.append(asked)
+    answers = _answers(remote, plan, open_, {}) if open_ else {}
+    absent = [each for each in open_ if is_absent(each.name, answers)]
+    shards, failed = headers(plan, {each.model for each in absent})
+    brought = [each for each in absent if each.model in shards]
+    again = _answers(remote, plan, brought, shards) if brought else {}
+    for each in open_:
+        if each.model in failed and each in absent:
+            found[each.name] = failed[each.model]
+        else:
+            found[each.name] = judged(rig, each, again if each in brought else answers)
+    return {planned.name: found[planned.name] for planned in plan.instances}
+
+
+def question(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Question | str:
+    """What to ask of an instance, or a sentence on why nothing can be asked."""
+    declared = rig.instances[planned.name]
+    build = next((build for build in plan.builds if build.id == planned.build), None)
+    if build is None:
+        return f"engine `{planned.engine}` is an image: only an engine that is built on the host can be asked"
+    if TOOL not in build.targets:
+        return f"{build.kind} has no {TOOL}"
+    header = lock.header(rig.models[declared.model])
+    if header is None:
+        return f"the header of model `{declared.model}` is not in the lock: run `herd lock`"
+    if unknown := [card for card in declared.on if capacity(rig, card) is None]:
+        return f"the memory of card `{unknown[0]}` is not known"
+    # The tool runs on the host, where a container's cards have the host's numbers.
+    outside = declared.model_copy(update={"backend": "systemd"})
+    models = [each for each in plan.models if each.name in rig.models]
+    headers = {each.name: known for each in models if (known := lock.header(rig.models[each.name]))}
+    projectors = {each.name: size for each in models if (size := lock.projector_size(rig.models[each.name]))}
+    try:
+        placed = placement(rig, declared, header)
+        arguments = oracle.arguments(placed, planned.model_path)
+    except ValueError as error:
+        return str(error)
+    return Question(
+        name=planned.name,
+        model=planned.model,
+        build=build.folder,
+        path=planned.model_path,
+        environment=tuple(f"{key}={value}" for key, value in environment(rig, outside, build).items()),
+        arguments=arguments,
+        declared=declared,
+        header=header,
+        placement=placed,
+        beside=beside(declared, placed, headers, projectors),
+    )
+
+
+def script(plan: Plan, questions: Iterable[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> str:
+    """The shell script that asks; `hollow` has the shards of models that need not be on the host. No token is in it."""
+    asked = tuple(questions)
+    models = [model for model in plan.models if model.name in {each.model for each in asked}]
+    return render(
+        "ask-memory.sh.j2",
+        models=models,
+        numbers={model.name: number for number, model in enumerate(models, 1)},
+        hollow=hollow,
+        questions=asked,
+        tool=TOOL,
+        seconds=TOOL_SECONDS,
+        user=ASK_USER,
+        state=STATE,
+    )
+
+
+def is_absent(name: str, answers: Answers) -> bool:
+    """Whether an instance's engine is there to be asked, and its model is not."""
+    return answers.get(("state", name)) == "absent"
+
+
+def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
+    """What the host said of one instance: what it takes, or a sentence on why that is not known."""
+    state = answers.get(("state", asked.name), "")
+    if state == "unbuilt":
+        return f"engine `{asked.declared.engine}` is not built on {rig.rig} yet: run `herd up {rig.rig}`"
+    if state != "0":
+        return _failure(state, answers.get(("said", asked.name), ""))
+    placed = asked.placement
+    try:
+        memory = oracle.completed(oracle.parse(answers.get(("figures", asked.name), "")), asked.header, placed)
+    except ValueError as error:
+        return str(error)
+    whole = together(memory, asked.beside)
+    return Estimate(
+        source="engine",
+        holds=held(rig, asked.declared, asked.header, placed, whole),
+        doubts=(*_doubts(asked), *asked.beside.doubts),
+    )
+
+
+def _doubts(asked: Question) -> tuple[str, ...]:
+    """In what the tool is known to differ from the server that it speaks of."""
+    placed, header = asked.placement, asked.header
+    doubts = []
+    if placed.mtp or asked.declared.draft:
+        doubts.append(f"what the draft adds is by arithmetic: {TOOL} does not count it")
+    if placed.devices > 1 and placed.split != "none" and not placed.tensor_split:
+        doubts.append("no `tensor_split` is declared: layers are split by what the cards had free when asked")
+    alike = estimate(header, oracle.without_draft(placed)).everywhere
+    more = alike.compute - estimate(header, placed).everywhere.compute
+    if more > _NOTED:
+        doubts.append(f"{TOOL} makes room for more logits than a server does: {more >> 20} MiB of them are left out")
+    return tuple(doubts)
+
+
+def _failure(code: str, said: str) -> str:
+    """Why the tool failed: the first error that it logged is the cause of those after it."""
+    if code == "124":
+        return f"{TOOL} did not end within {TOOL_SECONDS} s"
+    if code == "137":
+        return f"{TOOL} was killed: it seems to want more RAM than is free, as it really allocates recurrent state"
+    lines = (match[1] for pattern in _WHY if (match := pattern.search(said)))
+    # It quotes what stands in a model's header, and a terminal obeys.
+    why = "".join(c for c in next(lines, "") if c.isprintable()).strip()
+    return f"{TOOL} failed: {why or 'it ended with ' + (code or 'nothing')}"
+
+
+def _answers(remote: Remote, plan: Plan, questions: list[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> Answers:
+    """What the host says. Raises RemoteError."""
+    result = remote.run(script(plan, questions, hollow), _BASE_SECONDS + len(questions) * TOOL_SECONDS)
+    answers = parse(result.out)
+    if ("end", "") not in answers:
+        said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
+        raise RemoteError(f"the host stopped answering halfway: {said[0]}", "try again; is its disk full?")
+    return answers
+
+
+def headers(plan: Plan, wanted: set[str]) -> tuple[dict[str, tuple[Shard, ...]], dict[str, str]]:
+    """The shards of models, by the models' names, and why those of others cannot be had."""
+    shards: dict[str, tuple[Shard, ...]] = {}
+    failed: dict[str, str] = {}
+    for model in plan.models:
+        if model.name in wanted:
+            try:
+                shards[model.name] = _local(model.files[0].name, model.local) if model.local else _of_hub(model)
+            except HubError as error:
+                failed[model.name] = error.message
+            except GgufError as error:
+                failed[model.name] = str(error)
+    return shards, failed
+
+
+def _local(name: str, path: Path) -> tuple[Shard]:
+    """The header of a file of this machine. Raises GgufError."""
+    length = read_header(path).data_offset
+    try:
+        with path.open("rb") as stream:
+            return (Shard(name, path.stat().st_size, stream.read(length)),)
+    except OSError as error:
+        raise GgufError(f"{path} cannot be read: {error.strerror or type(error).__name__}") from None
+
+
+def _of_hub(model: ModelPlan) -> tuple[Shard, ...]:
+    """The headers of a model's files, some MB of each. Raises HubError."""
+    shards = []
+    for file in model.files:
+        if file.name == model.mmproj:
+            continue
+        url, size = f"{model.url}/{quote(file.name)}", file.size or 0
+        _, header = fetch_header(url, token_for(url), size)
+        shards.append(Shard(file.name, size, header))
+    return tuple(shards)

@@ -1,0 +1,95 @@
+"""The impure edge before the plan: which inventory, its lock, and the plans that follow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from llamaherd import lock
+from llamaherd.diagnostics.findings import Finding, InventoryError, Place
+from llamaherd.inventory.schema import Fleet, Rig
+from llamaherd.lock.apply import NotLockedError
+from llamaherd.pipeline.load_fleet import Survey, choose, examine, load, survey
+from llamaherd.pipeline.local_headers import local_headers
+from llamaherd.plan import Plan
+from llamaherd.planner.plan import plan
+
+
+def inventory_path(named: Path | None) -> Path:
+    """The inventory that is named, else the one in HERD_INVENTORY, else `inventory/` here."""
+    return named or Path(os.environ.get("HERD_INVENTORY") or "inventory")
+
+
+def lock_path(inventory: Path) -> Path:
+    """The lock beside the inventory's files."""
+    return (inventory if inventory.is_dir() else inventory.parent) / "herd.lock"
+
+
+def read_lock(inventory: Path) -> lock.Lock:
+    """The inventory's lock; an empty one where there is none yet. Raises InventoryError."""
+    try:
+        return lock.read(lock_path(inventory))
+    except lock.LockError as error:
+        raise InventoryError([Finding(error.code, error.place, error.message, error.help)]) from None
+
+
+def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
+    """What can be read of the fleet, and all that is wrong or doubtful about it and its lock, if there is one."""
+    try:
+        locked = read_lock(inventory)
+    except InventoryError as error:
+        fleet, findings = examine(inventory)
+        return fleet, (*findings, *error.findings)
+    return examine(inventory, locked)
+
+
+def declared(inventory: Path) -> Survey:
+    """The whole inventory, whatever is in its lock, which is about to be renewed. Raises InventoryError."""
+    surveyed = survey(inventory)
+    if not surveyed.ok:
+        raise InventoryError(surveyed.findings)
+    return surveyed
+
+
+def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
+    """The rigs that are named, or all. Raises InventoryError."""
+    return choose(load(inventory, read_lock(inventory), deploying=deploying), names, inventory)
+
+
+def plans(
+    inventory: Path,
+    names: Iterable[str] = (),
+    *,
+    deploying: bool = False,
+    doubtful: Callable[[Sequence[Finding]], None] = lambda _: None,
+) -> dict[str, tuple[Rig, Plan]]:
+    """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
+
+    Raises InventoryError, also for what is not locked (LH031).
+    """
+    locked = read_lock(inventory)
+    surveyed = survey(inventory, locked, deploying=deploying)
+    if not surveyed.ok:
+        raise InventoryError(surveyed.findings)
+    fleet = choose(surveyed.fleet, names, inventory)
+    command = f"herd -i {inventory} lock"
+    stale = [
+        finding
+        for name, rig in fleet.rigs.items()
+        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
+    ]
+    findings = [finding for finding in stale if finding.severity == "error"]
+    planned: dict[str, tuple[Rig, Plan]] = {}
+    for name, rig in fleet.rigs.items() if not findings else ():
+        try:
+            planned[name] = (rig, plan(rig, locked, surveyed.around, local_headers(rig, locked).headers))
+        except NotLockedError as error:
+            # A file of this machine may do without an entry; experts that are told apart by its header may not.
+            place = Place(lock_path(inventory))
+            findings.append(Finding("LH031", place, f"rig `{name}`: {error}", f"run `{command}` and commit the lock"))
+    if findings:
+        raise InventoryError(findings)
+    chosen = {document.file for name, document in surveyed.documents.items() if name in fleet.rigs}
+    doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
+    return planned

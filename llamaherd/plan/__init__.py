@@ -1,0 +1,71 @@
+"""What a plan holds: plain, frozen values that compare and print themselves."""
+
+from llamaherd.plan.base import Planned, TextFile, digest
+from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.machine import (
+    CardPlace,
+    CardPlan,
+    CardPower,
+    ContainerToolkitPlan,
+    DriverPlan,
+    PowerPlan,
+    RepositoryPlan,
+    RuntimePlan,
+    ToolkitPlan,
+    WslPlan,
+)
+from llamaherd.plan.memory import RAM, Estimate, Grows, Holds
+from llamaherd.plan.plan import (
+    BandwidthRule,
+    BuildPlan,
+    FromFolder,
+    FromHub,
+    FromNeighbour,
+    ImagePlan,
+    InstancePlan,
+    ModelFile,
+    ModelPlan,
+    Origin,
+    Plan,
+    StorePlan,
+)
+from llamaherd.plan.server import Gpus, Health, KeyFile, Limits, ServerSpec, Stop
+
+__all__ = [
+    "RAM",
+    "BandwidthRule",
+    "BuildPlan",
+    "CardPlace",
+    "CardPlan",
+    "CardPower",
+    "ContainerToolkitPlan",
+    "DriverPlan",
+    "Endpoint",
+    "Estimate",
+    "FromFolder",
+    "FromHub",
+    "FromNeighbour",
+    "Gpus",
+    "Grows",
+    "Health",
+    "Holds",
+    "ImagePlan",
+    "InstancePlan",
+    "KeyFile",
+    "Limits",
+    "ModelFile",
+    "ModelPlan",
+    "Origin",
+    "Plan",
+    "Planned",
+    "PowerPlan",
+    "RepositoryPlan",
+    "RuntimePlan",
+    "ServerSpec",
+    "Stop",
+    "StorePlan",
+    "TextFile",
+    "ToolkitPlan",
+    "WslPlan",
+    "digest",
+]

@@ -1,0 +1,102 @@
+"""Which of a host's cards an instance is to see, in the words of CUDA and of Docker."""
+
+from __future__ import annotations
+
+import re
+
+from llamaherd.inventory.schema import Card, Instance, Rig
+from llamaherd.plan import CardPlace
+
+DEVICE_FLAGS = ("--device", "-dev")
+NOTHING = ("", "none", "-1")
+"""Values of `--device` and CUDA_VISIBLE_DEVICES that leave a server without a card."""
+
+
+def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
+    """A UUID, or a number in the order of PCI addresses, for each card in `on`; nothing for one that needs no telling.
+
+    A PCI address is no name that CUDA takes: it becomes the number that it has among all cards that are declared.
+    """
+    cards = rig.gpus.cards if rig.gpus else {}
+    by_address = sorted((address(card.pci), name) for name, card in cards.items() if card.pci)
+    numbers = {name: str(number) for number, (_, name) in enumerate(by_address)}
+    ids = [_id(cards[name], numbers.get(name)) for name in instance.on]
+    return tuple(each for each in ids if each is not None)
+
+
+def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
+    """The value of CUDA_VISIBLE_DEVICES. Where only these cards are given, as to a container, numbers count those."""
+    if given and ids and all(each.isdigit() for each in ids):
+        order = sorted(ids, key=int)
+        return ",".join(str(order.index(each)) for each in ids)
+    return ",".join(ids)
+
+
+def places(rig: Rig, instance: Instance) -> tuple[CardPlace, ...]:
+    """Where each card in `on` is found on the host; one that may be any where the instance chooses by itself."""
+    itself = _chosen_itself(instance)
+    if itself is not None and itself.lower() in NOTHING:
+        return ()
+    if itself is not None:
+        return tuple(CardPlace(name=name, at="any") for name in instance.on[:1])
+    cards = rig.gpus.cards if rig.gpus else {}
+    return tuple(CardPlace(name=name, at=_place(cards[name])) for name in instance.on)
+
+
+def on_one_card(instance: Instance) -> bool:
+    """Whether a server may leave some of its cards alone.
+
+    With `split: none` both engines use a single one (src/llama.cpp: "if using single GPU mode" in llama.cpp,
+    LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Else they open a context of CUDA on every card that they see, also where it
+    holds no layer: to ask for its free memory, and to read long prompts.
+    """
+    return instance.split == "none" or _chosen_itself(instance) is not None
+
+
+def _chosen_itself(instance: Instance) -> str | None:
+    """The devices that an instance is told to use by other means than `on`."""
+    words = iter(instance.extra_args)
+    chosen = [next(words, "") for word in words if word in DEVICE_FLAGS]
+    return chosen[-1] if chosen else instance.environment.get("CUDA_VISIBLE_DEVICES")
+
+
+def _place(card: Card) -> str:
+    if card.pci and not card.uuid:
+        domain, bus, device, function = address(card.pci)
+        return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
+    return card.uuid or ("any" if card.index is None else str(card.index))
+
+
+def address(pci: str) -> tuple[int, ...]:
+    """A PCI address as numbers that sort as the bus does; the domain is 0 where none is written."""
+    *domain, bus, rest = pci.split(":")
+    device, function = rest.split(".")
+    return (int(domain[0], 16) if domain else 0, int(bus, 16), int(device, 16), int(function))
+
+
+def is_address(text: str) -> bool:
+    """Whether it is a PCI address."""
+    return re.fullmatch(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", text) is not None
+
+
+def short_address(pci: str) -> str:
+    """A PCI address as lspci writes it, `0000:01:00.0`: nvidia-smi has eight digits of the domain."""
+    domain, bus, device, function = address(pci)
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
+
+
+def _id(card: Card, number: str | None) -> str | None:
+    if card.uuid:
+        return card.uuid
+    return str(card.index) if card.index is not None else number
+
+
+def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
+    """The names that CDI has for the cards in `on`: all of them where nothing tells which, and always under WSL.
+
+    There cards cannot be told apart from outside a container (NVIDIA, CUDA on WSL User Guide, 5.1).
+    """
+    if not instance.on:
+        return ()
+    ids = () if rig.host.wsl is not None else device_ids(rig, instance)
+    return tuple(f"nvidia.com/gpu={each}" for each in ids or ("all",))

@@ -1,0 +1,1 @@
+"""From a rig and its lock to its plan."""

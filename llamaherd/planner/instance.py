@@ -1,0 +1,279 @@
+"""From one declared instance to the server that must run: its arguments, its unit or Compose file, its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from llamaherd.backends import definition
+from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
+from llamaherd.engines.threads import shared_threads
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Engine, Instance, Rig
+from llamaherd.layout import KEYS, container_user, unit_user
+from llamaherd.lock.apply import NotLockedError
+from llamaherd.memory.instances import capacity, cuda_bytes, experts_on_cpu, instance_memory
+from llamaherd.memory.overhead import in_ram, mapped_between
+from llamaherd.memory.placement import Placement
+from llamaherd.memory.use import Memory, Use
+from llamaherd.plan import (
+    RAM,
+    BuildPlan,
+    Endpoint,
+    Estimate,
+    Gpus,
+    Grows,
+    Health,
+    Holds,
+    ImagePlan,
+    InstancePlan,
+    KeyFile,
+    Limits,
+    ModelPlan,
+    ServerSpec,
+    Stop,
+)
+from llamaherd.plan.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
+
+GATE_SECONDS = 120
+"""How long a unit waits for its cards, if its model has twice that to load: each command of a unit's start may take
+TimeoutStartSec=."""
+
+MAX_FILES = 16384
+"""No more than a host in a container may give away, where Docker fails instead of taking less (here: 20,000)."""
+MAX_TASKS = 4096
+"""llama-server has up to 1,024 threads for connections besides those that compute (server-http.cpp, ThreadPool)."""
+OOM_SCORE = 500
+"""A server dies before sshd does when memory runs out."""
+STOP_SIGNAL = "SIGINT"
+_OUR_PROBE = ("/usr/bin/busybox", "wget", "-q", "-O", "/dev/null")
+"""What asks for health in images that are made here."""
+HEALTH_SECONDS = 30
+"""Between two questions of a container's health, and a second while it starts."""
+
+
+def plan_instance(
+    rig: Rig,
+    name: str,
+    build: BuildPlan | None,
+    image: ImagePlan | None,
+    models: Mapping[str, ModelPlan],
+    headers: Mapping[str, Header],
+) -> InstancePlan:
+    """One server as it must run. Headers, by name of model, tell its memory, and where its experts are.
+
+    Raises NotLockedError.
+    """
+    declared = rig.instances[name]
+    model = models[declared.model]
+    drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
+    told = _server(rig, name, model, drafting, headers)
+    server = _spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
+    spec, file = definition(declared.backend, server)
+    return InstancePlan(
+        name=name,
+        backend=declared.backend,
+        engine=declared.engine,
+        build=build.id if build else None,
+        model=declared.model,
+        model_folder=model.folder,
+        model_path=model.path,
+        context=declared.context,
+        mtp=declared.draft.mtp or 0 if declared.draft else 0,
+        draft_folder=drafting.folder if drafting else None,
+        threads=told.threads,
+        server=server,
+        expect=declared.expect,
+        memory=estimated(rig, declared, headers, _projectors(models)),
+        spec=spec,
+        file=file,
+    )
+
+
+def _spec(
+    rig: Rig, name: str, told: Server, build: BuildPlan | None, image: ImagePlan | None, models: Sequence[ModelPlan]
+) -> ServerSpec:
+    """What systemd or Docker is to run."""
+    declared = rig.instances[name]
+    engine = rig.engines[declared.engine]
+    dialect = DIALECTS[engine.kind]
+    in_container = declared.backend == "compose"
+    start_seconds = declared.load_timeout or _load_timeout(*models)
+    endpoint = plan_endpoint(declared, dialect)
+    return ServerSpec(
+        rig=rig.rig,
+        name=name,
+        model=declared.model,
+        engine=declared.engine,
+        service=f"llama-{name}",
+        user=container_user(name) if in_container else unit_user(name),
+        image=(image.tag if image else engine.image) if in_container else None,
+        program=_program(build, image),
+        command=dialect.command,
+        arguments=dialect.arguments(told),
+        environment={**dialect.told(declared), **environment(rig, declared, build)},
+        folders=tuple(dict.fromkeys(each.folder for each in models)),
+        key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
+        gpus=_gpus(rig, declared, start_seconds) if declared.on else None,
+        endpoint=endpoint,
+        host_network=on_host_network(engine, declared),
+        one_process=dialect.one_process,
+        limits=_limits(declared, dialect),
+        health=_health(engine, declared, endpoint, bool(image)),
+        stop=Stop(signal=STOP_SIGNAL, seconds=dialect.stop_seconds),
+        start_seconds=start_seconds,
+    )
+
+
+def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
+    """Where an instance is reached, and what it answers there."""
+    return Endpoint(
+        listen=declared.listen,
+        port=declared.port,
+        models=(declared.model,),
+        streams=declared.parallel,
+        key=declared.api_key,
+        props_path=dialect.props_path,
+        health_status=dialect.health_status,
+        counts_drafts=dialect.counts_drafts,
+    )
+
+
+def _gpus(rig: Rig, declared: Instance, start_seconds: int) -> Gpus:
+    at = places(rig, declared)
+    return Gpus(
+        cdi=cdi_devices(rig, declared),
+        at=at,
+        any_one=bool(at) and on_one_card(declared),
+        gate_seconds=min(GATE_SECONDS, start_seconds // 2),
+        wsl=rig.host.wsl is not None,
+    )
+
+
+def _limits(declared: Instance, dialect: Dialect) -> Limits:
+    return Limits(
+        files=MAX_FILES,
+        tasks=MAX_TASKS,
+        oom_score=OOM_SCORE,
+        cpus=declared.cpus,
+        locks_memory=declared.mlock,
+        scratch=dialect.scratch.size,
+        scratch_runs=dialect.scratch.executable,
+        shared_memory=dialect.scratch.shared,
+    )
+
+
+def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) -> Health:
+    """Asked from inside, where a network of the container's own has a loopback of its own."""
+    address = None if on_host_network(engine, declared) else "127.0.0.1"
+    url = endpoint.url(endpoint.health_path, address=address)
+    return Health(
+        probe=(*_OUR_PROBE, url) if ours else DIALECTS[engine.kind].probe(url),
+        interval=HEALTH_SECONDS,
+        timeout=5,
+        retries=3,
+        start_interval=1,
+    )
+
+
+def _projectors(models: Mapping[str, ModelPlan]) -> dict[str, int]:
+    """Bytes of vision projectors by name of model."""
+    return {name: file.size or 0 for name, model in models.items() for file in model.files if file.name == model.mmproj}
+
+
+def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, headers: Mapping[str, Header]) -> Server:
+    declared = rig.instances[name]
+    header = headers.get(declared.model)
+    engine = rig.engines[declared.engine]
+    if header is None and declared.moves_experts:
+        raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
+    moved = experts_on_cpu(declared, header) if header else None
+    return Server(
+        declared=declared,
+        model_path=model.path,
+        threads=shared_threads(rig, headers)[name],
+        listen=listens_on(engine, declared),
+        overrides=(f"{moved}=CPU",) if moved else (),
+        api_key_file=str(KEYS / name) if declared.api_key else None,
+        flags=flags_of(engine),
+        draft_path=drafting.path if drafting else None,
+        mmproj_path=model.mmproj_path,
+    )
+
+
+def estimated(
+    rig: Rig, declared: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
+) -> Estimate | None:
+    """What the instance takes by arithmetic; None where a card's memory is not known, or the model's shape."""
+    try:
+        known = instance_memory(rig, declared, headers, projectors)
+    except ValueError:
+        return None
+    if known is None:
+        return None
+    return Estimate(
+        source="arithmetic",
+        holds=held(rig, declared, known.header, known.placement, known.memory),
+        doubts=known.memory.doubts,
+        grows=Grows(prompts=known.growth.prompts, checkpoints=known.growth.checkpoints),
+    )
+
+
+def held(rig: Rig, declared: Instance, header: Header, placed: Placement, memory: Memory) -> tuple[Holds, ...]:
+    """What each of an instance's cards and the RAM hold, CUDA's own part included."""
+    sizes = [capacity(rig, card) or 0 for card in declared.on]
+    rooms = [*zip(declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
+    own = in_ram(header, placed) + mapped_between(header, placed)
+    cuda = (*cuda_bytes(rig, declared, header, placed), own)
+    return tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True))
+
+
+def holds(where: str, size: int, use: Use, cuda: int) -> Holds:
+    """What one card, or the RAM, holds, with all that the draft adds in one figure."""
+    return Holds(
+        where=where,
+        size=size,
+        weights=use.weights,
+        kv=use.kv,
+        state=use.state,
+        compute=use.compute,
+        draft=use.draft.total,
+        cuda=cuda,
+    )
+
+
+def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
+    """None for an image that is pulled: it starts by itself."""
+    if image:
+        return "/usr/local/bin/llama-server"
+    return f"{build.folder}/bin/llama-server" if build else None
+
+
+def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:
+    """Cards by name and order; none for a server on the CPU whose engine could use one."""
+    assigned: dict[str, str] = {}
+    if declared.on:
+        assigned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        ids = device_ids(rig, declared)
+        if ids:
+            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, given=_given(rig, declared))
+        if rig.host.wsl:
+            assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
+    elif build and build.cuda:
+        assigned["CUDA_VISIBLE_DEVICES"] = ""
+    if home := DIALECTS[rig.engines[declared.engine].kind].home:
+        assigned["HOME"] = home
+    return assigned | declared.environment
+
+
+def _given(rig: Rig, declared: Instance) -> bool:
+    """Whether it is given its own cards and no others: a container is, but under WSL."""
+    return declared.backend == "compose" and rig.host.wsl is None
+
+
+def _load_timeout(*models: ModelPlan) -> int:
+    """Seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
+
+    How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
+    """
+    files = [file for model in models for file in model.files]
+    return 60 + sum(24 * 10**9 if file.size is None else file.size for file in files) // 100_000_000

@@ -1,0 +1,50 @@
+"""Docker, its Compose, and what gives cards to containers. Pure, as all of the plan."""
+
+from __future__ import annotations
+
+from llamaherd.inventory.schema import Rig
+from llamaherd.plan import ContainerToolkitPlan, RuntimePlan, TextFile
+from llamaherd.plan.devices import cdi_devices
+from llamaherd.planner.repositories import container_toolkit_repository
+from llamaherd.reference.distributions import COMPOSE_PACKAGES
+from llamaherd.text.render import render
+
+DOCKER = (25, 0)
+"""The first Docker with `start_interval` (moby's release notes of 25.0.0), which every project of ours has."""
+
+DOCKER_WITH_CARDS = (26, 1)
+"""The first that reads what the container toolkit writes about cards: CDI 0.7 (its release notes of 1.19.0)."""
+
+COMPOSE = (2, 21)
+"""Compose knows `start_interval` from 2.20.2 on (its release notes)."""
+
+ORDER = "/etc/systemd/system/docker.service.d/llamaherd-cards.conf"
+
+
+def plan_runtime(rig: Rig) -> RuntimePlan | None:
+    """What a rig's containers need; None where no instance is one."""
+    instances = [each for each in rig.instances.values() if each.backend == "compose"]
+    if not instances:
+        return None
+    packages = COMPOSE_PACKAGES[rig.host.os]
+    on_cards = [each for each in instances if each.on]
+    return RuntimePlan(
+        packages=packages,
+        compose_package=next(package for package in packages if "compose" in package),
+        docker=DOCKER_WITH_CARDS if on_cards else DOCKER,
+        compose=COMPOSE,
+        toolkit=_toolkit(rig, sorted({device for each in on_cards for device in cdi_devices(rig, each)})),
+    )
+
+
+def _toolkit(rig: Rig, devices: list[str]) -> ContainerToolkitPlan | None:
+    if rig.gpus is None or not devices:
+        return None
+    declared = rig.gpus.container_toolkit
+    return ContainerToolkitPlan(
+        version=declared.version,
+        repository=container_toolkit_repository(rig),
+        devices=tuple(devices),
+        order=TextFile(path=ORDER, text=render("docker-cards.conf.j2", rig=rig.rig)),
+        restart_docker=declared.restart_docker,
+    )

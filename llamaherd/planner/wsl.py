@@ -1,0 +1,99 @@
+"""What WSL around a rig must say, and what Windows is to run for it. Pure, as all of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from llamaherd.inventory.schema import Rig, Wsl
+from llamaherd.plan import InstancePlan, TextFile, WslPlan
+from llamaherd.planner.power import declared_power
+from llamaherd.text.render import render
+from llamaherd.wsl.merge import canonical
+
+FOLDER = "llamaherd"
+"""Of the Windows user's folder: what is ours."""
+SCRIPTS = ("gpu-power.ps1", "port-proxy.ps1", "autostart.ps1")
+"""All that we may have written there."""
+
+_FOR_EVER = "-1"
+
+
+def plan_wsl(rig: Rig, instances: Iterable[InstancePlan]) -> WslPlan | None:
+    """What is declared of WSL; None where the host is no distribution of it."""
+    wsl = rig.host.wsl
+    if wsl is None:
+        return None
+    settings = wslconfig(wsl)
+    effective = {canonical(f"{name}.{key}"): value for name, keys in settings.items() for key, value in keys.items()}
+    mode = effective.get("wsl2.networkingmode", "nat").lower()
+    ports = sorted(each.endpoint.port for each in instances if each.endpoint.for_others)
+    return WslPlan(
+        profile=wsl.windows_profile.rstrip("/") if wsl.windows_profile else None,
+        settings=settings,
+        scripts=tuple(_scripts(rig, mode, ports)),
+    )
+
+
+def wslconfig(wsl: Wsl) -> dict[str, dict[str, str]]:
+    """What `.wslconfig` is to say, by section and key, as it stands there.
+
+    The keys of `wsl` come before those of `settings`. Both timeouts: with the first alone, the distribution still ends
+    when it is idle, and its servers with it (microsoft/WSL#11239).
+    """
+    own: dict[str, dict[str, str | None]] = {
+        "wsl2": {
+            "memory": _size(wsl.memory) if wsl.memory else None,
+            "swap": None if wsl.swap is None else _size(wsl.swap),
+            "processors": str(wsl.processors) if wsl.processors else None,
+            "networkingMode": wsl.networking,
+            "vmIdleTimeout": _FOR_EVER if wsl.keep_alive else None,
+        },
+        "general": {"instanceIdleTimeout": _FOR_EVER if wsl.keep_alive else None},
+    }
+    wanted: dict[str, dict[str, str]] = {}
+    said = set()
+    further = {section: {key: _written(value) for key, value in keys.items()} for section, keys in wsl.settings.items()}
+    sections: list[tuple[str, Mapping[str, str | None]]] = [*own.items(), *further.items()]
+    for section, keys in sections:
+        for key, value in keys.items():
+            name = canonical(f"{section}.{key}")
+            if value is not None and name not in said:
+                said.add(name)
+                wanted.setdefault(section, {})[key] = value
+    return wanted
+
+
+def _written(value: str | int | bool) -> str:
+    """A value as `.wslconfig` has it; a `#` would begin a comment, and a line's end would end it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value).replace("\r", "").replace("\n", "\\n")
+    quoted = '"' in text or ("#" not in text and text == text.strip())
+    return text if quoted else f'"{text}"'
+
+
+def _size(size: int) -> str:
+    """Bytes as WSL writes them, which takes GB for 2^30: 64GB of an inventory is 64GB there, and so is 64GiB."""
+    for factor, unit in ((10**9, "GB"), (1 << 30, "GB"), (10**6, "MB"), (1 << 20, "MB")):
+        if size % factor == 0:
+            return f"{size // factor}{unit}" if size else "0"
+    return f"{size}B"
+
+
+def _scripts(rig: Rig, mode: str, ports: list[int]) -> Iterator[TextFile]:
+    """PowerShell for what only Windows' administrator can do. Mode `none` has no way in, and `virtioproxy` its own."""
+    power = declared_power(rig)
+    commands = [f"-i {card.at} -pl {card.limit}" for card in power if card.limit is not None]
+    commands += [f"-i {card.at} -lgc {card.clocks[0]},{card.clocks[1]}" for card in power if card.clocks]
+    if commands:
+        yield _script("gpu-power.ps1", rig, commands=commands)
+    if ports and mode in {"nat", "mirrored"}:
+        yield _script("port-proxy.ps1", rig, mirrored=mode == "mirrored", ports=ports)
+    if rig.host.wsl and rig.host.wsl.keep_alive:
+        yield _script("autostart.ps1", rig)
+
+
+def _script(name: str, rig: Rig, **values: object) -> TextFile:
+    text = render(f"wsl/{name}.j2", rig=rig.rig, name=name, **values)
+    # Notepad of older Windows shows one long line without.
+    return TextFile(path=f"{FOLDER}/{name}", text=text.replace("\n", "\r\n"))

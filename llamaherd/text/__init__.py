@@ -1,0 +1,1 @@
+"""Texts of every kind: characters, quoting, units, templates, files within bounds."""

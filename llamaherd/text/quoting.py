@@ -1,0 +1,129 @@
+"""One function for each language that values are written into: what its reader reads is the value, and nothing else.
+
+What comes out is `Written`, which `render.py` lets into a text as it is. A value that went through none of these may
+land in a text only as a number or a plain word, which mean themselves to every reader. A character that a language
+cannot hold is a ValueError: the models of the inventory and of the lock refuse it long before.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+from typing import Any
+
+from llamaherd.text.characters import HARMFUL
+
+_WORD = re.compile(r"[A-Za-z0-9_@+=:,./-]*")
+_PATTERN = re.compile(r"[][A-Za-z0-9_@+=:,./*?!-]+")
+_IN_QUOTES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
+_LINE_ENDS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+SSH_REFUSED = re.compile(r'["\\]|\$\{')
+"""Of a path: what older clients cannot escape, and the begin of a variable (ssh_config(5), TOKENS)."""
+_POWERSHELL_QUOTES = re.compile("['\u2018\u2019\u201a\u201b]")
+
+
+class Written(str):
+    """A text in the language of the file that it lands in."""
+
+    __slots__ = ()
+
+
+def is_word(text: str) -> bool:
+    """Whether a text means itself to every reader: letters, digits, and marks that none gives a meaning."""
+    return _WORD.fullmatch(text) is not None
+
+
+def sh(value: object) -> Written:
+    """One word of a POSIX shell, where it stands outside of quotes (POSIX, Shell Command Language, 2.2.2)."""
+    return Written(shlex.quote(_storable(value)))
+
+
+def sh_pattern(value: object) -> Written:
+    """One pattern of a shell's `case`, whose `*`, `?` and `[…]` have their meaning."""
+    if not _PATTERN.fullmatch(str(value)):
+        raise ValueError(f"{value!r} is no plain pattern")
+    return Written(value)
+
+
+def base64_lines(data: bytes | str) -> Written:
+    """Bytes, or a text in UTF-8, as lines that a here-document holds whatever is in them."""
+    content = data.encode() if isinstance(data, str) else data
+    return Written(base64.encodebytes(content).decode().strip())
+
+
+def here_document(text: str) -> Written:
+    """Whole lines between `<<'END'` and `END`, which a shell takes as they are."""
+    if "END" in _storable(text).split("\n"):
+        raise ValueError("a line of it is END, where the shell would stop reading")
+    return Written(text)
+
+
+def systemd_argument(value: object) -> Written:
+    """One argument of ExecStart= (systemd.service(5), "Command lines"): no `%` or `$` in it is expanded."""
+    return _systemd_word(_storable(value).replace("%", "%%").replace("$", "$$"))
+
+
+def systemd_value(value: object) -> Written:
+    """One assignment of Environment= (systemd.exec(5)): `%` begins a specifier there, `$` means itself."""
+    return _systemd_word(_storable(value).replace("%", "%%"))
+
+
+def _systemd_word(text: str) -> Written:
+    """One word as systemd takes it apart (systemd.syntax(7), "Quoting"), with C's escapes."""
+    plain = text and not any(sign in " \t\n\r;'\"\\" for sign in text)
+    return Written(text if plain else f'"{text.translate(_IN_QUOTES)}"')
+
+
+def compose(value: object) -> Written:
+    """A value of a Compose file, as JSON, which is YAML: `$` starts a variable there, and `$$` is one dollar."""
+    return Written(yaml_value(value).replace("$", "$$"))
+
+
+def yaml_value(value: Any) -> Written:
+    """A value of a YAML file, as JSON; what YAML would refuse or take for a line's end is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return Written(re.sub("[\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]", _escaped, text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def powershell(value: object) -> Written:
+    """A text of PowerShell in single quotes, of which it knows five (about_Quoting_Rules; its tokenizer)."""
+    return Written("'" + _POWERSHELL_QUOTES.sub(r"\g<0>\g<0>", _one_line(value)) + "'")
+
+
+def url_host(address: str) -> Written:
+    """A name or address as the host of a URL: an IPv6 address stands in brackets there."""
+    return Written(f"[{address}]" if ":" in address else address)
+
+
+def ssh_option(value: object) -> Written:
+    """A path as the value of an option of the OpenSSH client: split at spaces otherwise, and expanded at `%`."""
+    text = _one_line(value)
+    if SSH_REFUSED.search(text):
+        raise ValueError(f"{text!r} has a sign for which not every ssh has an escape")
+    return Written('"' + text.replace("%", "%%") + '"')
+
+
+def comment(value: object) -> Written:
+    """The rest of a line behind the mark of a comment: what ends lines, or is no text, becomes a space."""
+    return Written(HARMFUL.sub(" ", str(value)))
+
+
+def _storable(value: object) -> str:
+    """A text that an argument of a process can be: no NUL, and nothing that is not UTF-8."""
+    text = str(value)
+    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ValueError(f"{text!r} cannot be handed to a program")
+    return text
+
+
+def _one_line(value: object) -> str:
+    text = _storable(value)
+    if _LINE_ENDS.search(text):
+        raise ValueError(f"{text!r} has more than one line")
+    return text

@@ -1,0 +1,92 @@
+"""Templates to text. A name that a template wants and does not get is an error, never an empty string.
+
+Nothing lands in a text by chance: what a template prints went through a function of `quoting.py`, or is itself a text
+that was made here, or is a number or a plain word. Anything else is an error, whatever a template forgot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import PurePath
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined, nodes
+
+from llamaherd.layout import LOCK_SECONDS, LOCKS
+from llamaherd.resources import TEMPLATES
+from llamaherd.text import quoting
+from llamaherd.text.quoting import Written, is_word
+
+FILTERS = {
+    "quote": quoting.sh,
+    "here_document": quoting.here_document,
+    "pattern": quoting.sh_pattern,
+    "unit_quote": quoting.systemd_argument,
+    "unit_value": quoting.systemd_value,
+    "compose": quoting.compose,
+    "yaml": quoting.yaml_value,
+    "powershell": quoting.powershell,
+    "comment": quoting.comment,
+}
+"""By the names that templates call them."""
+
+
+class UnquotedError(TypeError):
+    """A template prints a value that no quoting function has seen."""
+
+
+class _Environment(Environment):
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        """A text that stands between quotes in a template is the template's own, such as `{{ "{{.Id}}" }}`."""
+        tree = super()._parse(source, name, filename)
+        for printed in tree.find_all(nodes.Output):
+            printed.nodes = [
+                nodes.TemplateData(each.value) if isinstance(each, nodes.Const) else each for each in printed.nodes
+            ]
+        return tree
+
+
+@cache
+def environment() -> Environment:
+    """The one environment that templates are read in."""
+    made = _Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+        finalize=_printable,
+    )
+    made.filters |= FILTERS | {"join": _joined}
+    made.globals |= {"locks": str(LOCKS), "lock_seconds": LOCK_SECONDS}
+    return made
+
+
+def render(template: str, **values: Any) -> Written:
+    """The text of a template under templates/."""
+    return Written(environment().get_template(template).render(**values))
+
+
+def _printable(value: object) -> object:
+    """A value that may land in a text as it is. Raises UnquotedError."""
+    if isinstance(value, Written | Undefined):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str | PurePath) and is_word(str(value)):
+        return value
+    raise UnquotedError(f"{value!r} is printed without a quoting function")
+
+
+def _joined(values: Iterable[object], between: str = "") -> str:
+    """Jinja's own, but that parts which may each be printed may be so together."""
+    parts = list(values)
+    text = between.join(map(str, parts))
+    try:
+        for part in parts:
+            _printable(part)
+    except UnquotedError:
+        return text
+    return Written(text)

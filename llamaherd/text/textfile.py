@@ -1,0 +1,58 @@
+"""Text files of this machine that somebody names: read within bounds, whatever lies there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from llamaherd.text.units import show_size
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class UnreadableError(Exception):
+    """Why a file cannot be read: `it is a pipe, and no file`; `help` is the way out."""
+
+    def __init__(self, reason: str, help_: str) -> None:
+        super().__init__(reason)
+        self.help = help_
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a regular file of at most so many bytes. Raises UnreadableError."""
+    try:
+        # A pipe would be waited for, and a device has no end.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            kind = stat.S_IFMT(os.fstat(handle).st_mode)
+            if kind != stat.S_IFREG:
+                raise UnreadableError(
+                    f"it is {_KINDS.get(kind, 'something else')}, and no file", "name the file itself"
+                )
+            data = bytearray()
+            while len(data) <= most and (piece := os.read(handle, most + 1 - len(data))):
+                data += piece
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise UnreadableError(error.strerror or type(error).__name__, "check the path and its mode") from None
+    except ValueError:
+        raise UnreadableError("no file has such a name", "check the path") from None
+    if len(data) > most:
+        raise UnreadableError(f"it is larger than {show_size(most)}", "check that this is the file that you mean")
+    return bytes(data)
+
+
+def read_text(path: Path, most: int) -> str:
+    """The text of such a file, with `\\n` between lines. Raises UnreadableError."""
+    try:
+        return read_bytes(path, most).decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise UnreadableError("it is not UTF-8 text", "save it as UTF-8, if it is text at all") from None

@@ -1,0 +1,1 @@
+"""What live hosts are asked, and how their answers are judged."""

@@ -1,0 +1,42 @@
+"""Whether the driver that runs is the declared one: asked of the kernel and the library, and judged here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.host.answers import Answers, pairs
+from llamaherd.plan import DriverPlan
+
+
+def driver_checks(driver: DriverPlan, answers: Answers) -> Iterator[tuple[str, bool, str]]:
+    """A name, whether it is as declared, and what was found: of the driver, its file for the kernel, its daemon."""
+    loaded = _loaded(answers.get(("driver", ""), ""))
+    said = answers.get(("driver by its library", ""), "").strip()
+    library = said if re.fullmatch(r"\d{3}(\.\d+)+", said) else None
+    if loaded is None:
+        yield "driver", False, "no driver is loaded: converge"
+    elif not driver.wants(loaded):
+        yield "driver", False, f"{loaded} is loaded, declared is {driver.wanted}: converge"
+    elif library != loaded:
+        found = (
+            f"its library is {library}"
+            if library
+            else f"nvidia-smi says: {said.splitlines()[0] if said else 'nothing'}"
+        )
+        yield "driver", False, f"{loaded} is loaded, and {found}: converge"
+    else:
+        yield "driver", True, f"{loaded} is loaded, and its library is of that version"
+    disk = answers.get(("driver on disk", ""), "").strip()
+    found = f"the running kernel has {disk or 'no module'} on disk"
+    yield "module", disk == loaded is not None, found if disk == loaded else f"{found}, loaded is {loaded or 'none'}"
+    unit = pairs(answers.get(("persistence daemon", ""), ""))
+    state, load = unit.get("ActiveState", "not there"), unit.get("LoadState", "not there")
+    shown = state if load == "loaded" else "not there"
+    yield "daemon", shown == "active", f"nvidia-persistenced is {shown}"
+
+
+def _loaded(version: str) -> str | None:
+    """The version in what /proc/driver/nvidia/version says, behind `NVRM version: NVIDIA UNIX … Kernel Module`."""
+    found = re.search(r"^NVRM version:.*?\b(\d{3}(?:\.\d+)+)\b", version, re.MULTILINE)
+    return found[1] if found else None

@@ -1,0 +1,83 @@
+"""Accounts and folders that servers stand on, against what a host says of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.host.answers import Answers
+from llamaherd.layout import KEYS
+from llamaherd.plan import InstancePlan, Plan
+from llamaherd.verify.machine import MachineCheck
+
+_MAY_NOT_LOG_IN = ("nologin", "false", "")
+
+
+def host_checks(plan: Plan, answers: Answers) -> Iterator[MachineCheck]:
+    """A check of each: nobody can log in as a server, or do more than it, and keys lie where nobody else writes."""
+    if ("accounts", "") in answers:
+        problems = list(_accounts(plan, answers["accounts", ""]))
+        yield MachineCheck("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
+    if ("folders", "") in answers:
+        problems = list(_folders(answers["folders", ""]))
+        yield MachineCheck("folders", not problems, _said(problems, "nobody but root writes to keys and programs"))
+
+
+def _said(problems: list[str], fine: str) -> str:
+    return f"{'; '.join(problems)}: `herd up` mends that" if problems else fine
+
+
+def _accounts(plan: Plan, said: str) -> Iterator[str]:
+    """Lines of /etc/passwd, of /etc/group those that are ours or name one of ours, and `password` before a name."""
+    lines = said.split("\n")
+    rows = [line.split(":") for line in lines if line.count(":") in (3, 6)]
+    users = {row[0]: row for row in rows if len(row) == 7}
+    groups = [row for row in rows if len(row) == 4]
+    own = {row[0]: row[2] for row in groups}
+    for name in plan.accounts:
+        if name not in users:
+            yield f"there is no user {name}"
+            continue
+        if twins := [other for other, row in users.items() if other != name and row[2] == users[name][2]]:
+            yield f"{name} has the number of {', '.join(twins)}"
+        if int(users[name][2]) < 1000:
+            _, _, _, group, *_, shell = users[name]
+            if shell.rpartition("/")[2] not in _MAY_NOT_LOG_IN:
+                yield f"{name} can log in ({shell})"
+            if f"password {name}" in lines:
+                yield f"{name} has a password"
+            members = [row[0] for row in groups if row[0] != name and name in row[3].split(",")]
+            if others := [*([f"number {group}"] if own.get(name, group) != group else []), *members]:
+                yield f"{name} is in group {', '.join(others)}"
+
+
+def _folders(said: str) -> Iterator[str]:
+    """Octal mode, owner, path."""
+    for line in said.split("\n"):
+        mode, _, rest = line.partition(" ")
+        owner, _, path = rest.partition(" ")
+        if not path:
+            continue
+        if owner != "root":
+            yield f"{path} belongs to {owner}"
+        if int(mode, 8) & 0o022:
+            yield f"others may write to {path} (mode {mode})"
+        if path == str(KEYS) and int(mode, 8) & 0o044:
+            yield f"others may see which keys there are in {path} (mode {mode})"
+
+
+def permissions(instance: InstancePlan, said: str) -> Iterator[str]:
+    """Of the files that a server stands on, those that are not root's alone to write, and its key if others read it.
+
+    Each line of what was said: octal mode, owner, kind, path.
+    """
+    for line in said.split("\n"):
+        mode, owner, kind, path = (*line.split("\t", 3), "", "", "", "")[:4]
+        if not path:
+            continue
+        if path == instance.key_file:
+            if (kind, mode, owner) != ("f", "400", instance.server.user):
+                yield f"{path} is not {instance.server.user}'s alone (mode {mode}, of {owner}): `herd up`"
+        elif kind == "l":
+            yield f"{path} is a symbolic link: `herd up`"
+        elif owner != "root" or int(mode, 8) & 0o022:
+            yield f"{path} is not root's alone to write (mode {mode}, of {owner}): `herd up`"

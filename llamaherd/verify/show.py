@@ -1,0 +1,38 @@
+"""What verification found, as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from llamaherd.text.terminal import printable
+from llamaherd.verify.verify import PROMPT, Check, Report
+
+
+def print_report(report: Report) -> None:
+    """The report for people: a line per check, the answer and the speed."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    good, bad, unsure = ("✓", "✗", "?") if console.encoding.lower().startswith("utf") else ("ok", "FAILED", "?")
+
+    def show(checks: Iterable[Check]) -> None:
+        for check in checks:
+            passed = f"[yellow]{unsure}[/]" if check.doubt else f"[green]{good}[/]"
+            mark = passed if check.ok else f"[bold red]{bad}[/]"
+            console.print(f"  {mark} {check.name:9} {printable(check.detail)}")
+
+    if report.driver:
+        console.print(f"[bold]{report.rig}[/]: NVIDIA's driver")
+        show(report.driver)
+    if report.machine:
+        console.print(f"[bold]{report.rig}[/]: the host")
+        show(report.machine)
+    if report.cards:
+        console.print(f"[bold]{report.rig}[/]: power limits, clocks and fans of cards")
+        show(report.cards)
+    for instance in report.instances:
+        what = f"{instance.model} on {instance.engine}, {instance.backend}, port {instance.port}"
+        console.print(f"[bold]{report.rig} {instance.name}[/]: {printable(what)}")
+        show(instance.checks)
+        if instance.answer:
+            console.print(f"  {PROMPT} → {printable(instance.answer)}")

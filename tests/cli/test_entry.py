@@ -1,0 +1,174 @@
+"""`herd` as a process: outputs that take nothing, signals at any moment, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.rigs import ROOT
+
+HERD = str(Path(sys.executable).with_name("herd"))
+TALKATIVE = [
+    ["--help"],
+    ["--version"],
+    ["up", "--help"],
+    ["completion", "bash"],
+    ["-i", "inventory/examples", "check"],
+    ["-i", "inventory/box.yaml", "check", "--json"],
+    ["-i", "inventory/box.yaml", "plan"],
+    ["-i", "inventory/box.yaml", "plan", "--json"],
+]
+ended_by = pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda each: each.name)
+
+
+def herd(arguments: list[str], stdout: int, **more: str) -> tuple[int, str]:
+    """How it ended, and what it said on stderr."""
+    ended = subprocess.run(
+        [HERD, *arguments], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, **more}, check=False
+    )
+    return ended.returncode, ended.stderr.decode()
+
+
+@pytest.mark.parametrize("arguments", TALKATIVE, ids=" ".join)
+def test_an_output_that_is_full_is_a_sentence(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        code, said = herd(arguments, full.fileno())
+    assert code == 1
+    assert said.endswith("herd: cannot write the output: No space left on device\n")
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
+@pytest.mark.parametrize("arguments", TALKATIVE, ids=" ".join)
+def test_whoever_reads_no_further_is_told_nothing(arguments: list[str]) -> None:
+    nobody, pipe = os.pipe()
+    os.close(nobody)
+    quiet = herd(arguments, subprocess.DEVNULL)
+    code, said = herd(arguments, pipe)
+    os.close(pipe)
+    assert code != 0
+    assert said == quiet[1]
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "2>&-"])
+def test_an_output_that_is_closed(closed: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"'{HERD}' --version {closed}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode == 0) == (closed == "2>&-")
+    assert ended.stderr == (
+        "herd: stdout is closed\n  help: leave it open, or say `>/dev/null`\n" if closed == ">&-" else ""
+    )
+
+
+def test_what_the_terminal_has_no_letters_for(tmp_path: Path) -> None:
+    (tmp_path / "Käse.sh").write_text("llama-server -m /models/cheese.gguf -c 4096\n")
+    for variables in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}):
+        ended = subprocess.run(
+            [HERD, "check", str(tmp_path / "Käse.sh")],
+            cwd=ROOT,
+            capture_output=True,
+            env={**os.environ, **variables},
+            check=False,
+        )
+        assert b"Traceback" not in ended.stderr
+        # As it is, or with a mark for each byte that is no letter here.
+        assert re.search(rb"K(\xc3\xa4|\?{1,2}|(\xef\xbf\xbd){1,2})se\.sh:1", ended.stdout), ended.stdout
+
+
+@pytest.mark.parametrize("module", ["click", "llamaherd/cli", "llamaherd/pipeline/load"])
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_it_is_loading(tmp_path: Path, module: str, by: signal.Signals, code: int) -> None:
+    """Sent by what is being imported: at that very moment, on any machine."""
+    starting = tmp_path / "sitecustomize.py"
+    starting.write_text(f"""
+import os, sys
+
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module.replace("/", ".")!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), {int(by)})
+
+sys.meta_path.insert(0, Hook())
+""")
+    got, said = herd(["-i", "inventory/box.yaml", "plan"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path))
+    assert (got, said) == (code, "interrupted\n" if by == signal.SIGINT else "")
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """What greets as an SSH server, and says nothing after that: a client is given up after half a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(300)
+        yield server
+
+
+@ended_by
+def test_nothing_outlives_it(tmp_path: Path, silent: socket.socket, by: signal.Signals) -> None:
+    process, client = _connecting(tmp_path, silent)
+    with client:
+        left = _below(process.pid)
+        assert left, "the ssh client that it started"
+        process.send_signal(by)
+        client.settimeout(300)
+        while client.recv(4096):
+            pass  # what it had sent before
+    process.communicate(timeout=300)
+    assert process.returncode == (-signal.SIGKILL if by == signal.SIGKILL else 128 + by)
+    _all_gone(left)
+
+
+def test_whoever_interrupts_a_run_is_told_what_becomes_of_it(tmp_path: Path, silent: socket.socket) -> None:
+    process, client = _connecting(tmp_path, silent)
+    with client:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert out.endswith("and `herd up` goes on from there\n")
+    assert "Traceback" not in err
+    assert err.endswith("ended; what a host is in the middle of goes on there, and the next run goes on from that\n")
+
+
+def _connecting(folder: Path, silent: socket.socket) -> tuple[subprocess.Popen[str], socket.socket]:
+    """A `herd up` in the middle of logging in."""
+    (folder / "one.yaml").write_text(
+        f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n"
+        "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
+    )
+    process = subprocess.Popen(
+        [HERD, "-i", str(folder), "up"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    client, _ = silent.accept()
+    client.sendall(b"SSH-2.0-nobody\r\n")
+    return process, client
+
+
+def _below(pid: int) -> set[int]:
+    """All processes that a process has started, and those that these have."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {int(child) for child in children}.union(*(_below(int(child)) for child in children))
+
+
+def _all_gone(pids: set[int]) -> None:
+    """Wait until none of them runs any more; one that nobody has asked about yet is a zombie."""
+    deadline = time.monotonic() + 300
+    while left := [pid for pid in pids if _runs(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

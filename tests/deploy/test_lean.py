@@ -1,0 +1,103 @@
+"""What `herd up` loads of pyinfra, and that what takes the place of pyinfra's own gives the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.rigs import ROOT
+
+UNUSED = {
+    *("paramiko", "invoke", "nacl", "cryptography", "docker", "requests", "httpx2", "rich", "huggingface_hub"),
+    *("pyinfra.connectors.ssh", "pyinfra.operations.server", "pyinfra.facts.server"),
+}
+LOADED = "from llamaherd.deploy.lean import load\nload()\n"
+UP = f"""{LOADED}
+import sys
+from pathlib import Path
+from llamaherd.deploy.deploying import deploy
+from llamaherd.pipeline.load import plans
+
+deploy(plans(Path(sys.argv[1]), deploying=True), 0)
+import roles.serve, roles.models
+print(*sorted(set(sys.modules) & {UNUSED}))
+"""
+CALLS = f"""{LOADED}
+from importlib import import_module
+from types import SimpleNamespace
+import pyinfra
+from llamaherd.deploy.lean import order_of_call
+from pyinfra.api.util import get_operation_order_from_stack
+
+pyinfra.is_cli = True
+state = SimpleNamespace(current_deploy_filename="deploy.py", current_op_file_number=0)
+
+
+def operation():
+    return get_operation_order_from_stack(state), order_of_call(state)
+
+
+deploy = '''
+def role(depth):
+    if depth:
+        return role(depth - 1)
+    return (
+        operation()
+    )
+
+first = role(0)
+found = first, role(3)
+'''
+told = {{"operation": operation}}
+exec(compile(deploy, "deploy.py", "exec"), told)
+for theirs, ours in told["found"]:
+    print(theirs == ours, len(ours))
+"""
+ASKED = f"""{LOADED}
+from importlib import import_module
+
+operation = import_module("pyinfra.api.operation").solve_operation_consistency.__globals__
+print(operation["get_operation_order_from_stack"].__module__)
+arguments = import_module("pyinfra.api.arguments").pop_global_arguments.__globals__
+print(arguments["all_global_arguments"]() is arguments["all_global_arguments"]())
+"""
+
+
+def run(script: str, *arguments: str) -> list[str]:
+    """The lines that a Python of its own prints: gevent cannot be taken back out of this one."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def unreachable(tmp_path: Path) -> Path:
+    """A rig at a port where nothing listens: all is loaded when that turns out."""
+    (tmp_path / "one.yaml").write_text(
+        "rig: one\nconnect: {host: 127.0.0.1, port: 1}\n"
+        "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
+    )
+    return tmp_path
+
+
+def test_nothing_is_loaded_that_no_run_uses(unreachable: Path) -> None:
+    assert run(UP, str(unreachable)) == [""]
+
+
+def test_paramiko_can_still_be_had() -> None:
+    script = (
+        f"{LOADED}import paramiko\nprint(issubclass(paramiko.SSHException, Exception), paramiko.Transport.__name__)"
+    )
+    assert run(script) == ["True Transport"]
+
+
+def test_an_operation_stands_where_pyinfra_says() -> None:
+    assert run(CALLS) == ["True 4", "True 7"]
+
+
+def test_pyinfra_asks_ours() -> None:
+    assert run(ASKED) == ["llamaherd.deploy.lean", "True"]

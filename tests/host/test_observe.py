@@ -1,0 +1,203 @@
+"""What a host says of itself: an answer captured from the real box, and lines that no host can have printed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.host.looks.serving import SeenContainer, SeenServing, SeenUnit
+from llamaherd.host.observe import Holder, Seen, SeenFile, SeenFolder, SeenStore, SeenUser, answer, question, spoken
+from llamaherd.layout import OURS
+from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
+
+CAPTURED = (Path(__file__).parents[1] / "data" / "box.observed.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_real_answer_is_read_whole() -> None:
+    seen = answer(CAPTURED)
+    assert (seen.os, seen.arch, seen.systemd) == ("debian-13", "x86_64", True)
+    assert set(seen.folders) == set(OURS)
+    assert seen.folders["/etc/llamaherd/keys"] == SeenFolder(0o711, "root")
+    assert seen.free == ("/var/lib/llamaherd", 66136154112, "overlay")
+    assert seen.store == SeenStore("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
+    assert seen.listening == {22, 8080, 8081, 37115}
+    assert set(seen.users) == {"llama", "llama-build", "llama-fetch", "llama-chat"}
+    assert seen.users["llama-chat"] == SeenUser("/usr/sbin/nologin", ("llama-chat",))
+    assert seen.packages >= {"cmake", "g++", "mmdebstrap"}
+    assert seen.files["/etc/llamaherd/keys/chat"] == SeenFile(
+        "400",
+        ("992", "llama-chat"),
+        1795309341.783528417,
+        "27d2bcb37fdc772efa2e1f0e34f0d5f95b8cc5fef11cda03e03627e82fb80826",
+    )
+    assert seen.builds == {"llama.cpp-66ca571ae125": "done"}
+    assert seen.sources == {"b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"}
+    folder = "/var/lib/llamaherd/models/local/041d6924ab124e1f"
+    assert seen.verified[folder] == {
+        "tiny-moe.gguf": (
+            6512288,
+            1795306246.915421754,
+            "041d6924ab124e1fe5230ffc9bfec6c179fc320fc320da87d1e5a6e71b8e674f",
+        )
+    }
+    assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795306246.915421754)
+    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, "8f" * 16, "a3cb0e1ae986", 8080)}
+    assert seen.projects == {"drafter"}
+    assert seen.containers == {
+        "llama-drafter": SeenContainer(
+            "running",
+            "healthy",
+            "d7" * 32,
+            "46fafba1957b",
+            8081,
+            {"PidsLimit": "512", "RestartPolicy.Name": "unless-stopped"},
+        )
+    }
+    assert seen.images == {"llamaherd/engine:llama.cpp-66ca571ae125-a371b6"}
+
+
+def shape(line: str) -> str:
+    """A line without what differs from host to host and from one state of this repository to the next."""
+    line = re.sub(r"^docker\tinfo\t\{.*\}$", "docker\tinfo\t<json>", line)
+    line = re.sub(r"\b[0-9a-f]{64}\b", "<sha256>", line)
+    line = re.sub(r"\b[0-9a-f]{32}\b", "<run>", line)
+    line = re.sub(r"\b[0-9a-f]{16}\b", "<sha>", line)
+    line = re.sub(r"\b[0-9a-f]{12}\b", "<hash>", line)
+    line = re.sub(r"-[0-9a-f]{6}$", "-<hash>", line)
+    line = re.sub(r"[\d-]+T[\d:]+\.\d{9}Z", "<time>", line)
+    return re.sub(r"\d+\.\d+|\b\d{3,}\b", "<n>", line)
+
+
+def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
+    # What listens, and what lies under the system, differs from machine to machine.
+    made_up = {shape(line) for line in converged(box(), {"chat": "key"}) if not line.startswith(("listens", "machine"))}
+    real = {shape(line) for line in CAPTURED if not line.startswith(("listens", "machine"))}
+    assert made_up == real
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("package\tcmake\tconfig-files", Seen()),
+        (
+            "unit\tllama-a\tinactive\tdisabled\tyes\t\t\t",
+            Seen(units={"llama-a": SeenUnit("inactive", "disabled", True, "", "")}),
+        ),
+        (
+            "container\t/llama-a\tcreated\t\tff\tabc\t\tPidsLimit=null NanoCpus=0 CpusetCpus=",
+            Seen(containers={"llama-a": SeenContainer("created", "", "ff", "abc")}),
+        ),
+        (
+            "serving\tllama-a\tchanged\tkey\t/k",
+            Seen(serving={"llama-a": SeenServing(changed=["/k"])}),
+        ),
+        (
+            "serving\tllama-a\tforeign\t/a b\nserving\tllama-a\tforeign\t/c\nserving\tllama-a\thangs\tit does",
+            Seen(serving={"llama-a": SeenServing(foreign=["/a b", "/c"], hangs="it does")}),
+        ),
+        ("holder\t8080\t7\ta b\t", Seen(holders={8080: Holder(7, "a b", "")})),
+        ("closed\t/a b", Seen(closed=["/a b"])),
+        ("incoming\tff.part\t1000000\t24", Seen(incoming={"ff.part": 12288})),
+        ("kept\t/models/a/b\t7", Seen(kept={"/models/a/b": 7})),
+        ("fetch\t0123456789ab", Seen(fetch="0123456789ab")),
+        ("build\tllama.cpp-0\tbuilding", Seen(builds={"llama.cpp-0": "building"})),
+        ("file\t/a b\t644 0 root 1.5\nsum\tff\t/a b", Seen(files={"/a b": SeenFile("644", ("0", "root"), 1.5, "ff")})),
+    ],
+    ids=[
+        "removed package",
+        "unit that never ran",
+        "container that never ran",
+        "another key since",
+        "drop-ins",
+        "holder",
+        "closed",
+        "part",
+        "kept",
+        "fetch",
+        "building",
+        "space",
+    ],
+)
+def test_one_line(line: str, seen: Seen) -> None:
+    assert answer(line.split("\n")) == seen
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "os",
+        "os\tdebian-13\tmore",
+        "Last login: yesterday",
+        "free\t/var/lib\tplenty",
+        "listens\tport",
+        "file\t/a\t644 0 root\nsum\tff\t/a",
+        "file\t/a\t644 0 root soon\nsum\tff\t/a",
+        "sum\tff\t/a",
+        "incoming\tname\tmany\t1",
+        "kept\t/models\tmany",
+        "store\t/models\t1\tdevice\text4\trelatime",
+        "stored\t/models\tmany\t1.0\tname",
+        "verified\t/models\t1\t1.0\tname",
+        "unit\tllama-a\tactive\tenabled\tno\tff\tabc\tport",
+        "container\t/llama-a\trunning\thealthy\tff\tabc\tport\t",
+        "container\t/llama-a\trunning\thealthy\tff\tabc\t8080\tPidsLimit",
+        "folder\t/a\tall\troot",
+        "holder\t8080\tnobody\tnc\t",
+        "serving\tllama-a\tchanged\tkey",
+        "serving\tllama-a\tgone",
+    ],
+)
+def test_a_line_that_was_not_asked_for(line: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        answer(["os\tdebian-13", *line.split("\n")])
+
+
+@pytest.mark.parametrize("before", [[], ["Welcome", ""], ["os\tanother", "@ end of the look", "@ Look"]])
+@pytest.mark.parametrize("after", [[], [""], ["os\tlogout"]])
+def test_what_a_login_shell_prints_is_no_answer(before: list[str], after: list[str]) -> None:
+    said = ["@ look", "os\tdebian-13", "@ end of the look"]
+    assert spoken([*before, *said, *after]) == ["os\tdebian-13"]
+
+
+@pytest.mark.parametrize(
+    "lines", [[], ["Welcome"], ["@ look", "os\tdebian-13"], ["os\tdebian-13", "@ end of the look"]]
+)
+def test_an_answer_without_its_end_is_none(lines: list[str]) -> None:
+    with pytest.raises(ValueError, match="stopped answering halfway"):
+        spoken(lines)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_question_marks_its_answer_whatever_stands_in_the_line(shell: str) -> None:
+    noise = "printf 'no end of this line'\n"
+    asked = noise + question(planned(cpu_rig()))
+    done = subprocess.run([shell, "-s"], input=asked, capture_output=True, text=True, check=True)
+    assert any(line.startswith("arch\t") for line in spoken(done.stdout.splitlines()))
+
+
+@given(st.lists(st.text()))
+def test_nonsense_is_a_value_error_and_nothing_else(lines: list[str]) -> None:
+    try:
+        answer(lines)
+    except ValueError:
+        return
+
+
+def test_the_question_asks_for_all_that_a_plan_names() -> None:
+    for plan in (planned(cpu_rig()), planned(gpu_rig())):
+        asked = question(plan)
+        named = [
+            *plan.packages,
+            *(file.path for file in plan.files),
+            *(instance.file.path for instance in plan.instances),
+            *(instance.key_file for instance in plan.instances if instance.key_file),
+            *(build.id for build in plan.builds),
+            *(model.folder for model in plan.models),
+        ]
+        assert [name for name in named if name not in asked] == []

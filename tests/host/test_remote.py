@@ -1,0 +1,219 @@
+"""Reaching a rig: the command line, and what OpenSSH 9.2 and sudo 1.9 said when something was wrong."""
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llamaherd.host import remote
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.ssh import argv, explain, lost, not_started
+from llamaherd.inventory.schema import Connect
+from tests.support.stores import needs_root
+
+DUO = Connect(host="duo.lan", user="tom", key=Path("/keys/duo 50%"), known_hosts=Path("/keys/known_hosts"))
+
+CHANGED = """\
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!
+Host key for [127.0.0.1]:2250 has changed and you have requested strict checking.
+Host key verification failed.
+"""
+UNKNOWN = """\
+No ED25519 host key is known for [127.0.0.1]:2250 and you have requested strict checking.
+Host key verification failed.
+"""
+BANNED = """\
+kex_exchange_identification: Connection closed by remote host
+Connection closed by 127.0.0.1 port 2250
+"""
+
+
+def test_what_is_declared_is_all_that_counts() -> None:
+    command = argv(DUO)
+    assert command[:4] == ["ssh", "-T", "-p", "22"]
+    assert 'IdentityFile="/keys/duo 50%%"' in command
+    assert 'UserKnownHostsFile="/keys/known_hosts"' in command
+    assert {"IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "BatchMode=yes"} <= set(command)
+    assert command[-5:-1] == ["-l", "tom", "--", "duo.lan"]
+
+
+def test_what_is_not_declared_is_left_to_the_client() -> None:
+    text = " ".join(argv(Connect(host="duo")))
+    for option in ("IdentityFile", "IdentitiesOnly", "UserKnownHostsFile", "StrictHostKeyChecking", " -l "):
+        assert option not in text
+
+
+def test_only_who_deploys_notes_the_key_of_a_host_that_is_new() -> None:
+    assert "StrictHostKeyChecking=accept-new" in argv(Connect(host="duo"), note_key=True)
+    assert "StrictHostKeyChecking=accept-new" not in argv(DUO, note_key=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "err", "message", "help_"),
+    [
+        (255, CHANGED, "is not the one that is known", "ssh-keygen -f /keys/known_hosts -R 'duo.lan'"),
+        (255, UNKNOWN, "is not known here", "ssh-keyscan -p 22 duo.lan"),
+        (255, "tom@duo.lan: Permission denied (publickey).\n", "does not accept /keys/duo", "authorized_keys"),
+        (
+            255,
+            'Load key "/x": error in libcrypto\ntom@d: Permission denied (publickey).',
+            "private key",
+            "connect: key",
+        ),
+        (255, "ssh: connect to host duo.lan port 22: Connection refused\n", "connection refused", "sshd"),
+        (255, "ssh: Could not resolve hostname duo.lan: Name or service not known\n", "cannot be found", "host:"),
+        (255, "Connection timed out during banner exchange\n", "does not answer", "firewall"),
+        (255, BANNED, "closes the connection", "wait a minute"),
+        (255, "something new\n", "something new", "try `ssh -p 22 tom@duo.lan`"),
+        (1, "sudo: a password is required\n", "wants a password from tom", "NOPASSWD"),
+        (127, "sh: 1: exec: sudo: not found\n", "there is no sudo", "as root"),
+    ],
+)
+def test_what_went_wrong_is_said_with_a_way_out(code: int, err: str, message: str, help_: str) -> None:
+    error = explain(DUO, code, err)
+    assert error
+    assert message in error.message
+    assert help_ in error.help
+
+
+def test_a_script_that_ran_and_failed_is_no_error_of_the_connection() -> None:
+    assert explain(DUO, 1, "tom: Permission denied") is None
+    assert explain(DUO, 0, "sudo: a password is required") is None
+
+
+@pytest.mark.parametrize("kind", [("ed25519",), ("rsa", "-m", "PEM"), ("ecdsa", "-m", "PKCS8")], ids=" ".join)
+@pytest.mark.parametrize("passphrase", ["", "secret"])
+def test_a_key_with_a_passphrase_is_told_from_one_that_is_not_let_in(
+    tmp_path: Path, kind: tuple[str, ...], passphrase: str
+) -> None:
+    key = tmp_path / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", *kind, "-N", passphrase, "-f", str(key)], check=True)
+    error = explain(Connect(host="duo", key=key), 255, "tom@duo: Permission denied (publickey).")
+    assert error
+    assert (f"{key} has a passphrase" in error.message) == bool(passphrase)
+    assert (f"ssh-add {key}" in error.help) == bool(passphrase)
+
+
+def test_a_shell_that_ends_at_once_is_said_with_its_last_words() -> None:
+    error = not_started(DUO, 0, "", "bye \x1b[31m\x07now\n")
+    assert "ends before it has run anything; its last words: bye now" in error.message
+    assert "sudo" in not_started(DUO, 1, "sudo: a password is required\n", "").message
+
+
+def test_a_connection_that_is_lost_is_no_failure_of_the_script() -> None:
+    error = lost(DUO, 255, "client_loop: send disconnect: Broken pipe")
+    assert error
+    assert "lost in the middle" in error.message
+    assert lost(DUO, 255, "a script that ends with 255") is None
+    assert lost(DUO, 1, "Broken pipe") is None
+
+
+@needs_root
+@pytest.mark.parametrize("endless", ["yes", "tr '\\0' x </dev/zero", "yes oops >&2", "while :; do echo; done"])
+def test_an_answer_without_end_is_cut_off(endless: str) -> None:
+    """Whether it is lines or one line, and on whichever stream; a host that does so is no reason to fill our memory."""
+    with pytest.raises(RemoteError, match="this machine answers without end"):
+        Remote(Connect(host="@local")).run(endless, timeout=60)
+
+
+@needs_root
+def test_a_shell_that_talks_without_end_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["yes"])
+    with pytest.raises(RemoteError, match="talks without end before its shell takes anything"):
+        Remote(Connect(host="@local")).run("echo", timeout=60)
+
+
+@needs_root
+def test_a_shell_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sleep", "60"])
+    monkeypatch.setattr(remote, "LOGIN_SECONDS", 0.1)
+    with pytest.raises(RemoteError, match="has said nothing for 0 s"):
+        Remote(Connect(host="@local")).run("echo", timeout=60)
+
+
+@needs_root
+def test_what_start_files_print_is_nobodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        remote, "argv", lambda *_, **__: ["sh", "-c", "echo hello; printf 'ca\\351'; echo x >&2; exec sh -s"]
+    )
+    ended = Remote(Connect(host="@local")).run("echo mine; echo oops >&2", timeout=60)
+    assert (ended.out, ended.err) == ("mine\n", "oops\n")
+
+
+@needs_root
+def test_what_is_no_utf8_is_shown_as_that() -> None:
+    ended = Remote(Connect(host="@local")).run("printf 'caf\\351\\n'; printf '\\303' >&2", timeout=60)
+    assert (ended.out, ended.err) == ("caf\N{REPLACEMENT CHARACTER}\n", "\N{REPLACEMENT CHARACTER}")
+
+
+@needs_root
+def test_a_script_may_be_larger_than_a_pipe() -> None:
+    script = f"wc -c <<'END'\n{'x' * 1_000_000}\nEND\n"
+    assert Remote(Connect(host="@local")).run(script, timeout=60).out.strip() == "1000001"
+
+
+@needs_root
+def test_this_machine_runs_a_script_too() -> None:
+    here = Remote(Connect(host="@local"))
+    ended = here.run("id -u; echo oops >&2; exit 3", timeout=60)
+    assert (ended.code, ended.out, ended.err) == (3, "0\n", "oops\n")
+    with pytest.raises(RemoteError, match="did not finish within 0 s"):
+        here.run("exec sleep 10", timeout=0.1)
+
+
+@needs_root
+def test_lines_come_while_the_script_runs(tmp_path: Path) -> None:
+    here = Remote(Connect(host="@local"))
+    wait = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    lines = here.lines(f"echo one; printf 'tw\\303'; {wait}; printf '\\266o\\nrest'; exit 3", silence=60)
+    assert next(lines) == "one"
+    (tmp_path / "go").touch()
+    assert list(lines) == ["twöo"]  # what ends in no line break was cut off
+
+
+def told(folder: Path) -> str:
+    """What makes a script say when it is ended, at once."""
+    return f"trap 'echo gone >{folder}/said; kill $!; exit' TERM"
+
+
+@needs_root
+def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
+    # Seconds for it to begin in, and more of silence than it is granted.
+    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", 3)
+    assert next(lines) == ""
+    with pytest.raises(RemoteError, match="has said nothing for 3 s"):
+        next(lines)
+    assert (tmp_path / "said").read_text() == "gone\n"
+
+
+@needs_root
+def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
+    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", 60)
+    next(lines)
+    lines.close()
+    assert (tmp_path / "said").read_text() == "gone\n"
+
+
+def test_lines_of_a_host_that_cannot_be_reached() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        there = Remote(Connect(host="127.0.0.1", port=held.getsockname()[1]))
+        with pytest.raises(RemoteError, match="nothing listens for SSH"):
+            list(there.lines("echo", silence=60))
+
+
+def test_nothing_listens_there() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, but not listening: refused, and nobody else gets it
+        port = held.getsockname()[1]
+        with pytest.raises(RemoteError, match=f"nothing listens for SSH at 127.0.0.1 port {port}"):
+            Remote(Connect(host="127.0.0.1", port=port)).run("true", timeout=60)
+
+
+def test_a_key_that_is_not_there() -> None:
+    with pytest.raises(RemoteError, match="there is no SSH key at /nowhere/key"):
+        Remote(Connect(host="127.0.0.1", key=Path("/nowhere/key"))).run("true", timeout=60)

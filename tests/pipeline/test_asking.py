@@ -1,0 +1,363 @@
+"""The questions to engines on rigs, and what real builds of llama.cpp (b11434) answered."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.local import read_header
+from llamaherd.host.answers import Answers, parse
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.inventory.schema import Rig
+from llamaherd.lock import Lock, LockedLocal
+from llamaherd.pipeline.engine_estimate import Question, Shard, ask, headers, is_absent, judged, question, script
+from llamaherd.plan import Estimate, Holds, ModelFile, ModelPlan, Plan
+from llamaherd.planner.plan import plan
+from tests.support import gguf_files
+from tests.support.hub_files import Hollow
+from tests.support.hub_server import Hub
+from tests.support.rigs import SHA, changed, gpu_rig, hub_lock
+
+MIB = 1 << 20
+TOKEN = "hf_canary0123456789"
+CAPTURED: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "data" / "memory_engine.json").read_text(encoding="utf-8")
+)
+QWEN = Header.model_validate(CAPTURED["models"]["35B-A3B Q4_K"])
+GEMMA = Header.model_validate(CAPTURED["models"]["Gemma 3 270M"])
+
+LOCK = Lock(
+    models=tuple(model.model_copy(update={"header": QWEN}) for model in hub_lock().models),
+    files=(LockedLocal(sha256="a5" * 32, size=10**9, data_offset=10**6, header=GEMMA),),
+)
+
+
+def declared(**changes: Any) -> Rig:
+    """A rig with two cards. `reasoner` drafts on both, `boxed` is in a container on one; changes are of instances."""
+    paths = {f"instances/{name}/{key}": value for name, more in changes.items() for key, value in more.items()}
+    return Rig.model_validate(changed(gpu_rig(), paths))
+
+
+def asked(rig: Rig, name: str, lock: Lock = LOCK) -> Question | str:
+    planned = plan(rig, lock)
+    return question(rig, planned, next(each for each in planned.instances if each.name == name), lock)
+
+
+def sure(rig: Rig, name: str) -> Question:
+    found = asked(rig, name)
+    assert isinstance(found, Question), found
+    return found
+
+
+def on_cpu(**changes: Any) -> tuple[Rig, Question]:
+    """The rig, and the question to `reasoner`, moved to the CPU with these keys."""
+    rig = declared(reasoner={"on": [], "context": 131072, "kv": "q8_0", "draft": {"mtp": 2}} | changes)
+    return rig, sure(rig, "reasoner")
+
+
+def said(name: str, figures: str, code: int = 0, log: str = "") -> Answers:
+    """An answer of one instance in the script's form."""
+    lines = [f"@ state\t{name}", f"\t{code}", f"@ figures\t{name}", *(f"\t{line}" for line in figures.split("\n"))]
+    return parse("\n".join([*lines, f"@ said\t{name}", *(f"\t{line}" for line in log.split("\n")), "@ end\t"]))
+
+
+def estimated(rig: Rig, each: Question, answers: Answers) -> Estimate:
+    found = judged(rig, each, answers)
+    assert isinstance(found, Estimate), found
+    return found
+
+
+def mib(holds: Holds) -> tuple[int, int, int]:
+    return holds.weights // MIB, (holds.kv + holds.state) // MIB, holds.compute // MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "lock", "sentence"),
+    [
+        ("worker", LOCK, "ik_llama.cpp has no llama-fit-params"),
+        ("small", LOCK, "engine `image` is an image: only an engine that is built on the host can be asked"),
+        ("reasoner", hub_lock(), "the header of model `35b` is not in the lock: run `herd lock`"),
+    ],
+)
+def test_who_cannot_be_asked(name: str, lock: Lock, sentence: str) -> None:
+    assert asked(declared(), name, lock) == sentence
+
+
+def test_a_card_of_unknown_memory_is_named() -> None:
+    rig = Rig.model_validate(changed(gpu_rig(), {"gpus/cards/old": {"model": "RTX 9999", "architecture": "86"}}))
+    assert asked(rig, "reasoner") == "the memory of card `old` is not known"
+
+
+def test_the_tool_is_told_what_the_server_is_told() -> None:
+    each = sure(declared(reasoner={"tensor_split": [3, 1], "kv": "q8_0", "ubatch": 1024}), "reasoner")
+    said = " ".join(each.arguments)
+    for expected in ("-c 262144", "-np 1", "-ctk q8_0", "-ctv q8_0", "-ub 1024", "-ngl all", "-ts 3,1", "-fitp on"):
+        assert expected in said
+    assert each.arguments[each.arguments.index("-m") + 1] == each.path
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in each.environment
+    assert "CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090" in each.environment
+
+
+def test_a_container_is_asked_for_with_the_hosts_numbers_of_its_cards() -> None:
+    cards = {f"gpus/cards/{name}": {"model": "RTX 3090", "index": index} for name, index in (("new", 3), ("old", 1))}
+    rig = Rig.model_validate(changed(gpu_rig(), cards))
+    assert "CUDA_VISIBLE_DEVICES=3" in sure(rig, "boxed").environment
+
+
+def test_an_instance_on_the_cpu_of_a_build_for_cards_sees_none() -> None:
+    _, each = on_cpu()
+    assert each.environment == ("CUDA_VISIBLE_DEVICES=",)
+    assert "-ngl" not in each.arguments
+
+
+def test_what_the_engine_says_is_taken_over_to_the_mib() -> None:
+    """What the box printed for a hollow file of this shape; of compute, the logits that a server does not keep go."""
+    rig, each = on_cpu()
+    estimate = estimated(rig, each, said("reasoner", "Host 19599 1422 633 "))
+    (ram,) = estimate.holds
+    assert estimate.source == "engine"
+    assert (ram.where, ram.size) == ("RAM", 192 * 10**9)
+    assert mib(ram)[:2] == (19599, 1422)
+    assert 633 - 485 <= mib(ram)[2] <= 633 - 400
+
+
+def test_what_the_tool_leaves_out_is_added() -> None:
+    """The head's weights, its cache for 131,072 tokens, and two more copies of the state."""
+    rig, each = on_cpu()
+    without_rig, without = on_cpu(draft=None)
+    figures = said("reasoner", "Host 19599 1422 633 ")
+    (drafting,), (plain,) = estimated(rig, each, figures).holds, estimated(without_rig, without, figures).holds
+    assert plain.draft == 0
+    assert drafting.draft > 2 * 62 * MIB + 256 * MIB + 400 * MIB
+    assert abs(drafting.total - drafting.draft - plain.total) < 8 * MIB  # a row of logits for each drafted token
+    assert any("draft" in doubt for doubt in estimated(rig, each, figures).doubts)
+    assert not any("draft" in doubt for doubt in estimated(without_rig, without, figures).doubts)
+
+
+def test_what_a_model_that_drafts_takes_is_added() -> None:
+    """The tool is asked about the served model alone."""
+    rig, each = on_cpu(draft={"model": "gemma"})
+    without_rig, without = on_cpu(draft=None)
+    figures = said("reasoner", "Host 19599 1422 633 ")
+    (drafting,), (plain,) = estimated(rig, each, figures).holds, estimated(without_rig, without, figures).holds
+    assert drafting.draft == each.beside.host.total > sum(tensor.bytes for tensor in GEMMA.each)
+    assert drafting.total - drafting.draft == plain.total
+
+
+def test_it_is_said_what_is_left_out_of_what_the_tool_counts() -> None:
+    """For 248,320 tokens, 512 rows of 4 bytes each where a server wants three: less what other buffers can share."""
+    rig, each = on_cpu()
+    *_, doubt = estimated(rig, each, said("reasoner", "Host 19599 1422 633 ")).doubts
+    found = re.search(r"more logits than a server does: (\d+) MiB of them are left out", doubt)
+    assert found, doubt
+    assert 400 <= int(found[1]) <= 485
+    rig, each = on_cpu(ubatch=1, draft=None)
+    assert estimated(rig, each, said("reasoner", "Host 19599 1422 148 ")).doubts == ()
+
+
+def test_cards_are_taken_in_the_order_of_on() -> None:
+    rig = declared(reasoner={"on": ["old", "new"]})
+    each = sure(rig, "reasoner")
+    figures = "CUDA0 9000 700 500 \nCUDA1 10000 800 600 \nHost 400 0 80 "
+    estimate = estimated(rig, each, said("reasoner", figures))
+    assert [holds.where for holds in estimate.holds] == ["old", "new", "RAM"]
+    assert [mib(holds)[:2] for holds in estimate.holds] == [(9000, 700), (10000, 800), (400, 0)]
+    assert estimate.holds[0].size < estimate.holds[1].size
+    assert any("tensor_split" in doubt for doubt in estimate.doubts)
+
+
+def test_other_cards_than_declared_are_no_figures() -> None:
+    rig = declared()
+    found = judged(rig, sure(rig, "reasoner"), said("reasoner", "Host 19599 1422 633 "))
+    assert found == "the tool saw 0 cards where 2 are meant"
+
+
+# What b11434 printed: of a file that is cut short, of arguments that it refuses, and with too little memory.
+CUT = """\
+0.00.007.054 I llama_fit_params: printing estimated memory in MiB to stdout (device, model, context, compute) ...
+0.00.022.305 E llama_model_load: error loading model: tensor 'output.weight' data is not within the file bounds
+0.00.022.356 E llama_model_load_from_file_impl: failed to load model
+terminate called after throwing an instance of 'std::runtime_error'
+  what():  failed to load model
+Aborted"""
+SILENT = """\
+0.00.002.723 I llama_fit_params: printing estimated memory in MiB to stdout (device, model, context, compute) ...
+terminate called after throwing an instance of 'std::runtime_error'
+  what():  failed to load model
+Aborted"""
+NO_SUCH_TYPE = """\
+error while handling argument "-ctk": Unsupported cache type: q99
+
+usage:
+-ctk,  --cache-type-k TYPE              KV cache data type for K
+
+to show complete usage, run with -h"""
+NO_LIBRARY = "llama-fit-params: error while loading shared libraries: libcudart.so.13: cannot open shared object file"
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "why"),
+    [
+        (134, CUT, "error loading model: tensor 'output.weight' data is not within the file bounds"),
+        (134, SILENT, "failed to load model"),
+        (1, NO_SUCH_TYPE, '"-ctk": Unsupported cache type: q99'),
+        (1, "error: invalid argument: -fitp", "invalid argument: -fitp"),
+        (127, NO_LIBRARY, NO_LIBRARY),
+        (139, "", "it ended with 139"),
+        (1, "0.00.001.000 E load: token \x1b[2J in the vocabulary", "token [2J in the vocabulary"),
+    ],
+)
+def test_why_the_tool_failed(code: int, log: str, why: str) -> None:
+    rig, each = on_cpu()
+    assert judged(rig, each, said("reasoner", "", code, log)) == f"llama-fit-params failed: {why}"
+
+
+def test_a_tool_that_was_stopped() -> None:
+    rig, each = on_cpu()
+    assert judged(rig, each, said("reasoner", "", 124)) == "llama-fit-params did not end within 120 s"
+    assert "more RAM than is free" in str(judged(rig, each, said("reasoner", "", 137)))
+
+
+def test_an_end_without_figures_is_no_figure() -> None:
+    rig, each = on_cpu()
+    assert "printed no figures" in str(judged(rig, each, said("reasoner", "usage: none")))
+
+
+ON_CPU = on_cpu()
+
+
+FIGURES = st.from_regex(r"(CUDA0 \d{1,9} \d \d \n)?Host \d{1,20} \d{1,4} \d{1,4} ", fullmatch=True)
+
+
+@given(st.text() | FIGURES, st.sampled_from(["0", "1", "134", "absent", ""]), st.text())
+def test_whatever_a_host_says_becomes_a_sentence(figures: str, code: str, log: str) -> None:
+    rig, each = ON_CPU
+    answers = {("state", "reasoner"): code, ("figures", "reasoner"): figures, ("said", "reasoner"): log}
+    found = judged(rig, each, answers)
+    assert found if isinstance(found, str) else found.holds
+
+
+def run(text: str, state: Path) -> str:
+    """Run the script here, on what is no host of ours: there are no builds, and its folder is `state`."""
+    moved = text.replace("/var/lib/llamaherd", str(state)).replace("/opt/llamaherd", str(state / "opt"))
+    ended = subprocess.run(["sh", "-s"], input=moved, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_a_bare_host_says_that_nothing_is_built_and_stays_bare(tmp_path: Path) -> None:
+    rig = declared()
+    questions = [sure(rig, "reasoner"), sure(rig, "boxed")]
+    answers = parse(run(script(plan(rig, LOCK), questions, {}), tmp_path / "none"))
+    for each in questions:
+        assert judged(rig, each, answers) == "engine `main` is not built on duo yet: run `herd up duo`"
+        assert not is_absent(each.name, answers)
+    assert ("end", "") in answers
+    assert not (tmp_path / "none").exists()
+
+
+def test_names_that_a_shell_would_take_apart_stay_whole(tmp_path: Path) -> None:
+    """Environment, file names and headers: nothing of them is run."""
+    rig = declared(reasoner={"environment": {"NOTE": f"$(touch {tmp_path}/run) 'and' \"more\""}})
+    each = sure(rig, "reasoner")
+    files = plan(rig, LOCK).models[0].files
+    odd = f"it's $(touch {tmp_path}/run) `touch {tmp_path}/run`.gguf"
+    renamed = [file.model_copy(update={"name": odd}) for file in files]
+    planned = plan(rig, LOCK)
+    model = planned.models[0].model_copy(update={"files": tuple(renamed)})
+    planned = planned.model_copy(update={"models": (model, *planned.models[1:])})
+    hollow = {"35b": (Shard(odd, 10, b"END\n" * 100),)}
+    assert ("end", "") in parse(run(script(planned, [each], hollow), tmp_path / "none"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.binary(max_size=3000))
+def test_a_header_arrives_as_it_was(header: bytes) -> None:
+    """Through the tools that the script uses."""
+    packed = Shard("model.gguf", 10**9, header).packed
+    assert max(map(len, packed.split("\n"))) <= 76
+    ended = subprocess.run("base64 -d | gzip -d", shell=True, input=packed.encode(), capture_output=True, check=True)
+    assert ended.stdout == header
+
+
+REPO = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF"
+
+
+def lying(hub: Hub, paths: list[Path], local: Path) -> Plan:
+    """A plan of two models: files of a repository of this hub, and a file of this machine."""
+    url = f"{hub.url}/{REPO}/resolve/{hub.commit(REPO)}"
+    files = tuple(ModelFile(name=path.name, sha256=SHA, size=path.stat().st_size) for path in paths)
+    return plan(declared(), LOCK).model_copy(
+        update={
+            "models": (
+                ModelPlan(name="35b", folder="/srv/35b", files=files, url=url),
+                ModelPlan(name="gemma", folder="/srv/g", files=(ModelFile(name="g.gguf", sha256=SHA),), local=local),
+            )
+        }
+    )
+
+
+def hollow(path: Path) -> Hollow:
+    """The file without its weights, which have no place on this disk."""
+    with path.open("rb") as stream:
+        return Hollow(stream.read(read_header(path).data_offset), path.stat().st_size)
+
+
+def test_headers_are_brought_and_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = gguf_files.write(gguf_files.qwen(), tmp_path / "35b.gguf", per_shard=400)
+    (local,) = gguf_files.write(gguf_files.gemma3(), tmp_path / "gemma.gguf")
+    heads = {path.name: hollow(path) for path in paths}
+    with Hub({REPO: heads}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        shards, failed = headers(lying(hub, paths, local), {"35b", "gemma"})
+        authorised = [request.had_auth for request in hub.requests]
+    assert failed == {}
+    assert len(paths) > 1
+    assert [(shard.name, shard.size, shard.header) for shard in shards["35b"]] == [
+        (name, head.size, head.head) for name, head in heads.items()
+    ]
+    (gemma,) = shards["gemma"]
+    assert (gemma.name, gemma.size) == ("g.gguf", local.stat().st_size)
+    assert gemma.header == local.read_bytes()[: read_header(local).data_offset]
+    assert authorised
+    assert all(authorised)
+    assert TOKEN not in script(plan(declared(), LOCK), [sure(declared(), "reasoner")], shards)
+
+
+def test_a_model_whose_header_cannot_be_had_leaves_the_others_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = gguf_files.write(gguf_files.qwen(), tmp_path / "35b.gguf")
+    with Hub({REPO: {path.name: hollow(path) for path in paths}}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        shards, failed = headers(lying(hub, paths, tmp_path / "gone.gguf"), {"35b", "gemma"})
+        assert list(shards) == ["35b"]
+        assert failed == {"gemma": f"{tmp_path}/gone.gguf cannot be read: No such file or directory"}
+        hub.status[f"/{REPO}/resolve/{hub.commit(REPO)}/{paths[0].name}"] = 404
+        shards, failed = headers(lying(hub, paths, tmp_path / "gone.gguf"), {"35b"})
+    assert shards == {}
+    assert "is not there (404)" in failed["35b"]
+
+
+def test_a_host_is_left_alone_if_there_is_nothing_to_ask() -> None:
+    """Nothing listens where this rig is said to be."""
+    rig = Rig.model_validate(changed(gpu_rig(), {"connect": {"host": "127.0.0.1", "port": 1}}))
+    planned = plan(rig, hub_lock())
+    found = ask(rig, planned, Lock(), Remote(rig.connect))
+    assert list(found) == [each.name for each in planned.instances]
+    assert all(isinstance(sentence, str) for sentence in found.values())
+
+
+def test_a_host_that_cannot_be_reached_is_an_error() -> None:
+    rig = Rig.model_validate(changed(gpu_rig(), {"connect": {"host": "127.0.0.1", "port": 1}}))
+    with pytest.raises(RemoteError, match="nothing listens for SSH"):
+        ask(rig, plan(rig, LOCK), LOCK, Remote(rig.connect))

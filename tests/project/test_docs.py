@@ -1,0 +1,417 @@
+"""The documentation, held against the code: keys, defaults, examples, findings, commands, paths and links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from llamaherd import recipes
+from llamaherd.cli import main
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE
+from llamaherd.diagnostics.findings import Finding, InventoryError
+from llamaherd.engines import DIALECTS, Server
+from llamaherd.engines.flags import catalogues
+from llamaherd.gguf.header import Header, TensorGroup
+from llamaherd.inventory.schema import Draft, Fleet, Instance, Rig
+from llamaherd.inventory.yamlfile import read
+from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
+from llamaherd.pipeline.load_fleet import examine
+from llamaherd.reference.cards import CARDS
+from llamaherd.scaffold import fleet_files
+from llamaherd.text.render import render
+from tests.support import gguf_files
+
+ROOT = Path(__file__).resolve().parents[2]
+README, ARCHITECTURE, INVENTORY, FLEET, INDEX = (
+    ROOT / name
+    for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md", "docs/findings.md")
+)
+PAGES = sorted([README, *(ROOT / "docs").rglob("*.md")])
+FINDINGS = {page.stem: page for page in sorted((ROOT / "docs/findings").glob("*.md"))}
+RIGS = sorted((ROOT / "inventory/examples").glob("*.yaml"))
+RECIPES = {
+    "wsl": ("launch_mtp_server.sh", "docker-compose.yml", "wsl.wslconfig", "build-wsl.sh"),
+    "six": ("qwen-3.5-122B.sh", "build-six.sh"),
+    "budget": ("budget.sh",),
+    "one": ("olares.txt",),
+}
+"""What the owners of the example rigs published, as it was: files of tests/data/recipes/."""
+CODE = re.compile(r"\bLH\d{3}\b")
+NOT_EXAMINED = {
+    *("LH005", "LH006", "LH007", "LH008"),  # what files there are, and what is said on the command line
+    "LH014",  # what takes very many lines
+    *("LH030", "LH031", "LH032", "LH033", "LH034", "LH035"),  # the lock
+    "LH162",  # what a file of this machine holds
+    "LH279",  # what lies on this machine
+    "LH282",  # a config.yaml of llama-swap
+    *("LH184", "LH185"),  # what a rig's neighbours are
+}
+"""No example can have these mistakes by itself: their pages show what `herd` says instead."""
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def sections(text: str) -> dict[str, str]:
+    """The text under each heading, by heading without backticks."""
+    parts = re.split(r"^##+ (.+)\n", text, flags=re.MULTILINE)
+    return {heading.replace("`", ""): body for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def merged(base: Any, part: Any) -> Any:
+    """What the reader of an example makes of it: its parts added to the rig that they belong to."""
+    if not (isinstance(base, dict) and isinstance(part, dict)):
+        return part
+    return base | {key: merged(base.get(key), value) for key, value in part.items()}
+
+
+def header_of(model: gguf_files.Model) -> Header:
+    """What a lock would hold of a file with this model."""
+    groups = []
+    for weight in model.tensors:
+        layer = re.fullmatch(r"blk\.(\d+)\.(.+)", weight.name)
+        name, layers = (layer[2], layer[1]) if layer else (weight.name, None)
+        groups.append(TensorGroup(name=name, type=weight.type, shape=weight.shape, layers=layers))
+    parameters = dict(model.parameters)
+    return Header(
+        architecture=model.architecture, vocabulary=model.tokens, parameters=parameters, tensors=tuple(groups)
+    )
+
+
+@cache
+def locked() -> Lock:
+    """The lock of the rig that examples are parts of: an MoE of 35B with a prediction head, and a small dense model."""
+    declared = yaml.safe_load(whole_rig(INVENTORY))["models"]
+    large, small = header_of(gguf_files.qwen(experts="Q3_K")), header_of(gguf_files.gemma3())
+    small = small.model_copy(update={"vocabulary": 262_144})  # Gemma 3's own
+    model = LockedModel(
+        repo=declared["35b"]["hf"],
+        revision="main",
+        files=f"*{declared['35b']['quant']}*.gguf",
+        commit="0" * 40,
+        endpoint="https://hub.lan",
+        shards=(LockedFile(path="35b.gguf", size=17_216_897_024, sha256="0" * 64),),
+        header=large,
+    )
+    file = LockedLocal(sha256=declared["small"]["sha256"], size=291_545_280, data_offset=0, header=small)
+    return Lock(models=(model,), files=(file,))
+
+
+def findings_of(example: str, language: str, base: str, folder: Path) -> tuple[Finding, ...]:
+    """What is wrong with an example: a recipe, a whole rig, or parts of the one in `base`."""
+    if language != "yaml" or example.startswith(("services:", "version:")):
+        sections = re.search(r"\[(?:wsl2|general|experimental)\]", example)
+        ini = "llama.service" if "[Service]" in example else ".wslconfig" if sections else "models.ini"
+        name = {"sh": "recipe.sh", "ini": ini, "yaml": "compose.yaml"}[language]
+        recipe = folder / name
+        recipe.write_text(example, encoding="utf-8")
+        return recipes.examine(recipe)
+    file = folder / "example.yaml"
+    file.write_text(example, encoding="utf-8")
+    try:
+        data = read(file).data
+    except InventoryError as error:
+        return error.findings
+    if "rig" not in data:
+        whole = folder / "whole.yaml"
+        whole.write_text(base, encoding="utf-8")
+        file.write_text(yaml.safe_dump(merged(read(whole).data, data), allow_unicode=True), encoding="utf-8")
+    return examine(file, locked())[1]
+
+
+def whole_rig(page: Path) -> str:
+    (rig,) = [block for block in blocks(text_of(page), "yaml") if block.startswith("rig:")]
+    return rig
+
+
+def examples() -> list[Any]:
+    return [
+        pytest.param(page, block, id=f"{page.stem}-{number}")
+        for page in PAGES
+        if page != FLEET and page.stem not in FINDINGS and page.parent.name != "rigs"
+        for number, block in enumerate(blocks(text_of(page), "yaml"))
+    ]
+
+
+@pytest.mark.parametrize(("page", "example"), examples())
+def test_examples_load(page: Path, example: str, tmp_path: Path) -> None:
+    base = whole_rig(page if page == README else INVENTORY)
+    # A warning tells of a file that is not there, as it may be in an example.
+    found = findings_of(example, "yaml", base, tmp_path)
+    assert [str(each) for each in found if each.severity == "error"] == []
+
+
+def test_files_of_a_fleet_load(tmp_path: Path) -> None:
+    """The files that the page shows, beside what `herd init` writes for a rig."""
+    for name, text in fleet_files({"duo": render("fleet/example.yaml.j2", rig="duo")}).items():
+        if name.endswith(".yaml"):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    for block in blocks(text_of(FLEET), "yaml"):
+        if named := re.match(r"# (\w+\.yaml)\n", block):
+            (tmp_path / named[1]).write_text(block, encoding="utf-8")
+    fleet, found = examine(tmp_path)
+    assert [str(each) for each in found if each.severity == "error"] == []
+    assert set(fleet.rigs) == {"duo", "twin"}
+
+
+# --- keys ----------------------------------------------------------------------------------------------------
+
+
+def inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """The model that a value of this type holds, and whether it holds many by name."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    for argument in get_args(annotation):
+        found, _ = inner_model(argument)
+        if found:
+            return found, get_origin(annotation) is dict
+    return None, False
+
+
+def documented(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every mapping of an inventory: the heading of its section, and its model."""
+    yield path or "The top", model
+    for key, field in model.model_fields.items():
+        inner, many = inner_model(field.annotation)
+        if inner:
+            yield from documented(inner, ".".join(filter(None, [path, key, "NAME" if many else ""])))
+
+
+def shown_default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value: Any = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, BaseModel):
+        first, *others = value.model_dump().values()
+        value = first if all(other == first for other in others) else {}
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case "":
+            return '`""`'
+        case tuple():
+            return f"`{list(value)}`"
+        case _:
+            return f"`{value}`"
+
+
+MODELS = list(documented(Rig))
+
+
+def test_every_model_of_the_fleet_is_looked_at() -> None:
+    from llamaherd.inventory import schema as fleet
+
+    declared = {each for each in vars(fleet).values() if isinstance(each, type) and issubclass(each, fleet.Declared)}
+    assert declared - {fleet.Declared, Fleet} == {model for _, model in MODELS}
+    assert all(f"`{key}`" in text_of(INVENTORY) for key in Fleet.model_fields)
+
+
+@pytest.mark.parametrize(("path", "model"), MODELS, ids=[path for path, _ in MODELS])
+def test_keys_and_defaults_are_described(path: str, model: type[BaseModel]) -> None:
+    described = sections(text_of(INVENTORY))
+    assert path in described, f"docs/inventory.md has no section `{path}`"
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+) \|$", described[path], re.MULTILINE)
+    assert [(key, default) for key, _, default, _ in rows] == [
+        (field.alias or key, shown_default(field)) for key, field in model.model_fields.items()
+    ]
+
+
+def choices(annotation: Any) -> Iterator[str]:
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for argument in get_args(annotation):
+            yield from choices(argument)
+
+
+@pytest.mark.parametrize(("path", "model"), MODELS, ids=[path for path, _ in MODELS])
+def test_choices_are_named(path: str, model: type[BaseModel]) -> None:
+    described = sections(text_of(INVENTORY))
+    section = described[path] + (described["On several cards"] if model is Instance else "")
+    wanted = [choice for field in model.model_fields.values() for choice in choices(field.annotation)]
+    assert [choice for choice in wanted if f"`{choice}`" not in section] == []
+
+
+def test_known_cards_and_versions_are_named() -> None:
+    described = sections(text_of(INVENTORY))
+    assert [card for card in CARDS if f"`{card}`" not in described["gpus.cards.NAME"]] == []
+    versions = {each.version[:10] for kind in DIALECTS for each in catalogues(kind)}
+    assert [version for version in versions if f"`{version}`" not in described["engines.NAME"]] == []
+
+
+EVERYTHING = """
+{engine: e, model: m, "on": [a, b], port: 8080, context: 4096, kv: q8_0, parallel: 2, threads: 4, split: layer,
+ tensor_split: [1, 2], gpu_layers: 9, batch: 512, ubatch: 512, numa: isolate, mmap: false, mlock: true, warmup: false,
+ draft: {mtp: 2, p_min: 0.5}, thinking: true, cache_reuse: 256, sampling: {temperature: 1, top_p: 1, top_k: 1, min_p: 1,
+ presence_penalty: 1, repeat_penalty: 1, seed: 1}}
+"""
+
+
+@pytest.mark.parametrize("engine", sorted(DIALECTS))
+def test_what_keys_become_is_described(engine: str) -> None:
+    table = sections(text_of(INVENTORY))["What each key becomes"]
+    column = [head.strip().lower() for head in table.split("| key |")[1].split("\n")[0].split("|")].index(engine) + 2
+    said = [row.split("|") for row in table.split("\n") if row.startswith("| ") and "---" not in row]
+    named = {flag for row in said for flag in re.findall(r"--[a-z-]+", row[2 if "the same" in row[column] else column])}
+    everything = Instance.model_validate(yaml.safe_load(EVERYTHING))
+    newest = next(reversed(catalogues(engine)), None)
+    server = Server(everything, "/m.gguf", 4, "127.0.0.1", ("blk=CPU",), "/key", newest)
+    smaller = everything.model_copy(update={"draft": Draft(model="s")})
+    beside = replace(server, declared=smaller, draft_path="/s.gguf", mmproj_path="/p.gguf")
+    told = (*DIALECTS[engine].arguments(server), *DIALECTS[engine].arguments(beside))
+    assert named == {argument for argument in told if argument.startswith("--")}
+
+
+# --- findings ------------------------------------------------------------------------------------------------
+
+
+def made() -> set[str]:
+    return {code for file in (ROOT / "llamaherd").rglob("*.py") for code in CODE.findall(text_of(file))}
+
+
+def about(code: str) -> tuple[str, str]:
+    """A page's severity and its sentence."""
+    found = re.match(rf"# {code}\n\n\*(.+)\*\n\n\*\*(.+?\.)\*\*", text_of(FINDINGS[code]))
+    assert found, f"docs/findings/{code}.md does not begin with its code, its severity and a sentence"
+    return found[1], found[2]
+
+
+def test_findings_have_pages_and_are_listed() -> None:
+    assert set(FINDINGS) == made()
+    rows = re.findall(r"^\| \[(LH\d+)\]\(findings/(LH\d+)\.md\) \| (.+?) \| (.+) \|$", text_of(INDEX), re.MULTILINE)
+    assert rows == [(code, code, *about(code)) for code in FINDINGS]
+
+
+@pytest.mark.parametrize("code", FINDINGS)
+def test_findings_have_an_example_and_a_way_out(code: str, tmp_path: Path) -> None:
+    body = text_of(FINDINGS[code])
+    assert body.count("\nWay out: ") == 1
+    if code in NOT_EXAMINED:
+        (said,) = blocks(body, "console")
+        assert set(CODE.findall(said)) == {code}
+        return
+    ((language, example),) = [(kind, block) for kind in ("yaml", "sh", "ini") for block in blocks(body, kind)]
+    found = findings_of(example, language, whole_rig(INVENTORY), tmp_path)
+    assert code in {each.code for each in found}
+    # Some mistakes come in pairs: the page names the other one.
+    assert {str(each) for each in found if each.severity == "error" and each.code not in CODE.findall(body)} == set()
+    assert {each.severity for each in found if each.code == code} <= set(re.findall(r"\w+", about(code)[0]))
+
+
+def test_other_pages_name_findings_that_exist() -> None:
+    assert {code for page in PAGES for code in CODE.findall(text_of(page))} <= set(FINDINGS)
+
+
+# --- rigs ----------------------------------------------------------------------------------------------------
+
+
+def test_every_example_rig_has_a_page() -> None:
+    assert {file.stem for file in RIGS} == {page.stem for page in (ROOT / "docs/rigs").glob("*.md")}
+
+
+@pytest.mark.parametrize("file", RIGS, ids=lambda file: file.stem)
+def test_pages_of_rigs_show_what_is_in_them(file: Path, tmp_path: Path) -> None:
+    """What a page shows of a rig stands in the rig, with the same values."""
+    page = text_of(ROOT / f"docs/rigs/{file.stem}.md")
+    assert f"(../../inventory/examples/{file.name})" in page
+    whole = read(file).data
+    assert blocks(page, "yaml")
+    shown = tmp_path / "shown.yaml"
+    for block in blocks(page, "yaml"):
+        shown.write_text(block, encoding="utf-8")
+        assert merged(whole, read(shown).data) == whole
+
+
+@pytest.mark.parametrize("rig", RECIPES)
+def test_pages_of_rigs_name_what_is_wrong_in_their_recipes(rig: str) -> None:
+    folder = ROOT / "tests/data/recipes"
+    found = {finding.code for name in RECIPES[rig] for finding in recipes.examine(folder / name)}
+    of_recipes = {
+        code
+        for code in CODE.findall(text_of(ROOT / f"docs/rigs/{rig}.md"))
+        if "LH100" <= code < "LH150" or code == "LH160" or code >= "LH210"
+    }
+    assert of_recipes == found
+
+
+# --- commands, paths, links ----------------------------------------------------------------------------------
+
+
+def test_commands_exist() -> None:
+    named: set[str] = set()
+    for page in PAGES:
+        text = text_of(page)
+        typed = [line for block in blocks(text, "console") for line in re.findall(r"^\$ (.+)", block, re.MULTILINE)]
+        typed += re.findall(r"`([^`\n]+)`", prose(text))
+        named |= {found[1] for line in typed if (found := re.match(r"herd (?:-i \S+ )?([a-z]+)\b", line))}
+    assert named <= set(main.commands)
+    assert set(main.commands) - set(re.findall(r"herd ([a-z]+)", text_of(README))) == set()
+
+
+def test_paths_exist() -> None:
+    """Whatever a page names as a path of this repository is there."""
+    folders = "|".join(("llamaherd", "roles", "box", "templates", "compose", "scripts", "tests", "inventory", "docs"))
+    path = re.compile(rf"`((?:(?:{folders})/[\w./-]*)|(?:inventory|deploy)\.py)[^`]*`")
+    named = {found for page in PAGES for found in path.findall(prose(text_of(page)))}
+    assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
+
+
+def test_tests_that_a_page_names_exist() -> None:
+    """A promise is tried by what it says it is tried by."""
+    named = {found for page in PAGES for found in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text_of(page))}
+    assert named
+    missing = [f"{path}::{test}" for path, test in named if f"def {test}(" not in (ROOT / path).read_text("utf-8")]
+    assert sorted(missing) == []
+
+
+def test_every_module_has_its_line() -> None:
+    text = text_of(ARCHITECTURE)
+    modules = [path for path in (ROOT / "llamaherd").glob("*.py") if path.name != "__init__.py"]
+    packages = [path.parent for path in (ROOT / "llamaherd").glob("*/__init__.py")]
+    wanted = [f"`llamaherd/{path.name}`" for path in modules] + [f"`llamaherd/{path.name}/`" for path in packages]
+    wanted += [f"`{path.stem}`" for path in (ROOT / "roles").glob("*.py") if path.name != "__init__.py"]
+    assert [each for each in sorted(wanted) if each not in text] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a page's headings get: lower case, dashes for spaces, other signs left out."""
+    headings = re.findall(r"^#+ (.+)$", prose(text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(text_of(page))):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_exit_codes_are_those_of_the_program() -> None:
+    rows: Mapping[str, str] = dict(re.findall(r"^\| (\d+) \| (.+) \|$", text_of(README), re.MULTILINE))
+    assert list(map(int, rows)) == [0, FAILED, UNUSABLE, INTERRUPTED]

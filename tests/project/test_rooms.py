@@ -1,0 +1,130 @@
+"""The rooms of the house: who may import whom, by the table of docs/architecture.md; what is an edge."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.rigs import ROOT
+
+CORE = ROOT / "llamaherd"
+MOST = 30
+"""Rooms in the first level of the core: as many as one page's table can hold."""
+OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "random", "secrets", "uuid"}
+OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
+EDGES = (
+    *("__main__.py", "cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
+    *("host/remote.py", "host/ssh.py", "host/pipes.py", "host/dial.py"),
+    *("inventory/keys.py", "pipeline/load.py", "pipeline/origins.py"),
+)
+"""Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
+HEAVY = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")
+LOADS_HEAVY = ("deploy/", "bounded.py", "pipeline/preflight_show.py", "store/show.py", "fetcher/", "__main__.py")
+"""What may load such a library as it is imported: a command loads it when it needs it."""
+
+
+def rooms() -> list[str]:
+    """The rooms by the page, from the top down."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    return [name.rstrip("/") for name in re.findall(r"^\| `llamaherd/([\w.]+/?)` \|", page, re.MULTILINE)]
+
+
+def files() -> list[Path]:
+    """All modules of the core."""
+    return sorted(file for file in CORE.rglob("*.py") if file != CORE / "__init__.py")
+
+
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """The full names of what a module imports, at its head or later."""
+
+    def named() -> Iterator[str]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    return frozenset(named())
+
+
+def attributes(file: Path) -> set[str]:
+    """What a module names with a dot in it."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def place(file: Path) -> str:
+    """A module by its path in the core."""
+    return file.relative_to(CORE).as_posix()
+
+
+def room_of(name: str) -> str | None:
+    """The room that a full name of an import belongs to, if it is of the core."""
+    parts = name.split(".")
+    if parts[0] != "llamaherd" or len(parts) == 1:
+        return None
+    if (CORE / parts[1]).is_dir():
+        return parts[1]
+    return f"{parts[1]}.py" if (CORE / f"{parts[1]}.py").is_file() else None
+
+
+def test_the_page_lists_the_rooms_that_there_are() -> None:
+    there = {path.name for path in CORE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert sorted(rooms()) == sorted(there - {"__init__.py"})
+    assert len(rooms()) <= MOST
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_a_room_imports_only_rooms_below_it(room: str) -> None:
+    below = {room, *rooms()[rooms().index(room) + 1 :]}
+    inside = [file for file in files() if file.relative_to(CORE).parts[0] == room]
+    assert inside
+    upwards = {
+        f"{file.relative_to(CORE)} imports {name}"
+        for file in inside
+        for name in imports(file)
+        if (target := room_of(name)) and target not in below
+    }
+    assert sorted(upwards) == []
+
+
+def test_the_core_knows_no_role_and_no_box() -> None:
+    outside = {"roles", "deploy", "inventory", "box", "tests", "benchmarks"}
+    assert [file for file in files() if any(name.split(".")[0] in outside for name in imports(file))] == []
+
+
+def test_only_the_edge_knows_pyinfra() -> None:
+    knowing = {file for file in files() if any(name.split(".")[0].startswith("pyinfra") for name in imports(file))}
+    assert {place(file).split("/")[0] for file in knowing} == {"deploy"}
+
+
+def test_what_is_no_edge_asks_for_no_network_clock_or_environment() -> None:
+    found = {
+        place(file): asked
+        for file in files()
+        if not place(file).startswith(EDGES) and (asked := imports(file) & OUTSIDE | attributes(file) & OUTSIDE_NAMES)
+    }
+    assert found == {}
+
+
+def test_the_core_loads_no_heavy_library() -> None:
+    light = [place(file) for file in files() if not place(file).startswith(LOADS_HEAVY)]
+    modules = [place.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for place in light]
+    script = f"""
+import importlib, sys
+for module in {modules}:
+    importlib.import_module(f"llamaherd.{{module}}")
+    if heavy := sorted(set(sys.modules) & set({HEAVY})):
+        raise SystemExit(f"{{module}} loads {{heavy}}")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")

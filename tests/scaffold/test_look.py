@@ -1,0 +1,263 @@
+"""The look at a host: the script run for real on hosts made of files, and its answer taken apart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.scaffold import Look, LookError, SeenCard, answer, check, question
+
+DATA = Path(__file__).parents[1] / "data"
+
+DUO_SMI = (
+    "0, GPU-1f0a7c2b-5c1d-4e7a-9b1f-4c0e9a553f10, 00000000:01:00.0, 24564, 450.00, 450.00, 480.00, 580.95.05, 8.6, "
+    "NVIDIA GeForce RTX 3090 Ti\n"
+    "1, GPU-7a0e4a53-0d9b-4a54-8d0a-52c1c3a1b7ee, 00000000:09:00.0, 24576, 350.00, 350.00, 366.00, 580.95.05, 8.6, "
+    "NVIDIA GeForce RTX 3090\n"
+)
+LAPTOP_SMI = (
+    "0, GPU-0d9b7a54-7a0e-4a53-8d0a-52c1c3a1b7ee, 00000000:02:00.0, 24463, [N/A], [N/A], [N/A], 580.95.05, 12.0, "
+    "NVIDIA GeForce RTX 5090 Laptop GPU\n"
+)
+WSL_SMI = (
+    "0, GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10, 00000000:01:00.0, 32607, 575.00, 575.00, 600.00, 581.57, 12.0, "
+    "NVIDIA GeForce RTX 5090\n"
+)
+MISMATCH = """\
+Failed to initialize NVML: Driver/library version mismatch
+NVML library version: 580.95
+"""
+
+
+class FakeHost:
+    """A machine's files under a folder, and its programs in another."""
+
+    def __init__(self, folder: Path, system: str, version: str) -> None:
+        self.root, self.bin = folder / "root", folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.file("etc/os-release", f'NAME="A system"\nID={system}\nVERSION_ID="{version}"\n')
+        self.file("proc/sys/kernel/osrelease", "6.8.0-87-generic\n")
+        (self.root / "var/lib").mkdir(parents=True)
+
+    def file(self, path: str, text: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def processor(self, name: str, siblings: list[str], memory_kib: int) -> None:
+        """Logical processors in order, each with the list of those that share its core."""
+        lines = "".join(f"processor\t: {n}\nmodel name\t: {name}\n\n" for n in range(len(siblings)))
+        self.file("proc/cpuinfo", lines)
+        self.file("proc/meminfo", f"MemTotal:       {memory_kib} kB\nMemFree:        1024 kB\n")
+        for number, shared in enumerate(siblings):
+            self.file(f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", f"{shared}\n")
+        for beside in ("cpufreq", "cpuidle"):
+            (self.root / "sys/devices/system/cpu" / beside).mkdir()
+
+    def program(self, name: str, prints: str, code: int = 0) -> None:
+        (self.bin / f"{name}.txt").write_text(prints)
+        path = self.bin / name
+        path.write_text(f'#!/bin/sh\ncat "{path}.txt"\nexit {code}\n')
+        path.chmod(0o755)
+
+    def toolkit(self, version: str) -> None:
+        self.file(f"usr/local/cuda-{version}/bin/nvcc", "#!/bin/sh\n")
+        (self.root / f"usr/local/cuda-{version}/bin/nvcc").chmod(0o755)
+
+    def on_the_bus(self, devices: Mapping[str, tuple[str, str]]) -> None:
+        for address, (vendor, kind) in devices.items():
+            self.file(f"sys/bus/pci/devices/{address}/vendor", f"{vendor}\n")
+            self.file(f"sys/bus/pci/devices/{address}/class", f"{kind}\n")
+
+    def look(self) -> list[str]:
+        """What the script prints there."""
+        ended = subprocess.run(
+            ["sh"],
+            input=question(str(self.root)),
+            env={"PATH": f"{self.bin}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ended.stderr == ""
+        return ended.stdout.splitlines()
+
+
+def smt(cores: int) -> list[str]:
+    """Two threads a core, numbered as Linux does on most machines: first all cores, then all siblings."""
+    return [f"{core},{core + cores}" for core in range(cores)] * 2
+
+
+def duo(folder: Path) -> FakeHost:
+    host = FakeHost(folder, "ubuntu", "24.04")
+    host.processor("AMD Ryzen 9 9900X 12-Core Processor", smt(12), 197_500_000)
+    host.program("nvidia-smi", DUO_SMI)
+    host.toolkit("12.8")
+    host.toolkit("13.0")
+    host.on_the_bus({"0000:01:00.0": ("0x10de", "0x030000"), "0000:01:00.1": ("0x10de", "0x040300")})
+    host.on_the_bus({"0000:09:00.0": ("0x10de", "0x030000"), "0000:0b:00.0": ("0x1002", "0x030000")})
+    host.program("lspci", "01:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3090 Ti]\n")
+    return host
+
+
+def wsl(folder: Path) -> FakeHost:
+    host = FakeHost(folder, "ubuntu", "24.04")
+    host.processor("AMD Ryzen 9 7950X 16-Core Processor", [f"{n & ~1}-{n | 1}" for n in range(32)], 65_840_000)
+    host.file("proc/sys/kernel/osrelease", "6.6.87.2-microsoft-standard-WSL2\n")
+    host.file("usr/lib/wsl/lib/nvidia-smi", f"#!/bin/sh\ncat <<'X'\n{WSL_SMI}X\n")
+    (host.root / "usr/lib/wsl/lib/nvidia-smi").chmod(0o755)
+    return host
+
+
+def laptop(folder: Path) -> FakeHost:
+    host = FakeHost(folder, "debian", "13")
+    host.processor("Intel(R) Core(TM) Ultra 9 275HX", [str(n) for n in range(24)], 98_300_000)
+    host.file("sys/devices/cpu_core/cpus", "0-1,4-9\n")
+    host.file("sys/devices/cpu_atom/cpus", "2-3,10-23\n")
+    host.program("nvidia-smi", LAPTOP_SMI)
+    return host
+
+
+def cpu_box(folder: Path) -> FakeHost:
+    host = FakeHost(folder, "debian", "12")
+    host.processor("Intel(R) N100", ["0", "1", "2", "3"], 16_161_000)
+    return host
+
+
+def no_driver(folder: Path) -> FakeHost:
+    host = FakeHost(folder, "ubuntu", "22.04")
+    performance = [f"{n & ~1},{n | 1}" for n in range(16)]
+    host.processor("12th Gen Intel(R) Core(TM) i7-12700", [*performance, "16", "17", "18", "19"], 32_600_000)
+    host.file("sys/devices/cpu_core/cpus", "0-15\n")
+    host.program("nvidia-smi", MISMATCH, code=18)
+    host.on_the_bus({"0000:01:00.0": ("0x10de", "0x030000")})
+    host.program("lspci", "01:00.0 VGA compatible controller: NVIDIA Corporation GA104 [GeForce RTX 3070]\n")
+    return host
+
+
+HOSTS = {"duo": duo, "wsl": wsl, "laptop": laptop, "cpu-box": cpu_box, "no-driver": no_driver}
+
+
+def of_this_machine(line: str) -> bool:
+    """Whether the machine that runs the test says this, not the made-up one."""
+    return line.split("\t")[0] in ("name", "arch", "free")
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_what_a_host_prints(name: str, tmp_path: Path) -> None:
+    printed = HOSTS[name](tmp_path).look()
+    captured = (DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in printed if not of_this_machine(line)] == [x for x in captured if not of_this_machine(x)]
+    assert [line.split("\t")[0] for line in printed] == [line.split("\t")[0] for line in captured]
+
+
+def seen(name: str) -> Look:
+    return answer((DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines())
+
+
+def test_two_cards() -> None:
+    look = seen("duo")
+    assert (look.os, look.arch, look.cores, look.threads, look.performance) == ("ubuntu-24.04", "x86_64", 12, 24, None)
+    assert (look.memory, look.wsl, look.cuda) == (197_500_000 << 10, False, ("12.8", "13.0"))
+    assert look.cards[1] == SeenCard(
+        index=1,
+        uuid="GPU-7a0e4a53-0d9b-4a54-8d0a-52c1c3a1b7ee",
+        pci="00000000:09:00.0",
+        memory_mib=24576,
+        power_limit=350.0,
+        default_power=350.0,
+        most_power=366.0,
+        driver="580.95.05",
+        capability="8.6",
+        name="NVIDIA GeForce RTX 3090",
+    )
+    assert [address for address, _ in look.bus] == ["0000:01:00.0", "0000:09:00.0"]
+
+
+def test_windows_around_it() -> None:
+    look = seen("wsl")
+    assert (look.wsl, look.cores, look.threads) == (True, 16, 32)
+    assert [card.name for card in look.cards] == ["NVIDIA GeForce RTX 5090"]
+
+
+def test_two_kinds_of_cores() -> None:
+    assert (seen("laptop").cores, seen("laptop").performance) == (24, 8)
+    assert (seen("no-driver").cores, seen("no-driver").threads, seen("no-driver").performance) == (12, 20, 8)
+    assert seen("laptop").cards[0].power_limit is None
+
+
+def test_no_cards() -> None:
+    assert (seen("cpu-box").cards, seen("cpu-box").bus, seen("cpu-box").refused) == ((), (), "")
+
+
+def test_a_driver_that_does_not_answer() -> None:
+    look = seen("no-driver")
+    assert look.refused == "Failed to initialize NVML: Driver/library version mismatch"
+    assert look.bus == (("0000:01:00.0", "NVIDIA Corporation GA104 [GeForce RTX 3070]"),)
+
+
+def test_a_real_data_centre_card() -> None:
+    look = seen("h100")
+    (card,) = look.cards
+    assert (card.name, card.capability, card.memory_mib) == ("NVIDIA H100 80GB HBM3", "9.0", 81559)
+
+
+def test_this_machine_answers() -> None:
+    """The script as it is sent, on the machine that runs this test."""
+    ended = subprocess.run(["sh"], input=question(), capture_output=True, text=True, check=True)
+    look = answer(ended.stdout.splitlines())
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert look.memory == pytest.approx(total, rel=0.01)
+    assert 1 <= look.cores <= look.threads == os.cpu_count()
+    assert look.name == os.uname().nodename
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "cores",
+        "cores\tmany",
+        "cores\t²",
+        "cores\t" + "9" * 5000,
+        "Welcome to Ubuntu",
+        "card\t0\tGPU-1",
+        "card\t0\tGPU-1\t0\tmuch\t1\t1\t1\t580\t8.6\tNVIDIA",
+        "bus\t0000:01:00.0",
+        "cpu\t\x1b[31mred",
+    ],
+)
+def test_a_line_that_was_not_asked_for(line: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        answer(["os\tdebian-13", line])
+
+
+@given(st.lists(st.text()) | st.lists(st.sampled_from(["card", "bus", "cores", "os", "\t", "0", "x", "[N/A]"])))
+def test_nonsense_is_a_value_error_and_nothing_else(lines: list[str]) -> None:
+    try:
+        answer(lines)
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("look", "words"),
+    [
+        (replace(Look(), os="fedora-44"), "runs fedora-44"),
+        (replace(Look(), os="debian-"), "runs debian-"),
+        (Look(), "does not say in /etc/os-release"),
+        (replace(Look(), os="debian-13"), "cores and memory"),
+        (replace(Look(), os="debian-13", cores=2), "cores and memory"),
+    ],
+)
+def test_a_host_that_nothing_can_be_done_with(look: Look, words: str) -> None:
+    with pytest.raises(LookError, match=words) as caught:
+        check(look, "duo.lan")
+    assert caught.value.message.startswith("duo.lan ")
+    assert caught.value.help

@@ -1,0 +1,100 @@
+"""What verification says of the files that we bring along and that somebody removed, changed or opened."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llamaherd.host.answers import parse
+from llamaherd.plan import Plan
+from llamaherd.verify.brought import brought, brought_checks
+from llamaherd.verify.verify import question
+from tests.support.rigs import cpu_rig, gpu_rig, planned
+from tests.support.stores import needs_root
+
+CPU, GPU = planned(cpu_rig()), planned(gpu_rig())
+FETCHER = "/opt/llamaherd/libexec/fetcher/llamaherd/fetcher"
+
+
+def found(plan: Plan, stats: dict[str, str], sums: dict[str, str]) -> tuple[bool, str]:
+    """The check of a host where files have this owner and mode, and these sums."""
+    (check,) = brought_checks(
+        plan,
+        {
+            ("brought", ""): "\n".join(f"{stat}\t{path}" for path, stat in stats.items()),
+            ("brought sums", ""): "\n".join(f"{sha256}  {path}" for path, sha256 in sums.items()),
+        },
+    )
+    return check.ok, check.detail
+
+
+def as_planned(plan: Plan) -> tuple[dict[str, str], dict[str, str]]:
+    """What a host says where all lies as planned."""
+    files = brought(plan)
+    stats = {path: f"{int(file.mode, 8):o}\t{file.owner}" for path, file in files.items()}
+    return stats, {path: hashlib.sha256(file.text.encode()).hexdigest() for path, file in files.items()}
+
+
+@pytest.mark.parametrize("plan", [CPU, GPU], ids=["CPU", "cards"])
+def test_each_file_that_is_not_as_we_brought_it_is_named(plan: Plan) -> None:
+    stats, sums = as_planned(plan)
+    assert found(plan, stats, sums)[0]
+    for path in brought(plan):
+        others = {each: stat for each, stat in stats.items() if each != path}
+        assert found(plan, others, sums) == (False, f"{path} is not there: `herd up` mends that")
+        assert found(plan, stats, {**sums, path: "0" * 64}) == (
+            False,
+            f"{path} is not what we brought: `herd up` mends that",
+        )
+        for stat in ("777\troot", "755\ttom", "600\troot"):
+            ok, detail = found(plan, {**stats, path: stat}, sums)
+            assert (ok, detail.startswith(f"{path} has mode {stat[:3]}")) == (False, True)
+
+
+def test_gates_and_what_holds_cards_are_among_them() -> None:
+    assert {Path(path).name for path in brought(CPU)} >= {"wait-healthy", "started", "fetch", "fetch.py"}
+    assert {Path(path).name for path in brought(GPU)} >= {"gpu-gate", "gpu-check"}
+
+
+def test_a_module_too_many_could_be_imported() -> None:
+    stats, sums = as_planned(CPU)
+    ok, detail = found(CPU, {**stats, f"{FETCHER}/zlib.py": "644\troot"}, sums)
+    assert (ok, f"{FETCHER}/zlib.py is no part of what we brought" in detail) == (False, True)
+
+
+def test_where_all_is_gone_some_are_named_and_the_others_counted() -> None:
+    ok, detail = found(CPU, {}, {})
+    assert not ok
+    assert detail.count(" is not there") == 3
+    assert f" and {len(brought(CPU)) - 3} more" in detail
+
+
+@needs_root
+def test_the_question_finds_what_lies_there(tmp_path: Path) -> None:
+    """The script's own words, on real files: those that are put where it looks, and one that another wrote."""
+    asked = question(CPU).split("section brought ''")[1].split("section addresses")[0]
+    text = 'section() { printf \'@ %s\\t%s\\n\' "$1" "$2"; }\nlines() { awk \'{print "\\t" $0}\'; }\n'
+    text += "section brought ''\n" + asked.replace("/opt/llamaherd", f"{tmp_path}/opt/llamaherd")
+    for path, file in brought(CPU).items():
+        place = tmp_path / path.removeprefix("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(file.text)
+        place.chmod(int(file.mode, 8))
+
+    def judged() -> tuple[bool, str]:
+        said = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True).stdout
+        (check,) = brought_checks(CPU, parse(said.replace(str(tmp_path), "")))
+        return check.ok, check.detail
+
+    assert judged()[0], judged()[1]
+    gate = tmp_path / "opt/llamaherd/libexec/wait-healthy"
+    gate.rename(tmp_path / "moved")
+    gate.symlink_to(tmp_path / "moved")
+    assert "wait-healthy" in judged()[1]
+    gate.unlink()
+    gate.write_text("#!/bin/sh\n")
+    gate.chmod(0o755)
+    assert judged() == (False, "/opt/llamaherd/libexec/wait-healthy is not what we brought: `herd up` mends that")

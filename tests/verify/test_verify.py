@@ -1,0 +1,386 @@
+"""Verification judged on what real hosts printed: the box, the box with its servers stopped, and ik_llama.cpp."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamaherd.host.answers import chat, parse, reply
+from llamaherd.inventory.schema import Expect, Rig, Source
+from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
+from llamaherd.verify.show import print_report
+from llamaherd.verify.verify import Check, Report, judge, question
+from tests.support.rigs import cpu_rig, planned, reached, served
+
+DATA = Path(__file__).parents[1] / "data"
+BUILD = "llama.cpp-66ca571ae125"
+IMAGE = f"llamaherd/engine:{BUILD}-a371b6"
+GEMMA = "/var/lib/llamaherd/models/local/a5fd3b62230aa5ec/gemma-3-270m-q4_k_m.gguf"
+TINY = "/var/lib/llamaherd/models/local/041d6924ab124e1f/tiny-moe.gguf"
+
+RIG = Rig.model_validate(
+    {
+        "rig": "box",
+        "connect": {"host": "127.0.0.1"},
+        "host": {"os": "debian-13", "cpu": {"cores": 2}, "ram": "4GB"},
+        "engines": {"main": {"kind": "llama.cpp", "source": {"git": "https://example.org/e", "commit": "0" * 40}}},
+        "models": {"gemma-3-270m": {"hf": "a/b"}, "tiny-moe": {"hf": "a/c"}},
+        "instances": {
+            "chat": {"engine": "main", "model": "gemma-3-270m", "context": 8192, "port": 8080},
+            "drafter": {"engine": "main", "model": "tiny-moe", "context": 4096, "draft": {"mtp": 2}, "port": 8081},
+        },
+    }
+)
+
+PLANNED = {each.name: each for each in planned(cpu_rig()).instances}
+CHAT = served(
+    PLANNED["chat"].model_copy(
+        update={
+            "build": BUILD,
+            "model": "gemma-3-270m",
+            "model_folder": str(PurePosixPath(GEMMA).parent),
+            "model_path": GEMMA,
+            "spec": "fa9c016b726a",
+            "file": TextFile(path="/etc/systemd/system/llama-chat.service", text="the unit"),
+        }
+    ),
+    program=f"/opt/llamaherd/builds/{BUILD}/bin/llama-server",
+    folders=(str(PurePosixPath(GEMMA).parent),),
+    arguments=tuple(
+        f"--model {GEMMA} --alias gemma-3-270m --ctx-size 8192 --cache-type-k q8_0 --cache-type-v q8_0 "
+        "--flash-attn on --parallel 1 --threads 2 --host 127.0.0.1 --port 8080 --metrics "
+        "--api-key-file /etc/llamaherd/keys/chat".split()
+    ),
+)
+DRAFTER = served(
+    PLANNED["drafter"].model_copy(
+        update={
+            "build": BUILD,
+            "model": "tiny-moe",
+            "model_folder": str(PurePosixPath(TINY).parent),
+            "model_path": TINY,
+            "mtp": 2,
+            "spec": "88bc115cb8eb",
+            "file": TextFile(path="/etc/llamaherd/compose/drafter/compose.yaml", text="the project"),
+        }
+    ),
+    image=IMAGE,
+    folders=(str(PurePosixPath(TINY).parent),),
+    arguments=tuple(
+        f"--model {TINY} --alias tiny-moe --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 "
+        "--flash-attn auto --parallel 1 --threads 2 --host 0.0.0.0 --port 8081 --metrics "
+        "--spec-type draft-mtp --spec-draft-n-max 2".split()
+    ),
+)
+
+
+def _model(instance: InstancePlan, size: int | None) -> ModelPlan:
+    path = PurePosixPath(instance.model_path)
+    file = ModelFile(name=path.name, sha256="0" * 64, size=size)
+    return ModelPlan(name=instance.model, folder=str(path.parent), files=(file,))
+
+
+PLAN = Plan(
+    rig="box",
+    os="debian-13",
+    packages=(),
+    files=(),
+    builds=(
+        BuildPlan(
+            id=BUILD,
+            engine="main",
+            kind="llama.cpp",
+            source=Source(git="https://example.org/e", commit="0" * 40),
+            options={},
+            targets=("llama-server",),
+            cuda=None,
+            script="",
+            disk=0,
+        ),
+    ),
+    models=(_model(CHAT, 253113024), _model(DRAFTER, None)),
+    images=(ImagePlan(tag=IMAGE, build=BUILD, base="b", base_packages=(), dockerfile=""),),
+    instances=(CHAT, DRAFTER),
+)
+
+
+def captured(name: str) -> str:
+    """What a host printed, with the hashes of its real unit and project put to those of this plan's texts."""
+    text = (DATA / name).read_text()
+    for real, file in (
+        ("784b29025b02d0aee0fe6dcf27ccdfa9aad0d2b828485da6c21963889e5bb0c4", CHAT.file),
+        ("793c3b9359bcb034520192c3c4e62c27dea5c06e5062b1a3748e7f631cc78783", DRAFTER.file),
+    ):
+        text = text.replace(real, hashlib.sha256(file.text.encode()).hexdigest())
+    return text
+
+
+def report(text: str, rig: Rig = RIG, plan: Plan = PLAN) -> Report:
+    return judge(rig, plan, parse(text))
+
+
+def failed(found: Report) -> dict[str, Check]:
+    """The failed checks, by instance and name."""
+    return {f"{i.name} {check.name}": check for i in found.instances for check in i.checks if not check.ok}
+
+
+def test_the_box_is_what_was_declared() -> None:
+    found = report(captured("verify-box.txt"))
+    assert failed(found) == {}
+    drafter = found.instances[1]
+    assert drafter.answer == "abcdefghijklmnopqrstuvwxyz"
+    assert (drafter.draft_n, drafter.draft_accepted) == (18, 18)
+    assert drafter.tokens_per_second
+    assert drafter.tokens_per_second > 1
+    assert [check.name for check in drafter.checks] == [
+        *("container", "process", "files", "listens", "health", "model", "context", "chat", "drafts"),
+    ]
+
+
+def test_a_model_that_spells_out_chat_markers_is_said_to_need_a_template() -> None:
+    gemma = report(captured("verify-box.txt")).instances[0]
+    assert "--chat-template" in next(check.detail for check in gemma.checks if check.name == "chat")
+
+
+def test_the_report_as_json() -> None:
+    value = report(captured("verify-box.txt")).as_json()
+    assert set(value) == {"rig", "ok", "instances", "installed", "cards", "driver", "machine"}
+    assert value["ok"] is True
+    assert set(value["instances"][0]) == {
+        *("name", "backend", "model", "engine", "build", "port", "answer"),
+        *("tokens_per_second", "draft_n", "draft_accepted", "checks"),
+    }
+    assert set(value["instances"][0]["checks"][0]) == {"name", "ok", "detail", "doubt"}
+    assert {row["where"] for row in value["installed"]} == {
+        f"/opt/llamaherd/builds/{BUILD}",
+        str(PurePosixPath(GEMMA).parent),
+        str(PurePosixPath(TINY).parent),
+        "Docker's store",
+        CHAT.file.path,
+        DRAFTER.file.path,
+    }
+
+
+def test_stopped_servers_fail_and_the_rest_is_still_reported() -> None:
+    found = report(captured("verify-stopped.txt"))
+    names = ["process", "listens", "health", "model", "context", "chat"]
+    assert set(failed(found)) == {
+        *("chat unit", "chat key", *(f"chat {name}" for name in names)),
+        *("drafter container", "drafter drafts", *(f"drafter {name}" for name in names)),
+    }
+    assert failed(found)["chat unit"].detail == "llama-chat.service is inactive, enabled"
+    assert failed(found)["drafter container"].detail == "llama-drafter is exited, unhealthy"
+    assert "Failed to connect" in failed(found)["chat health"].detail
+    assert len(found.installed) == 6
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "name", "detail"),
+    [
+        ("spec=fa9c", "spec=0000", "chat process", "it runs spec 000001"),
+        ("Spec=88bc", "Spec=0000", "drafter process", "declared is 88bc115cb8eb"),
+        ("argv=8192", "argv=4096", "chat process", "`4096`"),
+        ("\tsha256=e5e3", "\tsha256=0000", "chat process", "its binary"),
+        ("253113024\t", "25311302\t", "chat files", "has 25311302 bytes, the lock says 253113024"),
+        ("\ttiny-moe.gguf", "\tother.gguf", "drafter files", "is not there"),
+        ("0100007F:1F90", "00000000:1F90", "chat listens", "port 8080 on 0.0.0.0, declared is 127.0.0.1"),
+        ("0100007F:1F90", "0100007F:1F90\n\t0200000A:1F90", "chat listens", "10.0.0.2 and 127.0.0.1"),
+        ("UnitFileState=enabled", "UnitFileState=disabled", "chat unit", "is active, disabled"),
+        ("Health=healthy", "Health=starting", "drafter container", "running, starting"),
+        ("Restart=unless-stopped", "Restart=no", "drafter container", "restart is `no`"),
+        ('"data":[{"id":"gemma-3-270m"', '"data":[{"id":"other"', "chat model", "other from /var"),
+        (f'"model_path":"{TINY}"', '"model_path":"/x.gguf"', "drafter model", "tiny-moe from /x.gguf; declared is"),
+        ('"n_ctx":8192},"total_slots"', '"n_ctx":4096},"total_slots"', "chat context", "1 of 8192"),
+        ('"total_slots":1', '"total_slots":4', "chat context", "4 slot(s) of 8192 tokens, declared is 1 of 8192"),
+        ('"draft_n":18', '"draft_n":0', "drafter drafts", "no token was drafted"),
+    ],
+)
+def test_what_is_not_as_declared_is_said_with_both(there: str, instead: str, name: str, detail: str) -> None:
+    text = captured("verify-box.txt")
+    assert there in text
+    problems = failed(report(text.replace(there, instead)))
+    assert detail in problems[name].detail
+
+
+def test_a_declared_key_that_nobody_asks_for_fails() -> None:
+    text = captured("verify-box.txt")
+    start = text.index("@ keyless\tchat")
+    end = text.index("@ models\tchat")
+    problems = failed(report(text[:start] + '@ keyless\tchat\n\t{"total_slots":1}\n\t200\n' + text[end:]))
+    assert list(problems) == ["chat key"]
+
+
+def test_a_host_with_nothing_on_it_fails_every_check_and_has_nothing_installed() -> None:
+    found = report("@ listening\t\n@ end\t\n")
+    assert not any(check.ok for instance in found.instances for check in instance.checks)
+    assert found.installed == ()
+
+
+def test_ik_llama_cpp_is_understood_too() -> None:
+    served = CHAT.model_copy(update={"model_path": "/work/main/.box/cache/gemma-3-270m-q4_k_m.gguf"})
+    found = report(captured("verify-ik.txt"), plan=PLAN.model_copy(update={"instances": (served,)}))
+    passed = {check.name for check in found.instances[0].checks if check.ok}
+    assert {"health", "key", "model", "context", "chat"} <= passed
+    assert found.instances[0].tokens_per_second
+
+
+@pytest.mark.parametrize(
+    ("context", "parallel", "extra", "found", "right"),
+    [
+        (8192, 4, (), 2048, True),
+        (8192, 4, (), 8192, False),
+        (8192, 4, ("--kv-unified",), 8192, True),
+        (4000, 3, (), 1536, True),  # rounded up to 256 cells for each slot
+        (4000, 1, (), 4096, True),
+        (4000, 1, (), 3840, False),
+    ],
+)
+def test_slots_share_the_context(context: int, parallel: int, extra: tuple[str, ...], found: int, right: bool) -> None:
+    declared = RIG.instances["chat"].model_copy(
+        update={"context": context, "parallel": parallel, "extra_args": extra},
+    )
+    text = captured("verify-box.txt").replace(
+        '"n_ctx":8192},"total_slots":1', f'"n_ctx":{found}}},"total_slots":{parallel}'
+    )
+    rig = RIG.model_copy(update={"instances": {**RIG.instances, "chat": declared}})
+    assert ("chat context" not in failed(report(text, rig))) is right
+
+
+ODD = ("[]", "5", '"x"', "null", "[" * 100_000, "9" * 5000, "1e999", '{"a": 1}', "[5, null]", '[{"id": 5, "delta": 5}]')
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: value[:20])
+def test_a_server_that_answers_with_other_kinds_of_values_fails_its_checks(value: str) -> None:
+    """What listens there may be anything, and a model may have taken it over."""
+    keys = ("data", "default_generation_settings", "total_slots", "model_path", "error", "status", "choices", "timings")
+    for body in (value, *(f'{{"{key}": {value}}}' for key in keys)):
+        text = captured("verify-box.txt")
+        for what in ("health", "models", "props"):
+            text = re.sub(rf"(@ {what}\tchat\n)(?:\t.*\n)+", rf"\g<1>\t{body}\n\t200\n", text)
+        text = re.sub(r"(@ chat\tchat\n)(?:\t.*\n)+", rf"\g<1>\tdata: {body}\n\t200\n", text)
+        found = report(text)
+        assert "chat model" in failed(found)
+        assert not [name for name in failed(found) if name.startswith("drafter")]
+        json.dumps(found.as_json())
+
+
+@pytest.mark.parametrize("line", ["x:1F90", "0:1F90", "0100007F", "0100007F:", "0100007F:zz", "²²²²²²²²:1F90", ":"])
+def test_a_socket_that_is_none_is_passed_over(line: str) -> None:
+    text = captured("verify-box.txt").replace("@ listening\t\n", f"@ listening\t\n\t{line}\n")
+    assert report(text) == report(captured("verify-box.txt"))
+
+
+@pytest.mark.parametrize("manifest", ["[]", '{"sha256": 5}', '{"sha256": [1]}', "x", '{"id": {}}'])
+def test_a_manifest_of_other_kinds_is_no_finished_build(manifest: str) -> None:
+    text = re.sub(rf"(@ build\t{BUILD}\n)(?:\t.*\n)+", rf"\g<1>\t{manifest}\n", captured("verify-box.txt"))
+    assert {"chat files", "chat process"} <= failed(report(text)).keys()
+
+
+def test_sizes_that_are_none_are_passed_over() -> None:
+    text = captured("verify-box.txt").replace("\t253113024\t", f"\t{'9' * 5000}\t").replace("\t45592489", "\t²")
+    assert "chat files" in failed(report(text))
+
+
+def test_replies() -> None:
+    assert reply('{"status":"ok"}\n200').json == {"status": "ok"}
+    assert reply("sh: 12: curl: not found").problem == "sh: 12: curl: not found"
+    assert reply("").problem == "no answer"
+    loading = '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}\n503'
+    assert reply(loading).problem == "HTTP 503: Loading model"
+    broken = "data: {}\n\ncurl: (28) Operation timed out after 120000 milliseconds\n200"
+    assert reply(broken).problem.startswith("curl: (28)")
+    assert reply("[1]\n200").json == {}
+
+
+def test_a_thinking_model_has_answered_even_if_it_still_thinks() -> None:
+    said = chat('data: {"choices":[{"delta":{"reasoning_content":"Hm"}}]}\n\ndata: {"choices":[]}\n\ndata: [DONE]')
+    assert (said.answer, said.chunks) == ("Hm", 1)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n"))))
+def test_no_answer_is_taken_for_a_heading(lines: list[str]) -> None:
+    text = "@ chat\tx\n" + "".join(f"\t{line}\n" for line in lines) + "@ end\t\n"
+    assert parse(text) == {("chat", "x"): "\n".join(lines), ("end", ""): ""}
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8080/health"),
+        ("0.0.0.0", "http://127.0.0.1:8080/health"),
+        ("::", "http://[::1]:8080/health"),
+        ("10.0.0.5", "http://10.0.0.5:8080/health"),
+    ],
+)
+def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
+    instance = reached(CHAT, listen=listen)
+    assert f"ask 5 {shlex.quote(url)} " in question(PLAN.model_copy(update={"instances": (instance,)}))
+
+
+@pytest.mark.parametrize(
+    ("listen", "sockets", "right"),
+    [
+        ("::1", "00000000000000000000000001000000:1F90", True),
+        ("::", "00000000000000000000000000000000:1F90", True),
+        ("127.0.0.1", "0100007F:1F90", True),
+        ("127.0.0.1", "00000000:1F90", False),
+        ("10.0.0.2", "0200000A:1F90", True),
+        ("10.0.0.2", "", False),
+    ],
+)
+def test_addresses(listen: str, sockets: str, right: bool) -> None:
+    plan = PLAN.model_copy(update={"instances": (reached(CHAT, listen=listen),)})
+    found = report(f"@ listening\t\n\t{sockets}\n@ end\t\n", plan=plan)
+    assert ("chat listens" not in failed(found)) is right
+
+
+def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    text = captured("verify-box.txt").replace('"content":"b"', r'"content":"\u001b[31m[bold]b\n"')
+    print_report(report(text.replace("UnitFileState=enabled", "UnitFileState=disabled")))
+    said = capsys.readouterr().out
+    assert "✗ unit      llama-chat.service is active, disabled" in said
+    assert "✓ drafts    18 of 18 drafted tokens accepted" in said
+    assert "a[bold]b cdef" in said
+    assert "\x1b" not in said
+
+
+def test_only_a_unit_reads_a_program_of_the_host() -> None:
+    assert CHAT.server.program in CHAT.reads
+    assert DRAFTER.server.program
+    assert DRAFTER.server.program not in DRAFTER.reads
+    assert DRAFTER.model_path in DRAFTER.reads
+
+
+@pytest.mark.parametrize(("decode", "right"), [(1.0, True), (200.0, False)])
+def test_half_the_speed_that_is_expected_is_not_as_declared(decode: float, right: bool) -> None:
+    slow = CHAT.model_copy(update={"expect": Expect(decode=decode)})
+    found = report(captured("verify-box.txt"), plan=PLAN.model_copy(update={"instances": (slow, DRAFTER)}))
+    checks = {check.name: check for check in found.instances[0].checks}
+    assert checks["speed"].ok is right
+    assert f"expected are {decode:g}" in checks["speed"].detail
+
+
+VLLM_MODELS = '{"object":"list","data":[{"id":"NAME","object":"model","root":"/m","max_model_len":LENGTH}]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "wrong"),
+    [("tiny-moe", 4096, set()), ("other", 4096, {"model", "context"}), ("tiny-moe", 2048, {"context"})],
+)
+def test_vllm_tells_model_and_context_in_its_list(name: str, length: int, wrong: set[str]) -> None:
+    """Its answers are written by hand, after its API's documentation."""
+    served = reached(DRAFTER, props_path=None, health_status=None, counts_drafts=False)
+    models = VLLM_MODELS.replace("NAME", name).replace("LENGTH", str(length))
+    text = f"@ health\tdrafter\n\t\n\t200\n@ models\tdrafter\n\t{models}\n\t200\n@ end\t\n"
+    (instance,) = report(text, plan=PLAN.model_copy(update={"instances": (served,)})).instances
+    asked = {check.name: check.ok for check in instance.checks}
+    assert asked["health"]
+    assert {check for check in ("model", "context") if not asked[check]} == wrong
+    assert "drafts" not in asked
