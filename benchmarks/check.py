@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import yaml
 
 from llamaherd import lock
-from llamaherd.checks.every import CHECKS
-from llamaherd.checks.subject import Check, Subject
+from llamaherd.checks.context import Check, RigContext
+from llamaherd.checks.registry import CHECKS
 from llamaherd.cli.common import FAILED
 from llamaherd.gguf.header import Header, TensorGroup, Value
 from llamaherd.inventory.inheritance import DEFAULTS, inherited
@@ -156,7 +156,7 @@ def command(folder: Path) -> float:
     return seconds
 
 
-def checked(check: Check, subjects: list[Subject]) -> int:
+def checked(check: Check, subjects: list[RigContext]) -> int:
     """How much one check finds in all rigs."""
     return sum(1 for subject in subjects for _ in check(subject))
 
@@ -174,7 +174,7 @@ def phases(folder: Path, known: lock.Lock) -> None:
     subjects = []
     for rig, document in zip(rigs, whole, strict=True):
         headers = {name: header for name, model in rig.models.items() if (header := known.header(model))}
-        subjects.append(Subject(rig, document, headers))
+        subjects.append(RigContext(rig, document, headers))
     for check in CHECKS:
         timed(f"{check}".split()[1], partial(checked, check, subjects))
 

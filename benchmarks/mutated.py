@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benchmarks.mutations import bytes_of, lines_of, of_json, of_yaml, several, text_of
 from llamaherd import lock
-from llamaherd.diagnostics.findings import Finding, SaidError, shown
+from llamaherd.diagnostics.findings import Finding, UserError, shown
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
@@ -43,7 +43,8 @@ from llamaherd.recipes.suggest import fragment
 from llamaherd.scaffold.look import answer as looked
 from llamaherd.scaffold.look import check
 from llamaherd.scaffold.rig import rig_yaml
-from llamaherd.store import hashes, seen
+from llamaherd.store import hashes
+from llamaherd.store import state as seen
 from llamaherd.store.judge import judge as holdings
 from llamaherd.store.show import print_holdings, print_removals
 from llamaherd.verify import verify
@@ -204,7 +205,7 @@ def server(ask: Callable[[Liar], object]) -> Callable[[Path, bytes], str]:
             hub.TIMEOUT = registry.TIMEOUT = gitrefs.TIMEOUT = HURRY
             try:
                 ask(liar)
-            except SaidError as error:
+            except UserError as error:
                 return refused(error.message, error.help)
         return "read"
 
@@ -234,7 +235,7 @@ def looked_at(folder: Path, data: bytes) -> str:
         check(there, "duo")
     except ValueError as error:
         return refused(repr(str(error)), "-")
-    except SaidError as error:
+    except UserError as error:
         return refused(error.message, error.help)
     text = rig_yaml(there, "duo", Connect(host="duo.lan"))
     return told(examine(written(folder, "duo.yaml", text.encode()))[1])

@@ -13,12 +13,12 @@ from llamaherd.converge.engines import image_steps
 from llamaherd.converge.models import missing_files
 from llamaherd.converge.ports import handover_steps, lacks
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps, well
-from llamaherd.converge.steps import Step
+from llamaherd.converge.steps import RunScript
 from llamaherd.deploy.operations import converge, settle
 from llamaherd.deploy.reasons import noted
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.dial import reached
-from llamaherd.host.observe import Seen
+from llamaherd.host.observe import HostState
 from llamaherd.host.reach import doors
 from llamaherd.inventory.keys import read_key
 from llamaherd.inventory.schema import Connect
@@ -72,7 +72,7 @@ def apply(plan: Plan) -> None:
     settle(name="all that was declared")
 
 
-def _shut(plan: Plan, seen: Seen) -> list[str]:
+def _shut(plan: Plan, seen: HostState) -> list[str]:
     """What others cannot use, or may not be able to, though it serves on its host: a firewall there is not ours."""
     if not host.state.is_executing:
         return []
@@ -81,7 +81,7 @@ def _shut(plan: Plan, seen: Seen) -> list[str]:
     return [f"{name}: {reach.detail}" for name, reach in found.items() if reach.doubt or not reach.ok]
 
 
-def _images(plan: Plan, seen: Seen) -> Sequence[Step]:
+def _images(plan: Plan, seen: HostState) -> Sequence[RunScript]:
     failed = bool(noted(ctx_host.get()))
     return [
         step
@@ -91,16 +91,16 @@ def _images(plan: Plan, seen: Seen) -> Sequence[Step]:
     ]
 
 
-def _switch(plan: Plan, instance: InstancePlan, seen: Seen) -> Sequence[Step]:
+def _switch(plan: Plan, instance: InstancePlan, seen: HostState) -> Sequence[RunScript]:
     if lack := _lacking(plan, seen).get(instance.name):
-        raise SaidError(
+        raise UserError(
             f"{instance.name} is left as it is: {lack}", "the reason is above; `herd up` goes on once that is mended"
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     return (unit_steps if instance.backend == "systemd" else project_steps)(instance, seen, key)
 
 
-def _lacking(plan: Plan, seen: Seen) -> dict[str, str]:
+def _lacking(plan: Plan, seen: HostState) -> dict[str, str]:
     """What instances lack, by their names, where something has failed in this run: else all of it is there by now."""
     if not noted(ctx_host.get()):
         return {}

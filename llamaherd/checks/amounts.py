@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.text.units import show_mib
 
@@ -14,7 +14,7 @@ MOST_CLOCK = 4000
 """MHz, above any card's (NVIDIA's specifications: 3,105 on an RTX 5090 at most)."""
 
 
-def amounts(subject: Subject) -> Iterator[Finding]:
+def amounts(subject: RigContext) -> Iterator[Finding]:
     """RAM, clocks and reserved memory that cannot be."""
     ram = subject.rig.host.ram
     if not LEAST_RAM <= ram <= MOST_RAM:

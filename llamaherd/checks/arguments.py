@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.meant import KEYS, blamed, clashing, together
-from llamaherd.checks.subject import Subject
 from llamaherd.checks.written import as_keys
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import DIALECTS, TRAITS, Server, flags_of, version_of
@@ -23,7 +23,7 @@ _ABILITIES = frozenset({"draft", "thinking", "numa", "cache_reuse", "mmap", "mlo
 """Keys that no other check holds against the engine's version."""
 
 
-def arguments(subject: Subject) -> Iterator[Finding]:
+def arguments(subject: RigContext) -> Iterator[Finding]:
     """`extra_args` and `environment` of every instance, each by itself and all that the server gets together."""
     each = tuple(_each(subject))
     wrong = {finding.place for finding in each if finding.severity == "error"}
@@ -37,7 +37,7 @@ def arguments(subject: Subject) -> Iterator[Finding]:
     yield from (one for one in each if one.code != MANAGED or one.place not in said)
 
 
-def _each(subject: Subject) -> Iterator[Finding]:
+def _each(subject: RigContext) -> Iterator[Finding]:
     """Arguments and variables against the flags of the pinned version of the engine."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
@@ -59,7 +59,7 @@ def _each(subject: Subject) -> Iterator[Finding]:
             yield _finding(_by_key(problem, (), None), place)
 
 
-def abilities(subject: Subject) -> Iterator[Finding]:
+def abilities(subject: RigContext) -> Iterator[Finding]:
     """Keys that the pinned version of an engine has no flag for, or another one that cannot do as much."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
@@ -100,7 +100,7 @@ def _refused(kind: str, version: str, words: tuple[str, ...]) -> str | None:
     return next((problem.message for problem in problems if problem.severity == "error"), None)
 
 
-def options(subject: Subject) -> Iterator[Finding]:
+def options(subject: RigContext) -> Iterator[Finding]:
     """CMake options of every engine that is built."""
     for name, engine in subject.rig.engines.items():
         texts = {option: cmake_value(value) for option, value in engine.options.items()}
@@ -110,7 +110,7 @@ def options(subject: Subject) -> Iterator[Finding]:
             yield _finding(_as_option(problem), place)
 
 
-def versions(subject: Subject) -> Iterator[Finding]:
+def versions(subject: RigContext) -> Iterator[Finding]:
     """Versions whose flags are not known: which ones are gone by instead."""
     for name, engine in subject.rig.engines.items():
         known, version = flags_of(engine), version_of(engine)

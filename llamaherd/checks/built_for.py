@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.building import is_on
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, flags_of, reads_gguf
 from llamaherd.inventory.schema import Engine
@@ -13,7 +13,7 @@ from llamaherd.inventory.schema import Engine
 NEEDS = "LH272"
 
 
-def built_for(subject: Subject) -> Iterator[Finding]:
+def built_for(subject: RigContext) -> Iterator[Finding]:
     """Engines without a server, and builds without what an argument of an instance is about."""
     for name, engine in subject.rig.engines.items():
         if engine.source is not None:
@@ -34,14 +34,14 @@ def built_for(subject: Subject) -> Iterator[Finding]:
             yield Finding(NEEDS, place, message, help_)
 
 
-def _server(subject: Subject, name: str, engine: Engine) -> Iterator[Finding]:
+def _server(subject: RigContext, name: str, engine: Engine) -> Iterator[Finding]:
     for option in TRAITS[engine.kind].server_options:
         if option in engine.options and not is_on(engine.options[option]):
             place = subject.document.key(("engines", name, "options", option))
             yield Finding(NEEDS, place, f"with `{option}` off, engine `{name}` has no server", "leave it out")
 
 
-def _loaded_apart(subject: Subject, name: str, engine: Engine) -> Iterator[Finding]:
+def _loaded_apart(subject: RigContext, name: str, engine: Engine) -> Iterator[Finding]:
     """llama.cpp b11434, ggml/src/CMakeLists.txt: CMake stops at backends that are loaded apart and linked in."""
     options = engine.options
     apart = is_on(options.get("GGML_BACKEND_DL", False))

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.checks.building import is_on
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.images import ENGINE_OF_IMAGE, image_name
-from llamaherd.checks.subject import Subject
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, reads_gguf
 from llamaherd.engines.flags.cmake import is_pair
 from llamaherd.inventory.schema import Engine, Instance
 
 
-def cache_types(subject: Subject) -> Iterator[Finding]:
+def cache_types(subject: RigContext) -> Iterator[Finding]:
     """Cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
@@ -30,7 +30,7 @@ def cache_types(subject: Subject) -> Iterator[Finding]:
             yield from _without_kernel(subject, name, instance, engine)
 
 
-def _without_flash_attention(subject: Subject, name: str, instance: Instance) -> Iterator[Finding]:
+def _without_flash_attention(subject: RigContext, name: str, instance: Instance) -> Iterator[Finding]:
     """K may be quantised without it (b11434, src/llama-context.cpp:3843; ik 67268c8fd, src/llama.cpp:5369)."""
     if not instance.kv.v.endswith(("f16", "f32")):
         place = subject.document.value(("instances", name, "flash_attention"))
@@ -40,7 +40,7 @@ def _without_flash_attention(subject: Subject, name: str, instance: Instance) ->
         )
 
 
-def _without_kernel(subject: Subject, name: str, instance: Instance, engine: Engine) -> Iterator[Finding]:
+def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: Engine) -> Iterator[Finding]:
     place = subject.document.value(("instances", name, "kv"))
     kinds = (instance.kv.k, instance.kv.v)
     if none := next((kind for kind in kinds if kind in TRAITS[engine.kind].cache_types_slow), None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.schema import Card
 from llamaherd.plan.devices import address
@@ -29,7 +29,7 @@ LEAST_FANS = 40
 """Percent, below which a fixed speed leaves a busy card to get hot and slow down: it does not rise under load."""
 
 
-def identities(subject: Subject) -> Iterator[Finding]:
+def identities(subject: RigContext) -> Iterator[Finding]:
     """Two cards that are one, and cards that cannot be numbered."""
     cards = subject.rig.gpus.cards if subject.rig.gpus else {}
     taken: dict[tuple[str, object], str] = {}
@@ -48,7 +48,7 @@ def identities(subject: Subject) -> Iterator[Finding]:
     yield from _not_numbered(subject)
 
 
-def sizes(subject: Subject) -> Iterator[Finding]:
+def sizes(subject: RigContext) -> Iterator[Finding]:
     """Memory that no card of the declared name has."""
     for name, card in (subject.rig.gpus.cards if subject.rig.gpus else {}).items():
         known = CARDS.get(card.model)
@@ -65,7 +65,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH274", place, message, help_, "warning")
 
 
-def power(subject: Subject) -> Iterator[Finding]:
+def power(subject: RigContext) -> Iterator[Finding]:
     """Limits, clocks and fan speeds that a card refuses, that do more harm than good, or that are not Linux' to set."""
     cards = subject.rig.gpus.cards if subject.rig.gpus else {}
     for name, card in cards.items():
@@ -107,7 +107,7 @@ def _identity(card: Card) -> Iterator[tuple[str, object]]:
         yield "index", card.index
 
 
-def _not_numbered(subject: Subject) -> Iterator[Finding]:
+def _not_numbered(subject: RigContext) -> Iterator[Finding]:
     """CUDA takes no PCI address, so that a card's number is counted, for which all addresses must be known."""
     cards = subject.rig.gpus.cards if subject.rig.gpus else {}
     without = [name for name, card in cards.items() if card.pci is None]
@@ -119,7 +119,7 @@ def _not_numbered(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH049", subject.document.value(("gpus", "cards", counted[0], "pci")), message, help_)
 
 
-def _under_wsl(subject: Subject, name: str, card: Card) -> Iterator[Finding]:
+def _under_wsl(subject: RigContext, name: str, card: Card) -> Iterator[Finding]:
     for key, given, command in (
         ("power_limit", card.power_limit, f"-pl {card.power_limit}"),
         ("clocks", card.clocks, f"-lgc {card.clocks.min},{card.clocks.max}" if card.clocks else ""),

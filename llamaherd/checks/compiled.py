@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.checks.building import is_on
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines.flags.codes import OPTION_AGAINST_RIG
 from llamaherd.inventory.schema import Card, Engine
@@ -16,7 +16,7 @@ ALL = frozenset(("all", "all-major", "native"))
 ELEMENT = re.compile(r"([0-9]{2,3})([af]?)(-real|-virtual)?")
 
 
-def compiled_for(subject: Subject) -> Iterator[Finding]:
+def compiled_for(subject: RigContext) -> Iterator[Finding]:
     """A build without CUDA for instances on cards, or for other architectures than theirs."""
     for name, engine in subject.rig.engines.items():
         cards = _cards(subject, name)
@@ -37,7 +37,7 @@ def compiled_for(subject: Subject) -> Iterator[Finding]:
             yield Finding(OPTION_AGAINST_RIG, place, message, help_)
 
 
-def _cards(subject: Subject, engine: str) -> dict[str, Card]:
+def _cards(subject: RigContext, engine: str) -> dict[str, Card]:
     declared = subject.rig.gpus.cards if subject.rig.gpus else {}
     names = [card for each in subject.rig.instances.values() if each.engine == engine for card in each.on]
     return {name: declared[name] for name in names if name in declared}

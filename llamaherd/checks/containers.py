@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 
 FIRST_TOOLKIT = (1, 18, 0)
@@ -14,7 +14,7 @@ FIRST_UNDER_WSL = (1, 19, 1)
 """The first whose unit does so under WSL (the same)."""
 
 
-def container_toolkit(subject: Subject) -> Iterator[Finding]:
+def container_toolkit(subject: RigContext) -> Iterator[Finding]:
     """A version of the container toolkit that describes no cards; one that no container needs."""
     rig = subject.rig
     if rig.gpus is None or "container_toolkit" not in rig.gpus.model_fields_set:

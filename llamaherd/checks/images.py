@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS
 from llamaherd.inventory.schema import Engine, Rig
@@ -24,7 +24,7 @@ ENGINE_OF_IMAGE = {image: kind for kind, traits in TRAITS.items() for image in t
 _VERSION = re.compile(r"(?:^|[-_.])(?:b?\d{3,}|v?\d+\.\d+|[0-9a-f]{7,40}\b)")
 
 
-def images(subject: Subject) -> Iterator[Finding]:
+def images(subject: RigContext) -> Iterator[Finding]:
     """What is wrong with the images that engines are run from."""
     for name, engine in subject.rig.engines.items():
         if engine.image is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.written import as_keys
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import flags_of, has_own_network
@@ -117,7 +117,7 @@ AS_KEYS_SAY = frozenset((codes.CUT_BATCH, codes.NOT_REUSED))
 class Whole:
     """What one instance's server is told, and how much of that comes from keys."""
 
-    subject: Subject
+    subject: RigContext
     name: str
     instance: Instance
     told: Meant
@@ -147,7 +147,7 @@ class Whole:
         return document.word((*where, "extra_args"), self.instance.extra_args, option.index - self.keys)
 
 
-def whole(subject: Subject, name: str, instance: Instance, known: Catalogue) -> Whole:
+def whole(subject: RigContext, name: str, instance: Instance, known: Catalogue) -> Whole:
     """The whole command line and environment of an instance's server."""
     line = command_line(subject.rig, instance, known)
     return Whole(subject, name, instance, line.meant, line.keys)
@@ -179,7 +179,7 @@ def blamed(servers: Iterable[Clashing]) -> frozenset[Place]:
     )
 
 
-def clashing(subject: Subject) -> Iterator[Clashing]:
+def clashing(subject: RigContext) -> Iterator[Clashing]:
     """What the servers are told that are told more than most, and where it contradicts itself."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)

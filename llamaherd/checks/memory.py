@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.engines import SIZED
 from llamaherd.memory.instances import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
@@ -16,7 +16,7 @@ MOST_WAYS = 4
 """Ways out that one finding names."""
 
 
-def slots(subject: Subject) -> Iterator[Finding]:
+def slots(subject: RigContext) -> Iterator[Finding]:
     """More slots than the engine starts with (LH161)."""
     for name, each in subject.rig.instances.items():
         engine = subject.rig.engines.get(each.engine)
@@ -28,7 +28,7 @@ def slots(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH161", place, message, f"write `parallel: {most}` or less")
 
 
-def memory(subject: Subject) -> Iterator[Finding]:
+def memory(subject: RigContext) -> Iterator[Finding]:
     """Cards that are too full (LH150), and RAM that is (LH151)."""
     rig, document = subject.rig, subject.document
     instances = sized(rig, subject.headers, subject.projectors)
@@ -53,7 +53,7 @@ def memory(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _growing(subject: Subject, instances: Mapping[str, Sized]) -> Iterator[Finding]:
+def _growing(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Finding]:
     """What servers save while they work (LH240): a day later, the system ends one of them."""
     there = subject.rig.host.ram
     held = sum(each.ram for each in instances.values())
@@ -69,7 +69,7 @@ def _growing(subject: Subject, instances: Mapping[str, Sized]) -> Iterator[Findi
     yield Finding("LH240", subject.document.value(("host", "ram")), message, help_, "warning")
 
 
-def _full(subject: Subject, each: Sized, card: str, lacking: int) -> tuple[str, str]:
+def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[str, str]:
     there = show_mib(usable_bytes(subject.rig, card))
     shared = [name for name, other in subject.rig.instances.items() if card in other.on and name != each.name]
     beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""

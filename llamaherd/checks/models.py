@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.gguf.header import Header
@@ -15,7 +15,7 @@ MUCH = 0.25
 """Of the layers with experts on the CPU: below this, reading them takes little of a token's time."""
 
 
-def models(subject: Subject) -> Iterator[Finding]:
+def models(subject: RigContext) -> Iterator[Finding]:
     """Drafting without a head, more context than there is, and files that the pinned engine cannot load."""
     rig, document = subject.rig, subject.document
     for name, instance in rig.instances.items():
@@ -65,7 +65,7 @@ def models(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def beside_models(subject: Subject) -> Iterator[Finding]:
+def beside_models(subject: RigContext) -> Iterator[Finding]:
     """Vision projectors and models that draft, which not every engine takes."""
     for name, instance in subject.rig.instances.items():
         engine, model = subject.rig.engines.get(instance.engine), subject.rig.models.get(instance.model)
@@ -101,7 +101,7 @@ MOST_OTHER_TOKENS = 128
 """By how many tokens vocabularies may differ (llama.cpp b11434, common/speculative.cpp:30; the server ends else)."""
 
 
-def vocabularies(subject: Subject) -> Iterator[Finding]:
+def vocabularies(subject: RigContext) -> Iterator[Finding]:
     """A smaller model that drafts in tokens of its own."""
     for name, instance in subject.rig.instances.items():
         draft = instance.draft
@@ -134,7 +134,7 @@ def _other_tokens(served: Header, drafts: Header) -> str | None:
     return None
 
 
-def drafting(subject: Subject) -> Iterator[Finding]:
+def drafting(subject: RigContext) -> Iterator[Finding]:
     """Drafting that may not pay."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)

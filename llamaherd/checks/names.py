@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.images import LLAMA_CPP, image_name
-from llamaherd.checks.subject import Subject
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.near import near
 from llamaherd.engines import served_whole
@@ -29,7 +29,7 @@ Q2_K_XL Q3_K_XL Q4_K_XL Q5_K_XL Q6_K_XL Q8_K_XL TQ1_0 IQ1_S IQ1_M IQ2_XXS IQ2_M 
 QUANTS = (*_PLAIN.split(), *(f"UD-{name}" for name in _UNSLOTH.split()))
 
 
-def names(subject: Subject) -> Iterator[Finding]:
+def names(subject: RigContext) -> Iterator[Finding]:
     """Quants, patterns of files and tags of images that nothing is called."""
     rig = subject.rig
     in_folders = served_whole(rig)
@@ -55,7 +55,7 @@ def names(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH252", subject.document.value(("engines", name, "image")), message, help_, "warning")
 
 
-def _kind(subject: Subject, engine: str) -> str | None:
+def _kind(subject: RigContext, engine: str) -> str | None:
     return subject.rig.engines[engine].kind if engine in subject.rig.engines else None
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.meant import Whole, whole
-from llamaherd.checks.subject import Subject
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of, reads_gguf
 from llamaherd.engines.flags.meant import Option
@@ -33,7 +33,7 @@ OWN = ("/tmp/", "/var/tmp/")
 HOMES = ("/home/", "/root/", "/run/user/")
 
 
-def paths(subject: Subject) -> Iterator[Finding]:
+def paths(subject: RigContext) -> Iterator[Finding]:
     """What a server cannot write to, or does not see."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)

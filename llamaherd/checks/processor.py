@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, product
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines.threads import SMALL, best_threads, shared_threads
 from llamaherd.engines.threads import computes_on_cpu as on_cpu
@@ -17,7 +17,7 @@ THREADS_PER_CORE = 2
 _FAR = 10**9
 
 
-def threads(subject: Subject) -> Iterator[Finding]:
+def threads(subject: RigContext) -> Iterator[Finding]:
     """More threads than cores: of one instance, or of all that compute on the CPU together."""
     rig, document = subject.rig, subject.document
     cpu = rig.host.cpu
@@ -49,7 +49,7 @@ def threads(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH061", place, message, help_, "warning")
 
 
-def affinity(subject: Subject) -> Iterator[Finding]:
+def affinity(subject: RigContext) -> Iterator[Finding]:
     """`cpus` that there are not, that are too few, or that two instances share."""
     rig, document = subject.rig, subject.document
     there = rig.host.cpu.cores * THREADS_PER_CORE
@@ -83,7 +83,7 @@ def affinity(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH062", document.value(("instances", other, "cpus")), message, help_, "warning")
 
 
-def computes_on_cpu(subject: Subject, instance: Instance) -> bool:
+def computes_on_cpu(subject: RigContext, instance: Instance) -> bool:
     """Whether an instance uses the CPU for more than feeding its cards."""
     return on_cpu(subject.rig, instance, subject.headers.get(instance.model))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of, has_own_network
 from llamaherd.inventory.schema import Engine, Instance
@@ -13,7 +13,7 @@ from llamaherd.inventory.schema import Engine, Instance
 ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
 
 
-def keyless(subject: Subject) -> Iterator[Finding]:
+def keyless(subject: RigContext) -> Iterator[Finding]:
     """Servers without a key that web pages can read, or neighbours of the host."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS
 from llamaherd.inventory.declared_names import declared_of, way_out
@@ -13,7 +13,7 @@ from llamaherd.inventory.schema import Card, Rig
 from llamaherd.reference.distributions import COMPOSE_PACKAGES
 
 
-def references(subject: Subject) -> Iterator[Finding]:
+def references(subject: RigContext) -> Iterator[Finding]:
     """Names, ports, listeners and backends that do not go together."""
     rig, document = subject.rig, subject.document
     ports: dict[int, str] = {}

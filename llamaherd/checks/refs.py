@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS
 from llamaherd.inventory.schema.software import UPSTREAM
@@ -16,7 +16,7 @@ NOT_THERE = frozenset(
 """What the newest version is called elsewhere, and by one of them."""
 
 
-def refs(subject: Subject) -> Iterator[Finding]:
+def refs(subject: RigContext) -> Iterator[Finding]:
     """Refs that other repositories have."""
     for name, engine in subject.rig.engines.items():
         source, branch = engine.source, TRAITS[engine.kind].branch

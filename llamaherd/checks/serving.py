@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 
 FIRST_PORT = 1024
 """Linux gives ports below to root alone (ip_unprivileged_port_start), and a unit's server has no capability."""
 
 
-def ports(subject: Subject) -> Iterator[Finding]:
+def ports(subject: RigContext) -> Iterator[Finding]:
     """Ports that a unit's server may not open; in a container, Docker lets anybody open them."""
     for name, instance in subject.rig.instances.items():
         if instance.port < FIRST_PORT and instance.backend == "systemd":
@@ -20,7 +20,7 @@ def ports(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH036", subject.document.value(("instances", name, "port")), message, help_)
 
 
-def drafts(subject: Subject) -> Iterator[Finding]:
+def drafts(subject: RigContext) -> Iterator[Finding]:
     """A model that drafts for itself: it takes its memory twice, and nothing is faster."""
     models = subject.rig.models
     for name, instance in subject.rig.instances.items():

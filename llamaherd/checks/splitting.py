@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import TRAITS, reads_gguf
 from llamaherd.engines.command_line import by_hand
@@ -17,7 +17,7 @@ NO_SPLIT_BUFFERS = 9890
 #27465 shows CUDA's error, and b10108 has none in ggml-cuda.cu."""
 
 
-def splitting(subject: Subject) -> Iterator[Finding]:
+def splitting(subject: RigContext) -> Iterator[Finding]:
     """Split modes that do not go with the engine or the number of cards."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
@@ -30,7 +30,7 @@ def splitting(subject: Subject) -> Iterator[Finding]:
             yield from _without_effect(subject, name, instance)
 
 
-def shared_cards(subject: Subject) -> Iterator[Finding]:
+def shared_cards(subject: RigContext) -> Iterator[Finding]:
     """Models cut by what cards have free as their server starts, beside servers that hold some of it (LH242)."""
     rig, document = subject.rig, subject.document
     for name, instance in rig.instances.items():
@@ -56,7 +56,7 @@ def _is_cut_by_hand(rig: Rig, instance: Instance) -> bool:
     return bool(instance.tensor_split or split == "none" or (line and line.own("--tensor-split")))
 
 
-def _parts(subject: Subject, instance: Instance) -> list[str]:
+def _parts(subject: RigContext, instance: Instance) -> list[str]:
     """The layers that each card is planned to hold; alike where the model is not known."""
     header = subject.headers.get(instance.model)
     try:
@@ -103,7 +103,7 @@ def _of_another(split: str, kind: str) -> tuple[str, str]:
     return message, f"write `split: {_NEAREST[split]}`, or `split: layer`"
 
 
-def _without_effect(subject: Subject, name: str, instance: Instance) -> Iterator[Finding]:
+def _without_effect(subject: RigContext, name: str, instance: Instance) -> Iterator[Finding]:
     where = ("instances", name)
     if instance.split == "none" and len(instance.on) > 1:
         message = f"with `split: none` only the first of the {len(instance.on)} cards of instance `{name}` is used"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import PurePosixPath
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, nearest
 from llamaherd.inventory.schema import HUB, LOCAL, Rig
 from llamaherd.layout import DEFAULT_STORE, STATE
@@ -27,7 +27,7 @@ _UNREADABLE = {
 """First folders of paths that are no place for models, and why."""
 
 
-def store(subject: Subject) -> Iterator[Finding]:
+def store(subject: RigContext) -> Iterator[Finding]:
     """A folder that servers cannot read, origins that are none, neighbours that have nothing or cannot be reached."""
     rig, document = subject.rig, subject.document
     if rig.rig == HUB:
@@ -65,7 +65,7 @@ def _no_place(path: str) -> str | None:
     return _UNREADABLE["tmp"] if parts[1:3] == ("var", "tmp") else _UNREADABLE.get(parts[1])
 
 
-def _origins(subject: Subject) -> Iterator[Finding]:
+def _origins(subject: RigContext) -> Iterator[Finding]:
     """What is wrong with `from`. What other files lend to this rig may well name it."""
     rig, document, origins = subject.rig, subject.document, subject.rig.store.from_
     if not origins:
@@ -92,7 +92,7 @@ def _origins(subject: Subject) -> Iterator[Finding]:
             yield from _neighbour(subject, name, neighbour, origins.index(name))
 
 
-def _neighbour(subject: Subject, name: str, neighbour: Rig, index: int) -> Iterator[Finding]:
+def _neighbour(subject: RigContext, name: str, neighbour: Rig, index: int) -> Iterator[Finding]:
     place = subject.document.value(("store", "from", index))
     address = neighbour.store.share.address or neighbour.connect.host
     if _own_host(address):

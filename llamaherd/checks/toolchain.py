@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from llamaherd.checks.building import built_for, built_with_cuda, served_by_builds
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.schema import Card, Engine, Gpus, Model
 from llamaherd.reference import toolchains
@@ -20,7 +20,7 @@ _BRANCH = ("gpus", "driver", "branch")
 _LASTING = f"write `branch: {toolchains.LONG_SUPPORTED}`, which NVIDIA supports until June 2028"
 
 
-def toolkit(subject: Subject) -> Iterator[Finding]:
+def toolkit(subject: RigContext) -> Iterator[Finding]:
     """A CUDA toolkit that does not do for the cards, the models, or the host's compiler and C library."""
     gpus = subject.rig.gpus
     engines = built_with_cuda(subject.rig)
@@ -71,7 +71,7 @@ def toolkit(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH043", place, message, help_, "note")
 
 
-def architectures(subject: Subject) -> Iterator[Finding]:
+def architectures(subject: RigContext) -> Iterator[Finding]:
     """A card that is known, declared with another architecture than it has."""
     for name, card in subject.rig.gpus.cards.items() if subject.rig.gpus else ():
         known = CARDS.get(card.model)
@@ -85,13 +85,13 @@ def architectures(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH232", place, message, "leave `architecture` out", "warning" if runs else "error")
 
 
-def _first_packaged(subject: Subject) -> Release:
+def _first_packaged(subject: RigContext) -> Release:
     """The oldest toolkit that can be had: NVIDIA's own repository is known, another one may hold anything."""
     own = subject.rig.gpus and subject.rig.gpus.repository is None and subject.rig.host.wsl is None
     return toolchains.FIRST_PACKAGED.get(subject.rig.host.os, (0, 0)) if own else (0, 0)
 
 
-def driver(subject: Subject) -> Iterator[Finding]:
+def driver(subject: RigContext) -> Iterator[Finding]:
     """A driver branch that does not do for the toolkit or the cards, or that has ended; any driver under WSL."""
     gpus = subject.rig.gpus
     if gpus is None or gpus.driver is None:
@@ -107,7 +107,7 @@ def driver(subject: Subject) -> Iterator[Finding]:
         yield from _ended(subject, gpus, int(gpus.driver.branch))
 
 
-def _wrong_branch(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
+def _wrong_branch(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
     place = subject.document.value(_BRANCH)
     declared = toolchains.release(gpus.cuda)
     needed = toolchains.FIRST_DRIVER.get(declared[0]) if declared and built_with_cuda(subject.rig) else None
@@ -120,7 +120,7 @@ def _wrong_branch(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding
     yield from _from_the_distribution(subject, gpus, branch)
 
 
-def _ended(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
+def _ended(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
     """A branch that gets no fixes any more. A distribution looks after its own."""
     if gpus.driver is None or gpus.driver.from_ == "distribution":
         return
@@ -151,7 +151,7 @@ class _WayOut:
         return "no toolkit compiles for all of these cards on this system: leave one out of `on`, or run an image"
 
 
-def _modules(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
+def _modules(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
     """A kernel has one driver, with modules of one kind: cards that need two cannot be in one rig."""
     cards = {name: int(card.cuda_architecture.rstrip("af")) for name, card in _one_of_each(gpus.cards).items()}
     old = next((name for name, number in cards.items() if number < toolchains.TURING), None)
@@ -172,7 +172,7 @@ def _modules(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
         yield Finding("LH058", place, message, "leave `modules` out, or write `branch: 580`")
 
 
-def _from_the_distribution(subject: Subject, gpus: Gpus, branch: int) -> Iterator[Finding]:
+def _from_the_distribution(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
     """Debian has one branch in each release; Ubuntu has several, and new ones come."""
     if gpus.driver is None or gpus.driver.from_ != "distribution":
         return
@@ -211,7 +211,7 @@ def _optimises_less(engine: Engine) -> bool:
     return "-Xcicc -O1" in str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
 
 
-def _miscompiled(subject: Subject, cuda: str, way_out: str) -> Finding:
+def _miscompiled(subject: RigContext, cuda: str, way_out: str) -> Finding:
     place = subject.document.value(_CUDA)
     served = sorted({instance.model for instance in served_by_builds(subject.rig).values()})
     for name in served:
@@ -229,7 +229,7 @@ def _names_iq(model: Model) -> bool:
     return any(re.search(r"(?<![a-z0-9])iq\d", name, re.IGNORECASE) for name in names)
 
 
-def _holds_iq(subject: Subject, name: str) -> bool:
+def _holds_iq(subject: RigContext, name: str) -> bool:
     header = subject.headers.get(name)
     return header is not None and any(group.type.startswith("IQ") for group in header.tensors)
 

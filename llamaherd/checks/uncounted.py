@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import TRAITS
 from llamaherd.engines.command_line import CommandLine, by_hand
@@ -16,7 +16,7 @@ SAID_ANYWAY = ("--model-draft", "--hf-repo-draft")
 """Options of which other checks say that a key says them."""
 
 
-def uncounted_memory(subject: Subject) -> Iterator[Finding]:
+def uncounted_memory(subject: RigContext) -> Iterator[Finding]:
     """Arguments and variables that take memory which is not counted, or after which none is (LH243)."""
     for name, instance in subject.rig.instances.items():
         line = by_hand(subject.rig, instance)
@@ -39,7 +39,7 @@ def uncounted_memory(subject: Subject) -> Iterator[Finding]:
             continue  # other checks say what is wrong with it
 
 
-def _place(subject: Subject, name: str, line: CommandLine, option: Option) -> Place:
+def _place(subject: RigContext, name: str, line: CommandLine, option: Option) -> Place:
     """Where an option is written."""
     where, instance = ("instances", name), subject.rig.instances[name]
     if option.origin == "environment":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.yamlfile import Path_
 
 
-def unused(subject: Subject) -> Iterator[Finding]:
+def unused(subject: RigContext) -> Iterator[Finding]:
     """Engines, models and cards that no instance uses; what other files lend to this rig may well be for others."""
     rig = subject.rig
     cards = rig.gpus.cards if rig.gpus else {}
@@ -20,7 +20,7 @@ def unused(subject: Subject) -> Iterator[Finding]:
 
 
 def _unused(
-    subject: Subject, what: str, where: Path_, declared: Collection[str], used: Collection[str]
+    subject: RigContext, what: str, where: Path_, declared: Collection[str], used: Collection[str]
 ) -> Iterator[Finding]:
     if set(used) - set(declared):
         return  # a name is misspelt, which is a finding of its own, and the one that was meant seems unused

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PureWindowsPath
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.processor import computes_on_cpu
-from llamaherd.checks.subject import Subject
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.schema import LOCAL, Wsl
 from llamaherd.layout import DEFAULT_STORE
@@ -30,7 +30,7 @@ OWN_KEYS = {
 _WINDOWS_DISK = re.compile(r"(?<![\w.-])/mnt/[a-z](?=/|$)")
 
 
-def wsl_memory(subject: Subject) -> Iterator[Finding]:
+def wsl_memory(subject: RigContext) -> Iterator[Finding]:
     """Memory of the host that is not that of its virtual machine, and mapped weights that WSL would drop."""
     host = subject.rig.host
     if host.wsl is None:
@@ -53,7 +53,7 @@ def wsl_memory(subject: Subject) -> Iterator[Finding]:
         yield Finding("LH067", place, message, help_, "warning")
 
 
-def windows_paths(subject: Subject) -> Iterator[Finding]:
+def windows_paths(subject: RigContext) -> Iterator[Finding]:
     """Models on a disk of Windows, which Linux reads through a slow protocol (9p)."""
     if subject.rig.host.wsl is None:
         return
@@ -76,7 +76,7 @@ def windows_paths(subject: Subject) -> Iterator[Finding]:
                 yield Finding("LH065", place, f"`{argument[found.start() :]}` {slow}", help_, "warning")
 
 
-def wsl_settings(subject: Subject) -> Iterator[Finding]:
+def wsl_settings(subject: RigContext) -> Iterator[Finding]:
     """Settings that WSL does not know, or that `host.wsl` says as well; a Windows folder that is none here."""
     wsl = subject.rig.host.wsl
     if wsl is None:
@@ -110,7 +110,7 @@ def wsl_settings(subject: Subject) -> Iterator[Finding]:
             yield Finding("LH068", place, message, help_, "warning")
 
 
-def _together(subject: Subject, wsl: Wsl) -> Iterator[Finding]:
+def _together(subject: RigContext, wsl: Wsl) -> Iterator[Finding]:
     """Settings that do nothing with the mode of networking."""
     named = [(section, key) for section, keys in wsl.settings.items() for key in keys]
     places = {f"{section}.{key}".lower(): ("host", "wsl", "settings", section, key) for section, key in named}
@@ -123,7 +123,7 @@ def _together(subject: Subject, wsl: Wsl) -> Iterator[Finding]:
         )
 
 
-def _said_twice(subject: Subject, wsl: Wsl, own: str, key: str, where: tuple[str, ...]) -> Iterator[Finding]:
+def _said_twice(subject: RigContext, wsl: Wsl, own: str, key: str, where: tuple[str, ...]) -> Iterator[Finding]:
     given = getattr(wsl, own)
     if given is None:
         message = f"`{key}` has a key of its own, by which the rest of the rig is checked"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.converge.models import missing_files
-from llamaherd.host.observe import Seen
+from llamaherd.host.observe import HostState
 from llamaherd.plan import Plan
 from llamaherd.text.units import show_size
 
@@ -21,7 +21,7 @@ packages are fetched first."""
 
 
 @dataclass(frozen=True)
-class Problem:
+class Refusal:
     """Why nothing may be done to this host: a sentence, and a way out. `about` is the row of preflight's table."""
 
     message: str
@@ -45,18 +45,18 @@ def disk(folder: str) -> str:
     return f"disk {folder}"
 
 
-def disk_problems(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
+def disk_refusals(plan: Plan, seen: HostState, local_sizes: Mapping[str, int]) -> list[Refusal]:
     """What the disks lack. `local_sizes`: bytes of the controller's files, by sha256."""
     return [*_store_unfit(plan, seen), *_too_small(plan, seen, local_sizes)]
 
 
-def _store_unfit(plan: Plan, seen: Seen) -> list[Problem]:
+def _store_unfit(plan: Plan, seen: HostState) -> list[Refusal]:
     """A store that holds all that is planned may well be read-only."""
     if seen.store is None or not any(missing_files(model, seen) for model in plan.models):
         return []
     if seen.store.kind in _NETWORK:
         return [
-            Problem(
+            Refusal(
                 f"{plan.store.path} is on another machine ({seen.store.kind}): servers map models into memory",
                 "keep them on a disk of this host (`store: path:`), and name that folder in `store: from:`",
                 disk(seen.store.folder),
@@ -64,7 +64,7 @@ def _store_unfit(plan: Plan, seen: Seen) -> list[Problem]:
         ]
     if not seen.store.writable:
         return [
-            Problem(
+            Refusal(
                 f"{plan.store.path} is on a filesystem that is mounted read-only",
                 f"see why with `findmnt -T {seen.store.folder}` and `dmesg`; `mount -o remount,rw` if it was meant so",
                 disk(seen.store.folder),
@@ -73,11 +73,11 @@ def _store_unfit(plan: Plan, seen: Seen) -> list[Problem]:
     return []
 
 
-def _too_small(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
+def _too_small(plan: Plan, seen: HostState, local_sizes: Mapping[str, int]) -> list[Refusal]:
     return [problem for each in needs(plan, seen, local_sizes) for problem in _lacks(plan, seen, each)]
 
 
-def needs(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Need]:
+def needs(plan: Plan, seen: HostState, local_sizes: Mapping[str, int]) -> list[Need]:
     """What goes where: models, builds in the making and a toolkit are the bulk; what is kept of a build is small."""
     if seen.free is None or seen.store is None:
         return []
@@ -95,7 +95,7 @@ def needs(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Need]:
     return list(together.values())
 
 
-def _models_need(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> int:
+def _models_need(plan: Plan, seen: HostState, local_sizes: Mapping[str, int]) -> int:
     missing = {file.sha256: file for model in plan.models for file in missing_files(model, seen)}
     need = 0
     for sha256, file in missing.items():
@@ -105,14 +105,14 @@ def _models_need(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> int:
     return need
 
 
-def _lacks(plan: Plan, seen: Seen, each: Need) -> list[Problem]:
+def _lacks(plan: Plan, seen: HostState, each: Need) -> list[Refusal]:
     folder, free, need = each
     if need <= free:
         return []
     unused = sum(size for kept, size in seen.kept.items() if kept not in {model.folder for model in plan.models})
     prune = f"`herd models prune {plan.rig}` would free up to {show_size(unused)}; or " if unused else ""
     return [
-        Problem(
+        Refusal(
             f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
             f"{prune}free {show_size(need - free)} there, or mount a larger disk",
             disk(folder),

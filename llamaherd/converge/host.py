@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from llamaherd.converge.disks import Problem, disk_problems
-from llamaherd.converge.driver import driver_problems
+from llamaherd.converge.disks import Refusal, disk_refusals
+from llamaherd.converge.driver import driver_refusals
 from llamaherd.converge.engines import build_steps
-from llamaherd.converge.machine import machine_problems
+from llamaherd.converge.machine import machine_refusals
 from llamaherd.converge.models import model_sends
-from llamaherd.converge.power import power_problems, power_removal_steps
+from llamaherd.converge.power import power_refusals, power_removal_steps
 from llamaherd.converge.programs import fingerprint, programs
-from llamaherd.converge.runtime import runtime_problems
-from llamaherd.converge.steps import Send, Step, differs, put_files
-from llamaherd.converge.toolkit import toolkit_problems
-from llamaherd.converge.wsl import starts_systemd, wsl_problems
-from llamaherd.host.observe import Seen
+from llamaherd.converge.runtime import runtime_refusals
+from llamaherd.converge.steps import RunScript, SendFile, differs, put_files
+from llamaherd.converge.toolkit import toolkit_refusals
+from llamaherd.converge.wsl import starts_systemd, wsl_refusals
+from llamaherd.host.observe import HostState
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.plan import Plan
 from llamaherd.text.quoting import Written
 from llamaherd.text.render import render
 
 
-def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Problem]:
+def refusals(plan: Plan, seen: HostState, local_sizes: Mapping[str, int]) -> list[Refusal]:
     """What stands in the way, found before anything is changed. `local_sizes`: bytes by sha256."""
     problems = []
     if seen.os != plan.os:
         problems.append(
-            Problem(
+            Refusal(
                 f"this host runs {seen.os}, the inventory says {plan.os}",
                 "correct `host.os` in the inventory",
                 "system",
@@ -36,7 +36,7 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
         )
     if not seen.systemd and not starts_systemd(plan, seen):
         problems.append(
-            Problem(
+            Refusal(
                 "systemd does not run here, and builds and servers are its units",
                 "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
                 "systemd",
@@ -44,19 +44,19 @@ def obstacles(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> list[Pr
         )
     return [
         *problems,
-        *_about("kind", wsl_problems(plan, seen)),
+        *_about("kind", wsl_refusals(plan, seen)),
         *_twins(plan, seen),
-        *machine_problems(plan, seen),
-        *_about("power", power_problems(plan, seen)),
-        *disk_problems(plan, seen, local_sizes),
-        *_about("driver", driver_problems(plan, seen)),
-        *_about("CUDA toolkit", toolkit_problems(plan, seen)),
-        *_about("Docker", runtime_problems(plan, seen)),
+        *machine_refusals(plan, seen),
+        *_about("power", power_refusals(plan, seen)),
+        *disk_refusals(plan, seen, local_sizes),
+        *_about("driver", driver_refusals(plan, seen)),
+        *_about("CUDA toolkit", toolkit_refusals(plan, seen)),
+        *_about("Docker", runtime_refusals(plan, seen)),
         *_about("ports", _ports_taken(plan, seen)),
     ]
 
 
-def between_holders(plan: Plan, seen: Seen) -> bool:
+def between_holders(plan: Plan, seen: HostState) -> bool:
     """Whether a planned port was seen as it passed from one holder to the next: another run works there just now."""
 
     def passing(port: int) -> bool:
@@ -66,28 +66,28 @@ def between_holders(plan: Plan, seen: Seen) -> bool:
     return any(passing(port) for port in _strange(plan, seen))
 
 
-def _twins(plan: Plan, seen: Seen) -> Iterator[Problem]:
+def _twins(plan: Plan, seen: HostState) -> Iterator[Refusal]:
     """Which of both is to have another number is not for us to choose, and one that is in use cannot be changed."""
     for name, other in sorted(seen.twins.items()):
         if name in plan.accounts:
-            yield Problem(
+            yield Refusal(
                 f"users {name} and {other} have one number on this host: each may do what the other may",
                 f"give {name} a number of its own (`vipw`, or `userdel {name}` while its server is stopped: "
                 "`herd up` makes it anew)",
             )
 
 
-def _about(what: str, problems: Iterable[Problem]) -> list[Problem]:
+def _about(what: str, problems: Iterable[Refusal]) -> list[Refusal]:
     return [replace(problem, about=what) for problem in problems]
 
 
-def sends(plan: Plan, seen: Seen) -> list[Send]:
+def sends(plan: Plan, seen: HostState) -> list[SendFile]:
     """The files of the controller that this run would send."""
     steps = [step for build in plan.builds for step in build_steps(build, seen)]
-    return [*(step for step in steps if isinstance(step, Send)), *model_sends(plan, seen)]
+    return [*(step for step in steps if isinstance(step, SendFile)), *model_sends(plan, seen)]
 
 
-def _strange(plan: Plan, seen: Seen) -> Iterator[int]:
+def _strange(plan: Plan, seen: HostState) -> Iterator[int]:
     """Ports that are to be ours, and are listened at by nobody of ours."""
     # Ours is what one of our servers holds now, also one that this run will move or remove, and that is paused.
     ours = {unit.port for unit in seen.units.values() if unit.active in {"active", "activating", "deactivating"}}
@@ -100,7 +100,7 @@ def _strange(plan: Plan, seen: Seen) -> Iterator[int]:
             yield instance.endpoint.port
 
 
-def _ports_taken(plan: Plan, seen: Seen) -> Iterator[Problem]:
+def _ports_taken(plan: Plan, seen: HostState) -> Iterator[Refusal]:
     strange = set(_strange(plan, seen))
     for instance in plan.instances:
         if instance.endpoint.port not in strange:
@@ -112,7 +112,7 @@ def _ports_taken(plan: Plan, seen: Seen) -> Iterator[Problem]:
             who, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
         elif holder:
             who, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
-        yield Problem(
+        yield Refusal(
             f"port {port}, which instance `{instance.name}` is to have, is taken by {who}",
             f"{help_}, or choose another port",
         )
@@ -127,7 +127,7 @@ _HOLDING = frozenset({"running", "paused", "restarting", "removing"})
 _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
 
 
-def strange_accounts(plan: Plan, seen: Seen) -> list[str]:
+def strange_accounts(plan: Plan, seen: HostState) -> list[str]:
     """Users of ours that are not there, could log in, or are in groups of others."""
     there = {name: user for name, user in seen.users.items() if name in plan.accounts}
     strange = (
@@ -138,7 +138,7 @@ def strange_accounts(plan: Plan, seen: Seen) -> list[str]:
     return [*strange, *(name for name in plan.accounts if name not in there)]
 
 
-def strange_folders(seen: Seen) -> list[str]:
+def strange_folders(seen: HostState) -> list[str]:
     """Folders of ours that are not there, that others may write to or cannot use, or that have another owner."""
 
     def right(path: str, mode: int, owner: str) -> bool:
@@ -148,7 +148,7 @@ def strange_folders(seen: Seen) -> list[str]:
     return [path for path, wanted in OURS.items() if not right(path, *wanted)]
 
 
-def base_steps(plan: Plan, seen: Seen) -> list[Step]:
+def base_steps(plan: Plan, seen: HostState) -> list[RunScript]:
     """Accounts, folders, and the small files that all roles share; and what was ours and is not declared any more."""
     steps = []
     if strange_accounts(plan, seen) or strange_folders(seen):
@@ -161,13 +161,13 @@ def base_steps(plan: Plan, seen: Seen) -> list[Step]:
             incoming=INCOMING,
             keys=KEYS,
         )
-        steps.append(Step(script))
+        steps.append(RunScript(script))
     if seen.closed:
-        steps.append(Step(render("steps/open.sh.j2", store=plan.store.path, paths=seen.closed)))
+        steps.append(RunScript(render("steps/open.sh.j2", store=plan.store.path, paths=seen.closed)))
     if changed := [file for file in plan.files if differs(file, seen)]:
-        steps.append(Step(render("steps/shared-files.sh.j2", put=put_files(changed))))
+        steps.append(RunScript(render("steps/shared-files.sh.j2", put=put_files(changed))))
     if seen.fetcher != fingerprint():
         # All anew: a module that is left over from another version could be imported.
         put = Written(f"rm -rf {FETCHER}\n{put_files(programs())}")
-        steps.append(Step(render("steps/shared-files.sh.j2", put=put)))
+        steps.append(RunScript(render("steps/shared-files.sh.j2", put=put)))
     return [*steps, *power_removal_steps(plan, seen)]

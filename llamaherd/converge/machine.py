@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from llamaherd.converge.disks import Problem
+from llamaherd.converge.disks import Refusal
 from llamaherd.host.looks.machine import PciCard
 from llamaherd.host.nvidia_smi import find
-from llamaherd.host.observe import Seen
+from llamaherd.host.observe import HostState
 from llamaherd.plan import BuildPlan, CardPlan, Plan
 from llamaherd.plan.devices import address, short_address
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of, sold_as
@@ -38,9 +38,9 @@ class Match(NamedTuple):
     right: bool = True
 
 
-def machine_problems(plan: Plan, seen: Seen) -> list[Problem]:
+def machine_refusals(plan: Plan, seen: HostState) -> list[Refusal]:
     """Cards that are not in this host or are others than declared, and compilers that a build lacks."""
-    return [*_card_problems(plan, seen), *_compiler_problems(plan, seen)]
+    return [*_card_refusals(plan, seen), *_compiler_refusals(plan, seen)]
 
 
 def about_card(name: str) -> str:
@@ -56,7 +56,7 @@ def named(card: PciCard) -> str:
     )
 
 
-def kind(seen: Seen) -> str:
+def kind(seen: HostState) -> str:
     """What the host is: `bare metal`, `virtual machine (kvm)`, `container (docker)`, `WSL`; empty where not known."""
     virtual = seen.machine.virtual
     if seen.wsl:
@@ -70,7 +70,7 @@ def kind(seen: Seen) -> str:
     return "bare metal" if virtual else ""
 
 
-def cards_of(seen: Seen) -> list[PciCard] | None:
+def cards_of(seen: HostState) -> list[PciCard] | None:
     """The cards that this host can use, in the order of addresses; None where that is not known."""
     machine = seen.machine
     # Where a driver answers though the bus shows none, there are cards, and which is the driver's to tell.
@@ -79,7 +79,7 @@ def cards_of(seen: Seen) -> list[PciCard] | None:
     return sorted((card for card in machine.cards if card.driver != _PASSED_ON), key=_place)
 
 
-def matches(cards: Sequence[CardPlan], seen: Seen) -> list[Match]:
+def matches(cards: Sequence[CardPlan], seen: HostState) -> list[Match]:
     """Which card of the host each declared one is: by its address, or else by its model, as far as that is known.
 
     A UUID is the driver's to tell. Nor do numbers count in a container, where the bus has cards that it was not given.
@@ -121,12 +121,12 @@ def _may_be_that(card: CardPlan, found: PciCard) -> bool:
     return model is None or not is_other(card.model, model)
 
 
-def _card_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
+def _card_refusals(plan: Plan, seen: HostState) -> Iterator[Refusal]:
     if not plan.has_cards:
         return
     unknown = [card for card in plan.cards if _is_unknown(card, plan, seen)]
     for card in unknown:
-        yield Problem(
+        yield Refusal(
             f"card `{card.name}` ({card.at}) is not in this host",
             _search(", ".join(f"{each.name} ({each.uuid} at {short_address(each.pci)})" for each in seen.cards)),
             about_card(card.name),
@@ -143,17 +143,17 @@ def _card_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
             continue
         what = about_card(card.name)
         if found is None:
-            yield Problem(
+            yield Refusal(
                 f"card `{card.name}` ({card.model}) is not in this host: {_missing(card)}", _search(shown), what
             )
         elif not right:
             model = str(model_of(found.device, found.name))
             known = "" if model in CARDS else " and its `architecture:`"
             message = f"card `{card.name}` is declared as {card.model}, and is {named(found)}"
-            yield Problem(message, f"write `model: {model}`{known}, or put the card in that is declared", what)
+            yield Refusal(message, f"write `model: {model}`{known}, or put the card in that is declared", what)
 
 
-def _is_unknown(card: CardPlan, plan: Plan, seen: Seen) -> bool:
+def _is_unknown(card: CardPlan, plan: Plan, seen: HostState) -> bool:
     """Whether the driver, which answers, does not show a card: unless another driver is to come, which may know it."""
     if not card.at or not seen.cards or find(card.at, seen.cards):
         return False
@@ -163,7 +163,7 @@ def _is_unknown(card: CardPlan, plan: Plan, seen: Seen) -> bool:
     )
 
 
-def _none(plan: Plan, seen: Seen) -> Problem:
+def _none(plan: Plan, seen: HostState) -> Refusal:
     """Once for all cards."""
     names = ", ".join(f"`{card.name}`" for card in plan.cards)
     where = kind(seen)
@@ -177,7 +177,7 @@ def _none(plan: Plan, seen: Seen) -> Problem:
         help_ = f"this is a {where}: pass the cards through to it, or declare its host as the rig"
     else:
         help_ = "see that they are seated and have power, and what `lspci -d 10de:` shows; or take `gpus` out"
-    return Problem(message, help_, CARDS_ROW)
+    return Refusal(message, help_, CARDS_ROW)
 
 
 def _missing(card: CardPlan) -> str:
@@ -194,7 +194,7 @@ def _place(card: PciCard) -> tuple[int, ...]:
     return address(card.address) if card.address else ()
 
 
-def _compiler_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
+def _compiler_refusals(plan: Plan, seen: HostState) -> Iterator[Refusal]:
     if not seen.machine.kernel:
         return
     for build in plan.builds:
@@ -204,7 +204,7 @@ def _compiler_problems(plan: Plan, seen: Seen) -> Iterator[Problem]:
                 if package not in plan.packages:
                     message = f"engine `{build.engine}` is to be compiled with {package}, which is not installed"
                     help_ = f"`apt-get install {package}` on the host, or name another compiler in its `options`"
-                    yield Problem(message, help_, "compilers")
+                    yield Refusal(message, help_, "compilers")
 
 
 def own_compilers(build: BuildPlan) -> set[int]:

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from llamaherd.converge.programs import LAUNCHER
-from llamaherd.converge.steps import Later, Say, Send, Step
-from llamaherd.host.observe import Seen
+from llamaherd.converge.steps import DeferredScript, RunScript, Say, SendFile
+from llamaherd.host.observe import HostState
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
 from llamaherd.text.quoting import base64_lines
@@ -35,7 +35,7 @@ Places = Callable[[Plan, Sequence[str], Say], Sequence[Place]]
 """Finds out, when it is needed, where the files with these sha256s are to be had."""
 
 
-def missing_files(model: ModelPlan, seen: Seen) -> list[ModelFile]:
+def missing_files(model: ModelPlan, seen: HostState) -> list[ModelFile]:
     """The files of a model that are not in the store, or have changed since they were verified."""
     verified, stored = seen.verified.get(model.folder, {}), seen.stored.get(model.folder, {})
 
@@ -47,7 +47,7 @@ def missing_files(model: ModelPlan, seen: Seen) -> list[ModelFile]:
     return [file for file in model.files if not whole(file)]
 
 
-def to_fetch(plan: Plan, seen: Seen) -> list[tuple[ModelPlan, ModelFile]]:
+def to_fetch(plan: Plan, seen: HostState) -> list[tuple[ModelPlan, ModelFile]]:
     """What is missing and has not arrived yet: each content once, whichever models it is part of."""
     wanted: dict[str, tuple[ModelPlan, ModelFile]] = {}
     for model in plan.models:
@@ -57,7 +57,7 @@ def to_fetch(plan: Plan, seen: Seen) -> list[tuple[ModelPlan, ModelFile]]:
     return list(wanted.values())
 
 
-def model_sends(plan: Plan, seen: Seen) -> list[Send]:
+def model_sends(plan: Plan, seen: HostState) -> list[SendFile]:
     """The controller's own files that the store lacks."""
     local: dict[str, Path] = {}
     places: dict[str, list[PurePosixPath]] = {}
@@ -66,23 +66,25 @@ def model_sends(plan: Plan, seen: Seen) -> list[Send]:
             assert model.local
             local[file.sha256] = model.local
             places.setdefault(file.sha256, []).append(PurePosixPath(model.folder, file.name))
-    return [Send(local[sha256], sha256, tuple(settled)) for sha256, settled in places.items()]
+    return [SendFile(local[sha256], sha256, tuple(settled)) for sha256, settled in places.items()]
 
 
-def begin_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Step | Later]:
+def begin_steps(plan: Plan, seen: HostState, places: Places, watcher: str) -> list[RunScript | DeferredScript]:
     """Begin to fetch, and go on to other things meanwhile. `watcher` tells one run of `herd up` from the others."""
     wanted = to_fetch(plan, seen)
     if not wanted:
         return []
     if seen.fetch == _job_id(plan):
         return [
-            Step(render("steps/join-fetch.sh.j2", id=seen.fetch, watcher=watcher, run=FETCH_RUN)),
+            RunScript(render("steps/join-fetch.sh.j2", id=seen.fetch, watcher=watcher, run=FETCH_RUN)),
         ]
     make = partial(_fetch, plan, wanted, places, watcher, wait=False)
-    return [Later(make, "asking where models are")]
+    return [DeferredScript(make, "asking where models are")]
 
 
-def model_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Send | Step | Later]:
+def model_steps(
+    plan: Plan, seen: HostState, places: Places, watcher: str
+) -> list[SendFile | RunScript | DeferredScript]:
     """Bring what is missing: sent from here, or fetched; then all of it is let in.
 
     What `watcher` has begun to fetch, or has joined, it awaits: a fetch that has failed by now is not begun again.
@@ -91,7 +93,7 @@ def model_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Se
     if not incomplete:
         return []
     wanted = to_fetch(plan, seen)
-    wait = Later(partial(_fetch, plan, wanted, places, watcher, wait=True), f"bringing {_what(wanted)}")
+    wait = DeferredScript(partial(_fetch, plan, wanted, places, watcher, wait=True), f"bringing {_what(wanted)}")
     admit = render(
         "steps/admit-models.sh.j2",
         store=plan.store.path,
@@ -101,7 +103,7 @@ def model_steps(plan: Plan, seen: Seen, places: Places, watcher: str) -> list[Se
         user=FETCH_USER,
         models=_admitted(incomplete),
     )
-    return [*model_sends(plan, seen), *([wait] if wanted else []), Step(admit)]
+    return [*model_sends(plan, seen), *([wait] if wanted else []), RunScript(admit)]
 
 
 def _admitted(models: Sequence[ModelPlan]) -> list[dict[str, object]]:
@@ -123,7 +125,7 @@ def _fetch(
     say: Say,
     *,
     wait: bool,
-) -> Step:
+) -> RunScript:
     found = places(plan, [file.sha256 for _, file in wanted], say)
     job = fetch_job(plan, wanted, found)
     script = render(
@@ -140,7 +142,7 @@ def _fetch(
         says=f"fetching {_what(wanted)} meanwhile",
         wait=wait,
     )
-    return Step(script)
+    return RunScript(script)
 
 
 def fetch_job(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Iterable[Place]) -> dict[str, object]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llamaherd.converge.steps import Step
-from llamaherd.host.observe import Seen
+from llamaherd.converge.steps import RunScript
+from llamaherd.host.observe import HostState
 from llamaherd.plan import Plan
 from llamaherd.text.render import render
 
@@ -13,10 +13,10 @@ LOCK_SECONDS = 600
 """For whoever else installs: an unattended upgrade takes minutes."""
 
 
-def package_steps(plan: Plan, seen: Seen) -> list[Step]:
+def package_steps(plan: Plan, seen: HostState) -> list[RunScript]:
     """Install what is missing from the distribution."""
     missing = [package for package in plan.packages if package not in seen.packages]
-    return [Step(install(missing), f"installing {', '.join(missing)}")] if missing else []
+    return [RunScript(install(missing), f"installing {', '.join(missing)}")] if missing else []
 
 
 def install(packages: Iterable[str]) -> str:

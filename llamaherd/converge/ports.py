@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from llamaherd.converge.steps import Step
-from llamaherd.host.observe import Seen
+from llamaherd.converge.steps import RunScript
+from llamaherd.host.observe import HostState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.text.render import render
 
 
-def handover_steps(plan: Plan, seen: Seen, staying: Collection[str] = ()) -> list[Step]:
+def handover_steps(plan: Plan, seen: HostState, staying: Collection[str] = ()) -> list[RunScript]:
     """Stop the holders of ports that others are to have; each starts again when it is its turn.
 
     A cycle of them could be entered nowhere else. Those that are `staying` as they are take nothing over.
@@ -18,7 +18,7 @@ def handover_steps(plan: Plan, seen: Seen, staying: Collection[str] = ()) -> lis
     declared = {instance.service for instance in plan.instances}
     holders = {port: service for service, port in _held(seen).items() if service in declared}
     return [
-        Step(
+        RunScript(
             render(
                 "steps/stop-instance.sh.j2",
                 name=holder,
@@ -35,14 +35,14 @@ def handover_steps(plan: Plan, seen: Seen, staying: Collection[str] = ()) -> lis
     ]
 
 
-def _held(seen: Seen) -> dict[str, int]:
+def _held(seen: HostState) -> dict[str, int]:
     """By service, the port that it has."""
     running = {name: unit.port for name, unit in seen.units.items() if unit.active in ("active", "activating")}
     running |= {name: each.port for name, each in seen.containers.items() if each.status == "running"}
     return {name: port for name, port in running.items() if port is not None}
 
 
-def lacks(instance: InstancePlan, plan: Plan, seen: Seen, missing: Collection[str]) -> str | None:
+def lacks(instance: InstancePlan, plan: Plan, seen: HostState, missing: Collection[str]) -> str | None:
     """What an instance cannot be started without, and is not there; `missing` are models that are not whole."""
     if instance.build and seen.builds.get(instance.build) not in ("done", "intact"):
         return f"its engine `{instance.engine}` is not built"

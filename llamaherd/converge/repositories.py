@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from llamaherd.converge.steps import Step, differs, put_files
-from llamaherd.host.observe import Seen
+from llamaherd.converge.steps import RunScript, differs, put_files
+from llamaherd.host.observe import HostState
 from llamaherd.plan import RepositoryPlan
 from llamaherd.text.render import render
 
 
-def repository_steps(repository: RepositoryPlan, seen: Seen) -> list[Step]:
+def repository_steps(repository: RepositoryPlan, seen: HostState) -> list[RunScript]:
     """Make a repository known to apt, unless somebody has done so already: two files for one address are an error."""
     if repository.name in seen.repositories:
         return []
     if repository.keyring in seen.files and not differs(repository.sources, seen):
         return []
     script = render("steps/repository.sh.j2", r=repository, put=put_files([repository.sources]))
-    return [Step(script, f"making {repository.url} known to apt")]
+    return [RunScript(script, f"making {repository.url} known to apt")]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 
 from llamaherd.converge import daemon
-from llamaherd.converge.disks import Problem
+from llamaherd.converge.disks import Refusal
 from llamaherd.converge.packages import LOCK_SECONDS, install
 from llamaherd.converge.repositories import repository_steps
-from llamaherd.converge.steps import Step, differs, put_files
-from llamaherd.host.looks.docker import PACKAGES, SeenDocker
-from llamaherd.host.observe import Seen
+from llamaherd.converge.steps import RunScript, differs, put_files
+from llamaherd.host.looks.docker import PACKAGES, DockerState
+from llamaherd.host.observe import HostState
 from llamaherd.layout import PINNED
 from llamaherd.plan import ContainerToolkitPlan, Plan, RuntimePlan, TextFile
 from llamaherd.text.quoting import base64_lines
@@ -30,7 +30,7 @@ _SHOWN = 5
 """Names of containers in one sentence."""
 
 
-def runtime_problems(plan: Plan, seen: Seen) -> list[Problem]:
+def runtime_refusals(plan: Plan, seen: HostState) -> list[Refusal]:
     """A Docker that does not do and is not ours to replace, settings that cannot be read, containers in the way."""
     if plan.runtime is None:
         return []
@@ -42,11 +42,11 @@ def runtime_problems(plan: Plan, seen: Seen) -> list[Problem]:
     try:
         _merged(docker)
     except daemon.SettingsError as error:
-        problems.append(Problem(str(error), "correct it, or move it away: Docker does not start with such a file"))
+        problems.append(Refusal(str(error), "correct it, or move it away: Docker does not start with such a file"))
     if not problems and _restarts(docker) and docker.running and not (docker.live_restore or toolkit.restart_docker):
         shown = ", ".join(docker.running[:_SHOWN]) + (" and others" if len(docker.running) > _SHOWN else "")
         problems.append(
-            Problem(
+            Refusal(
                 f"Docker must be restarted once to give cards to containers, and these run: {shown}",
                 "stop them; or write `restart_docker: true` under `gpus: container_toolkit:`, and they are stopped, "
                 "and started again where they have a restart policy; or switch `live-restore` on in daemon.json, "
@@ -56,7 +56,7 @@ def runtime_problems(plan: Plan, seen: Seen) -> list[Problem]:
     return problems
 
 
-def engine_steps(plan: Plan, seen: Seen) -> list[Step]:
+def engine_steps(plan: Plan, seen: HostState) -> list[RunScript]:
     """Install what is missing of Docker and Compose, and have it run, from every boot on."""
     if plan.runtime is None:
         return []
@@ -69,15 +69,15 @@ def engine_steps(plan: Plan, seen: Seen) -> list[Step]:
     if not missing and docker.active and docker.enabled:
         return []
     script = render("steps/docker.sh.j2", install=install(missing) if missing else "")
-    return [Step(script, f"installing {', '.join(missing)}" if missing else "starting Docker")]
+    return [RunScript(script, f"installing {', '.join(missing)}" if missing else "starting Docker")]
 
 
-def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
+def toolkit_steps(plan: Plan, seen: HostState) -> list[RunScript]:
     """NVIDIA's container toolkit, Docker's settings, and a reload or a restart for what the daemon still lacks."""
     if plan.runtime is None or plan.runtime.toolkit is None:
         return []
     toolkit, docker = plan.runtime.toolkit, seen.docker
-    steps: list[Step] = []
+    steps: list[RunScript] = []
     version = _installed(toolkit, docker)
     if version is None or toolkit.repository.sources.path in seen.files:
         steps += repository_steps(toolkit.repository, seen)
@@ -90,9 +90,9 @@ def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
             pins=pins(plan.rig, "@version@").text,
             wait=LOCK_SECONDS,
         )
-        steps.append(Step(script, f"installing NVIDIA's container toolkit {toolkit.version or ''}".rstrip()))
+        steps.append(RunScript(script, f"installing NVIDIA's container toolkit {toolkit.version or ''}".rstrip()))
     elif differs(pins(plan.rig, version), seen):
-        steps.append(Step(put_files([pins(plan.rig, version)])))
+        steps.append(RunScript(put_files([pins(plan.rig, version)])))
     return [*steps, *_wiring_steps(toolkit, docker, seen)]
 
 
@@ -106,7 +106,7 @@ def pins(rig: str, version: str) -> TextFile:
     return TextFile(path=PINNED, text=text)
 
 
-def _wiring_steps(toolkit: ContainerToolkitPlan, docker: SeenDocker, seen: Seen) -> list[Step]:
+def _wiring_steps(toolkit: ContainerToolkitPlan, docker: DockerState, seen: HostState) -> list[RunScript]:
     before = _content(docker)
     merged = _merged(docker)
     order = [toolkit.order] if differs(toolkit.order, seen) else []
@@ -125,31 +125,31 @@ def _wiring_steps(toolkit: ContainerToolkitPlan, docker: SeenDocker, seen: Seen)
         devices=toolkit.devices,
         may_restart=toolkit.restart_docker,
     )
-    return [Step(script, "giving cards to containers")]
+    return [RunScript(script, "giving cards to containers")]
 
 
-def _unfit(planned: RuntimePlan, docker: SeenDocker) -> list[Problem]:
+def _unfit(planned: RuntimePlan, docker: DockerState) -> list[Refusal]:
     wanted = ".".join(map(str, planned.docker))
     if docker.origin == "snap":
         message = "the Docker of this host is a snap, which sees neither cards nor our folders"
-        return [Problem(message, "`snap remove docker`, which takes its containers along, and run again")]
+        return [Refusal(message, "`snap remove docker`, which takes its containers along, and run again")]
     if docker.origin == "podman-docker":
         message = "`docker` is podman-docker on this host, and projects of Docker Compose are to run here"
-        return [Problem(message, "`apt-get remove podman-docker`, and run again; Podman itself may stay")]
+        return [Refusal(message, "`apt-get remove podman-docker`, and run again; Podman itself may stay")]
     if docker.there and docker.version < planned.docker:
         found = ".".join(map(str, docker.version)) or "of an unknown version"
         way = f"install Docker {wanted} or newer, from where it came from; that restarts its containers"
         if docker.origin == "docker.io":
             way = f"`apt-get install {' '.join(planned.packages)}`, if that brings {wanted} or newer; it restarts them"
-        return [Problem(f"the Docker of this host is {found}, and {wanted} or newer is needed", way)]
+        return [Refusal(f"the Docker of this host is {found}, and {wanted} or newer is needed", way)]
     if docker.there and docker.compose < planned.compose and docker.origin not in {"docker.io", "docker-ce"}:
         least = ".".join(map(str, planned.compose))
         message = f"the Docker of this host has no Compose of {least} or newer"
-        return [Problem(message, "install its Compose plugin from where Docker came from, and run again")]
+        return [Refusal(message, "install its Compose plugin from where Docker came from, and run again")]
     return []
 
 
-def _masked(docker: SeenDocker) -> list[Problem]:
+def _masked(docker: DockerState) -> list[Refusal]:
     """Who masked a unit meant it: it is not for us to undo."""
     if not docker.masked:
         return []
@@ -159,15 +159,15 @@ def _masked(docker: SeenDocker) -> list[Problem]:
     ways += [f"`systemctl unmask --runtime {' '.join(temporary)}`"] if temporary else []
     verb = "is" if len(names) == 1 else "are"
     message = f"{' and '.join(names)} {verb} masked, so that systemd does not start Docker"
-    return [Problem(message, f"{' and '.join(ways)}, then `herd up`; servers with `backend: compose` need Docker")]
+    return [Refusal(message, f"{' and '.join(ways)}, then `herd up`; servers with `backend: compose` need Docker")]
 
 
-def _restarts(docker: SeenDocker) -> bool:
+def _restarts(docker: DockerState) -> bool:
     """Whether the daemon that runs must be restarted: CDI is switched on only while it starts."""
     return docker.answers and not docker.cdi
 
 
-def _installed(toolkit: ContainerToolkitPlan, docker: SeenDocker) -> str | None:
+def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None:
     """The version that all four packages have, if it is the one that is wanted."""
     versions = {docker.toolkit.get(package) for package in PACKAGES}
     version = versions.pop()
@@ -176,9 +176,9 @@ def _installed(toolkit: ContainerToolkitPlan, docker: SeenDocker) -> str | None:
     return version if toolkit.version in (None, version.partition("-")[0]) else None
 
 
-def _merged(docker: SeenDocker) -> bytes:
+def _merged(docker: DockerState) -> bytes:
     return daemon.merge(_content(docker), cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
 
 
-def _content(docker: SeenDocker) -> bytes | None:
+def _content(docker: DockerState) -> bytes | None:
     return docker.settings.content if docker.settings else None

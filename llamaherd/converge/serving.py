@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from llamaherd.converge.steps import Step, check_arguments, differs, instance_files, put_files, reads_otherwise
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.converge.steps import RunScript, check_arguments, differs, instance_files, put_files, reads_otherwise
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.limits import declared_limits
-from llamaherd.host.looks.serving import SeenServing
-from llamaherd.host.observe import Seen
+from llamaherd.host.looks.serving import ServingState
+from llamaherd.host.observe import HostState
 from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.text.render import render
 
 
-def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
+def removal_steps(plan: Plan, seen: HostState) -> list[RunScript]:
     """Stop and forget instances that the inventory no longer has, or has elsewhere."""
     keep = {instance.name for instance in plan.instances}
     units = {unit.removeprefix("llama-") for unit in seen.units} - {i.name for i in plan.of("systemd")}
@@ -22,7 +22,7 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
     containers = {name.removeprefix("llama-") for name in seen.containers if name.startswith("llama-")}
     projects = (seen.projects | containers) - {i.name for i in plan.of("compose")}
     return [
-        Step(
+        RunScript(
             render(
                 "steps/remove-instance.sh.j2",
                 name=name,
@@ -37,10 +37,10 @@ def removal_steps(plan: Plan, seen: Seen) -> list[Step]:
     ]
 
 
-def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
-    """Make one systemd instance run as planned. Raises SaidError where what others wrote for many units forbids it."""
+def unit_steps(instance: InstancePlan, seen: HostState, key: str | None) -> list[RunScript]:
+    """Make one systemd instance run as planned. Raises UserError where what others wrote for many units forbids it."""
     changed = [file for file in instance_files(instance, key) if differs(file, seen)]
-    unit, serving = seen.units.get(instance.service), seen.serving.get(instance.service, SeenServing())
+    unit, serving = seen.units.get(instance.service), seen.serving.get(instance.service, ServingState())
     if serving.shared:
         raise _shared(instance, serving.shared)
     if serving.given_to_all:
@@ -67,10 +67,10 @@ def unit_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step
         check=_check(instance, changed),
         put=put_files(changed),
     )
-    return [Step(script, f"starting {instance.service}")]
+    return [RunScript(script, f"starting {instance.service}")]
 
 
-def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[Step]:
+def project_steps(instance: InstancePlan, seen: HostState, key: str | None) -> list[RunScript]:
     """Make one compose instance run as planned."""
     changed = [file for file in instance_files(instance, key) if differs(file, seen)]
     container = seen.containers.get(instance.service)
@@ -108,10 +108,10 @@ def project_steps(instance: InstancePlan, seen: Seen, key: str | None) -> list[S
         check=_check(instance, changed),
         put=put_files(changed),
     )
-    return [Step(script, f"starting {instance.service}")]
+    return [RunScript(script, f"starting {instance.service}")]
 
 
-def well(plan: Plan, seen: Seen) -> list[str]:
+def well(plan: Plan, seen: HostState) -> list[str]:
     """The instances that serve on their own host."""
 
     def serves(instance: InstancePlan) -> bool:
@@ -123,16 +123,16 @@ def well(plan: Plan, seen: Seen) -> list[str]:
     return [instance.name for instance in plan.instances if serves(instance)]
 
 
-def outdated(instance: InstancePlan, seen: Seen) -> list[str]:
+def outdated(instance: InstancePlan, seen: HostState) -> list[str]:
     """Why what runs is not what would be started now, or would have to be started anew all the same."""
-    serving = seen.serving.get(instance.service, SeenServing())
+    serving = seen.serving.get(instance.service, ServingState())
     why = [f"{path} has changed since it was started" for path in serving.changed]
     return [*why, *_wrong_itself(instance, seen)]
 
 
-def _wrong_itself(instance: InstancePlan, seen: Seen) -> list[str]:
+def _wrong_itself(instance: InstancePlan, seen: HostState) -> list[str]:
     """What is wrong with the process that runs, whatever is recorded of its start."""
-    serving = seen.serving.get(instance.service, SeenServing())
+    serving = seen.serving.get(instance.service, ServingState())
     why = []
     if serving.argv not in ("", instance.command_line):
         why.append("its arguments are not the declared ones")
@@ -149,21 +149,21 @@ def _wrong_itself(instance: InstancePlan, seen: Seen) -> list[str]:
     return why
 
 
-def _rewritten(changed: Sequence[TextFile], seen: Seen) -> bool:
+def _rewritten(changed: Sequence[TextFile], seen: HostState) -> bool:
     """Whether one of these files holds another text than the server was started from."""
     return any(reads_otherwise(file, seen) for file in changed)
 
 
-def _shared(instance: InstancePlan, drop_ins: Mapping[str, str]) -> SaidError:
+def _shared(instance: InstancePlan, drop_ins: Mapping[str, str]) -> UserError:
     path, keys = next(iter(drop_ins.items()))
-    return SaidError(
+    return UserError(
         f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
         "take that out of the file, or move it away; then `systemctl daemon-reload` and `herd up`, which goes on here",
     )
 
 
-def _given_to_all(instance: InstancePlan, names: str) -> SaidError:
-    return SaidError(
+def _given_to_all(instance: InstancePlan, names: str) -> UserError:
+    return UserError(
         f"systemd gives {names.replace(' ', ', ')} to all its units, and so to {instance.service}.service",
         f"`systemctl unset-environment {names}`, or take it out of `DefaultEnvironment=` in /etc/systemd/system.conf; "
         "then `herd up`, which goes on here",

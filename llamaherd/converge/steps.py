@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from llamaherd.host.observe import Seen
+from llamaherd.host.observe import HostState
 from llamaherd.layout import INCOMING
 from llamaherd.plan import InstancePlan, TextFile
 from llamaherd.text.quoting import base64_lines
@@ -15,7 +15,7 @@ from llamaherd.text.render import render
 
 
 @dataclass(frozen=True)
-class Send:
+class SendFile:
     """A file of the controller that is to be on the host under incoming/, named after its hash."""
 
     local: Path
@@ -30,7 +30,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Step:
+class RunScript:
     """One round trip: a shell script, which travels on stdin and may hold secrets. `says` is shown meanwhile."""
 
     script: str = field(repr=False)
@@ -42,15 +42,15 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Later:
+class DeferredScript:
     """A step whose script depends on what other hosts say, which are asked when it is carried out. `says` as above."""
 
-    make: Callable[[Say], Step]
+    make: Callable[[Say], RunScript]
     says: str = ""
 
 
 @dataclass(frozen=True)
-class Reboot:
+class RebootHost:
     """The host is booted anew, so that the kernel takes `driver`; `why` is shown. `kernel` is the one that boots."""
 
     driver: str
@@ -58,7 +58,7 @@ class Reboot:
     why: str
 
 
-def differs(file: TextFile, seen: Seen) -> bool:
+def differs(file: TextFile, seen: HostState) -> bool:
     """Whether the host's file is not this one: its bytes, its mode, or its owner."""
     have = seen.files.get(file.path)
     if have is None:
@@ -67,7 +67,7 @@ def differs(file: TextFile, seen: Seen) -> bool:
     return (have.sha256, int(have.mode, 8)) != (wanted, int(file.mode, 8)) or file.owner not in have.owner
 
 
-def reads_otherwise(file: TextFile, seen: Seen) -> bool:
+def reads_otherwise(file: TextFile, seen: HostState) -> bool:
     """Whether it is not there or has another text: permissions alone are set right without starting anything anew."""
     have = seen.files.get(file.path)
     return have is None or have.sha256 != hashlib.sha256(file.text.encode()).hexdigest()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from llamaherd.converge.disks import Problem
+from llamaherd.converge.disks import Refusal
 from llamaherd.converge.packages import LOCK_SECONDS
 from llamaherd.converge.repositories import repository_steps
-from llamaherd.converge.steps import Step, differs, put_files
-from llamaherd.host.observe import Seen
+from llamaherd.converge.steps import RunScript, differs, put_files
+from llamaherd.host.observe import HostState
 from llamaherd.plan import Plan
 from llamaherd.planner.toolkit import DRIVER
 from llamaherd.reference.drivers import NEVER
 from llamaherd.text.render import render
 
 
-def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
+def toolkit_steps(plan: Plan, seen: HostState) -> list[RunScript]:
     """Keep drivers out first, then let NVIDIA's repository in, then install."""
     toolkit = plan.toolkit
     if toolkit is None:
@@ -23,7 +23,7 @@ def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
     ours = repository.sources.path in seen.files
     steps = []
     if (missing or ours or repository.name in seen.repositories) and differs(toolkit.preferences, seen):
-        steps.append(Step(put_files([toolkit.preferences])))
+        steps.append(RunScript(put_files([toolkit.preferences])))
     if missing or ours:
         steps += repository_steps(repository, seen)
     if not missing:
@@ -35,13 +35,13 @@ def toolkit_steps(plan: Plan, seen: Seen) -> list[Step]:
         driver=(*NEVER, *DRIVER),
         wait=LOCK_SECONDS,
     )
-    return [*steps, Step(script, f"installing {toolkit.package}")]
+    return [*steps, RunScript(script, f"installing {toolkit.package}")]
 
 
-def toolkit_problems(plan: Plan, seen: Seen) -> list[Problem]:
+def toolkit_refusals(plan: Plan, seen: HostState) -> list[Refusal]:
     """Another toolkit where this one is to be."""
     toolkit = plan.toolkit
     if toolkit is None or not seen.toolkit or seen.toolkit == toolkit.version:
         return []
     message = f"{toolkit.nvcc} says that it is CUDA {seen.toolkit}, the inventory says {toolkit.version}"
-    return [Problem(message, f'write `cuda: "{seen.toolkit}"`, or move /usr/local/cuda-{toolkit.version} away')]
+    return [Refusal(message, f'write `cuda: "{seen.toolkit}"`, or move /usr/local/cuda-{toolkit.version} away')]

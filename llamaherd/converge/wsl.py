@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from llamaherd.converge.disks import Problem
-from llamaherd.converge.steps import Step
-from llamaherd.host.observe import Seen
+from llamaherd.converge.disks import Refusal
+from llamaherd.converge.steps import RunScript
+from llamaherd.host.observe import HostState
 from llamaherd.plan import Plan, WslPlan
 from llamaherd.planner.wsl import FOLDER, SCRIPTS
 from llamaherd.text.quoting import base64_lines
@@ -21,7 +21,7 @@ from llamaherd.text.render import render
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import Merged, MergeError, canonical, counting, merge
 from llamaherd.wsl.reading import read
-from llamaherd.wsl.seen import SeenMachine, SeenWsl
+from llamaherd.wsl.state import WslMachineState, WslState
 
 BACKUP = ".before-llamaherd"
 """Behind the name of a user's file: as it was before we first changed it."""
@@ -55,19 +55,19 @@ class _File(NamedTuple):
         return "" if self.seen is None else hashlib.sha256(self.seen).hexdigest()
 
 
-def wsl_problems(plan: Plan, seen: Seen) -> list[Problem]:
+def wsl_refusals(plan: Plan, seen: HostState) -> list[Refusal]:
     """A host that is not what is declared, a Windows user who cannot be found, and files that are better left alone."""
     if plan.wsl is None:
         if seen.wsl is None:
             return []
         message = "this host is a distribution under WSL, and the inventory does not say so"
-        return [Problem(message, "add `wsl: {}` to `host:`: the driver of its cards is Windows' own, for one thing")]
+        return [Refusal(message, "add `wsl: {}` to `host:`: the driver of its cards is Windows' own, for one thing")]
     if seen.wsl is None:
         message = "the inventory says that this host is a distribution under WSL 2, and it is none"
-        return [Problem(message, "take `wsl:` out of `host:`, or correct `connect:`")]
+        return [Refusal(message, "take `wsl:` out of `host:`, or correct `connect:`")]
     if seen.wsl.release.endswith("-Microsoft"):
         message = "this distribution is under WSL 1, which has no systemd and lends no card"
-        return [Problem(message, "`wsl --set-version NAME 2` in Windows changes that")]
+        return [Refusal(message, "`wsl --set-version NAME 2` in Windows changes that")]
     problems = []
     profile = profile_of(plan.wsl, seen.wsl)
     if profile is None:
@@ -77,11 +77,11 @@ def wsl_problems(plan: Plan, seen: Seen) -> list[Problem]:
         if profile is not None:
             _merged(plan.wsl, seen.wsl, profile)
     except MergeError as error:
-        problems.append(Problem(error.message, error.help))
+        problems.append(Refusal(error.message, error.help))
     return problems
 
 
-def starts_systemd(plan: Plan, seen: Seen) -> bool:
+def starts_systemd(plan: Plan, seen: HostState) -> bool:
     """Whether systemd does not run because wsl.conf does not say so yet, which `wsl_steps` sees to."""
     if plan.wsl is None or seen.wsl is None:
         return False
@@ -91,7 +91,7 @@ def starts_systemd(plan: Plan, seen: Seen) -> bool:
         return False
 
 
-def profile_of(planned: WslPlan, seen: SeenWsl) -> str | None:
+def profile_of(planned: WslPlan, seen: WslState) -> str | None:
     """The folder of the Windows user that WSL belongs to: the declared one, the only one, or that with the disk."""
     if planned.profile:
         return planned.profile if planned.profile in seen.profiles else None
@@ -101,7 +101,7 @@ def profile_of(planned: WslPlan, seen: SeenWsl) -> str | None:
     return candidates[0] if len(candidates) == 1 else None
 
 
-def wsl_steps(plan: Plan, seen: Seen) -> list[Step]:
+def wsl_steps(plan: Plan, seen: HostState) -> list[RunScript]:
     """Write what differs. Without systemd the run ends here: that wants a restart, which is not ours to do."""
     if plan.wsl is None or seen.wsl is None or (profile := profile_of(plan.wsl, seen.wsl)) is None:
         return []
@@ -116,11 +116,12 @@ def wsl_steps(plan: Plan, seen: Seen) -> list[Step]:
     have = {path: script.sha256 for path, script in seen.wsl.scripts.items()}
     files += [_File(path, text) for path, text in scripts.items() if have.get(path) != _sha256(text)]
     stale = sorted({f"{profile}/{FOLDER}/{name}" for name in SCRIPTS} & have.keys() - scripts.keys())
-    steps = [Step(render("steps/wsl-files.sh.j2", files=files, stale=stale, backup=BACKUP))] if files or stale else []
-    return steps if seen.systemd else [*steps, Step(render("steps/wsl-restart.sh.j2"))]
+    put = render("steps/wsl-files.sh.j2", files=files, stale=stale, backup=BACKUP)
+    steps = [RunScript(put)] if files or stale else []
+    return steps if seen.systemd else [*steps, RunScript(render("steps/wsl-restart.sh.j2"))]
 
 
-def wsl_notes(plan: Plan, seen: Seen) -> list[str]:
+def wsl_notes(plan: Plan, seen: HostState) -> list[str]:
     """What is left for people to do in Windows, or to know, told by the state that is there after `wsl_steps`."""
     if plan.wsl is None or seen.wsl is None or (profile := profile_of(plan.wsl, seen.wsl)) is None:
         return []
@@ -146,7 +147,7 @@ def wsl_notes(plan: Plan, seen: Seen) -> list[str]:
 _WHY = "Windows has no more to give, or another user's .wslconfig counts (`host: wsl: windows_profile:`)"
 
 
-def _lacking(text: bytes, machine: SeenMachine) -> Iterator[str]:
+def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
     """What the file says and the virtual machine does not have, though it was started after that."""
     says = {name: setting.value for name, setting in counting(read(text.decode().lstrip("\ufeff")), canonical).items()}
     size = re.fullmatch(r"(\d+)(B|KB|MB|GB|TB)?", says.get("wsl2.memory", ""), re.IGNORECASE)
@@ -157,11 +158,11 @@ def _lacking(text: bytes, machine: SeenMachine) -> Iterator[str]:
         yield f"processors={processors}, and the virtual machine has {machine.processors}"
 
 
-def _merged(planned: WslPlan, seen: SeenWsl, profile: str) -> Merged:
+def _merged(planned: WslPlan, seen: WslState, profile: str) -> Merged:
     return merge(_content(seen, f"{profile}/.wslconfig"), planned.settings)
 
 
-def _content(seen: SeenWsl, path: str) -> bytes | None:
+def _content(seen: WslState, path: str) -> bytes | None:
     return seen.files[path].content if path in seen.files else None
 
 
@@ -169,16 +170,16 @@ def _sha256(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def _not_found(planned: WslPlan, seen: SeenWsl) -> Problem:
+def _not_found(planned: WslPlan, seen: WslState) -> Refusal:
     if planned.profile:
         message = f"there is no folder {planned.profile}, which the inventory says is the Windows user's"
-        return Problem(
+        return Refusal(
             message, "correct `host: wsl: windows_profile:`; `ls /mnt/c/Users` on the host shows which there are"
         )
     if seen.profiles:
         message = f"which Windows user WSL belongs to cannot be told: there are {', '.join(sorted(seen.profiles))}"
-        return Problem(message, f"say it with `host: wsl: windows_profile: {min(seen.profiles)}`, or another of them")
+        return Refusal(message, f"say it with `host: wsl: windows_profile: {min(seen.profiles)}`, or another of them")
     message = "the Windows user's folder cannot be found: no disk of Windows is mounted that has one which WSL can open"
-    return Problem(
+    return Refusal(
         message, "say it with `host: wsl: windows_profile: /mnt/c/Users/NAME`, and see `automount` in /etc/wsl.conf"
     )

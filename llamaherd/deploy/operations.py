@@ -17,11 +17,11 @@ from typing_extensions import override
 
 from llamaherd.converge.driver import after_reboot_script, reboot_script
 from llamaherd.converge.host import between_holders, sends
-from llamaherd.converge.steps import Later, Reboot, Send, Step
+from llamaherd.converge.steps import DeferredScript, RebootHost, RunScript, SendFile
 from llamaherd.deploy.reasons import HELP, note, noted
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.complaints import explained
-from llamaherd.host.observe import Seen, answer, question, spoken
+from llamaherd.host.observe import HostState, answer, question, spoken
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.layout import REBOOT_MARK
 from llamaherd.pipeline.preflight import lines, survey
@@ -58,7 +58,7 @@ class Look(NamedTuple):
     at: float
     executing: bool
     question: str
-    seen: Seen
+    seen: HostState
 
 
 _looks: WeakKeyDictionary[Host, Look] = WeakKeyDictionary()
@@ -66,10 +66,10 @@ _looks: WeakKeyDictionary[Host, Look] = WeakKeyDictionary()
 Commands = Generator[PyinfraCommand, None, None]
 
 
-class Script(StringCommand):
+class ScriptCommand(StringCommand):
     """A shell script, sent on stdin, whose output is shown line by line while it runs."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: RunScript) -> None:
         # In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
         super().__init__("sh", "-s", _stdin=f"{{\n{step.script}\n}} </dev/null\n")
         self.says = step.says
@@ -91,10 +91,10 @@ class Script(StringCommand):
         return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 
-class SendFile(FileUploadCommand):
+class SendFileCommand(FileUploadCommand):
     """A file of the controller's, sent unless another run has brought it meanwhile."""
 
-    def __init__(self, step: Send) -> None:
+    def __init__(self, step: SendFile) -> None:
         super().__init__(str(step.local), step.remote, _sudo=False)
         self.settled = step.settled
 
@@ -104,10 +104,10 @@ class SendFile(FileUploadCommand):
         return host.put_file(self.src, self.dest, settled=self.settled, **connector_arguments)
 
 
-class LaterScript(PyinfraCommand):
+class DeferredScriptCommand(PyinfraCommand):
     """A script that is put together when its turn comes: other hosts are asked for it."""
 
-    def __init__(self, step: Later) -> None:
+    def __init__(self, step: DeferredScript) -> None:
         super().__init__()
         self.step = step
 
@@ -119,15 +119,15 @@ class LaterScript(PyinfraCommand):
         say(self.step.says)
         try:
             step = self.step.make(say)
-        except SaidError as error:
-            return Refusal([str(error)]).execute(state, host, connector_arguments)
-        return Script(step).execute(state, host, connector_arguments)[0]
+        except UserError as error:
+            return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
+        return ScriptCommand(step).execute(state, host, connector_arguments)[0]
 
 
-class RebootHost(PyinfraCommand):
+class RebootHostCommand(PyinfraCommand):
     """A reboot, and the wait for the host to come back with the driver that it was for."""
 
-    def __init__(self, step: Reboot) -> None:
+    def __init__(self, step: RebootHost) -> None:
         super().__init__()
         self.step = step
 
@@ -135,7 +135,7 @@ class RebootHost(PyinfraCommand):
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
         def run(script: str) -> bool:
             # Of their own: what an earlier command was given on stdin is not for this one.
-            done: bool = Script(Step(script)).execute(state, host, dict(connector_arguments))[0]
+            done: bool = ScriptCommand(RunScript(script)).execute(state, host, dict(connector_arguments))[0]
             return done
 
         logger.info(f"{host.print_prefix}rebooting: {self.step.why}")
@@ -167,7 +167,7 @@ class RebootHost(PyinfraCommand):
         return False
 
 
-class Refusal(PyinfraCommand):
+class RefuseCommand(PyinfraCommand):
     """Fails the host, with sentences that say why, and before them a table of what it is."""
 
     def __init__(self, sentences: Iterable[str], table: Iterable[str] = ()) -> None:
@@ -190,8 +190,8 @@ def preflight(plan: Plan) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot."""
     try:
         seen = settled(plan)
-    except SaidError as error:
-        yield Refusal([str(error)])
+    except UserError as error:
+        yield RefuseCommand([str(error)])
         return
     to_send = sends(plan, seen)
     found = survey(plan, seen, local_sizes(to_send))
@@ -201,14 +201,14 @@ def preflight(plan: Plan) -> Commands:
         *filter(None, map(unreadable, (instance.endpoint.key for instance in plan.instances if instance.endpoint.key))),
     ]
     if problems:
-        yield Refusal(problems, lines(found.doubtful) if found.refused else ())
+        yield RefuseCommand(problems, lines(found.doubtful) if found.refused else ())
 
 
 @operation()
 def converge(
     plan: Plan,
-    steps: Callable[[Seen], Sequence[Send | Step | Later | Reboot]],
-    notes: Callable[[Seen], Sequence[str]] | None = None,
+    steps: Callable[[HostState], Sequence[SendFile | RunScript | DeferredScript | RebootHost]],
+    notes: Callable[[HostState], Sequence[str]] | None = None,
 ) -> Commands:
     """Look at the host, and do what `steps` says is to be done after that look: nothing, where all is as planned.
 
@@ -220,25 +220,25 @@ def converge(
         seen = observe(plan)
         todo = steps(seen)
         told = notes(seen) if notes else ()
-    except (SaidError, UnreadableKeyError) as error:
-        yield Refusal([str(error)])
+    except (UserError, UnreadableKeyError) as error:
+        yield RefuseCommand([str(error)])
         return
     if todo:
         # What is done now is to be seen by whoever comes next.
         _looks.pop(ctx_host.get(), None)
     for step in todo:
-        if isinstance(step, Step):
-            yield Script(step)
-        elif isinstance(step, Later):
-            yield LaterScript(step)
-        elif isinstance(step, Reboot):
-            yield RebootHost(step)
+        if isinstance(step, RunScript):
+            yield ScriptCommand(step)
+        elif isinstance(step, DeferredScript):
+            yield DeferredScriptCommand(step)
+        elif isinstance(step, RebootHost):
+            yield RebootHostCommand(step)
         elif wrong := _wrong_file(step):
-            yield Refusal([wrong])
+            yield RefuseCommand([wrong])
         else:
             logger.info(f"{host.print_prefix}sending {step.local.name} ({show_size(size_of(step.local))})")
             # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
-            yield SendFile(step)
+            yield SendFileCommand(step)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
     for remark in told if host.state.is_executing else ():
         logger.warning(f"{host.print_prefix}{plain(remark)}")
@@ -248,11 +248,11 @@ def converge(
 def settle() -> Commands:
     """Fail a host where something has failed that kept nothing else from being done, and say all of it again."""
     if reasons := noted(ctx_host.get()):
-        yield Refusal(reasons)
+        yield RefuseCommand(reasons)
 
 
-def observe(plan: Plan) -> Seen:
-    """What the host looks like, by a fresh look. Raises SaidError where it could not be asked."""
+def observe(plan: Plan) -> HostState:
+    """What the host looks like, by a fresh look. Raises UserError where it could not be asked."""
     asked, here, executing = question(plan), ctx_host.get(), host.state.is_executing
     last = _looks.get(here)
     if last and (last.executing, last.question) == (executing, asked) and monotonic() - last.at < FRESH_SECONDS:
@@ -276,8 +276,8 @@ def observe(plan: Plan) -> Seen:
     return seen
 
 
-def settled(plan: Plan) -> Seen:
-    """What the host looks like, once no port of ours passes from one holder to the next. Raises SaidError as a look."""
+def settled(plan: Plan) -> HostState:
+    """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
     seen = observe(plan)
     for _ in range(SETTLING_LOOKS if host.state.is_executing else 0):
         if not between_holders(plan, seen):
@@ -288,15 +288,15 @@ def settled(plan: Plan) -> Seen:
     return seen
 
 
-def _unaskable(said: Sequence[str]) -> SaidError:
+def _unaskable(said: Sequence[str]) -> UserError:
     """Why a look gave nothing: in our own words, whose last line is the way out, or in the last ones of the host."""
     *_, message, help_ = ("", "this host cannot be asked what it looks like, and does not say why", *said)
     if help_.startswith(HELP):
-        return SaidError(message, help_.removeprefix(HELP))
-    return SaidError(help_[:LINE], "`herd verify` asks that host by other means")
+        return UserError(message, help_.removeprefix(HELP))
+    return UserError(help_[:LINE], "`herd verify` asks that host by other means")
 
 
-def _wrong_file(send: Send) -> str | None:
+def _wrong_file(send: SendFile) -> str | None:
     try:
         with send.local.open("rb") as file:
             have = hashlib.file_digest(file, "sha256").hexdigest()

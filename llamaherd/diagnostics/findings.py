@@ -63,7 +63,7 @@ class InventoryError(Exception):
 
 
 @dataclass(eq=False)
-class SaidError(Exception):
+class UserError(Exception):
     """What went wrong outside of an inventory: one sentence, and a way out. Neither may hold a secret."""
 
     message: str
@@ -73,7 +73,7 @@ class SaidError(Exception):
         return plain(f"{self.message}\n  help: {self.help}")
 
 
-class HubError(SaidError):
+class HubError(UserError):
     """The hub cannot give what is declared: one sentence, and a way out. Neither holds a token."""
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 
 _REASONS = {
     "No space left on device": (
@@ -37,7 +37,7 @@ _NAME_TAKEN = re.compile(r"^Failed to start transient .*: Unit (\S+) was already
 """Of a unit that we start for as long as there is something to do: a mask is such a file, too."""
 
 
-def explained(lines: Iterable[str]) -> SaidError | None:
+def explained(lines: Iterable[str]) -> UserError | None:
     """Why a disk took nothing or a unit is not started, by the first program that says so.
 
     None where none does, or a way out is given.
@@ -49,7 +49,7 @@ def explained(lines: Iterable[str]) -> SaidError | None:
         if unit := _of_a_unit(line):
             return unit
         if locked := _ACCOUNTS.search(line):
-            return SaidError(
+            return UserError(
                 f"{locked[1]} cannot be changed",
                 "`findmnt -T /etc` says whether it is mounted read-only; else another program changes accounts, or one "
                 f"that was killed has left {locked[1]}.lock: remove that, then `herd up`",
@@ -59,17 +59,17 @@ def explained(lines: Iterable[str]) -> SaidError | None:
             # What could not be made is not there to be asked about; what could not be changed is.
             folder = path if found["what"].startswith("changing ") else str(PurePosixPath(path).parent)
             help_ = _REASONS[found["reason"]].format(path=path, folder=folder if path else "/var/lib /tmp /etc")
-            return SaidError(f"the host cannot write {path or 'a file'}: {found['reason'].lower()}", help_)
+            return UserError(f"the host cannot write {path or 'a file'}: {found['reason'].lower()}", help_)
     return None
 
 
-def _of_a_unit(line: str) -> SaidError | None:
+def _of_a_unit(line: str) -> UserError | None:
     """Why systemd does not start a unit."""
     if masked := _MASKED.search(line):
         return _is_masked(masked["unit"])
     if taken := _NAME_TAKEN.search(line):
         unit = taken[1]
-        return SaidError(
+        return UserError(
             f"{unit} cannot be started: a unit of that name is on this host already",
             f"see whose it is with `systemctl status {unit}`; if it is masked, `systemctl unmask {unit}`, else let it "
             "end, or move its file away and `systemctl daemon-reload`; then `herd up`",
@@ -77,13 +77,13 @@ def _of_a_unit(line: str) -> SaidError | None:
     return None
 
 
-def _is_masked(unit: str) -> SaidError:
+def _is_masked(unit: str) -> UserError:
     """A unit as systemctl names it: by the path of its link, or by its name alone, which tells not which mask it is."""
     folder, _, name = unit.rpartition("/")
     way = f"`systemctl unmask {'--runtime ' if folder.startswith('/run/') else ''}{name}`"
     if not folder:
         way += f" (`systemctl unmask --runtime {name}` where `systemctl is-enabled {name}` says masked-runtime)"
-    return SaidError(f"{name} is masked on this host, so that systemd does not start it", f"{way}, then `herd up`")
+    return UserError(f"{name} is masked on this host, so that systemd does not start it", f"{way}, then `herd up`")
 
 
 def _last_path(what: str) -> str:

@@ -22,7 +22,7 @@ FIELDS = (
 
 
 @dataclass(frozen=True)
-class SeenCard:
+class GpuState:
     """A card: watts, MHz, and percent, None for what it does not tell.
 
     `persistent`: it stays loaded when nothing uses it. `fan` is told by cards with fans that can be set, and may exceed
@@ -41,7 +41,7 @@ class SeenCard:
     name: str
 
 
-def card(line: str) -> SeenCard:
+def card(line: str) -> GpuState:
     """One line. Raises ValueError where it is none."""
     fields = line.split(", ", len(FIELDS) - 1)
     if len(fields) != len(FIELDS):
@@ -49,10 +49,10 @@ def card(line: str) -> SeenCard:
     uuid, pci, persistence, *numbers, name = fields
     limit, default, least, most, clock, fan = map(number, numbers)
     persistent = {"Enabled": True, "Disabled": False}.get(persistence)
-    return SeenCard(uuid, pci, persistent, limit, default, least, most, clock, fan, name)
+    return GpuState(uuid, pci, persistent, limit, default, least, most, clock, fan, name)
 
 
-def find(at: str, cards: Iterable[SeenCard]) -> SeenCard | None:
+def find(at: str, cards: Iterable[GpuState]) -> GpuState | None:
     """The card that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
     in_order = sorted(cards, key=lambda card: card.pci.upper())
     if at.isdigit():

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.host.limits import LIMITS_FORMAT, read_limits
-from llamaherd.host.looks.docker import DOCKER_PACKAGES, SeenDocker
+from llamaherd.host.looks.docker import DOCKER_PACKAGES, DockerState
 from llamaherd.host.looks.docker import PACKAGES as TOOLKIT_PACKAGES
-from llamaherd.host.looks.driver import GLOBS, SeenDriver
-from llamaherd.host.looks.machine import SeenMachine
-from llamaherd.host.looks.serving import BEFORE_OURS, DECIDING, UNIT_ROOTS, SeenContainer, SeenServing, SeenUnit
-from llamaherd.host.nvidia_smi import FIELDS, SeenCard, card
+from llamaherd.host.looks.driver import GLOBS, DriverState
+from llamaherd.host.looks.machine import MachineState
+from llamaherd.host.looks.serving import BEFORE_OURS, DECIDING, UNIT_ROOTS, ContainerState, ServingState, UnitState
+from llamaherd.host.nvidia_smi import FIELDS, GpuState, card
 from llamaherd.layout import (
     DRIVER_KEPT,
     FETCH_RUN,
@@ -30,11 +30,11 @@ from llamaherd.layout import (
 )
 from llamaherd.plan import Plan
 from llamaherd.text.render import render
-from llamaherd.wsl.seen import SeenWsl
+from llamaherd.wsl.state import WslState
 
 
 @dataclass(frozen=True)
-class SeenFile:
+class FileState:
     """A file: octal mode, owner as number and as name, when it was written (seconds since the epoch), its sha256."""
 
     mode: str
@@ -43,7 +43,7 @@ class SeenFile:
     sha256: str
 
 
-class SeenFolder(NamedTuple):
+class FolderState(NamedTuple):
     """A folder: the permissions, and its owner's name."""
 
     mode: int
@@ -58,7 +58,7 @@ class Holder(NamedTuple):
     container: str
 
 
-class SeenUser(NamedTuple):
+class UserState(NamedTuple):
     """An account: its shell and its groups, its own first."""
 
     shell: str
@@ -66,7 +66,7 @@ class SeenUser(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SeenStore:
+class StoreFolderState:
     """The filesystem that models go to: the folder of it that exists, bytes free, device, kind."""
 
     folder: str
@@ -76,7 +76,7 @@ class SeenStore:
     writable: bool
 
 
-class SeenRoom(NamedTuple):
+class RoomState(NamedTuple):
     """Room for a CUDA toolkit: a folder, bytes free there, the device, and the bytes of it that are there already."""
 
     folder: str
@@ -85,7 +85,7 @@ class SeenRoom(NamedTuple):
     begun: int
 
 
-class SeenPowerUnit(NamedTuple):
+class PowerUnitState(NamedTuple):
     """The unit that holds cards to limits, clocks and fan speeds."""
 
     active: str
@@ -106,7 +106,7 @@ class HeldCard(NamedTuple):
 
 
 @dataclass
-class Seen:
+class HostState:
     """All of it; what was not there is not in it."""
 
     os: str = ""
@@ -114,10 +114,10 @@ class Seen:
     systemd: bool = False
     free: tuple[str, int, str] | None = None
     """Where builds go, or its nearest parent, the bytes free there, and the device."""
-    room: SeenRoom | None = None
+    room: RoomState | None = None
     """Where the planned CUDA toolkit is to go, while its compiler is not there."""
-    store: SeenStore | None = None
-    folders: dict[str, SeenFolder] = field(default_factory=dict)
+    store: StoreFolderState | None = None
+    folders: dict[str, FolderState] = field(default_factory=dict)
     """Of our own folders those that are there."""
     closed: list[str] = field(default_factory=list)
     """What a server would read, and may not."""
@@ -127,12 +127,12 @@ class Seen:
     holders: dict[int, Holder] = field(default_factory=dict)
     """Who holds ports that are planned, and are none of our servers'."""
     packages: set[str] = field(default_factory=set)
-    users: dict[str, SeenUser] = field(default_factory=dict)
+    users: dict[str, UserState] = field(default_factory=dict)
     twins: dict[str, str] = field(default_factory=dict)
     """Accounts of ours whose number another account has, too, and which."""
     passwords: set[str] = field(default_factory=set)
     """Accounts of ours that take a password."""
-    files: dict[str, SeenFile] = field(default_factory=dict)
+    files: dict[str, FileState] = field(default_factory=dict)
     fetcher: str = ""
     """The fingerprint of our programs there."""
     builds: dict[str, str] = field(default_factory=dict)
@@ -149,30 +149,30 @@ class Seen:
     """Every revision in the store, by its folder: bytes that removing it would free."""
     fetch: str | None = None
     """The id of the fetch that runs."""
-    units: dict[str, SeenUnit] = field(default_factory=dict)
+    units: dict[str, UnitState] = field(default_factory=dict)
     projects: set[str] = field(default_factory=set)
-    containers: dict[str, SeenContainer] = field(default_factory=dict)
-    serving: dict[str, SeenServing] = field(default_factory=dict)
+    containers: dict[str, ContainerState] = field(default_factory=dict)
+    serving: dict[str, ServingState] = field(default_factory=dict)
     """What else is known of units and containers that run."""
     images: set[str] = field(default_factory=set)
     off_cards: set[str] = field(default_factory=set)
     """Containers that are healthy, and not on their cards: at boot Docker starts them without asking."""
-    cards: list[SeenCard] = field(default_factory=list)
+    cards: list[GpuState] = field(default_factory=list)
     driver_says: str = ""
     """Why there is no card to be seen, in the words of nvidia-smi."""
     held: dict[str, HeldCard] = field(default_factory=dict)
     """By UUID."""
-    power_unit: SeenPowerUnit | None = None
-    wsl: SeenWsl | None = None
+    power_unit: PowerUnitState | None = None
+    wsl: WslState | None = None
     """Where the host is a distribution of it."""
-    machine: SeenMachine = field(default_factory=SeenMachine)
+    machine: MachineState = field(default_factory=MachineState)
     repositories: dict[str, str] = field(default_factory=dict)
     """By name of those that we would add: a file of somebody else's that names the same address."""
-    nvidia: SeenDriver = field(default_factory=SeenDriver)
+    nvidia: DriverState = field(default_factory=DriverState)
     """The driver, where one is planned."""
     toolkit: str | None = None
     """What the compiler of the planned CUDA toolkit says that it is; empty where it does not run."""
-    docker: SeenDocker = field(default_factory=SeenDocker)
+    docker: DockerState = field(default_factory=DockerState)
 
 
 def question(plan: Plan) -> str:
@@ -247,9 +247,9 @@ def spoken(lines: Iterable[str]) -> list[str]:
         raise ValueError(f"the host stopped answering halfway: {last[:200]}") from None
 
 
-def answer(lines: Iterable[str]) -> Seen:
+def answer(lines: Iterable[str]) -> HostState:
     """What the script says in these lines. Raises ValueError on one that it cannot have printed."""
-    seen = Seen()
+    seen = HostState()
     stats: dict[str, list[str]] = {}
     for line in lines:
         kind, *fields = line.split("\t")
@@ -263,11 +263,11 @@ def answer(lines: Iterable[str]) -> Seen:
             case "free", [folder, size, device]:
                 seen.free = (folder, int(size), device)
             case "room", [folder, size, device, begun]:
-                seen.room = SeenRoom(folder, int(size), device, int(begun))
+                seen.room = RoomState(folder, int(size), device, int(begun))
             case "store", [folder, size, device, kind, ("rw" | "ro") as access]:
-                seen.store = SeenStore(folder, int(size), device, kind, access == "rw")
+                seen.store = StoreFolderState(folder, int(size), device, kind, access == "rw")
             case "folder", [path, mode, owner]:
-                seen.folders[path] = SeenFolder(int(mode, 8) & 0o777, owner)
+                seen.folders[path] = FolderState(int(mode, 8) & 0o777, owner)
             case "closed", [path]:
                 seen.closed.append(path)
             case "address", [address]:
@@ -278,7 +278,7 @@ def answer(lines: Iterable[str]) -> Seen:
                 if status == "installed":
                     seen.packages.add(name)
             case "user", [name, shell, groups]:
-                seen.users[name] = SeenUser(shell, tuple(groups.split()))
+                seen.users[name] = UserState(shell, tuple(groups.split()))
             case "twin", [name, other]:
                 seen.twins[name] = other
             case "password", [name]:
@@ -287,7 +287,7 @@ def answer(lines: Iterable[str]) -> Seen:
                 stats[path] = stat.split()
             case "sum", [sha256, path]:
                 mode, uid, user, written = stats.get(path, [])
-                seen.files[path] = SeenFile(mode, (uid, user), float(written), sha256)
+                seen.files[path] = FileState(mode, (uid, user), float(written), sha256)
             case "fetcher", [fingerprint]:
                 seen.fetcher = fingerprint
             case "build", [build, state]:
@@ -305,19 +305,19 @@ def answer(lines: Iterable[str]) -> Seen:
             case "fetch", [job]:
                 seen.fetch = job
             case "unit", [name, active, enabled, needs_reload, run, spec, port]:
-                seen.units[name] = SeenUnit(
+                seen.units[name] = UnitState(
                     active, enabled, needs_reload == "yes", run, spec, int(port) if port else None
                 )
             case "project", [name]:
                 seen.projects.add(name)
             case "container", [name, status, health, run, spec, port, limits]:
-                seen.containers[name.lstrip("/")] = SeenContainer(
+                seen.containers[name.lstrip("/")] = ContainerState(
                     status, health, run, spec, int(port) if port else None, read_limits(limits)
                 )
             case "holder", [port, pid, program, container]:
                 seen.holders[int(port)] = Holder(int(pid), program, container)
             case "serving", [name, what, *rest]:
-                seen.serving.setdefault(name, SeenServing()).tell(what, rest)
+                seen.serving.setdefault(name, ServingState()).tell(what, rest)
             case "image", [tag]:
                 seen.images.add(tag)
             case "off-cards", [name]:
@@ -329,7 +329,7 @@ def answer(lines: Iterable[str]) -> Seen:
             case "held", [uuid, *words] if len(words) <= len(HeldCard._fields):
                 seen.held[uuid] = HeldCard(*words)
             case "power", [active, enabled, needs_reload]:
-                seen.power_unit = SeenPowerUnit(active, enabled, needs_reload == "yes")
+                seen.power_unit = PowerUnitState(active, enabled, needs_reload == "yes")
             case "machine", [what, *rest]:
                 seen.machine.tell(what, rest)
             case "nvidia", [what, *rest]:
@@ -341,7 +341,7 @@ def answer(lines: Iterable[str]) -> Seen:
             case "docker", [what, *rest]:
                 seen.docker.tell(what, rest)
             case "wsl", ["release", release]:
-                seen.wsl = SeenWsl(release)
+                seen.wsl = WslState(release)
             case "wsl", [what, *rest] if seen.wsl:
                 seen.wsl.tell(what, rest)
             case _:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.text.quoting import ssh_option
 from llamaherd.text.terminal import shown
@@ -29,7 +29,7 @@ _LARGEST_KEY = 64 << 10
 """Bytes of a private key's file; the longest that ssh-keygen makes has 13 kB."""
 
 
-class RemoteError(SaidError):
+class RemoteError(UserError):
     """A script could not be run on a rig: a sentence that says why, and a way out."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from llamaherd.diagnostics.findings import HubError, SaidError, nearest
+from llamaherd.diagnostics.findings import HubError, UserError, nearest
 from llamaherd.diagnostics.near import slip
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
@@ -25,7 +25,7 @@ from llamaherd.text.units import parse_size, show_mib
 _ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
-class FitError(SaidError):
+class FitError(UserError):
     """The question cannot be answered: one sentence, and a way out."""
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from llamaherd.checks.every import CHECKS
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.files import missing_files
 from llamaherd.checks.mistakes import mistakes
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.registry import CHECKS
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, nearest
 from llamaherd.diagnostics.near import slip
 from llamaherd.gguf.header import Header
@@ -92,7 +92,7 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
     for rig, whole in read_well:
         local = local_headers(rig, lock)
         headers = _headers(rig, lock) | local.headers
-        subject = Subject(rig, whole, headers, _projectors(rig, lock), around, frozenset(others))
+        subject = RigContext(rig, whole, headers, _projectors(rig, lock), around, frozenset(others))
         findings.extend(_unread(whole, local.faults))
         findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(missing_files(rig, whole, "error" if deploying else "warning"))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from llamaherd.converge.disks import Problem, disk, needs
-from llamaherd.converge.host import obstacles
+from llamaherd.converge.disks import Refusal, disk, needs
+from llamaherd.converge.host import refusals
 from llamaherd.converge.machine import (
     CARDS_ROW,
     CONTAINERS,
@@ -18,7 +18,7 @@ from llamaherd.converge.machine import (
     named,
     own_compilers,
 )
-from llamaherd.host.observe import Seen
+from llamaherd.host.observe import HostState
 from llamaherd.plan import CardPlan, Plan
 from llamaherd.plan.devices import short_address
 from llamaherd.reference.toolchains import NEWEST_GCC, release
@@ -76,10 +76,10 @@ class Preflight:
         return {"rig": self.rig, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
 
 
-def survey(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> Preflight:
+def survey(plan: Plan, seen: HostState, local_sizes: Mapping[str, int]) -> Preflight:
     """The whole table. `local_sizes`: bytes of the controller's files, by sha256."""
     facts = list(_facts(plan, seen, local_sizes))
-    return Preflight(plan.rig, _with_problems(facts, obstacles(plan, seen, local_sizes)))
+    return Preflight(plan.rig, _with_refusals(facts, refusals(plan, seen, local_sizes)))
 
 
 def unreachable(rig: str, message: str, help_: str) -> Preflight:
@@ -94,7 +94,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
-def _with_problems(facts: Sequence[Row], problems: Iterable[Problem]) -> tuple[Row, ...]:
+def _with_refusals(facts: Sequence[Row], problems: Iterable[Refusal]) -> tuple[Row, ...]:
     """Every problem in the row that it is about, or in one of its own after that."""
     rows = list(facts)
     for problem in problems:
@@ -109,7 +109,7 @@ def _with_problems(facts: Sequence[Row], problems: Iterable[Problem]) -> tuple[R
     return tuple(rows)
 
 
-def _facts(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> Iterator[Row]:
+def _facts(plan: Plan, seen: HostState, local_sizes: Mapping[str, int]) -> Iterator[Row]:
     machine = seen.machine
     yield Row("system", f"{seen.os} {seen.arch}", plan.os)
     yield Row("systemd", "runs" if seen.systemd else "does not run", "runs")
@@ -140,7 +140,7 @@ def _facts(plan: Plan, seen: Seen, local_sizes: Mapping[str, int]) -> Iterator[R
         yield Row("ports", f"{_listed(ours)} in use" if ours else "free", _listed(ports))
 
 
-def _kernel(seen: Seen) -> Row:
+def _kernel(seen: HostState) -> Row:
     running, following = seen.machine.kernel or "not known", seen.machine.next_kernel
     if following in ("", running):
         return Row("kernel", running)
@@ -154,7 +154,7 @@ def _kernel(seen: Seen) -> Row:
     )
 
 
-def _cards(plan: Plan, seen: Seen) -> Iterator[Row]:
+def _cards(plan: Plan, seen: HostState) -> Iterator[Row]:
     """Each card that is declared beside the one that it is; and those that nobody declared."""
     there = cards_of(seen)
     if not there:
@@ -174,7 +174,7 @@ def _declared(card: CardPlan) -> str:
     return f"{card.model}, number {card.at}" if card.at.isdigit() else card.model
 
 
-def _driver(plan: Plan, seen: Seen) -> Iterator[Row]:
+def _driver(plan: Plan, seen: HostState) -> Iterator[Row]:
     """The driver in the kernel, the one that is installed, and the one that is wanted; what nvidia-smi makes of it."""
     bound = sorted({card.driver for card in seen.machine.cards if card.driver})
     shown = f"nvidia-smi shows {len(seen.cards)}" if seen.cards else seen.nvidia.says or seen.driver_says
@@ -194,7 +194,7 @@ def _driver(plan: Plan, seen: Seen) -> Iterator[Row]:
     yield Row("driver", found, wanted, "note", "nouveau is loaded, and NVIDIA's driver cannot be beside it", help_)
 
 
-def _secure_boot(seen: Seen) -> Row:
+def _secure_boot(seen: HostState) -> Row:
     machine = seen.machine
     if machine.secure_boot is None:
         return Row("Secure Boot", "no UEFI to tell")
@@ -216,7 +216,7 @@ def _secure_boot(seen: Seen) -> Row:
     )
 
 
-def _headers(seen: Seen) -> Row:
+def _headers(seen: HostState) -> Row:
     machine = seen.machine
     kernels = [each for each in dict.fromkeys((machine.kernel, machine.next_kernel)) if each]
     lacking = [each for each in kernels if each not in machine.headers]
@@ -233,7 +233,7 @@ def _headers(seen: Seen) -> Row:
     )
 
 
-def _compilers(plan: Plan, seen: Seen) -> Row:
+def _compilers(plan: Plan, seen: HostState) -> Row:
     newest = {cuda: NEWEST_GCC.get(release(build.cuda) or (0, 0)) for build in plan.builds if (cuda := build.cuda)}
     wanted = [f"up to g++ {gcc} for CUDA {cuda}" for cuda, gcc in sorted(newest.items()) if gcc]
     wanted += [f"g++-{each}" for each in sorted(set().union(*map(own_compilers, plan.builds)))]
@@ -241,7 +241,7 @@ def _compilers(plan: Plan, seen: Seen) -> Row:
     return Row("compilers", have or ("g++" if "g++" in seen.packages else "none yet"), "; ".join(wanted))
 
 
-def _ram(plan: Plan, seen: Seen) -> Row:
+def _ram(plan: Plan, seen: HostState) -> Row:
     have, declared = seen.machine.memory, plan.ram
     found = show_size(have) if have else "not known"
     if not have or declared is None:
@@ -265,7 +265,7 @@ def _boot(free: int) -> Row:
     return Row("/boot", found, show_size(_BOOT), "note", why, "`apt-get autoremove --purge` removes kernels of old")
 
 
-def _packages(plan: Plan, seen: Seen) -> Row:
+def _packages(plan: Plan, seen: HostState) -> Row:
     machine = seen.machine
     missing = len(set(plan.packages) - seen.packages)
     wanted = f"{missing} to be installed" if missing else ""

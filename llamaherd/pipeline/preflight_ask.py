@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from llamaherd.converge.host import sends
-from llamaherd.converge.steps import Send
+from llamaherd.converge.steps import SendFile
 from llamaherd.host.observe import answer, question, spoken
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.pipeline.preflight import Preflight, survey, unreachable
@@ -31,7 +31,7 @@ def ask(plan: Plan, remote: Remote) -> Preflight:
     return survey(plan, seen, local_sizes(sends(plan, seen)))
 
 
-def local_sizes(to_send: Iterable[Send]) -> dict[str, int]:
+def local_sizes(to_send: Iterable[SendFile]) -> dict[str, int]:
     """Bytes of the controller's files, by sha256."""
     return {send.sha256: size_of(send.local) for send in to_send}
 

@@ -10,7 +10,7 @@ from typing import Literal
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.recipes import article, compose, pages, preset, prose, shell, swap
 from llamaherd.recipes.shell import Recipe
-from llamaherd.recipes.words import positioned
+from llamaherd.recipes.tokens import positioned
 from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
 from llamaherd.wsl import wslconfig
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.recipes.words import Piece, Position, Text, Token, joined, tokens
+from llamaherd.recipes.tokens import Piece, Position, Text, Token, joined, tokens
 
 
 @dataclass(frozen=True)

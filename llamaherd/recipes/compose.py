@@ -29,7 +29,7 @@ from llamaherd.recipes.containers import Container
 from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import Published
 from llamaherd.recipes.shell import Recipe
-from llamaherd.recipes.words import Text, joined, positioned
+from llamaherd.recipes.tokens import Text, joined, positioned
 from llamaherd.recipes.yamlwords import text_at
 
 MOST_SERVICES = 200

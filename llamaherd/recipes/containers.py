@@ -13,7 +13,7 @@ from llamaherd.recipes.binds import Bind
 from llamaherd.recipes.commands import Command, Word
 from llamaherd.recipes.programs import OF_LLAMA_CPP, Kind, Published, Server, base_name, engine_of, find, version_of
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
-from llamaherd.recipes.words import Position, Text
+from llamaherd.recipes.tokens import Position, Text
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.binds import Bind, of_mount, of_volume
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.containers import Container, placed, published
-from llamaherd.recipes.words import Position
+from llamaherd.recipes.tokens import Position
 
 _SWITCHES = {
     *("-d", "--detach", "--rm", "-i", "--interactive", "-t", "--tty", "-it", "-ti", "-dit", "-itd", "-id", "-td"),

@@ -17,7 +17,7 @@ from llamaherd.engines.flags.meant import meant
 from llamaherd.engines.flags.together import clashes
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.programs import Kind, Server
-from llamaherd.recipes.words import Position
+from llamaherd.recipes.tokens import Position
 
 CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
 """The programs that take a server's flags. llama-bench has flags of its own."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from llamaherd.recipes.words import EMPTY, Text, joined, positioned
+from llamaherd.recipes.tokens import EMPTY, Text, joined, positioned
 
 _FENCE = re.compile(r"([ \t>]*)(?:[-*+] |\d+\. )?(`{3,}|~{3,})[ \t]*\{?\.?([\w+#-]*)[^`\n]*")
 _HTML = re.compile(r"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)

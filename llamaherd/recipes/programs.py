@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from llamaherd.recipes.commands import Command, Word, read
-from llamaherd.recipes.words import Position
+from llamaherd.recipes.tokens import Position
 
 Kind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 

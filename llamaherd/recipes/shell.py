@@ -26,7 +26,7 @@ from llamaherd.recipes import (
 from llamaherd.recipes.around import OF_ENGINES, Around
 from llamaherd.recipes.commands import Command, Word, read
 from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
-from llamaherd.recipes.words import Position, Text, positioned, unixed
+from llamaherd.recipes.tokens import Position, Text, positioned, unixed
 
 _UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llamaherd.recipes.words import Position, Text, joined
+from llamaherd.recipes.tokens import Position, Text, joined
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from llamaherd.recipes import shell
 from llamaherd.recipes.commands import Command, Word, expand
 from llamaherd.recipes.composerules import listed, mapping
 from llamaherd.recipes.shell import MOST_SERVERS, Recipe
-from llamaherd.recipes.words import Text, joined, positioned
+from llamaherd.recipes.tokens import Text, joined, positioned
 from llamaherd.recipes.yamlwords import text_at
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity
 from llamaherd.recipes.commands import Word
+from llamaherd.recipes.tokens import Position
 from llamaherd.recipes.units import Setting, Unit, environment, known_keys, words
-from llamaherd.recipes.words import Position
 
 _OPERATORS = {"|", "||", "&", "&&", "<", "<<", ">", ">>", "2>&1", "&>", "&>>", ";"}
 _BUILTINS = {"cd", "export", "source", ".", "ulimit", "set", "umask", "alias", "exec", "eval", "if", "while", "for"}

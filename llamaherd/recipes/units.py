@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from llamaherd.recipes.commands import Word
-from llamaherd.recipes.words import EMPTY, Position, Text, joined
+from llamaherd.recipes.tokens import EMPTY, Position, Text, joined
 
 
 @dataclass(frozen=True)

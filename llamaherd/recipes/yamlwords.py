@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from llamaherd.inventory.yamlfile import Document, Path_
-from llamaherd.recipes.words import Text
+from llamaherd.recipes.tokens import Text
 
 
 def text_at(document: Document, whole: Text, path: Path_, value: str) -> Text:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from llamaherd.reference.cards import CARDS
-from llamaherd.scaffold.look import Look, SeenCard
+from llamaherd.scaffold.look import FoundGpu, Look
 
 _NEAR = 0.03
 """How much the memory of two cards of one model differs: a driver or ECC takes a little of it."""
@@ -47,7 +47,7 @@ def written_cards(seen: Look) -> tuple[WrittenCard, ...]:
     return tuple(WrittenCard(model=from_bus(name), pci=address) for address, name in sorted(seen.bus))
 
 
-def written_card(seen: SeenCard) -> WrittenCard:
+def written_card(seen: FoundGpu) -> WrittenCard:
     """A card that the driver shows."""
     architecture = seen.capability.replace(".", "") if re.fullmatch(r"\d+\.\d", seen.capability) else None
     plain = plain_name(seen.name)
@@ -93,7 +93,7 @@ def _near(one: int, other: int) -> bool:
     return abs(one - other) <= _NEAR * one
 
 
-def _said(seen: SeenCard) -> str:
+def _said(seen: FoundGpu) -> str:
     place = re.sub(r"^0000(?=[0-9a-fA-F]{4}:)", "", seen.pci).lower()
     if seen.power_limit is None:
         return f"at {place}; takes no power limit: hold its clocks instead, as in `clocks: {{max: 1800MHz}}`"

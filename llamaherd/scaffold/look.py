@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.inventory.schema.machine import OperatingSystem
@@ -16,12 +16,12 @@ LOOK_SECONDS = 60.0
 """More than `nvidia-smi` gets to answer in the script."""
 
 
-class LookError(SaidError):
+class LookError(UserError):
     """A look that cannot become a rig: a sentence that says why, and a way out."""
 
 
 @dataclass(frozen=True)
-class SeenCard:
+class FoundGpu:
     """One card as `nvidia-smi` shows it; memory in MiB, power in watts, None where it says `[N/A]`."""
 
     index: int
@@ -52,7 +52,7 @@ class Look:
     wsl: bool = False
     cuda: tuple[str, ...] = ()
     """Toolkits at /usr/local/cuda-X.Y."""
-    cards: tuple[SeenCard, ...] = ()
+    cards: tuple[FoundGpu, ...] = ()
     """As the driver shows them."""
     bus: tuple[tuple[str, str], ...] = ()
     """NVIDIA's cards on the PCI bus: address, and what `lspci` calls them."""
@@ -95,7 +95,7 @@ def answer(lines: Iterable[str]) -> Look:
     """A host's answer as a Look. Raises ValueError for a line that was not asked for."""
     facts: dict[str, str] = {}
     cuda: list[str] = []
-    cards: list[SeenCard] = []
+    cards: list[FoundGpu] = []
     bus: list[tuple[str, str]] = []
     for line in lines:
         if not line.replace("\t", " ").isprintable():
@@ -135,12 +135,12 @@ def _count(value: str) -> bool:
     return not value or (value.isascii() and value.isdigit() and len(value) < 16)
 
 
-def _card(fields: list[str], line: str) -> SeenCard:
+def _card(fields: list[str], line: str) -> FoundGpu:
     if len(fields) != 10 or not fields[0].isdecimal():
         raise ValueError(f"`{line[:200]}`")
     index, uuid, pci, memory, limit, default, most, driver, capability, name = fields
     total = _number(memory)
-    return SeenCard(
+    return FoundGpu(
         index=int(index),
         uuid=uuid,
         pci=pci,

@@ -10,7 +10,7 @@ from llamaherd.layout import FETCH_RUN, FETCH_UNIT, INCOMING, PROJECTS, UNITS
 from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Removal
 from llamaherd.store.judge import judge
-from llamaherd.store.seen import parse
+from llamaherd.store.state import parse
 from llamaherd.text.render import render
 
 _LOOK_SECONDS = 120

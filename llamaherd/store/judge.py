@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from llamaherd.layout import INCOMING
 from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Part, Removal, Revision, State, User
-from llamaherd.store.seen import SeenStore, StoredFile
+from llamaherd.store.state import StoredFile, StoreState
 
 _CONTROL = frozenset({".manifest", ".manifest.part", ".lock"})
 _ARRIVING = re.compile(r"\.incoming/([0-9a-f]{64})(\..*)?")
@@ -27,7 +27,7 @@ Held = Mapping[str, tuple[StoredFile, ...]]
 """The files that lie in each folder of the store."""
 
 
-def judge(plan: Plan, seen: SeenStore) -> Holdings:
+def judge(plan: Plan, seen: StoreState) -> Holdings:
     """What the plan, and what the host said of its store, come to."""
     store, wanted = plan.store.path, _wanted(plan)
     held = _by_folder(seen, wanted)
@@ -65,7 +65,7 @@ def _wanted(plan: Plan) -> Wanted:
     return found
 
 
-def _by_folder(seen: SeenStore, wanted: Wanted) -> Held:
+def _by_folder(seen: StoreState, wanted: Wanted) -> Held:
     """The files of each revision; those on their way in or out are in none."""
     locked = {str(PurePosixPath(file.path).parent) for file in seen.files if file.name == ".lock"}
     known = {*seen.manifests, *wanted, *locked} - {"."}
@@ -86,7 +86,7 @@ def _revision_of(path: str, known: set[str]) -> str:
     return next((folder for folder in above if folder in known), named[1] if named else above[0])
 
 
-def _revision(plan: Plan, seen: SeenStore, folder: str, files: tuple[StoredFile, ...], wanted: Wanted) -> Revision:
+def _revision(plan: Plan, seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: Wanted) -> Revision:
     models = [file for file in files if file.name not in _CONTROL]
     return Revision(
         folder=folder,
@@ -98,7 +98,7 @@ def _revision(plan: Plan, seen: SeenStore, folder: str, files: tuple[StoredFile,
     )
 
 
-def _state(seen: SeenStore, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> State:
+def _state(seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> State:
     there = {file.path: file.size for file in files}
     if wanted and not any(file.name not in _CONTROL for file in files):
         return "missing"
@@ -111,7 +111,7 @@ def _state(seen: SeenStore, folder: str, files: tuple[StoredFile, ...], wanted: 
     return "unfinished" if wanted or begun or _REVISION.fullmatch(folder) else "foreign"
 
 
-def _users(plan: Plan, seen: SeenStore, folder: str) -> Iterator[User]:
+def _users(plan: Plan, seen: StoreState, folder: str) -> Iterator[User]:
     """Declared ones first."""
     path = f"{plan.store.path}/{folder}"
     for instance in plan.instances:
@@ -127,7 +127,7 @@ def _within(text: str, path: str) -> bool:
     return text.startswith(path) and not _NAME_GOES_ON.match(text, len(path))
 
 
-def _arriving(seen: SeenStore) -> Mapping[str, list[StoredFile]]:
+def _arriving(seen: StoreState) -> Mapping[str, list[StoredFile]]:
     found: dict[str, list[StoredFile]] = defaultdict(list)
     for file in seen.files:
         if named := _ARRIVING.fullmatch(file.path):
@@ -147,7 +147,7 @@ def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Part:
     return Part(sha256, min(part.allocated, part.size) if part else 0, size, name)
 
 
-def _sent(plan: Plan, seen: SeenStore, file: StoredFile) -> Part:
+def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Part:
     """A file of the controller's, or the beginning of one; what is in its place by now wants none of it."""
     sha256 = file.name.removesuffix(".part")
     missing = (
@@ -162,7 +162,7 @@ def _sent(plan: Plan, seen: SeenStore, file: StoredFile) -> Part:
     return Part(sha256, file.size, whole, next(chain(missing, sources), None))
 
 
-def _unsent(seen: SeenStore, sent: Iterable[Part]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+def _unsent(seen: StoreState, sent: Iterable[Part]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
     """What was sent for nothing."""
     for sha256 in sorted({part.sha256 for part in sent if not part.wanted}):
         yield Removal(str(INCOMING / sha256)), [file for file in seen.sent if file.name.startswith(sha256)]
@@ -170,7 +170,7 @@ def _unsent(seen: SeenStore, sent: Iterable[Part]) -> Iterator[tuple[Removal, It
 
 def _removals(
     store: str,
-    seen: SeenStore,
+    seen: StoreState,
     held: Held,
     revisions: Iterable[Revision],
     wanted: Wanted,
@@ -194,12 +194,12 @@ def _removals(
             yield Removal(f".incoming/{part.sha256}"), arriving[part.sha256]
 
 
-def _is_odd(seen: SeenStore, folder: str) -> bool:
+def _is_odd(seen: StoreState, folder: str) -> bool:
     return any(odd == folder or odd.startswith(f"{folder}/") for odd in seen.odd)
 
 
 def _stale(
-    store: str, seen: SeenStore, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
+    store: str, seen: StoreState, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
 ) -> list[StoredFile]:
     """Files of a declared revision that no model of the plan has, such as another quantisation, if nobody uses them."""
     path, names = f"{store}/{folder}", {f"{folder}/{name}" for name in wanted}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.wsl.reading import Contents, Setting, read
 from llamaherd.wsl.wslconfig import KEYS, check_setting
 
@@ -23,7 +23,7 @@ _ALIASES = {f"experimental.{key}".lower(): f"wsl2.{key}".lower() for key in KEYS
 """Older homes of keys of [wsl2]: either way it is one key to WSL (WslCoreConfig.cpp), and the first counts."""
 
 
-class MergeError(SaidError):
+class MergeError(UserError):
     """A file that is better left alone: why, and what its owner can do."""
 
 

@@ -102,7 +102,7 @@ _OF_WSL_CONF = {"automount", "boot", "filesystem", "fileserver", "gpu", "interop
 
 
 @dataclass(frozen=True)
-class Problem:
+class Fault:
     """What is wrong with one setting; no place, since it may stand in a `.wslconfig` or in an inventory."""
 
     code: str
@@ -112,7 +112,7 @@ class Problem:
     about_value: bool = False
 
 
-def check_setting(section: str, key: str, value: str | int | bool) -> Problem | None:
+def check_setting(section: str, key: str, value: str | int | bool) -> Fault | None:
     """What is wrong with one setting, if anything is. Names are matched without regard to case, as WSL does."""
     known = _section(section)
     if known is None:
@@ -187,44 +187,44 @@ def _home(key: str) -> str | None:
     return next((section for section, keys in KEYS.items() if key.lower() in {name.lower() for name in keys}), None)
 
 
-def _unknown_section(section: str) -> Problem:
+def _unknown_section(section: str) -> Fault:
     message = f"there is no section `[{section}]` in a .wslconfig, so that what follows does nothing"
     if section.lower() in _OF_WSL_CONF:
-        return Problem("LH147", message, f"`[{section}]` belongs into /etc/wsl.conf, inside Linux")
-    return Problem("LH147", message, nearest(section.lower(), KEYS))
+        return Fault("LH147", message, f"`[{section}]` belongs into /etc/wsl.conf, inside Linux")
+    return Fault("LH147", message, nearest(section.lower(), KEYS))
 
 
-def _unknown_key(section: str, key: str) -> Problem:
+def _unknown_key(section: str, key: str) -> Fault:
     home = _home(key)
     if home:
         message = f"`{key}` does nothing under `[{section}]`"
-        return Problem("LH147", message, f"put it under `[{home}]`")
+        return Fault("LH147", message, f"put it under `[{home}]`")
     way_out = _NO_SUCH_THING.get(key.lower())
     if way_out is None:
         way_out = nearest(key, [name for keys in KEYS.values() for name in keys])
         way_out = way_out if way_out.startswith("did you") else "leave it out"
-    return Problem("LH147", f"there is no key `{key}` in a .wslconfig, so that it does nothing", way_out)
+    return Fault("LH147", f"there is no key `{key}` in a .wslconfig, so that it does nothing", way_out)
 
 
-def _wrong_value(key: str, kind: str, value: str) -> Problem | None:
+def _wrong_value(key: str, kind: str, value: str) -> Fault | None:
     match kind:
         case "bool" if value.lower() not in {"true", "false", "1", "0"}:
             meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(value.lower(), "true` or `false")
-            return Problem("LH148", f"`{value}` is neither true nor false to WSL", f"write `{key}={meant}`")
+            return Fault("LH148", f"`{value}` is neither true nor false to WSL", f"write `{key}={meant}`")
         case "int" if not re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)", value):
-            return Problem("LH148", f"`{value}` is no whole number", f"write `{key}=` and a number, such as 8")
+            return Fault("LH148", f"`{value}` is no whole number", f"write `{key}=` and a number, such as 8")
         case "size":
             return _wrong_size(key, value)
         case "ports":
             wrong = [part.strip() for part in value.split(",") if not _is_port(part.strip())]
             if wrong:
                 message = f"`{wrong[0]}` is no port: WSL wants numbers up to 65535, with commas between"
-                return Problem("LH148", message, f"write `{key}=3000,9000`")
+                return Fault("LH148", message, f"write `{key}=3000,9000`")
         case "path" if re.search(r"(?<!\\)\\(?!\\)", value):
             doubled = re.sub(r"\\+", r"\\\\", value)
-            return Problem("LH148", "a single backslash is no backslash to WSL", f"write `{key}={doubled}`")
+            return Fault("LH148", "a single backslash is no backslash to WSL", f"write `{key}={doubled}`")
         case _ if "|" in kind and value.lower() not in kind.lower().split("|"):
-            return Problem("LH148", f"`{value}` does not do for `{key}`", nearest(value, kind.split("|")))
+            return Fault("LH148", f"`{value}` does not do for `{key}`", nearest(value, kind.split("|")))
     return None
 
 
@@ -232,12 +232,12 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16
 
 
-def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Problem]]:
+def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
     """What does nothing beside the mode of networking. `settings` are values by `section.key` in lower case."""
     mode = settings.get("wsl2.networkingmode", settings.get("experimental.networkingmode", "nat")).lower()
     if mode == "mirrored" and "wsl2.localhostforwarding" in settings:
         message = "`localhostForwarding` does nothing with `networkingMode=mirrored`, where localhost is shared anyway"
-        yield "wsl2.localhostforwarding", Problem("LH148", message, "leave it out", "warning")
+        yield "wsl2.localhostforwarding", Fault("LH148", message, "leave it out", "warning")
     idle = settings.get("wsl2.vmidletimeout", "")
     if idle.startswith("-") and "general.instanceidletimeout" not in settings:
         message = (
@@ -245,19 +245,19 @@ def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Problem]]
         )
         message += "last terminal, and its servers with it"
         help_ = f"add `instanceIdleTimeout={idle}` under `[general]`"
-        yield "wsl2.vmidletimeout", Problem("LH283", message, help_, "warning")
+        yield "wsl2.vmidletimeout", Fault("LH283", message, help_, "warning")
     elif idle.isdecimal() and 0 < int(idle[:9]) < LEAST_IDLE:
         message = f"`vmIdleTimeout={idle}` is {idle} ms: the virtual machine ends at once when it is idle"
-        yield "wsl2.vmidletimeout", Problem("LH283", message, f"write `vmIdleTimeout={idle}000` for seconds", "warning")
+        yield "wsl2.vmidletimeout", Fault("LH283", message, f"write `vmIdleTimeout={idle}000` for seconds", "warning")
     for key in MIRRORED_ONLY if mode != "mirrored" else ():
         name = f"experimental.{key}".lower()
         if name in settings:
             message = f"`{key}` counts with `networkingMode=mirrored` alone, and the mode here is `{mode}`"
             way_out = "leave it out, or write `networkingMode=mirrored` under `[wsl2]`"
-            yield name, Problem("LH148", message, way_out, "warning")
+            yield name, Fault("LH148", message, way_out, "warning")
 
 
-def _wrong_size(key: str, value: str) -> Problem | None:
+def _wrong_size(key: str, value: str) -> Fault | None:
     size = _SIZE.fullmatch(value)
     if size is None:
         short = re.fullmatch(r"(\d+)\s*([KMGT])(?:i?B)?", value, re.IGNORECASE)
@@ -265,8 +265,8 @@ def _wrong_size(key: str, value: str) -> Problem | None:
         message = (
             f"`{value}` is no size to WSL: a whole number, and at once K, M, G or T, with a B behind it or without"
         )
-        return Problem("LH148", message, way_out)
+        return Fault("LH148", message, way_out)
     if 0 < int(size[1]) * _UNITS[(size[2] or "").upper()] < 1 << 20:
         message = f"`{value}` is {size[1]} {(size[2] or '').upper()}B, less than a megabyte"
-        return Problem("LH148", message, f"write `{key}={size[1]}GB`")
+        return Fault("LH148", message, f"write `{key}={size[1]}GB`")
     return None

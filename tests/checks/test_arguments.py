@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from llamaherd.checks.arguments import abilities, arguments, options, versions
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of
 from llamaherd.inventory.schema import Rig
@@ -37,7 +37,7 @@ def found(changes: dict[str, Any], folder: Path) -> list[Finding]:
 
 def findings_of(file: Path) -> list[Finding]:
     document = read(file)
-    subject = Subject(Rig.model_validate(document.data, context={"folder": file.parent}), document)
+    subject = RigContext(Rig.model_validate(document.data, context={"folder": file.parent}), document)
     findings = [finding for check in (arguments, abilities, options, versions) for finding in check(subject)]
     return sorted(findings, key=lambda finding: finding.place)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.images import image_name
 from llamaherd.checks.processor import computes_on_cpu
-from llamaherd.checks.subject import Subject
 from llamaherd.checks.unused import unused
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
@@ -342,16 +342,16 @@ def test_what_another_file_declares_may_be_unused(tmp_path: Path) -> None:
     own, lent = read(tmp_path / "rig.yaml"), read(tmp_path / "defaults.yaml")
     rig = Rig.model_validate(changed(gpu_rig(), {"engines/lent": lent.data["engines"]["lent"]}))
     whole = Document(own.file, own.data, {**lent.keys, **own.keys}, {**lent.values, **own.values})
-    assert list(unused(Subject(rig, whole))) == []
+    assert list(unused(RigContext(rig, whole))) == []
     moved = Document(lent.file, own.data, whole.keys, whole.values)
-    assert [finding.code for finding in unused(Subject(rig, moved))] == ["LH075"]
+    assert [finding.code for finding in unused(RigContext(rig, moved))] == ["LH075"]
 
 
 @pytest.mark.parametrize(("layers", "on_cpu"), [(47, True), (48, False), (999, False)])
 def test_a_header_tells_how_many_layers_are_all(layers: int, on_cpu: bool) -> None:
     rig = Rig.model_validate(changed(gpu_rig(), {ONE + "gpu_layers": layers}))
     header = Header(architecture="qwen35moe", parameters={"block_count": 48})
-    subject = Subject(rig, Document(Path("rig.yaml"), {}, {}, {}), {"35b": header})
+    subject = RigContext(rig, Document(Path("rig.yaml"), {}, {}, {}), {"35b": header})
     assert computes_on_cpu(subject, rig.instances["worker"]) is on_cpu
 
 

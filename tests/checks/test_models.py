@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.memory import memory, slots
 from llamaherd.checks.models import beside_models, drafting, models, vocabularies
-from llamaherd.checks.subject import Subject
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
@@ -36,7 +36,7 @@ def found(rig: str, headers: Mapping[str, Header], changes: Mapping[str, Any], f
     file = folder / "rig.yaml"
     file.write_text(yaml.safe_dump(changed(read(EXAMPLES / f"{rig}.yaml").data, changes)), encoding="utf-8")
     document = read(file)
-    subject = Subject(Rig.model_validate(document.data, context={"folder": folder}), document, headers)
+    subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document, headers)
     return [finding for check in (models, beside_models, drafting, slots, memory) for finding in check(subject)]
 
 
@@ -131,7 +131,7 @@ def test_a_model_that_drafts_has_the_same_tokens(
         "s": small.model_copy(update={"vocabulary": 1000 - more, "parameters": {**small.parameters, **drafts}}),
     }
     document = read(file)
-    subject = Subject(Rig.model_validate(document.data, context={"folder": tmp_path}), document, headers)
+    subject = RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document, headers)
     said = [f"{finding.code} {finding.message}" for finding in vocabularies(subject)]
     if more > 128:
         assert len(said) == 1

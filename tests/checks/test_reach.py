@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.reach import keyless
-from llamaherd.checks.subject import Subject
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yamlfile import read
 from tests.support.rigs import DIGEST, GONE, changed, cpu_rig, gpu_rig
@@ -47,7 +47,7 @@ def said(declared: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
     file.write_text(yaml.safe_dump(declared, sort_keys=False), encoding="utf-8")
     document = read(file)
     lines = file.read_text(encoding="utf-8").splitlines()
-    subject = Subject(Rig.model_validate(document.data, context={"folder": folder}), document)
+    subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document)
     return [(each.code, lines[each.place.line - 1].strip(" :")) for each in keyless(subject)]
 
 
@@ -86,5 +86,5 @@ def test_the_way_out_is_one(changes: dict[str, Any], way_out: str, tmp_path: Pat
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(changed(cpu_rig(), changes), sort_keys=False), encoding="utf-8")
     document = read(file)
-    (finding,) = keyless(Subject(Rig.model_validate(document.data, context={"folder": tmp_path}), document))
+    (finding,) = keyless(RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document))
     assert way_out in finding.help

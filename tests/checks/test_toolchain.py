@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llamaherd.checks.building import built_with_cuda
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.toolchain import toolkit
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Rig
@@ -279,7 +279,7 @@ def test_a_header_tells_of_iq_tensors_that_no_name_tells_of() -> None:
     document = Document(Path("rig.yaml"), {}, {}, {})
     for kind, severity in (("IQ3_S", "error"), ("Q4_K", "warning")):
         group = TensorGroup(name="ffn_up_exps.weight", type=kind, shape=(256, 2), layers="0-3")
-        (finding,) = toolkit(Subject(rig, document, {"35b": Header(architecture="llama", tensors=(group,))}))
+        (finding,) = toolkit(RigContext(rig, document, {"35b": Header(architecture="llama", tensors=(group,))}))
         assert (finding.code, finding.severity) == ("LH042", severity)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.converge.models import missing_files, model_steps
-from llamaherd.converge.steps import Step
-from llamaherd.host.observe import Seen, answer, question
+from llamaherd.converge.steps import RunScript
+from llamaherd.host.observe import HostState, answer, question
 from llamaherd.layout import FETCH_RUN, FETCH_USER, INCOMING
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
 from tests.support.stores import manifest_line, needs_root
@@ -79,8 +79,8 @@ class Host:
 
     def admit(self, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
         """Let in what has arrived."""
-        *_, step = model_steps(self.plan, Seen(), lambda *_: [], "0" * 16)
-        assert isinstance(step, Step)
+        *_, step = model_steps(self.plan, HostState(), lambda *_: [], "0" * 16)
+        assert isinstance(step, RunScript)
         # In place of the user that fetches: one that every machine has.
         text = (
             step.script.replace(str(FETCH_RUN), f"{self.root}/run")

@@ -12,15 +12,15 @@ from typing import Any, cast
 import pytest
 
 from llamaherd.converge.engines import build_steps, image_steps
-from llamaherd.converge.host import base_steps, obstacles, sends
+from llamaherd.converge.host import base_steps, refusals, sends
 from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
 from llamaherd.converge.packages import package_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Later, Say, Send, Step
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.converge.steps import DeferredScript, RunScript, Say, SendFile
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.limits import declared_limits
-from llamaherd.host.looks.serving import SeenContainer, SeenServing, SeenUnit
-from llamaherd.host.observe import Holder, Seen, SeenFolder, SeenUser, answer
+from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
+from llamaherd.host.observe import FolderState, Holder, HostState, UserState, answer
 from llamaherd.layout import container_user
 from llamaherd.plan import InstancePlan, Plan
 from tests.support.rigs import KEY, RUN, SHA, WRITTEN, converged, cpu_rig, gpu_rig, planned
@@ -31,7 +31,7 @@ GPU = planned(gpu_rig())
 KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
 CHAT, DRAFTER = CPU.instances
 WATCHER = "0123456789abcdef"
-Drift = Callable[[Seen], object]
+Drift = Callable[[HostState], object]
 
 
 def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[Place]:
@@ -39,7 +39,7 @@ def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[Place]:
     return []
 
 
-def seen_of(plan: Plan, drift: Drift | None = None) -> Seen:
+def seen_of(plan: Plan, drift: Drift | None = None) -> HostState:
     """A host that is as planned, but for this drift."""
     seen = answer(converged(plan, KEYS))
     if drift:
@@ -50,7 +50,7 @@ def seen_of(plan: Plan, drift: Drift | None = None) -> Seen:
 def together(*drifts: Drift) -> Drift:
     """Several drifts, one after the other."""
 
-    def all_of_them(seen: Seen) -> None:
+    def all_of_them(seen: HostState) -> None:
         for drift in drifts:
             drift(seen)
 
@@ -60,14 +60,14 @@ def together(*drifts: Drift) -> Drift:
 def host(**values: Any) -> Drift:
     """The host itself is otherwise."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         for name, value in values.items():
             setattr(seen, name, value)
 
     return drift
 
 
-def steps_of(plan: Plan, seen: Seen) -> dict[str, int]:
+def steps_of(plan: Plan, seen: HostState) -> dict[str, int]:
     """How many steps each role would take, where it takes any."""
     steps: dict[str, int] = {
         "packages": len(package_steps(plan, seen)),
@@ -82,7 +82,7 @@ def steps_of(plan: Plan, seen: Seen) -> dict[str, int]:
     return {role: count for role, count in steps.items() if count}
 
 
-def switch(instance: InstancePlan, seen: Seen, key: str = KEY) -> list[Step]:
+def switch(instance: InstancePlan, seen: HostState, key: str = KEY) -> list[RunScript]:
     """What is done to one instance."""
     return (unit_steps if instance.backend == "systemd" else project_steps)(
         instance, seen, key if instance.endpoint.key else None
@@ -92,7 +92,7 @@ def switch(instance: InstancePlan, seen: Seen, key: str = KEY) -> list[Step]:
 @pytest.mark.parametrize("plan", [CPU, GPU, KEYED], ids=["cpu", "gpu", "keyed"])
 def test_nothing_is_done_to_a_host_that_is_as_planned(plan: Plan) -> None:
     assert steps_of(plan, seen_of(plan)) == {}
-    assert obstacles(plan, seen_of(plan), {}) == []
+    assert refusals(plan, seen_of(plan), {}) == []
     assert sends(plan, seen_of(plan)) == []
 
 
@@ -109,12 +109,12 @@ def test_nothing_is_done_to_a_host_that_is_as_planned(plan: Plan) -> None:
     ids=["cpu", "gpu"],
 )
 def test_all_is_done_to_a_virgin_host(plan: Plan, steps: dict[str, int]) -> None:
-    assert steps_of(plan, Seen()) == steps
+    assert steps_of(plan, HostState()) == steps
 
 
 def folder(path: str, mode: int, owner: str) -> Drift:
     """A folder of ours is otherwise."""
-    return lambda seen: seen.folders.update({path: SeenFolder(mode, owner)})
+    return lambda seen: seen.folders.update({path: FolderState(mode, owner)})
 
 
 # What is seen otherwise than planned, and the roles that act on it, each with as many steps.
@@ -122,23 +122,23 @@ DRIFTS: dict[str, tuple[Drift, dict[str, int]]] = {
     "a package is gone": (lambda s: s.packages.discard("cmake"), {"packages": 1}),
     "an account is gone": (lambda s: s.users.pop("llama"), {"base": 1}),
     "an account is in the group of Docker": (
-        lambda s: s.users.update({"llama-chat": SeenUser("/usr/sbin/nologin", ("llama-chat", "docker"))}),
+        lambda s: s.users.update({"llama-chat": UserState("/usr/sbin/nologin", ("llama-chat", "docker"))}),
         {"base": 1},
     ),
     "an account's own group is another": (
-        lambda s: s.users.update({"llama-chat": SeenUser("/usr/sbin/nologin", ("sudo",))}),
+        lambda s: s.users.update({"llama-chat": UserState("/usr/sbin/nologin", ("sudo",))}),
         {"base": 1},
     ),
     "an account can log in": (
-        lambda s: s.users.update({"llama-build": SeenUser("/bin/bash", ("llama-build",))}),
+        lambda s: s.users.update({"llama-build": UserState("/bin/bash", ("llama-build",))}),
         {"base": 1},
     ),
     "an account takes a password": (lambda s: s.passwords.add("llama-chat"), {"base": 1}),
     "an account of a person's takes a password": (
-        together(lambda s: s.users.update({"llama": SeenUser("", ())}), lambda s: s.passwords.add("llama")),
+        together(lambda s: s.users.update({"llama": UserState("", ())}), lambda s: s.passwords.add("llama")),
         {},
     ),
-    "an account of ours is a person's": (lambda s: s.users.update({"llama": SeenUser("", ())}), {}),
+    "an account of ours is a person's": (lambda s: s.users.update({"llama": UserState("", ())}), {}),
     "the folders are gone": (lambda s: s.folders.clear(), {"base": 1}),
     "all may write to the folder of keys": (folder("/etc/llamaherd/keys", 0o777, "root"), {"base": 1}),
     "all may see which keys there are": (folder("/etc/llamaherd/keys", 0o755, "root"), {"base": 1}),
@@ -176,18 +176,18 @@ DRIFTS: dict[str, tuple[Drift, dict[str, int]]] = {
     "an image is gone": (lambda s: s.images.clear(), {"image 0": 1}),
     "somebody else's image": (lambda s: s.images.add("llamaherd/engine:other"), {}),
     "a unit that was removed from the inventory": (
-        lambda s: s.units.update({"llama-old": SeenUnit("active", "enabled", False, RUN, "0")}),
+        lambda s: s.units.update({"llama-old": UnitState("active", "enabled", False, RUN, "0")}),
         {"removals": 1},
     ),
     "a project that was removed from the inventory": (lambda s: s.projects.add("old"), {"removals": 1}),
     "a container whose project was deleted by hand": (
-        lambda s: s.containers.update({"llama-old": SeenContainer("running", "healthy", RUN, "0")}),
+        lambda s: s.containers.update({"llama-old": ContainerState("running", "healthy", RUN, "0")}),
         {"removals": 1},
     ),
 }
 
 
-def edit(seen: Seen, path: str, **values: Any) -> None:
+def edit(seen: HostState, path: str, **values: Any) -> None:
     seen.files[path] = replace(seen.files[path], **values)
 
 
@@ -207,12 +207,12 @@ def container(**values: Any) -> Drift:
 
 def changed(service: str, path: str) -> Drift:
     """What a server was started with is something else by now."""
-    return lambda seen: seen.serving.setdefault(service, SeenServing()).changed.append(path)
+    return lambda seen: seen.serving.setdefault(service, ServingState()).changed.append(path)
 
 
 def serving(service: str, **values: Any) -> Drift:
     """A server is otherwise."""
-    return lambda seen: seen.serving.update({service: SeenServing(**values)})
+    return lambda seen: seen.serving.update({service: ServingState(**values)})
 
 
 # What is seen of one instance, and how it is brought back: restarted or started, with which files written.
@@ -380,7 +380,7 @@ def test_a_container_that_another_run_has_just_made_is_asked_about_again(drift: 
 def test_a_variable_that_systemd_gives_to_all_is_for_people() -> None:
     """A start would bring it again."""
     drift = serving("llama-chat", variables="A LD_PRELOAD", given_to_all="LD_PRELOAD")
-    with pytest.raises(SaidError, match=r"systemctl unset-environment LD_PRELOAD"):
+    with pytest.raises(UserError, match=r"systemctl unset-environment LD_PRELOAD"):
         switch(CHAT, seen_of(CPU, drift))
 
 
@@ -394,7 +394,7 @@ def test_a_drop_in_is_set_aside_before_systemd_reads_it() -> None:
 
 def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
     shared = {"/etc/systemd/system/service.d/all.conf": "ExecStart User"}
-    with pytest.raises(SaidError) as error:
+    with pytest.raises(UserError) as error:
         switch(CHAT, seen_of(CPU, serving("llama-chat", shared=shared)))
     assert str(error.value).startswith(
         "/etc/systemd/system/service.d/all.conf sets ExecStart, User for llama-chat.service"
@@ -405,7 +405,7 @@ def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
 
 def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
     for instance in CPU.instances:
-        (step,) = switch(instance, Seen())
+        (step,) = switch(instance, HostState())
         checked, put, started = (
             step.script.index(mark) for mark in ("--version", "mv -f", f'echo "starting {instance.service}')
         )
@@ -414,7 +414,7 @@ def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
 
 def test_an_image_that_was_not_built_here_is_not_asked() -> None:
     small = next(instance for instance in GPU.instances if instance.name == "small")
-    (step,) = switch(small, Seen())
+    (step,) = switch(small, HostState())
     assert "--version" not in step.script
 
 
@@ -425,14 +425,14 @@ def test_an_instance_that_moves_to_compose_is_removed_from_systemd_first() -> No
     assert "systemctl disable -q --now llama-chat.service" in removal.script
     assert "rm -f /etc/systemd/system/llama-chat.service" in removal.script
     assert switch(next(i for i in moved.instances if i.name == "chat"), seen) != []
-    assert obstacles(moved, seen, {}) == []
+    assert refusals(moved, seen, {}) == []
 
 
 def test_an_instance_that_moves_to_systemd_is_removed_from_compose_first() -> None:
     moved = planned(cpu_rig(), {"instances/drafter/backend": "systemd"})
     (removal,) = removal_steps(moved, seen_of(CPU))
     assert "docker rm -f llama-drafter" in removal.script
-    assert obstacles(moved, seen_of(CPU), {}) == []
+    assert refusals(moved, seen_of(CPU), {}) == []
 
 
 def test_a_key_goes_with_its_instance() -> None:
@@ -443,15 +443,15 @@ def test_a_key_goes_with_its_instance() -> None:
 
 
 def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
-    build, admit, run = build_steps(CPU.builds[0], Seen())
-    assert isinstance(build, Send)
+    build, admit, run = build_steps(CPU.builds[0], HostState())
+    assert isinstance(build, SendFile)
     assert build.remote == f"/var/lib/llamaherd/incoming/{SHA}"
-    assert isinstance(admit, Step)
+    assert isinstance(admit, RunScript)
     assert SHA in admit.script
-    assert isinstance(run, Step)
+    assert isinstance(run, RunScript)
     assert CPU.builds[0].id in run.says
-    assert [send.sha256 for send in sends(CPU, Seen())] == [SHA, "a5" * 32, "04" * 32]
-    assert [send.sha256 for send in sends(GPU, Seen())] == ["a5" * 32]
+    assert [send.sha256 for send in sends(CPU, HostState())] == [SHA, "a5" * 32, "04" * 32]
+    assert [send.sha256 for send in sends(GPU, HostState())] == ["a5" * 32]
 
 
 def test_no_more_than_the_missing_shard_is_counted() -> None:
@@ -459,7 +459,7 @@ def test_no_more_than_the_missing_shard_is_counted() -> None:
     second = model.files[1]
 
     def half(free: int) -> Drift:
-        def drift(seen: Seen) -> None:
+        def drift(seen: HostState) -> None:
             seen.builds |= {build.id: "done" for build in GPU.builds}
             del seen.stored[model.folder][second.name]
             seen.incoming[f"{second.sha256}.part"] = 15 * 10**9
@@ -468,8 +468,8 @@ def test_no_more_than_the_missing_shard_is_counted() -> None:
 
         return drift
 
-    assert obstacles(GPU, seen_of(GPU, half(5 * 10**9)), {}) == []
-    (problem,) = obstacles(GPU, seen_of(GPU, half(5 * 10**9 - 1000)), {})
+    assert refusals(GPU, seen_of(GPU, half(5 * 10**9)), {}) == []
+    (problem,) = refusals(GPU, seen_of(GPU, half(5 * 10**9 - 1000)), {})
     assert problem.message == "/var/lib/llamaherd/models has 5.0 GB free, and up to 5.0 GB are needed"
     assert problem.help.startswith("`herd models prune duo` would free up to 7.0 GB; or free 1.0 kB there")
 
@@ -477,48 +477,48 @@ def test_no_more_than_the_missing_shard_is_counted() -> None:
 def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
     model = next(model for model in GPU.models if model.name == "35b")
 
-    def arrived(seen: Seen) -> None:
+    def arrived(seen: HostState) -> None:
         seen.verified[model.folder].clear()
         seen.incoming |= {file.sha256: int(file.size or 0) for file in model.files}
 
     seen = seen_of(GPU, arrived)
     assert begin_steps(GPU, seen, nowhere, WATCHER) == []
     (admit,) = model_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(admit, Step)
+    assert isinstance(admit, RunScript)
     assert all(f"admit {file.name} {file.sha256}" in admit.script for file in model.files)
 
 
 def test_a_fetch_that_runs_is_not_begun_again() -> None:
-    seen = Seen()
+    seen = HostState()
     job = fetch_job(GPU, to_fetch(GPU, seen), [])
     seen.fetch = str(job["id"])
     (join,) = begin_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(join, Step)
+    assert isinstance(join, RunScript)
     assert "systemd-run" not in join.script
     seen.fetch = "another"
     (begin,) = begin_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(begin, Later)
+    assert isinstance(begin, DeferredScript)
     assert "systemd-run" in begin.make(print).script
 
 
 def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
     """Else the run that waits, or the next one, would take it for another's and end it."""
-    begun = fetch_job(GPU, to_fetch(GPU, Seen()), [])
-    (first, _) = (file for _, file in to_fetch(GPU, Seen()))
-    seen = Seen(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
+    begun = fetch_job(GPU, to_fetch(GPU, HostState()), [])
+    (first, _) = (file for _, file in to_fetch(GPU, HostState()))
+    seen = HostState(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
     assert len(to_fetch(GPU, seen)) == 1
     assert fetch_job(GPU, to_fetch(GPU, seen), [])["id"] == begun["id"]
     (join,) = begin_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(join, Step)
+    assert isinstance(join, RunScript)
 
 
 def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
-    first, second = (file.sha256 for _, file in to_fetch(GPU, Seen()))
+    first, second = (file.sha256 for _, file in to_fetch(GPU, HostState()))
     places = [
         Place("six", {first: f"http://six.lan:8970/{first}"}, "canary"),
         Place("hub", {first: "https://hub.lan/1", second: "https://hub.lan/2"}),
     ]
-    job = fetch_job(GPU, to_fetch(GPU, Seen()), places)
+    job = fetch_job(GPU, to_fetch(GPU, HostState()), places)
     files = cast("list[dict[str, Any]]", job["files"])
     assert [[source["name"] for source in file["sources"]] for file in files] == [["six", "hub"], ["hub"]]
     assert [source["secret"] for source in files[0]["sources"]] == ["six", "_"]
@@ -528,7 +528,7 @@ def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
 def free_on_disk(size: int, models: int | None = None) -> Drift:
     """What is free; `models` where they have a disk of their own."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         assert seen.free
         assert seen.store
         seen.free = ("/var/lib/llamaherd", size, seen.free[2])
@@ -541,7 +541,7 @@ def free_on_disk(size: int, models: int | None = None) -> Drift:
 def store(**values: Any) -> Drift:
     """The store is otherwise."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         assert seen.store
         seen.store = replace(seen.store, **values)
 
@@ -608,7 +608,7 @@ OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
 @pytest.mark.parametrize("case", OBSTACLES)
 def test_what_stands_in_the_way(case: str) -> None:
     drift, words = OBSTACLES[case]
-    found = obstacles(CPU, seen_of(CPU, drift), {"a5" * 32: 253 * 10**6})
+    found = refusals(CPU, seen_of(CPU, drift), {"a5" * 32: 253 * 10**6})
     assert len(found) == len(words)
     for problem, part in zip(found, words, strict=True):
         assert part in problem.message
@@ -618,13 +618,13 @@ def test_what_stands_in_the_way(case: str) -> None:
 def test_a_renamed_instance_may_keep_its_port() -> None:
     declared = cpu_rig()
     declared["instances"]["talk"] = declared["instances"].pop("chat")
-    assert obstacles(planned(declared), seen_of(CPU), {}) == []
+    assert refusals(planned(declared), seen_of(CPU), {}) == []
 
 
 def test_the_key_is_on_stdin_alone() -> None:
     carried = base64.b64encode(f"{KEY}\n".encode()).decode()
     for instance in KEYED.instances:
-        (step,) = switch(instance, Seen())
+        (step,) = switch(instance, HostState())
         assert carried in step.script
         for spelling in (KEY, carried):
             assert spelling not in step.says
@@ -634,7 +634,7 @@ def test_the_key_is_on_stdin_alone() -> None:
 
 
 def test_a_key_belongs_to_who_reads_it() -> None:
-    (chat,), (drafter,) = (switch(instance, Seen()) for instance in KEYED.instances)
+    (chat,), (drafter,) = (switch(instance, HostState()) for instance in KEYED.instances)
     assert "put_file /etc/llamaherd/keys/chat /etc/llamaherd/keys 0400 llama-chat <<" in chat.script
     keyed = f"put_file /etc/llamaherd/keys/drafter /etc/llamaherd/keys 0400 {container_user('drafter')} <<"
     assert keyed in drafter.script
@@ -659,8 +659,8 @@ def test_a_token_is_on_stdin_alone() -> None:
         return [Place("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
 
     carried = base64.b64encode(b"hf_canary").decode()
-    (begin,) = begin_steps(GPU, Seen(), hub, WATCHER)
-    assert isinstance(begin, Later)
+    (begin,) = begin_steps(GPU, HostState(), hub, WATCHER)
+    assert isinstance(begin, DeferredScript)
     step = begin.make(print)
     assert step.script.count(carried) == 1
     assert "hf_canary" not in step.script.replace(carried, "")
@@ -669,7 +669,7 @@ def test_a_token_is_on_stdin_alone() -> None:
 
 
 @pytest.mark.parametrize(("name", "steps"), [("chat", unit_steps), ("drafter", project_steps)])
-def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[Step]]) -> None:
+def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[RunScript]]) -> None:
     seen = seen_of(CPU)
     (instance,) = (each for each in CPU.instances if each.name == name)
     changed(instance.service, instance.model_path)(seen)

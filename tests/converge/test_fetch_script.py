@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.converge.models import Place, begin_steps, model_steps
-from llamaherd.converge.steps import Later, Say, Step
-from llamaherd.host.observe import Seen
+from llamaherd.converge.steps import DeferredScript, RunScript, Say
+from llamaherd.host.observe import HostState
 from llamaherd.layout import FETCH_RUN, LOCKS
 from llamaherd.plan import Plan
 from tests.support.rigs import gpu_rig, planned
@@ -59,7 +59,8 @@ class Host:
 
     def wait(self, watcher: str) -> subprocess.CompletedProcess[str]:
         """The second one."""
-        (step,) = (each for each in model_steps(self.plan, self._seen(), nowhere, watcher) if isinstance(each, Later))
+        steps = model_steps(self.plan, self._seen(), nowhere, watcher)
+        (step,) = (each for each in steps if isinstance(each, DeferredScript))
         return self._run(step)
 
     @property
@@ -68,12 +69,12 @@ class Host:
         path = self.root / "begun"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> HostState:
         known = self.root / "run/fetch.id"
-        return Seen(fetch=known.read_text().strip() if (self.root / "active").exists() else None)
+        return HostState(fetch=known.read_text().strip() if (self.root / "active").exists() else None)
 
-    def _run(self, step: Step | Later) -> subprocess.CompletedProcess[str]:
-        made = step.make(print) if isinstance(step, Later) else step
+    def _run(self, step: RunScript | DeferredScript) -> subprocess.CompletedProcess[str]:
+        made = step.make(print) if isinstance(step, DeferredScript) else step
         text = made.script.replace(str(LOCKS), f"{self.root}/locks").replace(str(FETCH_RUN), f"{self.root}/run/fetch")
         path = f"{self.root}/bin:/usr/bin:/bin"
         environment = {"PATH": path, "ROOT": str(self.root), "RUN": f"{self.root}/run/fetch"}

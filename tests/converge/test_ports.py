@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.converge.ports import handover_steps, lacks
-from llamaherd.host.observe import Seen
+from llamaherd.host.observe import HostState
 from llamaherd.plan import Plan
 from tests.support.rigs import cpu_rig, planned
 
@@ -22,16 +22,16 @@ def plan_of(ports: dict[str, tuple[int, str]]) -> Plan:
     return planned(rig)
 
 
-def seen_of(ports: dict[str, tuple[int, str]]) -> Seen:
+def seen_of(ports: dict[str, tuple[int, str]]) -> HostState:
     """A host where these serve."""
-    from llamaherd.host.looks.serving import SeenContainer, SeenUnit
+    from llamaherd.host.looks.serving import ContainerState, UnitState
 
-    seen = Seen()
+    seen = HostState()
     for name, (port, backend) in ports.items():
         if backend == "systemd":
-            seen.units[f"llama-{name}"] = SeenUnit("active", "enabled", False, "1", "spec", port)
+            seen.units[f"llama-{name}"] = UnitState("active", "enabled", False, "1", "spec", port)
         else:
-            seen.containers[f"llama-{name}"] = SeenContainer("running", "healthy", "1", "spec", port)
+            seen.containers[f"llama-{name}"] = ContainerState("running", "healthy", "1", "spec", port)
     return seen
 
 
@@ -85,10 +85,11 @@ def test_what_is_stopped_already_is_left_alone() -> None:
 def test_what_an_instance_lacks_is_named() -> None:
     plan = planned(cpu_rig())
     chat, drafter = plan.instances
-    everything = Seen(builds={build.id: "done" for build in plan.builds}, images={image.tag for image in plan.images})
+    builds = {build.id: "done" for build in plan.builds}
+    everything = HostState(builds=builds, images={image.tag for image in plan.images})
     assert lacks(chat, plan, everything, ()) is lacks(drafter, plan, everything, ()) is None
     assert lacks(chat, plan, everything, {"gemma", "moe"}) == f"its model `{chat.model}` is not in the store"
     assert lacks(chat, plan, everything, {drafter.model}) is None
-    assert "is not built" in (lacks(chat, plan, Seen(images=everything.images), ()) or "")
-    assert lacks(chat, plan, Seen(builds=everything.builds), ()) is None
-    assert "is not made" in (lacks(drafter, plan, Seen(builds=everything.builds), ()) or "")
+    assert "is not built" in (lacks(chat, plan, HostState(images=everything.images), ()) or "")
+    assert lacks(chat, plan, HostState(builds=everything.builds), ()) is None
+    assert "is not made" in (lacks(drafter, plan, HostState(builds=everything.builds), ()) or "")

@@ -17,7 +17,7 @@ from pyinfra.api.connect import connect_all
 
 from llamaherd.cli.common import say, show
 from llamaherd.deploy import connector
-from llamaherd.diagnostics.findings import Finding, Place, SaidError
+from llamaherd.diagnostics.findings import Finding, Place, UserError
 from llamaherd.text.terminal import shown
 from tests.support.stores import needs_root
 
@@ -247,7 +247,7 @@ def test_blanks_are_kept_and_sequences_go_whole() -> None:
 
 def test_no_sentence_of_ours_carries_what_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "red \x1b[31mand\x07 \x1b]0;mine\x07more\r\nnext"
-    assert str(SaidError(hostile, hostile)) == "red and more\nnext\n  help: red and more\nnext"
+    assert str(UserError(hostile, hostile)) == "red and more\nnext\n  help: red and more\nnext"
     say(hostile, err=True)
     show([Finding("LH005", Place(Path("a\x1b[2Jb.yaml")), hostile, hostile)])
     said = capsys.readouterr()

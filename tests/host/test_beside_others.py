@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from box import tiny_moe
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.splitting import shared_cards
-from llamaherd.checks.subject import Subject
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
@@ -51,7 +51,7 @@ def found(tmp_path: Path, rig: dict[str, Any], headers: dict[str, Header] | None
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read(file)
-    return list(shared_cards(Subject(Rig.model_validate(document.data), document, headers or {})))
+    return list(shared_cards(RigContext(Rig.model_validate(document.data), document, headers or {})))
 
 
 @pytest.mark.parametrize("engine", ["main", "ik"])

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.looks.serving import SeenContainer, SeenServing, SeenUnit
-from llamaherd.host.observe import Holder, Seen, SeenFile, SeenFolder, SeenStore, SeenUser, answer, question, spoken
+from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
+from llamaherd.host.observe import (
+    FileState,
+    FolderState,
+    Holder,
+    HostState,
+    StoreFolderState,
+    UserState,
+    answer,
+    question,
+    spoken,
+)
 from llamaherd.layout import OURS
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
@@ -22,14 +32,14 @@ def test_a_real_answer_is_read_whole() -> None:
     seen = answer(CAPTURED)
     assert (seen.os, seen.arch, seen.systemd) == ("debian-13", "x86_64", True)
     assert set(seen.folders) == set(OURS)
-    assert seen.folders["/etc/llamaherd/keys"] == SeenFolder(0o711, "root")
+    assert seen.folders["/etc/llamaherd/keys"] == FolderState(0o711, "root")
     assert seen.free == ("/var/lib/llamaherd", 66136154112, "overlay")
-    assert seen.store == SeenStore("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
+    assert seen.store == StoreFolderState("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
     assert seen.listening == {22, 8080, 8081, 37115}
     assert set(seen.users) == {"llama", "llama-build", "llama-fetch", "llama-chat"}
-    assert seen.users["llama-chat"] == SeenUser("/usr/sbin/nologin", ("llama-chat",))
+    assert seen.users["llama-chat"] == UserState("/usr/sbin/nologin", ("llama-chat",))
     assert seen.packages >= {"cmake", "g++", "mmdebstrap"}
-    assert seen.files["/etc/llamaherd/keys/chat"] == SeenFile(
+    assert seen.files["/etc/llamaherd/keys/chat"] == FileState(
         "400",
         ("992", "llama-chat"),
         1795309341.783528417,
@@ -46,10 +56,10 @@ def test_a_real_answer_is_read_whole() -> None:
         )
     }
     assert seen.stored[folder]["tiny-moe.gguf"] == (6512288, 1795306246.915421754)
-    assert seen.units == {"llama-chat": SeenUnit("active", "enabled", False, "8f" * 16, "a3cb0e1ae986", 8080)}
+    assert seen.units == {"llama-chat": UnitState("active", "enabled", False, "8f" * 16, "a3cb0e1ae986", 8080)}
     assert seen.projects == {"drafter"}
     assert seen.containers == {
-        "llama-drafter": SeenContainer(
+        "llama-drafter": ContainerState(
             "running",
             "healthy",
             "d7" * 32,
@@ -83,30 +93,33 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
 @pytest.mark.parametrize(
     ("line", "seen"),
     [
-        ("package\tcmake\tconfig-files", Seen()),
+        ("package\tcmake\tconfig-files", HostState()),
         (
             "unit\tllama-a\tinactive\tdisabled\tyes\t\t\t",
-            Seen(units={"llama-a": SeenUnit("inactive", "disabled", True, "", "")}),
+            HostState(units={"llama-a": UnitState("inactive", "disabled", True, "", "")}),
         ),
         (
             "container\t/llama-a\tcreated\t\tff\tabc\t\tPidsLimit=null NanoCpus=0 CpusetCpus=",
-            Seen(containers={"llama-a": SeenContainer("created", "", "ff", "abc")}),
+            HostState(containers={"llama-a": ContainerState("created", "", "ff", "abc")}),
         ),
         (
             "serving\tllama-a\tchanged\tkey\t/k",
-            Seen(serving={"llama-a": SeenServing(changed=["/k"])}),
+            HostState(serving={"llama-a": ServingState(changed=["/k"])}),
         ),
         (
             "serving\tllama-a\tforeign\t/a b\nserving\tllama-a\tforeign\t/c\nserving\tllama-a\thangs\tit does",
-            Seen(serving={"llama-a": SeenServing(foreign=["/a b", "/c"], hangs="it does")}),
+            HostState(serving={"llama-a": ServingState(foreign=["/a b", "/c"], hangs="it does")}),
         ),
-        ("holder\t8080\t7\ta b\t", Seen(holders={8080: Holder(7, "a b", "")})),
-        ("closed\t/a b", Seen(closed=["/a b"])),
-        ("incoming\tff.part\t1000000\t24", Seen(incoming={"ff.part": 12288})),
-        ("kept\t/models/a/b\t7", Seen(kept={"/models/a/b": 7})),
-        ("fetch\t0123456789ab", Seen(fetch="0123456789ab")),
-        ("build\tllama.cpp-0\tbuilding", Seen(builds={"llama.cpp-0": "building"})),
-        ("file\t/a b\t644 0 root 1.5\nsum\tff\t/a b", Seen(files={"/a b": SeenFile("644", ("0", "root"), 1.5, "ff")})),
+        ("holder\t8080\t7\ta b\t", HostState(holders={8080: Holder(7, "a b", "")})),
+        ("closed\t/a b", HostState(closed=["/a b"])),
+        ("incoming\tff.part\t1000000\t24", HostState(incoming={"ff.part": 12288})),
+        ("kept\t/models/a/b\t7", HostState(kept={"/models/a/b": 7})),
+        ("fetch\t0123456789ab", HostState(fetch="0123456789ab")),
+        ("build\tllama.cpp-0\tbuilding", HostState(builds={"llama.cpp-0": "building"})),
+        (
+            "file\t/a b\t644 0 root 1.5\nsum\tff\t/a b",
+            HostState(files={"/a b": FileState("644", ("0", "root"), 1.5, "ff")}),
+        ),
     ],
     ids=[
         "removed package",
@@ -123,7 +136,7 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
         "space",
     ],
 )
-def test_one_line(line: str, seen: Seen) -> None:
+def test_one_line(line: str, seen: HostState) -> None:
     assert answer(line.split("\n")) == seen
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.looks.serving import DECIDING, SeenServing
+from llamaherd.host.looks.serving import DECIDING, ServingState
 from llamaherd.text.render import render
 from tests.support.machine import SAY
 
@@ -55,9 +55,9 @@ def say(call: str, roots: Path = Path("/nonexistent")) -> str:
     return done.stdout
 
 
-def look(call: str, roots: Path = Path("/nonexistent")) -> SeenServing:
+def look(call: str, roots: Path = Path("/nonexistent")) -> ServingState:
     """What the look's functions say, read."""
-    seen = SeenServing()
+    seen = ServingState()
     for line in say(call, roots).splitlines():
         kind, name, what, *fields = line.split("\t")
         assert (kind, name) == ("serving", "llama-a")
@@ -65,7 +65,7 @@ def look(call: str, roots: Path = Path("/nonexistent")) -> SeenServing:
     return seen
 
 
-def foreign(roots: Path) -> SeenServing:
+def foreign(roots: Path) -> ServingState:
     """Of a unit."""
     return look("foreign llama-a.service service.d llama-.service.d | told llama-a\n", roots)
 
@@ -77,14 +77,14 @@ def test_a_drop_in_is_found_wherever_it_lies(tmp_path: Path, root: str, name: st
     file.parent.mkdir(parents=True)
     file.write_text("[Service]\nMemoryMax=1G\n")
     (file.parent / "README").write_text("systemd reads no such file")
-    assert foreign(tmp_path) == SeenServing(foreign=[str(file)])
+    assert foreign(tmp_path) == ServingState(foreign=[str(file)])
 
 
 def test_a_definition_that_comes_before_ours_is_found(tmp_path: Path) -> None:
     for root in ("before", "system", "run"):
         (tmp_path / root).mkdir()
         (tmp_path / root / "llama-a.service").symlink_to("/dev/null")
-    assert foreign(tmp_path) == SeenServing(foreign=[str(tmp_path / "before" / "llama-a.service")])
+    assert foreign(tmp_path) == ServingState(foreign=[str(tmp_path / "before" / "llama-a.service")])
 
 
 @pytest.mark.parametrize("folder", ["service.d", "llama-.service.d"])
@@ -104,7 +104,7 @@ def test_a_drop_in_for_all_counts_where_it_decides(tmp_path: Path, folder: str, 
     file.write_text(text)
     (tmp_path / "system" / "other.service.d").mkdir()
     (tmp_path / "system" / "other.service.d" / "a.conf").write_text("[Service]\nUser=root\n")
-    assert foreign(tmp_path) == SeenServing(shared={str(file): keys} if keys else {})
+    assert foreign(tmp_path) == ServingState(shared={str(file): keys} if keys else {})
 
 
 def test_a_unit_is_held_to_what_it_would_start_with_after_drop_ins_of_others_went(tmp_path: Path) -> None:

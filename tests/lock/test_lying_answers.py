@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.remote import Patience, fetch_header
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from tests.support.liar import LIES, OK, Liar, Lie, raw, whole
@@ -46,12 +46,12 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "TIMEOUT", SILENCE)
 
 
-def refusal(lie: Lie, question: str, monkeypatch: pytest.MonkeyPatch) -> SaidError:
+def refusal(lie: Lie, question: str, monkeypatch: pytest.MonkeyPatch) -> UserError:
     """What is said to a lie."""
     with Liar(lie) as liar:
         monkeypatch.setenv("HF_ENDPOINT", liar.url)
         began = time.process_time()
-        with pytest.raises(SaidError) as caught:
+        with pytest.raises(UserError) as caught:
             QUESTIONS[question](liar)
         assert time.process_time() - began < SOON
         assert liar.requests
@@ -106,7 +106,7 @@ def test_a_listing_of_other_kinds_is_a_sentence(
     with Liar(whole(json.dumps(LISTING | listing).encode())) as liar:
         monkeypatch.setenv("HF_ENDPOINT", liar.url)
         began = time.process_time()
-        with pytest.raises(SaidError) as caught:
+        with pytest.raises(UserError) as caught:
             hub.resolve("owner/name", "main", files)
         assert time.process_time() - began < SOON
     assert caught.value.message.isprintable()
@@ -119,13 +119,13 @@ from pathlib import Path
 from llamaherd.lock.resolve import gitrefs
 from llamaherd.lock.resolve import hub
 from llamaherd.lock.resolve import registry
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.remote import fetch_header
 hub.TIMEOUT = registry.TIMEOUT = gitrefs.TIMEOUT = 10
 question, url, host = sys.argv[1:]
 try:
     eval(question)
-except SaidError as error:
+except UserError as error:
     print(error.message)
 own = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
 print(max(int(own), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))

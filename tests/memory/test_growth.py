@@ -13,8 +13,8 @@ import yaml
 from benchmarks.gpu_memory import ANSWER
 from benchmarks.gpu_rigs import PROMPT
 from benchmarks.gpu_rigs_cases import CASES, MODELS
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.memory import memory
-from llamaherd.checks.subject import Subject
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
@@ -105,7 +105,7 @@ def found(tmp_path: Path, rig: dict[str, Any], model: Header | None = None) -> l
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read(file)
-    return list(memory(Subject(Rig.model_validate(document.data), document, {"m": model or gemma3()})))
+    return list(memory(RigContext(Rig.model_validate(document.data), document, {"m": model or gemma3()})))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from llamaherd.checks.context import RigContext
 from llamaherd.checks.memory import memory as memory_check
-from llamaherd.checks.subject import Subject
 from llamaherd.checks.uncounted import uncounted_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines.threads import computes_on_cpu
@@ -53,11 +53,11 @@ def placed(header: Header, engine: dict[str, Any] | None = None, **keys: Any) ->
     return placement(rig, rig.instances["chat"], header)
 
 
-def subject(tmp_path: Path, header: Header, engine: dict[str, Any] | None = None, **keys: Any) -> Subject:
+def subject(tmp_path: Path, header: Header, engine: dict[str, Any] | None = None, **keys: Any) -> RigContext:
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(declared(engine, **keys), sort_keys=False), encoding="utf-8")
     document = read(file)
-    return Subject(Rig.model_validate(document.data), document, {"m": header})
+    return RigContext(Rig.model_validate(document.data), document, {"m": header})
 
 
 def on_cpu(header: Header, placement: Placement) -> set[str]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.disks import Problem
-from llamaherd.converge.host import obstacles
-from llamaherd.converge.machine import machine_problems
-from llamaherd.converge.power import power_problems
-from llamaherd.host.observe import Seen, answer
+from llamaherd.converge.disks import Refusal
+from llamaherd.converge.host import refusals
+from llamaherd.converge.machine import machine_refusals
+from llamaherd.converge.power import power_refusals
+from llamaherd.host.observe import HostState, answer
 from llamaherd.pipeline.preflight import Preflight, Row, lines, survey, unreachable
 from llamaherd.plan import Plan
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of
@@ -28,7 +28,7 @@ def rig(cards: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any] | Non
     return planned(declared, changes)
 
 
-def seen_of(plan: Plan, *said: str, without: tuple[str, ...] = ("card", "virtual")) -> Seen:
+def seen_of(plan: Plan, *said: str, without: tuple[str, ...] = ("card", "virtual")) -> HostState:
     """A host that is as planned but for what is said of its machine, and has none of what it is to be without."""
     dropped = tuple(f"machine\t{what}\t" for what in without)
     lines = [line for line in converged(plan, {}) if not line.startswith(dropped)]
@@ -146,7 +146,7 @@ def test_cards_that_are_not_as_declared(
 ) -> None:
     plan = rig(cards)
     seen = seen_of(plan, *said)
-    (problem,) = machine_problems(plan, seen)
+    (problem,) = machine_refusals(plan, seen)
     assert message in problem.message
     assert way_out in problem.help
     (row,) = survey(plan, seen, {}).refused
@@ -169,10 +169,10 @@ SHOWN = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00,
 def test_a_card_that_the_driver_does_not_show_is_not_in_this_host(at: dict[str, Any], bus: list[str]) -> None:
     plan = rig({"a": {**OLD, **at}}, {"gpus/cards/a/power_limit": "280W"})
     seen = answer([*(f"machine\t{line}".replace(" | ", "\t") for line in bus), SHOWN])
-    (problem,) = machine_problems(plan, seen)
+    (problem,) = machine_refusals(plan, seen)
     assert problem.message == f"card `a` ({plan.cards[0].at}) is not in this host"
     assert problem.help.startswith("there is NVIDIA GeForce RTX 3090 (GPU-1 at 0000:01:00.0); correct the inventory")
-    assert power_problems(plan, seen) == [], "it is said once"
+    assert power_refusals(plan, seen) == [], "it is said once"
 
 
 def test_a_driver_that_is_to_come_may_show_a_card_that_this_one_does_not() -> None:
@@ -181,16 +181,16 @@ def test_a_driver_that_is_to_come_may_show_a_card_that_this_one_does_not() -> No
     bus = "machine\tcard\t0000:01:00.0\t2204\t-\tnvidia"
     packages = [f"nvidia\tpackage\t{name}\t580.95.05-1\tinstalled" for name in plan.driver.packages]
     old, new = "nvidia\tloaded\t535.261.03", "nvidia\tloaded\t580.95.05"
-    assert machine_problems(plan, answer([bus, SHOWN, old, *packages])) == []
-    assert machine_problems(plan, answer([bus, SHOWN, new, *packages[1:]])) == []
-    assert len(machine_problems(plan, answer([bus, SHOWN, new, *packages]))) == 1
+    assert machine_refusals(plan, answer([bus, SHOWN, old, *packages])) == []
+    assert machine_refusals(plan, answer([bus, SHOWN, new, *packages[1:]])) == []
+    assert len(machine_refusals(plan, answer([bus, SHOWN, new, *packages]))) == 1
 
 
 def test_a_card_is_found_by_its_uuid_where_the_driver_answers() -> None:
     plan = rig({"a": {**OLD, "uuid": "GPU-1"}, "b": {"model": "RTX 4090", "uuid": "GPU-2"}})
     bus = [f"machine\tcard\t0000:0{number}:00.0\t2204\t-\tnvidia" for number in (1, 2)]
     cards = [SHOWN, SHOWN.replace("GPU-1", "GPU-2").replace(":01:", ":02:")]
-    (problem,) = machine_problems(plan, answer([*bus, *cards]))
+    (problem,) = machine_refusals(plan, answer([*bus, *cards]))
     assert problem.message == "card `b` is declared as RTX 4090, and is RTX 3090 at 0000:02:00.0"
 
 
@@ -202,8 +202,8 @@ def test_what_is_not_known_is_no_problem() -> None:
     assert of(found, "cards").found == "not known before there is a driver"
     # A driver that answers knows better than a bus which shows none.
     dropped = [line for line in converged(plan, {}) if not line.startswith("machine\tcard")]
-    assert machine_problems(plan, answer(dropped)) != []
-    assert machine_problems(plan, answer([*dropped, SHOWN])) == []
+    assert machine_refusals(plan, answer(dropped)) != []
+    assert machine_refusals(plan, answer([*dropped, SHOWN])) == []
 
 
 def test_under_wsl_there_is_no_bus_to_look_at() -> None:
@@ -229,21 +229,21 @@ def test_a_compiler_that_a_build_lacks(said: str) -> None:
     plan = rig({"a": OLD}, {COMPILER: {"CMAKE_CUDA_HOST_COMPILER": said}})
     with_card = [f"build\t{plan.builds[0].id}\tdone", *(f"machine\tgcc\t{version}" for version in (12, 15))]
     lines = [line for line in converged(plan, {}) if not line.startswith("build\t")] + with_card[1:]
-    (problem,) = machine_problems(plan, answer(lines))
+    (problem,) = machine_refusals(plan, answer(lines))
     assert "to be compiled with g++-13, which is not installed" in problem.message
     row = of(survey(plan, answer(lines), {}), "compilers")
     assert (row.verdict, row.found) == ("refused", "g++ 12, g++ 15")
     assert row.wanted == "up to g++ 15 for CUDA 13.0; g++-13"
     # There already, about to be installed, or no longer needed.
-    assert machine_problems(plan, answer([*lines, "machine\tgcc\t13"])) == []
-    assert machine_problems(plan.model_copy(update={"packages": (*plan.packages, "g++-13")}), answer(lines)) == []
-    assert machine_problems(plan, answer([*lines, with_card[0]])) == []
+    assert machine_refusals(plan, answer([*lines, "machine\tgcc\t13"])) == []
+    assert machine_refusals(plan.model_copy(update={"packages": (*plan.packages, "g++-13")}), answer(lines)) == []
+    assert machine_refusals(plan, answer([*lines, with_card[0]])) == []
 
 
 def test_a_compiler_elsewhere_is_not_judged() -> None:
     plan = rig({"a": OLD}, {COMPILER: {"CMAKE_CUDA_HOST_COMPILER": "/opt/gcc/bin/g++-13"}})
     lines = [line for line in converged(plan, {}) if not line.startswith("build\t")]
-    assert machine_problems(plan, answer(lines)) == []
+    assert machine_refusals(plan, answer(lines)) == []
 
 
 NOTES = {
@@ -313,7 +313,7 @@ def test_every_problem_is_in_the_table_once() -> None:
             *(f"machine\tkernel\t{KERNEL}\t{KERNEL}", "machine\tbus\t3", "driver\tthere is no nvidia-smi"),
         ]
     )
-    problems = obstacles(plan, seen, {})
+    problems = refusals(plan, seen, {})
     # System, systemd, WSL, compiler, power, both disks too small and one of them a network's, and a port.
     assert len(problems) == 9
     refused = survey(plan, seen, {}).refused
@@ -325,8 +325,8 @@ def test_every_problem_is_in_the_table_once() -> None:
 
 def test_a_problem_about_nothing_known_has_a_row_too(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = rig({"a": OLD})
-    extra = [Problem("one", "do"), Problem("two", "do", "driver"), Problem("three", "do", "driver")]
-    monkeypatch.setattr("llamaherd.pipeline.preflight.obstacles", lambda *_: extra)
+    extra = [Refusal("one", "do"), Refusal("two", "do", "driver"), Refusal("three", "do", "driver")]
+    monkeypatch.setattr("llamaherd.pipeline.preflight.refusals", lambda *_: extra)
     found = survey(plan, answer(converged(plan, {})), {})
     assert [(row.what, row.why) for row in found.refused] == [("driver", "two"), ("driver", "three"), ("host", "one")]
 

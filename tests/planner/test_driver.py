@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.driver import driver_problems, driver_steps, load_steps, reboot_steps
-from llamaherd.converge.steps import Reboot
-from llamaherd.diagnostics.findings import SaidError
-from llamaherd.host.looks.driver import Persistence, SeenDriver, SeenPackage
-from llamaherd.host.looks.serving import SeenUnit
-from llamaherd.host.observe import Seen, answer, question
+from llamaherd.converge.driver import driver_refusals, driver_steps, load_steps, reboot_steps
+from llamaherd.converge.steps import RebootHost
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.looks.driver import DriverState, PackageState, Persistence
+from llamaherd.host.looks.serving import UnitState
+from llamaherd.host.observe import HostState, answer, question
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.drivers import branch_of, upstream
@@ -123,7 +123,7 @@ def test_versions_are_taken_apart(version: str, own: str, branch: str | None) ->
     ],
 )
 def test_whose_a_package_is_its_repository_tells(origins: list[str], source: str | None) -> None:
-    seen = SeenDriver()
+    seen = DriverState()
     seen.tell("package", ["libcuda1", "550.163.01-2", "installed"])
     for origin in origins:
         seen.tell("origin", ["libcuda1", origin])
@@ -151,8 +151,8 @@ nvidia\tcomponent\tupdates/contrib
 nvidia\tfree\t1000
 nvidia\ttried\t550.163.01 6.12.1""".splitlines()
     ).nvidia
-    assert seen == SeenDriver(
-        packages={"libcuda1": SeenPackage("550.163.01-2", "distribution")},
+    assert seen == DriverState(
+        packages={"libcuda1": PackageState("550.163.01-2", "distribution")},
         loaded="550.163.01",
         uvm=True,
         disk={"6.12.1": "550.163.01"},
@@ -176,7 +176,7 @@ def test_a_line_that_cannot_have_been_printed_is_refused(line: str) -> None:
 # --- what is to be done ----------------------------------------------------------------------------------------------
 
 
-def host(plan: Plan = PLAN, **nvidia: Any) -> Seen:
+def host(plan: Plan = PLAN, **nvidia: Any) -> HostState:
     """As planned, but for this of the driver."""
     seen = answer(converged(plan, {}))
     for name, value in nvidia.items():
@@ -184,7 +184,7 @@ def host(plan: Plan = PLAN, **nvidia: Any) -> Seen:
     return seen
 
 
-def with_packages(plan: Plan = PLAN, **packages: SeenPackage) -> Seen:
+def with_packages(plan: Plan = PLAN, **packages: PackageState) -> HostState:
     """As planned, with these packages besides."""
     seen = answer(converged(plan, {}))
     seen.nvidia.packages |= {name.replace("_", "-"): package for name, package in packages.items()}
@@ -194,7 +194,7 @@ def with_packages(plan: Plan = PLAN, **packages: SeenPackage) -> Seen:
 def test_nothing_is_done_where_all_is_as_planned() -> None:
     seen = host()
     assert (driver_steps(PLAN, seen), load_steps(PLAN, seen), reboot_steps(PLAN, seen)) == ([], [], [])
-    assert driver_problems(PLAN, seen) == []
+    assert driver_refusals(PLAN, seen) == []
 
 
 def test_another_version_of_the_branch_is_kept_unless_one_is_declared() -> None:
@@ -207,10 +207,10 @@ def test_another_version_of_the_branch_is_kept_unless_one_is_declared() -> None:
 
 
 def test_what_is_of_another_branch_is_named_and_tools_alone_are_no_reason() -> None:
-    assert driver_steps(PLAN, with_packages(nvidia_modprobe=SeenPackage("570.133.07-1", "nvidia"))) == []
-    (step,) = driver_steps(PLAN, with_packages(libnvidia_compute_570=SeenPackage("570.211.01-1", "nvidia")))
+    assert driver_steps(PLAN, with_packages(nvidia_modprobe=PackageState("570.133.07-1", "nvidia"))) == []
+    (step,) = driver_steps(PLAN, with_packages(libnvidia_compute_570=PackageState("570.211.01-1", "nvidia")))
     assert "for each in libnvidia-compute-570; do" in step.script
-    (step,) = driver_steps(PLAN, with_packages(nvidia_driver_pinning_570=SeenPackage("570-1", "nvidia")))
+    (step,) = driver_steps(PLAN, with_packages(nvidia_driver_pinning_570=PackageState("570-1", "nvidia")))
     assert "for each in nvidia-driver-pinning-570; do" in step.script
 
 
@@ -224,10 +224,10 @@ def test_headers_are_wanted_of_the_kernel_that_boots_next() -> None:
 
 def test_signed_modules_follow_the_kernel_that_the_host_follows() -> None:
     plan = plan_of(source="distribution")
-    hwe = with_packages(plan, **{"linux_image_generic_hwe_24.04": SeenPackage("6.14.0.1", "distribution")})
+    hwe = with_packages(plan, **{"linux_image_generic_hwe_24.04": PackageState("6.14.0.1", "distribution")})
     (step,) = driver_steps(plan, hwe)
     assert "linux-modules-nvidia-580-open-generic-hwe-24.04" in step.script
-    (step,) = [step for step in driver_steps(plan, Seen()) if "headless" in step.says]
+    (step,) = [step for step in driver_steps(plan, HostState()) if "headless" in step.says]
     assert "linux-modules-nvidia-580-open-generic" in step.script
 
 
@@ -249,8 +249,8 @@ def test_a_driver_is_loaded_where_nothing_is_in_its_way() -> None:
 
 def test_a_reboot_says_why_and_who_goes_down() -> None:
     seen = host(loaded="580.65.06", library=VERSION, says="Failed to initialize NVML: Driver/library version mismatch")
-    seen.units["llama-chat"] = SeenUnit("active", "enabled", False, "", "")
-    seen.units["llama-old"] = SeenUnit("inactive", "enabled", False, "", "")
+    seen.units["llama-chat"] = UnitState("active", "enabled", False, "", "")
+    seen.units["llama-old"] = UnitState("inactive", "enabled", False, "", "")
     (reboot,) = reboot_steps(PLAN, seen)
     assert (reboot.driver, reboot.kernel) == (VERSION, KERNEL)
     assert reboot.why.startswith("the kernel runs driver 580.65.06, its libraries are 580.95.05 (nvidia-smi: Failed to")
@@ -261,7 +261,7 @@ def test_a_reboot_says_why_and_who_goes_down() -> None:
 def test_a_reboot_is_due_by_state_alone() -> None:
     after_a_kill = host(loaded=None)
     assert reboot_steps(PLAN, after_a_kill) == [
-        Reboot(
+        RebootHost(
             VERSION, KERNEL, "no driver is loaded, 580.95.05 is installed; llama-reasoner, llama-worker will be down"
         )
     ]
@@ -283,7 +283,7 @@ def test_a_reboot_is_due_by_state_alone() -> None:
 def test_a_reboot_that_would_not_do_or_may_not_be_is_refused(
     plan: Plan, nvidia: dict[str, Any], said: str, way_out: str
 ) -> None:
-    with pytest.raises(SaidError) as refusal:
+    with pytest.raises(UserError) as refusal:
         reboot_steps(plan, host(plan, loaded=None, **nvidia))
     assert said in refusal.value.message
     assert way_out in refusal.value.help
@@ -292,8 +292,8 @@ def test_a_reboot_that_would_not_do_or_may_not_be_is_refused(
 # --- what stands in the way ------------------------------------------------------------------------------------------
 
 
-def problems(plan: Plan, seen: Seen) -> list[str]:
-    return [str(problem) for problem in driver_problems(plan, seen)]
+def problems(plan: Plan, seen: HostState) -> list[str]:
+    return [str(problem) for problem in driver_refusals(plan, seen)]
 
 
 def test_a_runfile_comes_off_first() -> None:
@@ -302,13 +302,13 @@ def test_a_runfile_comes_off_first() -> None:
 
 
 def test_the_other_source_is_named_and_not_touched() -> None:
-    other = with_packages(libcuda1=SeenPackage("550.163.01-2", "distribution"))
+    other = with_packages(libcuda1=PackageState("550.163.01-2", "distribution"))
     (said,) = problems(PLAN, other)
     assert "a driver of the distribution's, and the inventory says `from: nvidia`: libcuda1" in said
     assert "`sudo apt-get remove libcuda1`" in said
-    contrib = with_packages(nvidia_kernel_common=SeenPackage("20240109+1", "distribution"))
+    contrib = with_packages(nvidia_kernel_common=PackageState("20240109+1", "distribution"))
     assert problems(PLAN, contrib) == []
-    (said,) = problems(plan_of(source="distribution"), with_packages(libcuda1=SeenPackage("570.1.1-1", "nvidia")))
+    (said,) = problems(plan_of(source="distribution"), with_packages(libcuda1=PackageState("570.1.1-1", "nvidia")))
     assert "a driver of NVIDIA's, and the inventory says `from: distribution`" in said
 
 
@@ -335,7 +335,7 @@ def test_secure_boot_wants_a_key_that_a_person_lets_in(
     os: str, source: str, mok: bool | None, words: list[str]
 ) -> None:
     plan = plan_of(os, source)
-    seen = Seen()
+    seen = HostState()
     seen.machine.secure_boot, seen.machine.mok = True, mok
     said = problems(plan, seen)
     assert len(said) == bool(words)
@@ -347,7 +347,7 @@ def test_secure_boot_wants_a_key_that_a_person_lets_in(
 
 
 def test_room_is_asked_for_before_anything_is_installed() -> None:
-    seen = Seen()
+    seen = HostState()
     seen.nvidia.free, seen.machine.boot_free = 10**9, 10**8
     assert [said.partition(", and")[0] for said in problems(PLAN, seen)] == [
         "/ has 1.0 GB free",

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from llamaherd.converge.serving import project_steps, unit_steps
-from llamaherd.converge.steps import Step
+from llamaherd.converge.steps import RunScript
 from llamaherd.host.observe import answer, question
 from llamaherd.plan import InstancePlan, Plan
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
@@ -149,7 +149,7 @@ def test_a_container_that_came_up_without_its_card_is_made_anew() -> None:
     lines = converged(GPU, {})
     assert project_steps(boxed, answer(lines), None) == []
     (step,) = project_steps(boxed, answer([*lines, "off-cards\tllama-boxed"]), None)
-    assert isinstance(step, Step)
+    assert isinstance(step, RunScript)
     assert "--force-recreate" in step.script
     assert "/opt/llamaherd/libexec/gpu-check every 'docker logs llama-boxed 2>&1'" in step.script
     # Another container's trouble is none of its.

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.converge.host import base_steps, obstacles
-from llamaherd.converge.power import power_problems, power_steps
-from llamaherd.host.nvidia_smi import SeenCard, card, find, number
-from llamaherd.host.observe import HeldCard, Seen, SeenPowerUnit, answer, question
+from llamaherd.converge.host import base_steps, refusals
+from llamaherd.converge.power import power_refusals, power_steps
+from llamaherd.host.nvidia_smi import GpuState, card, find, number
+from llamaherd.host.observe import HeldCard, HostState, PowerUnitState, answer, question
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import CardPower, Plan
 from tests.support.power import BOTH, NEW, OLD, held
@@ -179,11 +179,11 @@ def test_whatever_stands_for_a_figure_is_finite_or_none(text: str) -> None:
 # --- what is to be done ----------------------------------------------------------------------------------------------
 
 
-def seen_of(plan: Plan) -> Seen:
+def seen_of(plan: Plan) -> HostState:
     return answer(converged(plan, {}))
 
 
-def restarts(plan: Plan, seen: Seen) -> list[bool]:
+def restarts(plan: Plan, seen: HostState) -> list[bool]:
     """For each step, whether it starts the unit anew."""
     return ["systemctl restart" in step.script for step in power_steps(plan, seen)]
 
@@ -191,12 +191,12 @@ def restarts(plan: Plan, seen: Seen) -> list[bool]:
 @pytest.mark.parametrize("plan", [PLAN, FANS, CLOCKS, BARE, WSL], ids=["both", "fans", "clocks", "bare", "wsl"])
 def test_nothing_is_done_where_all_is_as_planned(plan: Plan) -> None:
     assert power_steps(plan, seen_of(plan)) == []
-    assert power_problems(plan, seen_of(plan)) == []
+    assert power_refusals(plan, seen_of(plan)) == []
     assert base_steps(plan, seen_of(plan)) == []
 
 
 def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
-    (step,) = power_steps(PLAN, Seen(cards=seen_of(PLAN).cards))
+    (step,) = power_steps(PLAN, HostState(cards=seen_of(PLAN).cards))
     assert step.says == "holding new to 450 W, 210 to 2400 MHz; old to 280 W"
     for file in PLAN.power.files if PLAN.power else ():
         assert f"put_file {file.path} " in step.script
@@ -205,7 +205,7 @@ def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
 def card_is(**values: Any) -> Any:
     """The 3090 is otherwise."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         seen.cards = [replace(each, **values) if each.uuid == "GPU-3090" else each for each in seen.cards]
 
     return drift
@@ -214,7 +214,7 @@ def card_is(**values: Any) -> Any:
 def newer_is(**values: Any) -> Any:
     """The 5090 is otherwise."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         seen.cards = [replace(each, **values) if each.uuid == "GPU-5090" else each for each in seen.cards]
 
     return drift
@@ -223,7 +223,7 @@ def newer_is(**values: Any) -> Any:
 def note_is(uuid: str, *words: str) -> Any:
     """Our note of a card is otherwise, or, without words, not there."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         seen.held.pop(uuid, None)
         if words:
             seen.held[uuid] = HeldCard(*words)
@@ -234,8 +234,8 @@ def note_is(uuid: str, *words: str) -> Any:
 def unit_is(*values: Any) -> Any:
     """The unit is otherwise, or, without values, not there."""
 
-    def drift(seen: Seen) -> None:
-        seen.power_unit = SeenPowerUnit(*values) if values else None
+    def drift(seen: HostState) -> None:
+        seen.power_unit = PowerUnitState(*values) if values else None
 
     return drift
 
@@ -369,12 +369,12 @@ def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> Non
 def test_what_a_card_cannot_be_held_to_stops_the_run(
     changes: dict[str, Any], seen: dict[str, Any], message: str, way_out: str
 ) -> None:
-    old = SeenCard("GPU-3090", "00000000:02:00.0", True, 350, 350, 100, 366, 210, 30, "NVIDIA GeForce RTX 3090")
-    new = SeenCard("GPU-5090", "00000000:01:00.0", True, 575, 575, 400, 600, 210, 30, "NVIDIA GeForce RTX 5090")
+    old = GpuState("GPU-3090", "00000000:02:00.0", True, 350, 350, 100, 366, 210, 30, "NVIDIA GeForce RTX 3090")
+    new = GpuState("GPU-5090", "00000000:01:00.0", True, 575, 575, 400, 600, 210, 30, "NVIDIA GeForce RTX 5090")
     plan = held(changes)
     host = seen_of(plan)
     host.cards = [replace(old, **seen), new]
-    (problem,) = obstacles(plan, host, {})
+    (problem,) = refusals(plan, host, {})
     assert message in problem.message
     assert way_out in problem.help
 
@@ -382,11 +382,11 @@ def test_what_a_card_cannot_be_held_to_stops_the_run(
 def test_a_limit_that_a_laptop_does_not_tell_is_no_problem_beside_clocks() -> None:
     seen = seen_of(PLAN)
     newer_is(limit=None, least=None, most=None)(seen)
-    assert power_problems(PLAN, seen) == []
+    assert power_refusals(PLAN, seen) == []
 
 
 def test_a_host_without_a_driver_stops_the_run() -> None:
-    (problem,) = power_problems(PLAN, answer(["driver\tthere is no nvidia-smi"]))
+    (problem,) = power_refusals(PLAN, answer(["driver\tthere is no nvidia-smi"]))
     assert str(problem) == (
         "power limits, clocks or fans are declared, and NVIDIA's driver does not answer: there is no nvidia-smi\n"
         "  help: install it, so that `nvidia-smi` shows the cards, or take `power_limit`, `clocks` and `fans` out"

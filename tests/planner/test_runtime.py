@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from llamaherd.converge.daemon import merge
-from llamaherd.converge.host import obstacles
-from llamaherd.converge.runtime import engine_steps, pins, runtime_problems, toolkit_steps
-from llamaherd.host.looks.docker import PACKAGES, SeenEngineUnit, SeenSettings
-from llamaherd.host.observe import Seen, answer, question
+from llamaherd.converge.host import refusals
+from llamaherd.converge.runtime import engine_steps, pins, runtime_refusals, toolkit_steps
+from llamaherd.host.looks.docker import PACKAGES, EngineUnitState, SettingsState
+from llamaherd.host.observe import HostState, answer, question
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import ContainerToolkitPlan, Plan
 from tests.support.rigs import GONE, converged, cpu_rig, gpu_rig, planned
@@ -30,7 +30,7 @@ def toolkit_of(plan: Plan) -> ContainerToolkitPlan:
     return plan.runtime.toolkit
 
 
-def seen_of(plan: Plan) -> Seen:
+def seen_of(plan: Plan) -> HostState:
     return answer(converged(plan, {"chat": "key"}))
 
 
@@ -96,26 +96,26 @@ def test_a_plan_shows_it() -> None:
 # --- Docker and Compose ----------------------------------------------------------------------------------------------
 
 
-def docker_is(**values: Any) -> Callable[[Seen], None]:
+def docker_is(**values: Any) -> Callable[[HostState], None]:
     """Docker is otherwise."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         seen.docker = replace(seen.docker, **values)
 
     return drift
 
 
-def unit_is(name: str, **values: Any) -> Callable[[Seen], None]:
+def unit_is(name: str, **values: Any) -> Callable[[HostState], None]:
     """One of Docker's units is otherwise than up and free to be started, as Docker's own is."""
 
-    def drift(seen: Seen) -> None:
-        unit = SeenEngineUnit(masked=False, active=True, enabled="enabled", needs=set())
+    def drift(seen: HostState) -> None:
+        unit = EngineUnitState(masked=False, active=True, enabled="enabled", needs=set())
         seen.docker.units = {**seen.docker.units, name: unit._replace(**values)}
 
     return drift
 
 
-ENGINES: dict[str, tuple[Callable[[Seen], None], list[str]]] = {
+ENGINES: dict[str, tuple[Callable[[HostState], None], list[str]]] = {
     "as planned": (docker_is(), []),
     "Docker's own packages": (docker_is(origin="docker-ce", version=(29, 0, 1)), []),
     "somebody's binaries": (docker_is(origin=""), []),
@@ -136,16 +136,16 @@ def test_what_is_there_is_used_and_what_is_missing_installed(case: str) -> None:
     seen = seen_of(CPU)
     drift(seen)
     assert [step.says for step in engine_steps(CPU, seen)] == said
-    assert runtime_problems(CPU, seen) == []
+    assert runtime_refusals(CPU, seen) == []
 
 
 def test_a_virgin_host_gets_the_distributions() -> None:
-    (step,) = engine_steps(CPU, Seen())
+    (step,) = engine_steps(CPU, HostState())
     assert "install --no-install-recommends --no-remove docker.io docker-cli docker-compose" in step.script
-    assert runtime_problems(CPU, Seen()) == []
+    assert runtime_refusals(CPU, HostState()) == []
 
 
-REFUSED: dict[str, tuple[Callable[[Seen], None], str, str]] = {
+REFUSED: dict[str, tuple[Callable[[HostState], None], str, str]] = {
     "a snap": (docker_is(origin="snap"), "is a snap", "`snap remove docker`"),
     "podman": (docker_is(origin="podman-docker", version=()), "is podman-docker", "`apt-get remove podman-docker`"),
     "too old": (
@@ -197,7 +197,7 @@ SOCKET_MASKED = "docker\tunit\tdocker.socket\tmasked\tinactive\tmasked\t "
 def test_what_somebody_masked_stops_the_run_where_docker_needs_it(units: list[str], masked: str, way_out: str) -> None:
     seen = seen_of(CPU)
     seen.docker.units = answer(units).docker.units
-    found = [(problem.message, problem.help or "") for problem in obstacles(CPU, seen, {})]
+    found = [(problem.message, problem.help or "") for problem in refusals(CPU, seen, {})]
     assert [(message.startswith(masked), way_out in help_) for message, help_ in found] == [(True, True)] * bool(masked)
 
 
@@ -206,7 +206,7 @@ def test_what_is_not_ours_to_replace_stops_the_run(case: str) -> None:
     drift, message, way_out = REFUSED[case]
     seen = seen_of(CPU)
     drift(seen)
-    (problem,) = obstacles(CPU, seen, {})
+    (problem,) = refusals(CPU, seen, {})
     assert message in problem.message
     assert way_out in problem.help
 
@@ -214,7 +214,7 @@ def test_what_is_not_ours_to_replace_stops_the_run(case: str) -> None:
 def test_cards_need_a_newer_docker() -> None:
     seen = seen_of(PLAN)
     docker_is(version=(25, 0, 5))(seen)
-    assert "is 25.0.5, and 26.1 or newer is needed" in str(runtime_problems(PLAN, seen)[0])
+    assert "is 25.0.5, and 26.1 or newer is needed" in str(runtime_refusals(PLAN, seen)[0])
 
 
 # --- cards -----------------------------------------------------------------------------------------------------------
@@ -224,21 +224,21 @@ ADDS = "making https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) k
 HALF = dict.fromkeys(PACKAGES[:2], "1.20.0-1") | dict.fromkeys(PACKAGES[2:], "1.19.1-1")
 
 
-def lost(path: str) -> Callable[[Seen], None]:
+def lost(path: str) -> Callable[[HostState], None]:
     """A file is not there."""
 
-    def drift(seen: Seen) -> None:
+    def drift(seen: HostState) -> None:
         del seen.files[path]
 
     return drift
 
 
-def settings_are(text: bytes | None) -> Callable[[Seen], None]:
+def settings_are(text: bytes | None) -> Callable[[HostState], None]:
     """Docker's settings are these."""
-    return docker_is(settings=None if text is None else SeenSettings("600", text))
+    return docker_is(settings=None if text is None else SettingsState("600", text))
 
 
-CARDS: dict[str, tuple[Callable[[Seen], None], list[str]]] = {
+CARDS: dict[str, tuple[Callable[[HostState], None], list[str]]] = {
     "as planned": (docker_is(), []),
     "no toolkit": (docker_is(toolkit={}), [INSTALLS]),
     "two versions": (docker_is(toolkit=HALF), [INSTALLS]),
@@ -266,11 +266,11 @@ def test_a_drift_is_mended(case: str) -> None:
     seen = seen_of(PLAN)
     drift(seen)
     assert [step.says for step in toolkit_steps(PLAN, seen)] == said
-    assert runtime_problems(PLAN, seen) == []
+    assert runtime_refusals(PLAN, seen) == []
 
 
 def test_a_virgin_host_gets_all_of_it() -> None:
-    assert [step.says for step in toolkit_steps(PLAN, Seen())] == [ADDS, INSTALLS, WIRES]
+    assert [step.says for step in toolkit_steps(PLAN, HostState())] == [ADDS, INSTALLS, WIRES]
 
 
 def test_the_declared_version_is_brought_and_another_is_not_kept() -> None:
@@ -297,7 +297,7 @@ def test_the_declared_version_is_brought_and_another_is_not_kept() -> None:
 def test_docker_is_not_restarted_under_containers_unasked(plan: Plan, docker: dict[str, Any], stops: bool) -> None:
     seen = seen_of(plan)
     docker_is(**docker)(seen)
-    said = "\n".join(map(str, runtime_problems(plan, seen)))
+    said = "\n".join(map(str, runtime_refusals(plan, seen)))
     assert ("these run: llama-boxed, llama-small" in said) == stops
     assert ("`restart_docker: true`" in said) == stops
 
@@ -305,14 +305,14 @@ def test_docker_is_not_restarted_under_containers_unasked(plan: Plan, docker: di
 def test_many_containers_are_not_all_named() -> None:
     seen = seen_of(PLAN)
     docker_is(cdi=False, running=[f"c{number}" for number in range(7)])(seen)
-    (problem,) = runtime_problems(PLAN, seen)
+    (problem,) = runtime_refusals(PLAN, seen)
     assert problem.message.endswith("c0, c1, c2, c3, c4 and others")
 
 
 def test_settings_that_cannot_be_read_stop_the_run() -> None:
     seen = seen_of(PLAN)
     settings_are(b'{"a": 1,\n  "b": }')(seen)
-    (problem,) = obstacles(PLAN, seen, {})
+    (problem,) = refusals(PLAN, seen, {})
     assert problem.message == "/etc/docker/daemon.json is no JSON: line 2, column 8: expecting value"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from llamaherd.converge.disks import TOOLKIT_BYTES
-from llamaherd.converge.host import obstacles
-from llamaherd.converge.toolkit import toolkit_problems, toolkit_steps
-from llamaherd.host.observe import Seen, answer, question
+from llamaherd.converge.host import refusals
+from llamaherd.converge.toolkit import toolkit_refusals, toolkit_steps
+from llamaherd.host.observe import HostState, answer, question
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import Plan
@@ -130,11 +130,11 @@ def test_a_driver_of_nvidias_repository_may_come_from_there() -> None:
 # --- what is done ----------------------------------------------------------------------------------------------------
 
 
-def seen_of(plan: Plan) -> Seen:
+def seen_of(plan: Plan) -> HostState:
     return answer(converged(plan, {}))
 
 
-def says(plan: Plan, seen: Seen) -> list[str]:
+def says(plan: Plan, seen: HostState) -> list[str]:
     return [step.says for step in toolkit_steps(plan, seen)]
 
 
@@ -143,8 +143,8 @@ ADDS = "making https://developer.download.nvidia.com/compute/cuda/repos/ubuntu24
 
 
 def test_a_virgin_host_keeps_drivers_out_before_it_knows_the_repository() -> None:
-    assert says(PLAN, Seen()) == ["", ADDS, INSTALLS]
-    first = toolkit_steps(PLAN, Seen())[0]
+    assert says(PLAN, HostState()) == ["", ADDS, INSTALLS]
+    first = toolkit_steps(PLAN, HostState())[0]
     assert "put_file /etc/apt/preferences.d/llamaherd-cuda " in first.script
 
 
@@ -153,7 +153,7 @@ def test_a_host_that_is_as_planned_is_left_alone() -> None:
 
 
 def test_a_toolkit_that_somebody_else_brought_is_used() -> None:
-    assert says(PLAN, Seen(toolkit="13.0")) == []
+    assert says(PLAN, HostState(toolkit="13.0")) == []
 
 
 @pytest.mark.parametrize("toolkit", [None, ""], ids=["gone", "does not run"])
@@ -168,7 +168,8 @@ def test_what_keeps_drivers_out_is_mended_where_nvidias_packages_can_come() -> N
     assert PLAN.toolkit
     del seen.files[PLAN.toolkit.preferences.path]
     assert says(PLAN, seen) == [""]
-    by_another = Seen(toolkit="13.0", repositories={"nvidia": "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"})
+    repositories = {"nvidia": "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"}
+    by_another = HostState(toolkit="13.0", repositories=repositories)
     assert says(PLAN, by_another) == [""]
 
 
@@ -182,8 +183,8 @@ def test_a_key_that_is_gone_is_fetched_again() -> None:
 def test_another_toolkit_at_its_place_stops_the_run() -> None:
     seen = seen_of(PLAN)
     seen.toolkit = "12.8"
-    (problem,) = toolkit_problems(PLAN, seen)
-    assert problem in obstacles(PLAN, seen, {})
+    (problem,) = toolkit_refusals(PLAN, seen)
+    assert problem in refusals(PLAN, seen, {})
     assert str(problem) == (
         "/usr/local/cuda-13.0/bin/nvcc says that it is CUDA 12.8, the inventory says 13.0\n"
         '  help: write `cuda: "12.8"`, or move /usr/local/cuda-13.0 away'
@@ -206,14 +207,14 @@ def test_another_toolkit_at_its_place_stops_the_run() -> None:
 def test_a_disk_without_room_for_it_stops_the_run(room: str, message: str | None) -> None:
     seen = answer([*converged(PLAN, {}), f"room\t/usr/local\t{room}"])
     seen.toolkit = None
-    assert [problem.message for problem in obstacles(PLAN, seen, {})] == ([message] if message else [])
+    assert [problem.message for problem in refusals(PLAN, seen, {})] == ([message] if message else [])
 
 
 def test_one_disk_is_asked_for_all_that_goes_there() -> None:
     lines = [line for line in converged(PLAN, {}) if not line.startswith(("toolkit\t13", "build\t"))]
     lines.append(f"room\t/usr/local\t{10**12}\toverlay\t0")
     seen = answer(line.replace(str(10**12), str(10**10)) for line in lines)
-    (problem,) = [each for each in obstacles(PLAN, seen, {}) if "needed" in each.message]
+    (problem,) = [each for each in refusals(PLAN, seen, {}) if "needed" in each.message]
     builds = sum(build.disk for build in PLAN.builds)
     assert problem.message.endswith(f"has 10.0 GB free, and up to {show_size(builds + TOOLKIT_BYTES)} are needed")
 

@@ -9,7 +9,7 @@ import pytest
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.recipes import examine
 from llamaherd.recipes.pages import blocks_of, typed
-from llamaherd.recipes.words import positioned
+from llamaherd.recipes.tokens import positioned
 
 PROSE = "This page tells how the program is started, and what each of its flags is good for.\n\n"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.recipes.commands import Command, Script, expand, read
-from llamaherd.recipes.words import joined, positioned, tokens
+from llamaherd.recipes.tokens import joined, positioned, tokens
 
 
 def script(text: str) -> Script:

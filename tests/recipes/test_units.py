@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.recipes import examine
+from llamaherd.recipes.tokens import positioned
 from llamaherd.recipes.units import environment, known_keys, read, words
-from llamaherd.recipes.words import positioned
 
 START = "ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8081"
 UNIT = f"""[Unit]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.checks.every import CHECKS
-from llamaherd.checks.subject import Subject
+from llamaherd.checks.context import RigContext
+from llamaherd.checks.registry import CHECKS
 from llamaherd.engines import flags_of
 from llamaherd.engines.flags import catalogues, check
 from llamaherd.inventory.inheritance import inherited
@@ -67,7 +67,7 @@ def test_nothing_is_wrong_with_it(rig: str) -> None:
     declared = fleet().rigs[rig]
     headers = {name: header for name, model in declared.models.items() if (header := locked().header(model))}
     assert set(headers) == set(declared.models)
-    subject = Subject(declared, document, headers, rigs=fleet().rigs, names=RIGS)
+    subject = RigContext(declared, document, headers, rigs=fleet().rigs, names=RIGS)
     found = [finding.code for each in CHECKS for finding in each(subject)]
     assert found == (["LH078"] if rig == "duo" else [])
 

@@ -31,13 +31,13 @@ from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.runtime import engine_steps
 from llamaherd.converge.runtime import toolkit_steps as container_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Later, Reboot, Say, Send, Step
+from llamaherd.converge.steps import DeferredScript, RebootHost, RunScript, Say, SendFile
 from llamaherd.converge.toolkit import toolkit_steps
 from llamaherd.converge.wsl import wsl_steps
 from llamaherd.gguf.header import Header
-from llamaherd.host.looks.driver import SeenPackage
-from llamaherd.host.looks.serving import SeenContainer, SeenUnit
-from llamaherd.host.observe import Seen, SeenPowerUnit, answer, question
+from llamaherd.host.looks.driver import PackageState
+from llamaherd.host.looks.serving import ContainerState, UnitState
+from llamaherd.host.observe import HostState, PowerUnitState, answer, question
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
@@ -50,7 +50,7 @@ from llamaherd.store.holdings import Removal
 from llamaherd.text.quoting import systemd_argument as unit_quote
 from llamaherd.text.render import render
 from llamaherd.verify import verify
-from llamaherd.wsl.seen import SeenScript, SeenText, SeenWsl
+from llamaherd.wsl.state import ScriptState, TextState, WslState
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -138,7 +138,7 @@ def build(plan: Plan, engine: str) -> BuildPlan:
     return next(build for build in plan.builds if build.engine == engine)
 
 
-def unheld() -> Seen:
+def unheld() -> HostState:
     """As planned, but that the unit which holds cards never ran."""
     seen = answer(converged(HELD, {}))
     seen.power_unit = None
@@ -157,17 +157,17 @@ def driver_file(plan: Plan, part: str) -> str:
     return next(file.text for file in plan.driver.files if part in file.path)
 
 
-def other_driver() -> Seen:
+def other_driver() -> HostState:
     """As planned, but that the driver and its tools are of another branch, and the next kernel has no headers."""
     seen = answer(converged(DRIVER, {}))
     seen.nvidia.packages |= {
-        name: SeenPackage("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")
+        name: PackageState("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")
     }
     seen.machine.next_kernel = "6.8.0-90-generic"
     return seen
 
 
-def not_loaded() -> Seen:
+def not_loaded() -> HostState:
     """As planned, but that nothing has loaded the driver yet."""
     seen = answer(converged(DRIVER, {}))
     seen.nvidia.loaded = None
@@ -187,15 +187,15 @@ def cards_order(plan: Plan) -> str:
     return plan.runtime.toolkit.order.text
 
 
-def in_wsl(profile: str = "/mnt/c/Users/tom", *, systemd: bool = True) -> Seen:
+def in_wsl(profile: str = "/mnt/c/Users/tom", *, systemd: bool = True) -> HostState:
     """A distribution as Windows' own user set it up: a file of the user's, and an old script of ours."""
-    seen = SeenWsl(
+    seen = WslState(
         "6.6.87.2-microsoft-standard-WSL2",
         profiles={profile: True},
-        files={f"{profile}/.wslconfig": SeenText(0, b"# mine\r\n[wsl2]\r\nmemory=8GB\r\n")},
-        scripts={f"{profile}/llamaherd/gpu-power.ps1": SeenScript("0" * 64, "")},
+        files={f"{profile}/.wslconfig": TextState(0, b"# mine\r\n[wsl2]\r\nmemory=8GB\r\n")},
+        scripts={f"{profile}/llamaherd/gpu-power.ps1": ScriptState("0" * 64, "")},
     )
-    return Seen(systemd=systemd, wsl=seen)
+    return HostState(systemd=systemd, wsl=seen)
 
 
 def windows_scripts() -> dict[str, str]:
@@ -207,10 +207,10 @@ def windows_scripts() -> dict[str, str]:
     return {name: text.replace("\r\n", "\n") for name, text in texts.items()}
 
 
-def script(steps: Sequence[Send | Step | Later], of: int = -1) -> str:
+def script(steps: Sequence[SendFile | RunScript | DeferredScript], of: int = -1) -> str:
     """The text of one step."""
     step = steps[of]
-    assert isinstance(step, Step)
+    assert isinstance(step, RunScript)
     return step.script
 
 
@@ -221,13 +221,13 @@ def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[Place]:
 
 def fetch_id() -> str:
     """What the fetch is called that the GPU rig wants."""
-    return str(fetch_job(GPU, to_fetch(GPU, Seen()), [])["id"])
+    return str(fetch_job(GPU, to_fetch(GPU, HostState()), [])["id"])
 
 
-def made(steps: Sequence[Send | Step | Later]) -> str:
+def made(steps: Sequence[SendFile | RunScript | DeferredScript]) -> str:
     """The text of a first step that is put together when its turn comes."""
     step = steps[0]
-    assert isinstance(step, Later)
+    assert isinstance(step, DeferredScript)
     return step.make(print).script
 
 
@@ -242,14 +242,14 @@ def ask_memory(*names: str) -> str:
     return asking.script(GPU, [each for each in asked if isinstance(each, asking.Question)], {})
 
 
-def loading(plan: Plan) -> Seen:
+def loading(plan: Plan) -> HostState:
     """As planned, but that the instances are still loading."""
     seen = answer(converged(plan, {"chat": "key"}))
-    seen.units = {name: SeenUnit("activating", u.enabled, False, u.run, u.spec) for name, u in seen.units.items()}
+    seen.units = {name: UnitState("activating", u.enabled, False, u.run, u.spec) for name, u in seen.units.items()}
     return seen
 
 
-def hanging(plan: Plan) -> Seen:
+def hanging(plan: Plan) -> HostState:
     """As planned, but that a server hangs, and somebody has written a drop-in."""
     seen = answer(converged(plan, {"chat": "key"}))
     seen.serving["llama-chat"].hangs = "its process is stopped (SIGSTOP)"
@@ -290,38 +290,40 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "started": lambda: render("started.sh", root=""),
     "gpu_gate": lambda: render("gpu-gate.sh"),
     "gpu_check": lambda: render("gpu-check.sh"),
-    "step_accounts": lambda: script(base_steps(CPU, Seen()), 0),
-    "step_shared_files": lambda: script(base_steps(CPU, Seen()), 1),
-    "step_packages": lambda: script(package_steps(CPU, Seen())),
-    "step_admit_source": lambda: script(build_steps(build(CPU, "main"), Seen()), 1),
-    "step_build": lambda: script(build_steps(build(CPU, "main"), Seen())),
-    "step_vouch": lambda: script(build_steps(build(CPU, "main"), Seen(builds={build(CPU, "main").id: "intact"}))),
-    "step_open": lambda: script(base_steps(CPU, Seen(closed=["/mnt/a b/model.gguf"])), 1),
+    "step_accounts": lambda: script(base_steps(CPU, HostState()), 0),
+    "step_shared_files": lambda: script(base_steps(CPU, HostState()), 1),
+    "step_packages": lambda: script(package_steps(CPU, HostState())),
+    "step_admit_source": lambda: script(build_steps(build(CPU, "main"), HostState()), 1),
+    "step_build": lambda: script(build_steps(build(CPU, "main"), HostState())),
+    "step_vouch": lambda: script(build_steps(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))),
+    "step_open": lambda: script(base_steps(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
     "step_unit_that_hangs": lambda: script(unit_steps(instance(CPU, "chat"), hanging(CPU), "key")),
-    "step_image": lambda: script(image_steps(CPU.images[0], Seen())),
-    "step_fetch_begun": lambda: made(begin_steps(GPU, Seen(), hub, WATCHER)),
-    "step_fetch_joined": lambda: script(begin_steps(GPU, Seen(fetch=fetch_id()), hub, WATCHER)),
-    "step_fetch_awaited": lambda: made(model_steps(GPU, Seen(), hub, WATCHER)[1:]),
-    "step_repository": lambda: script(repository_steps(nvidia_repository(Rig.model_validate(gpu_rig())), Seen())),
+    "step_image": lambda: script(image_steps(CPU.images[0], HostState())),
+    "step_fetch_begun": lambda: made(begin_steps(GPU, HostState(), hub, WATCHER)),
+    "step_fetch_joined": lambda: script(begin_steps(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
+    "step_fetch_awaited": lambda: made(model_steps(GPU, HostState(), hub, WATCHER)[1:]),
+    "step_repository": lambda: script(repository_steps(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())),
     "observe_driver": lambda: question(DRIVER),
     "verify_driver": lambda: verify.question(DRIVER),
-    "step_components": lambda: script(driver_steps(SIGNED, Seen()), 0),
+    "step_components": lambda: script(driver_steps(SIGNED, HostState()), 0),
     "step_driver": lambda: script(driver_steps(DRIVER, other_driver())),
-    "step_driver_distribution": lambda: script(driver_steps(SIGNED, Seen())),
+    "step_driver_distribution": lambda: script(driver_steps(SIGNED, HostState())),
     "step_load_driver": lambda: script(load_steps(DRIVER, not_loaded())),
-    "step_reboot": lambda: reboot_script(Reboot("580.95.05", "6.8.0-88-generic", "")),
-    "step_after_reboot": lambda: after_reboot_script(Reboot("580.95.05", "6.8.0-88-generic", "")),
+    "step_reboot": lambda: reboot_script(RebootHost("580.95.05", "6.8.0-88-generic", "")),
+    "step_after_reboot": lambda: after_reboot_script(RebootHost("580.95.05", "6.8.0-88-generic", "")),
     "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
     "store_hash": lambda: hashes.script(GPU),
-    "step_models_admitted": lambda: script(model_steps(GPU, Seen(), hub, WATCHER)),
-    "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), Seen(), "key")),
+    "step_models_admitted": lambda: script(model_steps(GPU, HostState(), hub, WATCHER)),
+    "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), HostState(), "key")),
     "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
-    "step_project": lambda: script(project_steps(instance(CPU, "drafter"), Seen(), None)),
-    "step_unit_on_cards": lambda: script(unit_steps(instance(GPU, "reasoner"), Seen(), None)),
-    "step_project_on_a_card": lambda: script(project_steps(instance(GPU, "boxed"), Seen(), None)),
-    "step_remove_unit": lambda: script(removal_steps(CPU, Seen(units={"llama-old": SeenUnit("", "", False, "", "")}))),
+    "step_project": lambda: script(project_steps(instance(CPU, "drafter"), HostState(), None)),
+    "step_unit_on_cards": lambda: script(unit_steps(instance(GPU, "reasoner"), HostState(), None)),
+    "step_project_on_a_card": lambda: script(project_steps(instance(GPU, "boxed"), HostState(), None)),
+    "step_remove_unit": lambda: script(
+        removal_steps(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")}))
+    ),
     "step_stop_instance": lambda: script(handover_steps(CPU, swapped())),
     "receive": lambda: render(
         "receive.sh.j2",
@@ -330,28 +332,28 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         settled=[("/var/lib/llamaherd/models/local/1111111111111111", "a model.gguf")],
         standing=150,
     ),
-    "step_toolkit": lambda: script(toolkit_steps(GPU, Seen())),
-    "step_docker": lambda: script(engine_steps(CPU, Seen())),
-    "step_container_toolkit": lambda: script(container_steps(GPU, Seen()), -2),
-    "step_docker_cards": lambda: script(container_steps(GPU, Seen())),
+    "step_toolkit": lambda: script(toolkit_steps(GPU, HostState())),
+    "step_docker": lambda: script(engine_steps(CPU, HostState())),
+    "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
+    "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
     "observe_power": lambda: question(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
     "step_power": lambda: script(power_steps(HELD, unheld())),
     "step_remove_power": lambda: script(
-        power_removal_steps(GPU, Seen(power_unit=SeenPowerUnit("active", "enabled", False)))
+        power_removal_steps(GPU, HostState(power_unit=PowerUnitState("active", "enabled", False)))
     ),
     "observe_wsl": lambda: question(WSL),
     "step_wsl_files": lambda: script(wsl_steps(WSL, in_wsl())),
     "step_wsl_restart": lambda: script(wsl_steps(WSL, in_wsl(systemd=False))),
-    "step_remove_project": lambda: script(removal_steps(CPU, Seen(projects={"old"}))),
+    "step_remove_project": lambda: script(removal_steps(CPU, HostState(projects={"old"}))),
 }
 
 
-def swapped() -> Seen:
+def swapped() -> HostState:
     """A host where `drafter` has the port that `chat` is to have."""
-    return Seen(
-        containers={"llama-drafter": SeenContainer("running", "healthy", "", "", instance(CPU, "chat").endpoint.port)}
+    return HostState(
+        containers={"llama-drafter": ContainerState("running", "healthy", "", "", instance(CPU, "chat").endpoint.port)}
     )
 
 
@@ -435,11 +437,11 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "build": build(plan, "ik").script,
         "observe": question(plan),
         "verify": verify.question(plan),
-        "fetch": made(begin_steps(named, Seen(), hub, WATCHER)),
-        "wait": made(model_steps(named, Seen(), hub, WATCHER)[1:]),
-        "admit": script(model_steps(named, Seen(), hub, WATCHER)),
+        "fetch": made(begin_steps(named, HostState(), hub, WATCHER)),
+        "wait": made(model_steps(named, HostState(), hub, WATCHER)[1:]),
+        "admit": script(model_steps(named, HostState(), hub, WATCHER)),
         "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
-        "unit": script(unit_steps(instance(plan, "worker"), Seen(), None)),
+        "unit": script(unit_steps(instance(plan, "worker"), HostState(), None)),
         "observe under WSL": question(hostile_wsl),
         "files of Windows": script(wsl_steps(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }

@@ -112,7 +112,7 @@ def test_a_host_that_does_not_come_back_fails(
     def execute(*_: Any) -> tuple[bool, list[str]]:
         return next(answers), []
 
-    monkeypatch.setattr(operations.Script, "execute", execute)
+    monkeypatch.setattr(operations.ScriptCommand, "execute", execute)
     ran = run(plan, world)
     assert ran.failed
     assert "did not come back within 900 s of its reboot" in caplog.text

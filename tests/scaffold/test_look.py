@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.scaffold import Look, LookError, SeenCard, answer, check, question
+from llamaherd.scaffold import FoundGpu, Look, LookError, answer, check, question
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -165,7 +165,7 @@ def test_two_cards() -> None:
     look = seen("duo")
     assert (look.os, look.arch, look.cores, look.threads, look.performance) == ("ubuntu-24.04", "x86_64", 12, 24, None)
     assert (look.memory, look.wsl, look.cuda) == (197_500_000 << 10, False, ("12.8", "13.0"))
-    assert look.cards[1] == SeenCard(
+    assert look.cards[1] == FoundGpu(
         index=1,
         uuid="GPU-7a0e4a53-0d9b-4a54-8d0a-52c1c3a1b7ee",
         pci="00000000:09:00.0",

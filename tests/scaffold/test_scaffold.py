@@ -18,9 +18,9 @@ from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.inventory.yamlfile import read
 from llamaherd.pipeline.load_fleet import examine
 from llamaherd.scaffold import (
+    FoundGpu,
     Look,
     LookError,
-    SeenCard,
     answer,
     card_names,
     cuda_for,
@@ -117,7 +117,7 @@ def test_a_card_that_nothing_is_known_of(tmp_path: Path) -> None:
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" "), max_size=12)
 NUMBERS = st.none() | st.integers(1, 10**6)
 SEEN_CARDS = st.builds(
-    SeenCard,
+    FoundGpu,
     index=st.integers(0, 9),
     uuid=st.sampled_from(["GPU-1", "GPU-2", "MIG 1"]) | TEXTS,
     pci=st.sampled_from(["00000000:01:00.0", "00000000:09:00.0"]) | TEXTS,

@@ -15,7 +15,7 @@ import pytest
 from llamaherd.layout import FETCH_RUN, INCOMING
 from llamaherd.store.ask import Outcome
 from llamaherd.store.holdings import Removal
-from llamaherd.store.seen import SeenStore
+from llamaherd.store.state import StoreState
 from tests.support.store_host import NEW, OLD, StoreHost, folders, used_by
 
 HASH = "01" * 8
@@ -40,7 +40,7 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def test_a_store_that_is_not_there_is_no_error_and_is_not_made(host: StoreHost) -> None:
     host.store.rmdir()
-    assert host.look() == SeenStore(False, None, (), (), (), (), frozenset(), {}, (), None)
+    assert host.look() == StoreState(False, None, (), (), (), (), frozenset(), {}, (), None)
     assert not host.store.exists()
 
 

@@ -16,8 +16,8 @@ from llamaherd.store.ask import Outcome, outcome
 from llamaherd.store.hashes import FileCheck, Hearing, ModelCheck, Progress, files, script
 from llamaherd.store.holdings import LEFT, Holdings, Removal, User
 from llamaherd.store.judge import judge
-from llamaherd.store.seen import parse
 from llamaherd.store.show import console, print_checks, print_holdings, print_removals
+from llamaherd.store.state import parse
 from tests.support.rigs import cpu_rig, served
 
 STORE = "/var/lib/llamaherd/models"

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from llamaherd.checks import cache, cards, containers, images, meant, processor, splitting, toolchain, unused, wsl
-from llamaherd.checks.subject import Check, Subject
+from llamaherd.checks.context import Check, RigContext
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yamlfile import read
@@ -75,7 +75,7 @@ def findings_of(declared: Declared, folder: Path) -> list[Finding]:
     file = folder / "rig.yaml"
     file.write_text(yaml.dump(declared, Dumper=_Dumper, sort_keys=False, width=1000), encoding="utf-8")
     document = read(file)
-    subject = Subject(Rig.model_validate(document.data, context={"folder": folder}), document)
+    subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document)
     return [finding for check in CHECKS for finding in check(subject)]
 
 

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.host.looks.machine import SeenMachine
+from llamaherd.host.looks.machine import MachineState
 from llamaherd.text.render import render
 
 SAY = """say() {
@@ -67,7 +67,7 @@ class Machine:
         file = self.put(f"bin/{name}", f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
 
-    def look(self, shell: str = "sh") -> SeenMachine:
+    def look(self, shell: str = "sh") -> MachineState:
         """What the script says, read."""
         script = SAY + render("observe/machine.sh.j2", root=str(self.root), has_cards=True)
         done = subprocess.run(
@@ -79,7 +79,7 @@ class Machine:
             check=False,
         )
         assert done.stderr == ""
-        seen = SeenMachine()
+        seen = MachineState()
         for line in done.stdout.splitlines():
             kind, what, *fields = line.split("\t")
             assert kind == "machine"

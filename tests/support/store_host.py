@@ -14,7 +14,7 @@ from llamaherd.store.ask import Outcome, look_script, outcome, prune_script
 from llamaherd.store.hashes import FileCheck, Hearing, files, script
 from llamaherd.store.holdings import Holdings, Removal
 from llamaherd.store.judge import judge
-from llamaherd.store.seen import SeenStore, parse
+from llamaherd.store.state import StoreState, parse
 from tests.support.stores import manifest_line
 
 OLD, NEW = "ab" * 20, "cd" * 20
@@ -63,7 +63,7 @@ class StoreHost:
         )
         return Result(ended.returncode, ended.stdout, ended.stderr)
 
-    def look(self) -> SeenStore:
+    def look(self) -> StoreState:
         """What lies there."""
         result = self.run(look_script(str(self.store)))
         assert result.err == ""

@@ -20,10 +20,10 @@ from llamaherd.converge.engines import build_steps
 from llamaherd.converge.host import base_steps
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import Step
+from llamaherd.converge.steps import RunScript
 from llamaherd.converge.toolkit import toolkit_steps
-from llamaherd.host.looks.serving import SeenUnit
-from llamaherd.host.observe import Seen, question
+from llamaherd.host.looks.serving import UnitState
+from llamaherd.host.observe import HostState, question
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
@@ -134,7 +134,7 @@ def sample(path: Path_) -> tuple[str, ...]:
 
 def scripts(planned: Plan) -> Iterator[str]:
     """What a host's shell is given for a plan, on a host that has nothing yet, and on one with another's unit."""
-    seen = Seen(units={"llama-old": SeenUnit("active", "enabled", False, "", "")})
+    seen = HostState(units={"llama-old": UnitState("active", "enabled", False, "", "")})
     steps = [*base_steps(planned, seen), *build_steps_of(planned), *removal_steps(planned, seen)]
     for repository in planned.repositories:
         steps += repository_steps(repository, seen)
@@ -142,7 +142,7 @@ def scripts(planned: Plan) -> Iterator[str]:
     for instance in planned.instances:
         switch = unit_steps if instance.backend == "systemd" else project_steps
         steps += switch(instance, seen, None)
-    yield from (step.script for step in steps if isinstance(step, Step))
+    yield from (step.script for step in steps if isinstance(step, RunScript))
     yield from (build.script for build in planned.builds)
     yield question(planned)
     yield verify.question(planned)
@@ -150,7 +150,7 @@ def scripts(planned: Plan) -> Iterator[str]:
 
 
 def build_steps_of(planned: Plan) -> list[Any]:
-    return [step for build in planned.builds for step in build_steps(build, Seen())]
+    return [step for build in planned.builds for step in build_steps(build, HostState())]
 
 
 def read_back(instance: InstancePlan) -> tuple[list[str], dict[str, str]]:

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.host import obstacles
-from llamaherd.converge.steps import Step
-from llamaherd.converge.wsl import BACKUP, profile_of, wsl_notes, wsl_problems, wsl_steps
-from llamaherd.host.observe import Seen, answer, question
+from llamaherd.converge.host import refusals
+from llamaherd.converge.steps import RunScript
+from llamaherd.converge.wsl import BACKUP, profile_of, wsl_notes, wsl_refusals, wsl_steps
+from llamaherd.host.observe import HostState, answer, question
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import Plan, WslPlan
 from llamaherd.planner.wsl import SCRIPTS
 from llamaherd.text.render import render
 from llamaherd.wsl import wslconf
-from llamaherd.wsl.seen import SeenMachine, SeenText
+from llamaherd.wsl.state import TextState, WslMachineState
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig
 
 PLAN = planned(wsl_rig())
@@ -78,7 +78,7 @@ def test_a_host_that_is_no_wsl_is_told_from_one() -> None:
         pytest.skip("this is WSL")
     done = subprocess.run(["sh"], input=question(PLAN), capture_output=True, text=True, check=True)
     assert [line for line in done.stdout.splitlines() if line.startswith("wsl")] == []
-    (problem,) = wsl_problems(PLAN, answer([]))
+    (problem,) = wsl_refusals(PLAN, answer([]))
     assert "`wsl:`" in problem.help
 
 
@@ -173,7 +173,7 @@ class Machine:
         """The virtual machine was started at this time, by default after all that is written here."""
         (self.root / "proc/stat").write_text(f"cpu 1 2 3\nbtime {at}\nprocesses 1\n")
 
-    def look(self, plan: Plan = PLAN) -> Seen:
+    def look(self, plan: Plan = PLAN) -> HostState:
         """What the host says: `say` and the look are those of the question, without what marks a look's ends."""
         say = question(plan).split("\n. /etc/os-release")[0].split("@ look\\n'\n")[1]
         text = render("wsl-look.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
@@ -184,12 +184,12 @@ class Machine:
         seen.systemd = True
         return seen
 
-    def converge(self, plan: Plan = PLAN, seen: Seen | None = None) -> list[subprocess.CompletedProcess[str]]:
+    def converge(self, plan: Plan = PLAN, seen: HostState | None = None) -> list[subprocess.CompletedProcess[str]]:
         """Carry out what is to be done, in the folder; what each step ended with."""
         seen = seen or self.look(plan)
         return [self.run(self.inside(step)) for step in wsl_steps(plan, seen)]
 
-    def inside(self, step: Step) -> str:
+    def inside(self, step: RunScript) -> str:
         return step.script.replace("/mnt/c/", f"{self.root}/mnt/c/").replace(
             "/etc/wsl.conf", f"{self.root}/etc/wsl.conf"
         )
@@ -334,14 +334,14 @@ def test_without_systemd_a_run_writes_and_ends_with_what_is_to_be_done(machine: 
     (machine.root / "etc/wsl.conf").unlink()
     seen = machine.look()
     seen.systemd = False
-    assert not [problem for problem in obstacles(PLAN, seen, {}) if "systemd" in problem.message]
+    assert not [problem for problem in refusals(PLAN, seen, {}) if "systemd" in problem.message]
     wrote, ended = machine.converge(seen=seen)
     assert wrote.returncode == 0
     assert ended.returncode == 1
     assert "`wsl --terminate NAME` stops it" in ended.stderr
     again = machine.look()
     again.systemd = False
-    (problem,) = [problem for problem in obstacles(PLAN, again, {}) if "systemd" in problem.message]
+    (problem,) = [problem for problem in refusals(PLAN, again, {}) if "systemd" in problem.message]
     assert "wsl --terminate NAME" in problem.help
 
 
@@ -379,9 +379,9 @@ DECLARED = planned(wsl_rig(), {"host/wsl/windows_profile": "/mnt/c/Users/anna/"}
 
 
 def test_the_declared_user_is_the_one(machine: Machine) -> None:
-    assert "there is no folder /mnt/c/Users/anna" in str(wsl_problems(DECLARED, machine.look(DECLARED))[0])
+    assert "there is no folder /mnt/c/Users/anna" in str(wsl_refusals(DECLARED, machine.look(DECLARED))[0])
     (machine.root / "mnt/c/Users/anna").mkdir()
-    assert wsl_problems(DECLARED, machine.look(DECLARED)) == []
+    assert wsl_refusals(DECLARED, machine.look(DECLARED)) == []
     good(machine.converge(DECLARED))
     assert (machine.root / "mnt/c/Users/anna/.wslconfig").exists()
     assert not machine.wslconfig.exists()
@@ -390,38 +390,38 @@ def test_the_declared_user_is_the_one(machine: Machine) -> None:
 # --- what stands in the way ---------------------------------------------------------------------------------------
 
 
-def seen_of(drift: Callable[[Seen], object] | None = None, plan: Plan = PLAN) -> Seen:
+def seen_of(drift: Callable[[HostState], object] | None = None, plan: Plan = PLAN) -> HostState:
     seen = answer(converged(plan, {"chat": KEY}))
     if drift:
         drift(seen)
     return seen
 
 
-def wslconfig(content: bytes) -> Callable[[Seen], object]:
-    def drift(seen: Seen) -> None:
+def wslconfig(content: bytes) -> Callable[[HostState], object]:
+    def drift(seen: HostState) -> None:
         assert seen.wsl
-        seen.wsl.files[f"{PROFILE}/.wslconfig"] = SeenText(0, content)
+        seen.wsl.files[f"{PROFILE}/.wslconfig"] = TextState(0, content)
 
     return drift
 
 
-def profiles(*paths: str) -> Callable[[Seen], object]:
-    def drift(seen: Seen) -> None:
+def profiles(*paths: str) -> Callable[[HostState], object]:
+    def drift(seen: HostState) -> None:
         assert seen.wsl
         seen.wsl.profiles = dict.fromkeys(paths, False)
 
     return drift
 
 
-def release(text: str) -> Callable[[Seen], object]:
-    def drift(seen: Seen) -> None:
+def release(text: str) -> Callable[[HostState], object]:
+    def drift(seen: HostState) -> None:
         assert seen.wsl
         seen.wsl.release = text
 
     return drift
 
 
-PROBLEMS: dict[str, tuple[Plan, Callable[[Seen], object], str, str]] = {
+PROBLEMS: dict[str, tuple[Plan, Callable[[HostState], object], str, str]] = {
     "no WSL": (PLAN, lambda s: setattr(s, "wsl", None), "under WSL 2, and it is none", "`wsl:` out of `host:`"),
     "not declared": (
         planned(cpu_rig()),
@@ -441,7 +441,7 @@ PROBLEMS: dict[str, tuple[Plan, Callable[[Seen], object], str, str]] = {
     "UTF-16": (PLAN, wslconfig(NEW.encode("utf-16")), "written in UTF-16", "Set-Content -Encoding utf8"),
     "wsl.conf": (
         PLAN,
-        lambda s: s.wsl and s.wsl.files.update({wslconf.PATH: SeenText(0, b"; no\n")}),
+        lambda s: s.wsl and s.wsl.files.update({wslconf.PATH: TextState(0, b"; no\n")}),
         "line 1 of /etc/wsl.conf",
         "comments begin with `#`",
     ),
@@ -452,25 +452,25 @@ PROBLEMS: dict[str, tuple[Plan, Callable[[Seen], object], str, str]] = {
 def test_what_stands_in_the_way(case: str) -> None:
     plan, drift, message, help_ = PROBLEMS[case]
     seen = seen_of(drift, plan)
-    (problem,) = wsl_problems(plan, seen)
+    (problem,) = wsl_refusals(plan, seen)
     assert message in problem.message
     assert help_ in problem.help
-    assert problem in obstacles(plan, seen, {})
+    assert problem in refusals(plan, seen, {})
 
 
 def test_a_host_as_planned_has_no_problem_no_step_and_no_note() -> None:
     seen = seen_of()
-    assert (wsl_problems(PLAN, seen), wsl_steps(PLAN, seen), wsl_notes(PLAN, seen)) == ([], [], [])
+    assert (wsl_refusals(PLAN, seen), wsl_steps(PLAN, seen), wsl_notes(PLAN, seen)) == ([], [], [])
 
 
 @pytest.mark.parametrize(
     ("machine", "words"),
     [
-        (SeenMachine(4e9, 31 << 30, 32), "memory=64GB, and the virtual machine has 31744MB"),
-        (SeenMachine(4e9, 62 << 30, 8), "processors=16, and the virtual machine has 8"),
+        (WslMachineState(4e9, 31 << 30, 32), "memory=64GB, and the virtual machine has 31744MB"),
+        (WslMachineState(4e9, 62 << 30, 8), "processors=16, and the virtual machine has 8"),
     ],
 )
-def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: SeenMachine, words: str) -> None:
+def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: WslMachineState, words: str) -> None:
     plan = planned(wsl_rig(), {"host/wsl/processors": 16})
     seen = seen_of(plan=plan)
     assert seen.wsl
@@ -478,7 +478,7 @@ def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: See
     (note,) = wsl_notes(plan, seen)
     assert words in note
     assert "windows_profile" in note
-    seen.wsl.machine = SeenMachine(1, *machine[1:])
+    seen.wsl.machine = WslMachineState(1, *machine[1:])
     (note,) = wsl_notes(plan, seen)
     assert "counts from its next start" in note
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from llamaherd.diagnostics.findings import Severity
 from llamaherd.engines.flags import codes
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem
-from llamaherd.engines.flags.ways import said
+from llamaherd.engines.flags.translations import said
 
 SECRETS = {
     "--api-key": "say where the key is under `api_key`: the server then reads it from a file",

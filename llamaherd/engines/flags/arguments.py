@@ -10,8 +10,8 @@ from llamaherd.diagnostics.near import near
 from llamaherd.engines.flags import codes
 from llamaherd.engines.flags.advice import advise, shown
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem, Value
+from llamaherd.engines.flags.translations import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
 from llamaherd.engines.flags.typography import in_one, quoted, typeset
-from llamaherd.engines.flags.ways import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from llamaherd.engines.flags.environment import FALSE, TRUE, stands_for
 from llamaherd.engines.flags.model import Catalogue, Flag
-from llamaherd.engines.flags.ways import translate
+from llamaherd.engines.flags.translations import translate
 
 
 @dataclass(frozen=True)

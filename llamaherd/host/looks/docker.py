@@ -22,14 +22,14 @@ DOCKER_PACKAGES = (*_ENGINES, "docker-compose", "docker-compose-v2", "docker-com
 Version = tuple[int, ...]
 
 
-class SeenSettings(NamedTuple):
+class SettingsState(NamedTuple):
     """Docker's daemon.json: octal mode, and its bytes."""
 
     mode: str
     content: bytes
 
 
-class SeenEngineUnit(NamedTuple):
+class EngineUnitState(NamedTuple):
     """A unit of Docker's: whether it may not be started, whether it is up; `enabled` is in systemd's words.
 
     `needs` are units that it has started before it; none are known of one that is masked.
@@ -41,12 +41,12 @@ class SeenEngineUnit(NamedTuple):
     needs: set[str]
 
 
-_NO_UNIT = SeenEngineUnit(False, False, "", set())
+_NO_UNIT = EngineUnitState(False, False, "", set())
 _SERVICE = "docker.service"
 
 
 @dataclass
-class SeenDocker:
+class DockerState:
     """What is there of it; nothing of it where all is empty."""
 
     origin: str = ""
@@ -55,7 +55,7 @@ class SeenDocker:
     """Of the engine: (26, 1, 5)."""
     compose: Version = ()
     """Of `docker compose`; empty where there is none of version 2."""
-    units: dict[str, SeenEngineUnit] = field(default_factory=dict)
+    units: dict[str, EngineUnitState] = field(default_factory=dict)
     """Docker's own, its socket and containerd's, by name."""
     answers: bool = False
     """Whether its daemon does."""
@@ -66,7 +66,7 @@ class SeenDocker:
     """Names of all containers that run."""
     cdi: bool = False
     """Whether the daemon that runs gives devices by CDI."""
-    settings: SeenSettings | None = None
+    settings: SettingsState | None = None
     toolkit: dict[str, str] = field(default_factory=dict)
     """Versions of those of the toolkit's packages that are installed."""
     refresh: dict[str, str] = field(default_factory=dict)
@@ -122,11 +122,11 @@ class SeenDocker:
             case "silent", [version]:
                 self.version = _version(version)
             case "unit", [name, load, active, enabled, needs]:
-                self.units[name] = SeenEngineUnit(load == "masked", active == "active", enabled, set(needs.split()))
+                self.units[name] = EngineUnitState(load == "masked", active == "active", enabled, set(needs.split()))
             case "running", [name]:
                 self.running.append(name)
             case "settings", [mode, content]:
-                self.settings = SeenSettings(mode, base64.b64decode(content))
+                self.settings = SettingsState(mode, base64.b64decode(content))
             case "toolkit", [package, version, status]:
                 if status == "installed":
                     self.toolkit[package] = version

@@ -12,7 +12,7 @@ GLOBS = (*PARTS, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
 """The packages that a host is asked about: a driver's, and those that stand for the newest kernel and its headers."""
 
 
-class SeenPackage(NamedTuple):
+class PackageState(NamedTuple):
     """A package that is installed: its version, and whose repository has that; None where none has it, or both.
 
     Its maintainer does not tell: NVIDIA's packaging is made from the distributions', and names theirs.
@@ -35,10 +35,10 @@ class Persistence(NamedTuple):
 
 
 @dataclass
-class SeenDriver:
+class DriverState:
     """What there is of the driver; what is not there is empty or None."""
 
-    packages: dict[str, SeenPackage] = field(default_factory=dict)
+    packages: dict[str, PackageState] = field(default_factory=dict)
     """By name."""
     loaded: str | None = None
     """The version of the module in the kernel."""
@@ -70,7 +70,7 @@ class SeenDriver:
         match what, fields:
             case "package", [name, version, status]:
                 if status == "installed":
-                    self.packages[name] = SeenPackage(version)
+                    self.packages[name] = PackageState(version)
             case "origin", [name, ("nvidia" | "distribution") as source] if name in self.packages:
                 package = self.packages[name]
                 # Two sources may have the same version; then it cannot be told.

@@ -23,7 +23,7 @@ class PciCard(NamedTuple):
 
 
 @dataclass
-class SeenMachine:
+class MachineState:
     """What lies under the system; what is not known is empty or None."""
 
     kernel: str = ""

@@ -30,7 +30,7 @@ DECIDING = (
 
 
 @dataclass(frozen=True)
-class SeenUnit:
+class UnitState:
     """A unit of ours: `run` is systemd's id of its last start, and `port` the one that its process was given."""
 
     active: str
@@ -42,7 +42,7 @@ class SeenUnit:
 
 
 @dataclass(frozen=True)
-class SeenContainer:
+class ContainerState:
     """A container of ours; `run` is Docker's id of it."""
 
     status: str
@@ -54,7 +54,7 @@ class SeenContainer:
 
 
 @dataclass
-class SeenServing:
+class ServingState:
     """What else is known of a server."""
 
     changed: list[str] = field(default_factory=list)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.units import show_size
 
 TIMEOUT = 60.0  # seconds for one question; the list of llama.cpp's refs takes two
@@ -27,7 +27,7 @@ _MAX_COMPARED = 20_000  # names that are compared with one that is not there
 _NOT_FOUND = 127  # what a shell ends with that has not found its command
 
 
-class GitError(SaidError):
+class GitError(UserError):
     """A ref that cannot be resolved: one sentence, and a way out. Neither holds a password of the URL."""
 
 

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 if TYPE_CHECKING:
     from httpx2 import Client
 
-from llamaherd.diagnostics.findings import SaidError
+from llamaherd.diagnostics.findings import UserError
 
 TIMEOUT = 30.0  # seconds without an answer
 _DOCKER_HUB = "docker.io"
@@ -44,7 +44,7 @@ _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _LOGIN = "check the spelling; if it is private, `docker login {host}` first"
 
 
-class RegistryError(SaidError):
+class RegistryError(UserError):
     """A tag that cannot be resolved: one sentence, and a way out. Neither holds a password."""
 
 

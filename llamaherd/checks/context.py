@@ -13,7 +13,7 @@ from llamaherd.inventory.yamlfile import Document
 
 
 @dataclass(frozen=True)
-class Subject:
+class RigContext:
     """A rig, where it stands in its file, and the headers of those of its models that are locked, by name.
 
     `projectors` are the bytes of vision projectors by name of model. `rigs` are those around it that can be read,
@@ -36,4 +36,4 @@ class Subject:
 class Check(Protocol):
     """Yields what is wrong or doubtful about one rig. It must do for rigs with any number of other mistakes."""
 
-    def __call__(self, subject: Subject, /) -> Iterator[Finding]: ...
+    def __call__(self, subject: RigContext, /) -> Iterator[Finding]: ...

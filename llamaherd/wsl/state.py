@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class SeenText(NamedTuple):
+class TextState(NamedTuple):
     """A file of the user's: when it was written (seconds since the epoch), and its bytes."""
 
     written: float
     content: bytes
 
 
-class SeenScript(NamedTuple):
+class ScriptState(NamedTuple):
     """A script in Windows: its sha256, and that of the one which was run last."""
 
     sha256: str
     applied: str
 
 
-class SeenMachine(NamedTuple):
+class WslMachineState(NamedTuple):
     """The virtual machine: when it started (seconds since the epoch), its memory in bytes, its processors."""
 
     started: float
@@ -32,16 +32,16 @@ class SeenMachine(NamedTuple):
 
 
 @dataclass
-class SeenWsl:
+class WslState:
     """The WSL around a host; what was not there is not in it."""
 
     release: str
     """Of the kernel, which WSL 1 only plays."""
     profiles: dict[str, bool] = field(default_factory=dict)
     """The folders of Windows' users that WSL can open; of several, whether the disk of a distribution lies in each."""
-    files: dict[str, SeenText] = field(default_factory=dict)
-    scripts: dict[str, SeenScript] = field(default_factory=dict)
-    machine: SeenMachine | None = None
+    files: dict[str, TextState] = field(default_factory=dict)
+    scripts: dict[str, ScriptState] = field(default_factory=dict)
+    machine: WslMachineState | None = None
 
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
@@ -50,12 +50,12 @@ class SeenWsl:
                 self.profiles[path] = disk == "yes"
             case "file", [path, written, content]:
                 try:
-                    self.files[path] = SeenText(float(written), base64.b64decode(content, validate=True))
+                    self.files[path] = TextState(float(written), base64.b64decode(content, validate=True))
                 except binascii.Error as error:
                     raise ValueError(f"{path} did not arrive whole") from error
             case "script", [path, sha256, applied]:
-                self.scripts[path] = SeenScript(sha256, applied.lower())
+                self.scripts[path] = ScriptState(sha256, applied.lower())
             case "machine", [started, memory, processors]:
-                self.machine = SeenMachine(float(started), int(memory) * 1024, int(processors))
+                self.machine = WslMachineState(float(started), int(memory) * 1024, int(processors))
             case _:
                 raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")

@@ -37,7 +37,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class SeenStore:
+class StoreState:
     """The store of a host as it is now; all paths but those of uses are relative to it."""
 
     there: bool
@@ -57,7 +57,7 @@ class SeenStore:
     """What has come from the controller and is not let in; paths are relative to where that arrives."""
 
 
-def parse(text: str) -> SeenStore | None:
+def parse(text: str) -> StoreState | None:
     """What the script printed, taken apart; None if it did not come to its end."""
     lines = [line.split("\t") for line in text.split("\n")]
     if ["end"] not in lines:
@@ -75,7 +75,7 @@ def parse(text: str) -> SeenStore | None:
             for inode, links, size, blocks, path in of(kind, 1, 2, 3, fields=5)
         )
 
-    return SeenStore(
+    return StoreState(
         there=any(of("free", fields=1)),
         free=next((int(free) for (free,) in of("free", 0, fields=1)), None),
         files=files("file"),

@@ -9,6 +9,7 @@ from llamaherd.checks.cache import cache_types
 from llamaherd.checks.cards import identities, power, sizes
 from llamaherd.checks.compiled import compiled_for
 from llamaherd.checks.containers import container_toolkit
+from llamaherd.checks.context import Check
 from llamaherd.checks.images import images
 from llamaherd.checks.memory import memory, slots
 from llamaherd.checks.models import beside_models, drafting, models, vocabularies
@@ -21,7 +22,6 @@ from llamaherd.checks.refs import refs
 from llamaherd.checks.serving import drafts, ports
 from llamaherd.checks.splitting import shared_cards, splitting
 from llamaherd.checks.store import store
-from llamaherd.checks.subject import Check
 from llamaherd.checks.toolchain import architectures, driver, toolkit
 from llamaherd.checks.uncounted import uncounted_memory
 from llamaherd.checks.unused import unused
