@@ -35,7 +35,8 @@ README, ARCHITECTURE, INVENTORY, FLEET, INDEX = (
     ROOT / name
     for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md", "docs/findings.md")
 )
-PAGES = sorted([README, *(ROOT / "docs").rglob("*.md")])
+CONTRIBUTING, GLOSSARY = ROOT / "CONTRIBUTING.md", ROOT / "docs/glossary.md"
+PAGES = sorted([README, CONTRIBUTING, *(ROOT / "docs").rglob("*.md")])
 FINDINGS = {page.stem: page for page in sorted((ROOT / "docs/findings").glob("*.md"))}
 RIGS = sorted((ROOT / "inventory/examples").glob("*.yaml"))
 RECIPES = {
@@ -247,7 +248,7 @@ def choices(annotation: Any) -> Iterator[str]:
 @pytest.mark.parametrize(("path", "model"), MODELS, ids=[path for path, _ in MODELS])
 def test_choices_are_named(path: str, model: type[BaseModel]) -> None:
     described = sections(text_of(INVENTORY))
-    section = described[path] + (described["On several cards"] if model is Instance else "")
+    section = described[path] + (described["On several GPUs"] if model is Instance else "")
     wanted = [choice for field in model.model_fields.values() for choice in choices(field.annotation)]
     assert [choice for choice in wanted if f"`{choice}`" not in section] == []
 
@@ -382,6 +383,25 @@ def test_tests_that_a_page_names_exist() -> None:
     assert named
     missing = [f"{path}::{test}" for path, test in named if f"def {test}(" not in (ROOT / path).read_text("utf-8")]
     assert sorted(missing) == []
+
+
+def test_pictures_are_light_and_dark() -> None:
+    """Each picture that the README shows lies here twice, and each that lies here is shown."""
+    shown = set(re.findall(r'(?:src|srcset)="([^"]+)"', text_of(README)))
+    drawn = {str(file.relative_to(ROOT)) for file in (ROOT / "docs/pictures").iterdir()}
+    assert shown == drawn
+    assert {name.replace("-dark.", "-light.") for name in drawn} == {name for name in drawn if "-light." in name}
+
+
+def test_the_rig_of_the_first_screen_is_short() -> None:
+    assert len(whole_rig(README).splitlines()) <= 12
+
+
+def test_words_are_in_order_and_linked() -> None:
+    words = re.findall(r"^\| ([^|]+) \| .+ \|$", text_of(GLOSSARY), re.MULTILINE)[2:]
+    assert words == sorted(words, key=str.lower)
+    for page in (README, CONTRIBUTING, ARCHITECTURE):
+        assert "glossary.md)" in text_of(page)
 
 
 def test_every_module_has_its_line() -> None:
