@@ -33,6 +33,7 @@ def main() -> NoReturn:
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup, and shells' background jobs
             signal.signal(ending, _leave)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads all that is installed
     output = _output()
     code: Any = UNWRITABLE
     try:

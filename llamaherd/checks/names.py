@@ -12,7 +12,7 @@ from llamaherd.diagnostics.near import near
 from llamaherd.engines import served_whole
 from llamaherd.inventory.repairs import bits
 from llamaherd.inventory.schema import Model
-from llamaherd.recipes.images import exists, same_tag
+from llamaherd.reference.images import exists, same_tag
 from llamaherd.text.quoting import yaml_value
 
 _PLAIN = """

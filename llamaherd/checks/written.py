@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from llamaherd.recipes.suggest import keys_of
-
 
 def as_keys(words: Iterable[str]) -> str:
     """The keys that say the same, each between backquotes; empty where there are none."""
+    from llamaherd.recipes.suggest import keys_of  # what reads recipes is only wanted where there is something to say
+
     return ", ".join(f"`{line}`" for line in _lines(keys_of(words)))
 
 

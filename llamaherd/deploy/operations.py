@@ -53,11 +53,11 @@ FRESH_SECONDS = 2
 
 
 class Look(NamedTuple):
-    """What a host answered to a question, and when: in seconds, and whether operations were carried out by then."""
+    """What a host answered to a plan's question, and when: in seconds, and whether operations were carried out."""
 
     at: float
     executing: bool
-    question: str
+    plan: Plan
     seen: HostState
 
 
@@ -253,16 +253,16 @@ def settle() -> Commands:
 
 def observe(plan: Plan) -> HostState:
     """What the host looks like, by a fresh look. Raises UserError where it could not be asked."""
-    asked, here, executing = question(plan), ctx_host.get(), host.state.is_executing
+    here, executing = ctx_host.get(), host.state.is_executing
     last = _looks.get(here)
-    if last and (last.executing, last.question) == (executing, asked) and monotonic() - last.at < FRESH_SECONDS:
+    if last and last.plan is plan and last.executing == executing and monotonic() - last.at < FRESH_SECONDS:
         return last.seen
     # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
     done, said = here.run_shell_command(
         StringCommand("sh", "-s"),
         print_output=here.state.print_fact_output,
         print_input=here.state.print_fact_input,
-        _stdin=asked,
+        _stdin=question(plan),
         _sudo=True,
         _timeout=LOOK_SECONDS,
     )
@@ -272,7 +272,7 @@ def observe(plan: Plan) -> HostState:
         seen = answer(spoken(said.stdout_lines))
     except ValueError as error:
         raise _unaskable([str(error)[:LINE]]) from None
-    _looks[here] = Look(monotonic(), executing, asked, seen)
+    _looks[here] = Look(monotonic(), executing, plan, seen)
     return seen
 
 

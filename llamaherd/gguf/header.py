@@ -148,7 +148,7 @@ class TensorGroup(BaseModel):
     `layers` are ranges such as `0-2,4`, of `blk.N.`; None for a tensor outside of the layers.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: Line
     type: str
@@ -198,7 +198,7 @@ class Header(BaseModel):
     `vocabulary` counts tokens; `quant` is what the file type is called, where the header says one.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     architecture: Line
     name: Line | None = None

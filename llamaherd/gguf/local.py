@@ -7,6 +7,9 @@ from pathlib import Path
 
 from llamaherd.gguf.parse import CHUNK, GgufError, Parsed, parse, reach
 
+FIRST = 16 << 20
+"""Bytes that are read before the first try: most headers are whole then, and each try begins anew."""
+
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 
 
@@ -18,7 +21,7 @@ def read_header(path: Path) -> Parsed:
             raise GgufError("it is no file")
         with path.open("rb") as stream:
             size = path.stat().st_size
-            data, wanted = bytearray(), CHUNK
+            data, wanted = bytearray(), FIRST
             while True:
                 while len(data) < wanted and (piece := stream.read(min(CHUNK, wanted - len(data)))):
                     data += piece  # in pieces: a header may say that it is as large as memory

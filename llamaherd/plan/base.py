@@ -17,7 +17,7 @@ def digest(*parts: object) -> str:
 class Planned(BaseModel):
     """Base of all that a plan holds: plain, frozen, comparable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class TextFile(Planned):

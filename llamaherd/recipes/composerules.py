@@ -10,11 +10,11 @@ from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity
 from llamaherd.inventory.yamlfile import Document, Path_
-from llamaherd.recipes import images
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import Server
 from llamaherd.recipes.servers import is_loopback
 from llamaherd.recipes.unitrules import SECRET
+from llamaherd.reference import images
 
 _RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
 _MOST_CARDS = 16

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.recipes import images
 from llamaherd.recipes.binds import Bind
 from llamaherd.recipes.commands import Command, Word
 from llamaherd.recipes.programs import OF_LLAMA_CPP, Kind, Published, Server, base_name, engine_of, find, version_of
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
 from llamaherd.recipes.tokens import Position, Text
+from llamaherd.reference import images
 
 
 @dataclass(frozen=True)

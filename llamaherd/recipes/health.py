@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.inventory.yamlfile import Document
-from llamaherd.recipes import images
 from llamaherd.recipes.composerules import Service, listed, mapping
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES
 from llamaherd.recipes.unitrules import is_operator
+from llamaherd.reference import images
 
 _BEHIND_A_KEY = re.compile(r"/(?:v1/(?!health)|props|slots|metrics|models|completion)")
 """What asks for a key where there is one (llama.cpp b11434, tools/server/server-http.cpp:251; vLLM: all below /v1)."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.recipes import images
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.programs import OF_LLAMA_CPP, Server, base_name
+from llamaherd.reference import images
 
 _SHELLS = frozenset({"sh", "bash", "ash", "zsh", "dash"})
 

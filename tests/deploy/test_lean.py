@@ -101,3 +101,9 @@ def test_an_operation_stands_where_pyinfra_says() -> None:
 
 def test_pyinfra_asks_ours() -> None:
     assert run(ASKED) == ["llamaherd.deploy.lean", "True"]
+
+
+def test_a_plan_is_made_without_what_reads_recipes() -> None:
+    loaded = run("import llamaherd.pipeline.load, sys\nprint(*sys.modules, sep='\\n')")
+    assert "llamaherd.checks.registry" in loaded
+    assert "llamaherd.recipes" not in loaded

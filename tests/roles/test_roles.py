@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.host.observe import question
 from llamaherd.plan import Plan
 from tests.support.fake import Ran, look, run
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
@@ -141,6 +142,18 @@ def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.Monke
     monkeypatch.setattr("llamaherd.deploy.operations.FRESH_SECONDS", 0)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran)) == ([], len(NAMES) - 1), "what says that all is done asks nobody"
+
+
+def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Plan] = []
+
+    def counted(plan: Plan) -> str:
+        written.append(plan)
+        return question(plan)
+
+    monkeypatch.setattr("llamaherd.deploy.operations.question", counted)
+    ran = run(plan, converged(plan, {"chat": KEY}))
+    assert (ran.changed, looks(ran), len(written)) == ([], 1, 2), "once while it prepares, and once when it does"
 
 
 def test_an_endpoint_that_is_none_fails_the_host_with_a_sentence(

@@ -35,7 +35,7 @@ class Declared(BaseModel):
     What a key means stands in a text below it; `schema.py` reads these, as only editors want them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, serialize_by_alias=True)
 
     @field_validator("*", mode="before")
     @classmethod
