@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from llamaherd.checks.context import RigContext
@@ -13,96 +13,123 @@ from llamaherd.inventory.schema import Card, Rig
 from llamaherd.reference.distributions import COMPOSE_PACKAGES
 
 
-def references(subject: RigContext) -> Iterator[Finding]:
-    """Names, ports, listeners and backends that do not go together."""
+def declared_names(subject: RigContext) -> Iterator[Finding]:
+    """LH020: engines, models and cards that an instance names and the rig does not declare."""
     rig, document = subject.rig, subject.document
-    ports: dict[int, str] = {}
+    cards = rig.gpus.cards if rig.gpus else {}
     for name, instance in rig.instances.items():
         where = ("instances", name)
-        engine = rig.engines.get(instance.engine)
-        for field, known in (("engine", rig.engines), ("model", rig.models)):
-            value = getattr(instance, field)
+        wanted: list[tuple[tuple[str, ...], str, Container[str]]] = [
+            (("engine",), instance.engine, rig.engines),
+            (("model",), instance.model, rig.models),
+        ]
+        if instance.draft and instance.draft.model:
+            wanted.append((("draft", "model"), instance.draft.model, rig.models))
+        for path, value, known in wanted:
             if value not in known:
-                yield Finding(
-                    "LH020",
-                    document.value((*where, field)),
-                    f"instance `{name}` wants {field} `{value}`, which this rig does not declare",
-                    way_out(document.data, field, value),
-                )
-        if instance.draft and instance.draft.model and instance.draft.model not in rig.models:
-            yield Finding(
-                "LH020",
-                document.value((*where, "draft", "model")),
-                f"instance `{name}` wants model `{instance.draft.model}` to draft, which this rig does not declare",
-                way_out(document.data, "model", instance.draft.model),
-            )
-        cards = rig.gpus.cards if rig.gpus else {}
+                kind, use = path[-1], " to draft" if path[0] == "draft" else ""
+                message = f"instance `{name}` wants {kind} `{value}`{use}, which this rig does not declare"
+                yield Finding("LH020", document.value((*where, *path)), message, way_out(document.data, kind, value))
         for index, card in enumerate(instance.on):
             if card not in cards:
-                yield Finding(
-                    "LH020",
-                    document.value((*where, "on", index)),
-                    f"instance `{name}` wants card `{card}`, which this rig does not declare",
-                    _cards(document.data, card),
-                )
-        if instance.port in ports:
+                message = f"instance `{name}` wants card `{card}`, which this rig does not declare"
+                yield Finding("LH020", document.value((*where, "on", index)), message, _cards(document.data, card))
+
+
+def one_owner_of_a_port(subject: RigContext) -> Iterator[Finding]:
+    """LH021: two instances on one port."""
+    owners: dict[int, str] = {}
+    for name, instance in subject.rig.instances.items():
+        if instance.port in owners:
             yield Finding(
                 "LH021",
-                document.value((*where, "port")),
-                f"port {instance.port} is taken by instance `{ports[instance.port]}` already",
-                f"write another one, such as `port: {_free(instance.port, rig)}`",
+                subject.document.value(("instances", name, "port")),
+                f"port {instance.port} is taken by instance `{owners[instance.port]}` already",
+                f"write another one, such as `port: {_free(instance.port, subject.rig)}`",
             )
-        ports.setdefault(instance.port, name)
-        if instance.backend == "compose" and rig.host.os not in COMPOSE_PACKAGES:
-            yield Finding(
-                "LH026",
-                document.value((*where, "backend")),
-                f"{rig.host.os} has no Docker Compose 2 of its own",
-                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_PACKAGES)}",
-            )
-        if instance.backend == "compose" and instance.on and engine and engine.source:
-            yield Finding(
-                "LH028",
-                document.value((*where, "backend")),
-                f"the image made for `{name}` would lack the CUDA libraries that its engine is linked against",
-                "use `backend: systemd`, or an engine with an `image` by digest",
-            )
-        ways = {_way(cards[card]) for card in instance.on if card in cards}
-        if len(cards) > 1 and None in ways:
-            yield Finding(
-                "LH027",
-                document.value((*where, "on")),
-                f"instance `{name}` is to run on a card of several, and nothing tells which that is",
-                "give each card its `uuid`, as `nvidia-smi -L` shows it, or its `pci` address",
-            )
-        elif "uuid" in ways and len(ways) > 1:
-            yield Finding(
-                "LH027",
-                document.value((*where, "on")),
-                f"the cards of instance `{name}` are told apart in different ways, which CUDA does not take together",
-                "give each of them its `uuid`, or each of them its `pci` address or `index`",
-            )
+        owners.setdefault(instance.port, name)
+
+
+def key_beyond_loopback(subject: RigContext) -> Iterator[Finding]:
+    """LH022: a server that others reach, and that asks for no key."""
+    for name, instance in subject.rig.instances.items():
         if not instance.loopback and instance.api_key is None:
             yield Finding(
                 "LH022",
-                document.value((*where, "listen")),
+                subject.document.value(("instances", name, "listen")),
                 f"instance `{name}` would listen on {instance.listen} with no API key",
                 f"add `api_key: {{file: keys/{name}}}`, or leave `listen` out to stay on loopback",
             )
-        if engine and engine.image and instance.backend == "systemd":
-            yield Finding(
-                "LH025",
-                document.value((*where, "engine")),
-                f"instance `{name}` runs an image, which systemd does not start",
-                "add `backend: compose`",
-            )
+
+
+def heads_for_one_slot(subject: RigContext) -> Iterator[Finding]:
+    """LH023: drafting by the model's own heads, for more slots than the engine does it for."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
         heads = instance.draft is not None and instance.draft.mtp
         if heads and engine and instance.parallel > 1 and TRAITS[engine.kind].mtp_for_one_slot:
             yield Finding(
                 "LH023",
-                document.value((*where, "parallel")),
+                subject.document.value(("instances", name, "parallel")),
                 f"{engine.kind} drops MTP when it serves more than one slot",
                 "set `parallel: 1`, or leave `draft` out",
+            )
+
+
+def images_in_containers(subject: RigContext) -> Iterator[Finding]:
+    """LH025: an engine that is an image, under systemd."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if engine and engine.image and instance.backend == "systemd":
+            yield Finding(
+                "LH025",
+                subject.document.value(("instances", name, "engine")),
+                f"instance `{name}` runs an image, which systemd does not start",
+                "add `backend: compose`",
+            )
+
+
+def compose_there(subject: RigContext) -> Iterator[Finding]:
+    """LH026: containers on a system that has no Docker Compose 2 of its own."""
+    system = subject.rig.host.os
+    for name, instance in subject.rig.instances.items():
+        if instance.backend == "compose" and system not in COMPOSE_PACKAGES:
+            yield Finding(
+                "LH026",
+                subject.document.value(("instances", name, "backend")),
+                f"{system} has no Docker Compose 2 of its own",
+                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_PACKAGES)}",
+            )
+
+
+def cards_told_apart(subject: RigContext) -> Iterator[Finding]:
+    """LH027: cards of several that nothing tells from the others, or each in another way."""
+    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
+    for name, instance in subject.rig.instances.items():
+        place = subject.document.value(("instances", name, "on"))
+        ways = {_way(cards[card]) for card in instance.on if card in cards}
+        if len(cards) > 1 and None in ways:
+            message = f"instance `{name}` is to run on a card of several, and nothing tells which that is"
+            help_ = "give each card its `uuid`, as `nvidia-smi -L` shows it, or its `pci` address"
+            yield Finding("LH027", place, message, help_)
+        elif "uuid" in ways and len(ways) > 1:
+            message = (
+                f"the cards of instance `{name}` are told apart in different ways, which CUDA does not take together"
+            )
+            help_ = "give each of them its `uuid`, or each of them its `pci` address or `index`"
+            yield Finding("LH027", place, message, help_)
+
+
+def built_for_containers(subject: RigContext) -> Iterator[Finding]:
+    """LH028: a CUDA engine that was built on the host, in a container without CUDA's libraries."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if instance.backend == "compose" and instance.on and engine and engine.source:
+            yield Finding(
+                "LH028",
+                subject.document.value(("instances", name, "backend")),
+                f"the image made for `{name}` would lack the CUDA libraries that its engine is linked against",
+                "use `backend: systemd`, or an engine with an `image` by digest",
             )
 
 

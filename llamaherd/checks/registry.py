@@ -17,7 +17,16 @@ from llamaherd.checks.names import names
 from llamaherd.checks.paths import paths
 from llamaherd.checks.processor import affinity, threads
 from llamaherd.checks.reach import keyless
-from llamaherd.checks.references import references
+from llamaherd.checks.references import (
+    built_for_containers,
+    cards_told_apart,
+    compose_there,
+    declared_names,
+    heads_for_one_slot,
+    images_in_containers,
+    key_beyond_loopback,
+    one_owner_of_a_port,
+)
 from llamaherd.checks.refs import refs
 from llamaherd.checks.serving import drafts, ports
 from llamaherd.checks.splitting import shared_cards, splitting
@@ -28,7 +37,9 @@ from llamaherd.checks.unused import unused
 from llamaherd.checks.wsl import windows_paths, wsl_memory, wsl_settings
 
 CHECKS: tuple[Check, ...] = (
-    *(references, refs, names, ports, drafts, keyless, unused, images, store),
+    *(declared_names, one_owner_of_a_port, key_beyond_loopback, heads_for_one_slot),
+    *(images_in_containers, compose_there, cards_told_apart, built_for_containers),
+    *(refs, names, ports, drafts, keyless, unused, images, store),
     *(toolkit, architectures, driver, container_toolkit, options, compiled_for, built_for, versions),
     *(identities, amounts, sizes, power, splitting, shared_cards, cache_types),
     *(threads, affinity),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llamaherd.text.terminal import printable
-from llamaherd.verify.verify import PROMPT, Check, Report
+from llamaherd.verify.report import Check, Report
+from llamaherd.verify.verify import PROMPT
 
 
 def print_report(report: Report) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from llamaherd.host.answers import chat, parse, reply
 from llamaherd.inventory.schema import Expect, Rig, Source
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
+from llamaherd.verify.report import Check, Report
 from llamaherd.verify.show import print_report
-from llamaherd.verify.verify import Check, Report, judge, question
+from llamaherd.verify.verify import judge, question
 from tests.support.rigs import cpu_rig, planned, reached, served
 
 DATA = Path(__file__).parents[1] / "data"

@@ -1,0 +1,69 @@
+"""What verification found: checks, by instance and by part of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was asked; `detail` says what was found, and what was declared where that is not the same."""
+
+    name: str
+    ok: bool
+    detail: str
+    doubt: bool = False
+    """Nothing has failed, and it may not be as meant all the same."""
+
+
+@dataclass(frozen=True)
+class InstanceReport:
+    """One instance: what it is declared as, what it said, and whether it is what it should be."""
+
+    name: str
+    backend: str
+    model: str
+    engine: str
+    build: str | None
+    port: int
+    answer: str
+    tokens_per_second: float | None
+    draft_n: int | None
+    draft_accepted: int | None
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed."""
+        return all(check.ok for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Something that was found on the host, and where."""
+
+    what: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What verification found on one rig."""
+
+    rig: str
+    instances: tuple[InstanceReport, ...]
+    installed: tuple[Installed, ...]
+    cards: tuple[Check, ...] = ()
+    driver: tuple[Check, ...] = ()
+    machine: tuple[Check, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check of every instance, of every card, of the driver and of the host under them passed."""
+        below = (*self.driver, *self.cards, *self.machine)
+        return all(instance.ok for instance in self.instances) and all(check.ok for check in below)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return {"rig": self.rig, "ok": self.ok, **asdict(self)}
