@@ -27,7 +27,7 @@ from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.gguf.parse import GgufError
 from llamaherd.host.answers import parse
-from llamaherd.host.observe import answer, spoken
+from llamaherd.host.inspect import parse_state, script_lines
 from llamaherd.inventory.schema import Connect
 from llamaherd.lock import LockError
 from llamaherd.lock.apply import NotLockedError
@@ -221,7 +221,7 @@ def seen_host(_: Path, data: bytes) -> str:
     """What a host answers that is asked what it looks like, and the table that is shown of it."""
     made = planned("duo")
     try:
-        there = answer(spoken(data.decode(errors="replace").split("\n")))
+        there = parse_state(script_lines(data.decode(errors="replace").split("\n")))
     except ValueError as error:
         return refused(repr(str(error)), "-")
     print_preflight(survey(made, there, {}), TOLD)

@@ -18,8 +18,8 @@ from llamaherd.deploy.operations import converge, settle
 from llamaherd.deploy.reasons import noted
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.dial import reached
-from llamaherd.host.observe import HostState
 from llamaherd.host.reach import doors
+from llamaherd.host.state import HostState
 from llamaherd.inventory.keys import read_key
 from llamaherd.inventory.schema import Connect
 from llamaherd.plan import InstancePlan, Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.converge.models import missing_files
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.text.units import show_size
 

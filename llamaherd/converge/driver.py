@@ -10,7 +10,7 @@ from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import RebootHost, RunScript, differs, put_files
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.looks.driver import PackageState
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import DRIVER_KEPT, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.planner.driver import kept

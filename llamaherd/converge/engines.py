@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamaherd.converge.steps import RunScript, SendFile
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, SET_ASIDE
 from llamaherd.plan import BuildPlan, ImagePlan
 from llamaherd.text.quoting import base64_lines

@@ -16,7 +16,7 @@ from llamaherd.converge.runtime import runtime_refusals
 from llamaherd.converge.steps import RunScript, SendFile, differs, put_files
 from llamaherd.converge.toolkit import toolkit_refusals
 from llamaherd.converge.wsl import starts_systemd, wsl_refusals
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.plan import Plan
 from llamaherd.text.quoting import Written

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from llamaherd.converge.disks import Refusal
 from llamaherd.host.looks.machine import PciCard
 from llamaherd.host.nvidia_smi import find
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import BuildPlan, CardPlan, Plan
 from llamaherd.plan.devices import address, short_address
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of, sold_as

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.converge.programs import LAUNCHER
 from llamaherd.converge.steps import DeferredScript, RunScript, Say, SendFile
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
 from llamaherd.text.quoting import base64_lines

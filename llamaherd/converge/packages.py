@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llamaherd.converge.steps import RunScript
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.text.render import render
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from llamaherd.converge.steps import RunScript
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.text.render import render
 

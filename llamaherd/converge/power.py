@@ -8,7 +8,7 @@ from llamaherd.converge.disks import Refusal
 from llamaherd.converge.steps import RunScript, differs, put_files
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.nvidia_smi import GpuState, find
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
 from llamaherd.plan import CardPower, Plan
 from llamaherd.text.render import render

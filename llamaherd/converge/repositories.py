@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamaherd.converge.steps import RunScript, differs, put_files
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import RepositoryPlan
 from llamaherd.text.render import render
 

@@ -13,7 +13,7 @@ from llamaherd.converge.packages import LOCK_SECONDS, install
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import RunScript, differs, put_files
 from llamaherd.host.looks.docker import PACKAGES, DockerState
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import PINNED
 from llamaherd.plan import ContainerToolkitPlan, Plan, RuntimePlan, TextFile
 from llamaherd.text.quoting import base64_lines

@@ -8,7 +8,7 @@ from llamaherd.converge.steps import RunScript, check_arguments, differs, instan
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.limits import declared_limits
 from llamaherd.host.looks.serving import ServingState
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.text.render import render

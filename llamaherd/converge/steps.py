@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import INCOMING
 from llamaherd.plan import InstancePlan, TextFile
 from llamaherd.text.quoting import base64_lines

@@ -6,7 +6,7 @@ from llamaherd.converge.disks import Refusal
 from llamaherd.converge.packages import LOCK_SECONDS
 from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.steps import RunScript, differs, put_files
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.planner.toolkit import DRIVER
 from llamaherd.reference.drivers import NEVER

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from llamaherd.converge.disks import Refusal
 from llamaherd.converge.steps import RunScript
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan, WslPlan
 from llamaherd.planner.wsl import FOLDER, SCRIPTS
 from llamaherd.text.quoting import base64_lines

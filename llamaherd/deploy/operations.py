@@ -21,7 +21,8 @@ from llamaherd.converge.steps import DeferredScript, RebootHost, RunScript, Send
 from llamaherd.deploy.reasons import HELP, note, noted
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.complaints import explained
-from llamaherd.host.observe import HostState, answer, question, spoken
+from llamaherd.host.inspect import inspect_script, parse_state, script_lines
+from llamaherd.host.state import HostState
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.layout import REBOOT_MARK
 from llamaherd.pipeline.preflight import lines, survey
@@ -262,14 +263,14 @@ def observe(plan: Plan) -> HostState:
         StringCommand("sh", "-s"),
         print_output=here.state.print_fact_output,
         print_input=here.state.print_fact_input,
-        _stdin=question(plan),
+        _stdin=inspect_script(plan),
         _sudo=True,
         _timeout=LOOK_SECONDS,
     )
     if not done:
         raise _unaskable(said.stderr_lines)
     try:
-        seen = answer(spoken(said.stdout_lines))
+        seen = parse_state(script_lines(said.stdout_lines))
     except ValueError as error:
         raise _unaskable([str(error)[:LINE]]) from None
     _looks[here] = Look(monotonic(), executing, plan, seen)

@@ -18,7 +18,7 @@ from llamaherd.converge.machine import (
     named,
     own_compilers,
 )
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import CardPlan, Plan
 from llamaherd.plan.devices import short_address
 from llamaherd.reference.toolchains import NEWEST_GCC, release

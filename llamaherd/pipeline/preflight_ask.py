@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llamaherd.converge.host import sends
 from llamaherd.converge.steps import SendFile
-from llamaherd.host.observe import answer, question, spoken
+from llamaherd.host.inspect import inspect_script, parse_state, script_lines
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.pipeline.preflight import Preflight, survey, unreachable
 from llamaherd.plan import Plan
@@ -19,11 +19,11 @@ _SECONDS = 120
 def ask(plan: Plan, remote: Remote) -> Preflight:
     """The table of a rig; one that cannot be asked has one row."""
     try:
-        result = remote.run(question(plan), _SECONDS)
+        result = remote.run(inspect_script(plan), _SECONDS)
         if result.code:
             said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
             raise RemoteError(f"the host could not answer: {said[0]}", "it needs a POSIX shell, and Linux")
-        seen = answer(spoken(result.out.split("\n")))
+        seen = parse_state(script_lines(result.out.split("\n")))
     except RemoteError as error:
         return unreachable(plan.rig, error.message, error.help)
     except ValueError as error:

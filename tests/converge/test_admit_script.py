@@ -12,7 +12,8 @@ import pytest
 
 from llamaherd.converge.models import missing_files, model_steps
 from llamaherd.converge.steps import RunScript
-from llamaherd.host.observe import HostState, answer, question
+from llamaherd.host.inspect import inspect_script, parse_state
+from llamaherd.host.state import HostState
 from llamaherd.layout import FETCH_RUN, FETCH_USER, INCOMING
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
 from tests.support.stores import manifest_line, needs_root
@@ -70,11 +71,11 @@ class Host:
     def missing(self) -> list[str]:
         """The files that a look at the host finds wanting; it looks at all of this machine, and changes nothing."""
         # Read to its end before it starts, as on a host: what it runs reads none of it.
-        asked = f"{{\n{question(self.plan)}\n}} </dev/null\n"
+        asked = f"{{\n{inspect_script(self.plan)}\n}} </dev/null\n"
         ended = subprocess.run(["sh", "-s"], input=asked, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         # What else there is to this machine is no matter here.
-        seen = answer([line for line in ended.stdout.splitlines() if line.startswith(("verified\t", "stored\t"))])
+        seen = parse_state([line for line in ended.stdout.splitlines() if line.startswith(("verified\t", "stored\t"))])
         return [file.name for model in self.models for file in missing_files(model, seen)]
 
     def admit(self, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:

@@ -18,9 +18,10 @@ from llamaherd.converge.packages import package_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import DeferredScript, RunScript, Say, SendFile
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.inspect import parse_state
 from llamaherd.host.limits import declared_limits
 from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
-from llamaherd.host.observe import FolderState, Holder, HostState, UserState, answer
+from llamaherd.host.state import FolderState, Holder, HostState, UserState
 from llamaherd.layout import container_user
 from llamaherd.plan import InstancePlan, Plan
 from tests.support.rigs import KEY, RUN, SHA, WRITTEN, converged, cpu_rig, gpu_rig, planned
@@ -41,7 +42,7 @@ def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[Place]:
 
 def seen_of(plan: Plan, drift: Drift | None = None) -> HostState:
     """A host that is as planned, but for this drift."""
-    seen = answer(converged(plan, KEYS))
+    seen = parse_state(converged(plan, KEYS))
     if drift:
         drift(seen)
     return seen

@@ -11,7 +11,7 @@ import pytest
 
 from llamaherd.converge.models import Place, begin_steps, model_steps
 from llamaherd.converge.steps import DeferredScript, RunScript, Say
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import FETCH_RUN, LOCKS
 from llamaherd.plan import Plan
 from tests.support.rigs import gpu_rig, planned

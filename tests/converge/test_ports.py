@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.converge.ports import handover_steps, lacks
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from tests.support.rigs import cpu_rig, planned
 

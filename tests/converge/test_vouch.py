@@ -9,7 +9,7 @@ from pathlib import Path
 
 from llamaherd.converge.engines import build_steps
 from llamaherd.converge.steps import RunScript
-from llamaherd.host.observe import HostState
+from llamaherd.host.state import HostState
 from llamaherd.layout import LOCKS, SET_ASIDE
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root

@@ -10,18 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llamaherd.host.inspect import inspect_script, parse_state, script_lines
 from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
-from llamaherd.host.observe import (
-    FileState,
-    FolderState,
-    Holder,
-    HostState,
-    StoreFolderState,
-    UserState,
-    answer,
-    question,
-    spoken,
-)
+from llamaherd.host.state import FileState, FolderState, Holder, HostState, StoreFolderState, UserState
 from llamaherd.layout import OURS
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
@@ -29,7 +20,7 @@ CAPTURED = (Path(__file__).parents[1] / "data" / "box.observed.txt").read_text(e
 
 
 def test_a_real_answer_is_read_whole() -> None:
-    seen = answer(CAPTURED)
+    seen = parse_state(CAPTURED)
     assert (seen.os, seen.arch, seen.systemd) == ("debian-13", "x86_64", True)
     assert set(seen.folders) == set(OURS)
     assert seen.folders["/etc/llamaherd/keys"] == FolderState(0o711, "root")
@@ -137,7 +128,7 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
     ],
 )
 def test_one_line(line: str, seen: HostState) -> None:
-    assert answer(line.split("\n")) == seen
+    assert parse_state(line.split("\n")) == seen
 
 
 @pytest.mark.parametrize(
@@ -168,14 +159,14 @@ def test_one_line(line: str, seen: HostState) -> None:
 )
 def test_a_line_that_was_not_asked_for(line: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        answer(["os\tdebian-13", *line.split("\n")])
+        parse_state(["os\tdebian-13", *line.split("\n")])
 
 
 @pytest.mark.parametrize("before", [[], ["Welcome", ""], ["os\tanother", "@ end of the look", "@ Look"]])
 @pytest.mark.parametrize("after", [[], [""], ["os\tlogout"]])
 def test_what_a_login_shell_prints_is_no_answer(before: list[str], after: list[str]) -> None:
     said = ["@ look", "os\tdebian-13", "@ end of the look"]
-    assert spoken([*before, *said, *after]) == ["os\tdebian-13"]
+    assert script_lines([*before, *said, *after]) == ["os\tdebian-13"]
 
 
 @pytest.mark.parametrize(
@@ -183,28 +174,28 @@ def test_what_a_login_shell_prints_is_no_answer(before: list[str], after: list[s
 )
 def test_an_answer_without_its_end_is_none(lines: list[str]) -> None:
     with pytest.raises(ValueError, match="stopped answering halfway"):
-        spoken(lines)
+        script_lines(lines)
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_question_marks_its_answer_whatever_stands_in_the_line(shell: str) -> None:
     noise = "printf 'no end of this line'\n"
-    asked = noise + question(planned(cpu_rig()))
+    asked = noise + inspect_script(planned(cpu_rig()))
     done = subprocess.run([shell, "-s"], input=asked, capture_output=True, text=True, check=True)
-    assert any(line.startswith("arch\t") for line in spoken(done.stdout.splitlines()))
+    assert any(line.startswith("arch\t") for line in script_lines(done.stdout.splitlines()))
 
 
 @given(st.lists(st.text()))
 def test_nonsense_is_a_value_error_and_nothing_else(lines: list[str]) -> None:
     try:
-        answer(lines)
+        parse_state(lines)
     except ValueError:
         return
 
 
 def test_the_question_asks_for_all_that_a_plan_names() -> None:
     for plan in (planned(cpu_rig()), planned(gpu_rig())):
-        asked = question(plan)
+        asked = inspect_script(plan)
         named = [
             *plan.packages,
             *(file.path for file in plan.files),

@@ -11,7 +11,8 @@ from llamaherd.converge.disks import Refusal
 from llamaherd.converge.host import refusals
 from llamaherd.converge.machine import machine_refusals
 from llamaherd.converge.power import power_refusals
-from llamaherd.host.observe import HostState, answer
+from llamaherd.host.inspect import parse_state
+from llamaherd.host.state import HostState
 from llamaherd.pipeline.preflight import Preflight, Row, lines, survey, unreachable
 from llamaherd.plan import Plan
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of
@@ -32,7 +33,7 @@ def seen_of(plan: Plan, *said: str, without: tuple[str, ...] = ("card", "virtual
     """A host that is as planned but for what is said of its machine, and has none of what it is to be without."""
     dropped = tuple(f"machine\t{what}\t" for what in without)
     lines = [line for line in converged(plan, {}) if not line.startswith(dropped)]
-    return answer([*lines, *(f"machine\t{line}".replace(" | ", "\t") for line in said)])
+    return parse_state([*lines, *(f"machine\t{line}".replace(" | ", "\t") for line in said)])
 
 
 def of(found: Preflight, what: str) -> Row:
@@ -168,7 +169,7 @@ SHOWN = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00,
 )
 def test_a_card_that_the_driver_does_not_show_is_not_in_this_host(at: dict[str, Any], bus: list[str]) -> None:
     plan = rig({"a": {**OLD, **at}}, {"gpus/cards/a/power_limit": "280W"})
-    seen = answer([*(f"machine\t{line}".replace(" | ", "\t") for line in bus), SHOWN])
+    seen = parse_state([*(f"machine\t{line}".replace(" | ", "\t") for line in bus), SHOWN])
     (problem,) = machine_refusals(plan, seen)
     assert problem.message == f"card `a` ({plan.cards[0].at}) is not in this host"
     assert problem.help.startswith("there is NVIDIA GeForce RTX 3090 (GPU-1 at 0000:01:00.0); correct the inventory")
@@ -181,16 +182,16 @@ def test_a_driver_that_is_to_come_may_show_a_card_that_this_one_does_not() -> No
     bus = "machine\tcard\t0000:01:00.0\t2204\t-\tnvidia"
     packages = [f"nvidia\tpackage\t{name}\t580.95.05-1\tinstalled" for name in plan.driver.packages]
     old, new = "nvidia\tloaded\t535.261.03", "nvidia\tloaded\t580.95.05"
-    assert machine_refusals(plan, answer([bus, SHOWN, old, *packages])) == []
-    assert machine_refusals(plan, answer([bus, SHOWN, new, *packages[1:]])) == []
-    assert len(machine_refusals(plan, answer([bus, SHOWN, new, *packages]))) == 1
+    assert machine_refusals(plan, parse_state([bus, SHOWN, old, *packages])) == []
+    assert machine_refusals(plan, parse_state([bus, SHOWN, new, *packages[1:]])) == []
+    assert len(machine_refusals(plan, parse_state([bus, SHOWN, new, *packages]))) == 1
 
 
 def test_a_card_is_found_by_its_uuid_where_the_driver_answers() -> None:
     plan = rig({"a": {**OLD, "uuid": "GPU-1"}, "b": {"model": "RTX 4090", "uuid": "GPU-2"}})
     bus = [f"machine\tcard\t0000:0{number}:00.0\t2204\t-\tnvidia" for number in (1, 2)]
     cards = [SHOWN, SHOWN.replace("GPU-1", "GPU-2").replace(":01:", ":02:")]
-    (problem,) = machine_refusals(plan, answer([*bus, *cards]))
+    (problem,) = machine_refusals(plan, parse_state([*bus, *cards]))
     assert problem.message == "card `b` is declared as RTX 4090, and is RTX 3090 at 0000:02:00.0"
 
 
@@ -202,21 +203,21 @@ def test_what_is_not_known_is_no_problem() -> None:
     assert of(found, "cards").found == "not known before there is a driver"
     # A driver that answers knows better than a bus which shows none.
     dropped = [line for line in converged(plan, {}) if not line.startswith("machine\tcard")]
-    assert machine_refusals(plan, answer(dropped)) != []
-    assert machine_refusals(plan, answer([*dropped, SHOWN])) == []
+    assert machine_refusals(plan, parse_state(dropped)) != []
+    assert machine_refusals(plan, parse_state([*dropped, SHOWN])) == []
 
 
 def test_under_wsl_there_is_no_bus_to_look_at() -> None:
     declared = {**wsl_rig(), "gpus": {"cuda": "13.0", "cards": {"a": OLD}}}
     plan = planned(declared)
-    found = survey(plan, answer([*converged(plan, {"chat": "key"}), "machine\tbus\t4"]), {})
+    found = survey(plan, parse_state([*converged(plan, {"chat": "key"}), "machine\tbus\t4"]), {})
     assert found.ok
     assert (of(found, "kind").found, of(found, "cards").found) == ("WSL", "Windows' to show")
 
 
 def test_a_wsl_that_is_not_declared_is_said_once() -> None:
     plan = rig({"a": OLD})
-    seen = answer([*converged(plan, {}), "wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
+    seen = parse_state([*converged(plan, {}), "wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
     (row,) = survey(plan, seen, {}).refused
     assert (row.what, row.found) == ("kind", "WSL")
 
@@ -229,21 +230,21 @@ def test_a_compiler_that_a_build_lacks(said: str) -> None:
     plan = rig({"a": OLD}, {COMPILER: {"CMAKE_CUDA_HOST_COMPILER": said}})
     with_card = [f"build\t{plan.builds[0].id}\tdone", *(f"machine\tgcc\t{version}" for version in (12, 15))]
     lines = [line for line in converged(plan, {}) if not line.startswith("build\t")] + with_card[1:]
-    (problem,) = machine_refusals(plan, answer(lines))
+    (problem,) = machine_refusals(plan, parse_state(lines))
     assert "to be compiled with g++-13, which is not installed" in problem.message
-    row = of(survey(plan, answer(lines), {}), "compilers")
+    row = of(survey(plan, parse_state(lines), {}), "compilers")
     assert (row.verdict, row.found) == ("refused", "g++ 12, g++ 15")
     assert row.wanted == "up to g++ 15 for CUDA 13.0; g++-13"
     # There already, about to be installed, or no longer needed.
-    assert machine_refusals(plan, answer([*lines, "machine\tgcc\t13"])) == []
-    assert machine_refusals(plan.model_copy(update={"packages": (*plan.packages, "g++-13")}), answer(lines)) == []
-    assert machine_refusals(plan, answer([*lines, with_card[0]])) == []
+    assert machine_refusals(plan, parse_state([*lines, "machine\tgcc\t13"])) == []
+    assert machine_refusals(plan.model_copy(update={"packages": (*plan.packages, "g++-13")}), parse_state(lines)) == []
+    assert machine_refusals(plan, parse_state([*lines, with_card[0]])) == []
 
 
 def test_a_compiler_elsewhere_is_not_judged() -> None:
     plan = rig({"a": OLD}, {COMPILER: {"CMAKE_CUDA_HOST_COMPILER": "/opt/gcc/bin/g++-13"}})
     lines = [line for line in converged(plan, {}) if not line.startswith("build\t")]
-    assert machine_refusals(plan, answer(lines)) == []
+    assert machine_refusals(plan, parse_state(lines)) == []
 
 
 NOTES = {
@@ -286,7 +287,7 @@ def test_what_a_person_should_know(said: list[str], what: str, found: str, why: 
 
 def test_a_host_that_is_as_planned_has_nothing_to_say() -> None:
     plan = rig({"a": {**OLD, "pci": "0000:01:00.0"}})
-    found = survey(plan, answer(converged(plan, {})), {})
+    found = survey(plan, parse_state(converged(plan, {})), {})
     assert [row for row in found.rows if row.verdict != "ok"] == []
     assert of(found, "card a") == Row("card a", "RTX 3090 at 0000:01:00.0", "RTX 3090 at 0000:01:00.0")
     assert of(found, "kind").found == "bare metal"
@@ -306,7 +307,7 @@ def test_every_problem_is_in_the_table_once() -> None:
         {"a": {**OLD, "uuid": "GPU-1", "power_limit": "300W"}, "b": {**OLD, "uuid": "GPU-2"}},
         {"host/ram": "64GB", COMPILER: {"CMAKE_CUDA_HOST_COMPILER": "g++-13"}},
     )
-    seen = answer(
+    seen = parse_state(
         [
             *("os\tdebian-12", "arch\tx86_64", "listens\t1F41", "wsl\trelease\t6.6-microsoft-standard-WSL2"),
             *("free\t/var/lib\t1000\tsda", "store\t/srv\t1000\tsdb\tnfs\tro"),
@@ -327,7 +328,7 @@ def test_a_problem_about_nothing_known_has_a_row_too(monkeypatch: pytest.MonkeyP
     plan = rig({"a": OLD})
     extra = [Refusal("one", "do"), Refusal("two", "do", "driver"), Refusal("three", "do", "driver")]
     monkeypatch.setattr("llamaherd.pipeline.preflight.refusals", lambda *_: extra)
-    found = survey(plan, answer(converged(plan, {})), {})
+    found = survey(plan, parse_state(converged(plan, {})), {})
     assert [(row.what, row.why) for row in found.refused] == [("driver", "two"), ("driver", "three"), ("host", "one")]
 
 

@@ -9,9 +9,10 @@ import pytest
 from llamaherd.converge.driver import driver_refusals, driver_steps, load_steps, reboot_steps
 from llamaherd.converge.steps import RebootHost
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.host.looks.driver import DriverState, PackageState, Persistence
 from llamaherd.host.looks.serving import UnitState
-from llamaherd.host.observe import HostState, answer, question
+from llamaherd.host.state import HostState
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.drivers import branch_of, upstream
@@ -81,7 +82,7 @@ def test_nothing_is_planned_where_none_is_declared_and_under_wsl() -> None:
     bare, wsl = planned(gpu_rig()), planned(gpu_rig(), {"gpus/driver": {"branch": 580}, "host/wsl": {}})
     for plan in (bare, wsl):
         assert plan.driver is None
-        assert "nvidia-persistenced" not in question(plan)
+        assert "nvidia-persistenced" not in inspect_script(plan)
 
 
 def test_a_plan_shows_packages_pins_and_where_from() -> None:
@@ -134,7 +135,7 @@ def test_whose_a_package_is_its_repository_tells(origins: list[str], source: str
 
 
 def test_an_answer_is_read_whole() -> None:
-    seen = answer(
+    seen = parse_state(
         line
         for line in """nvidia\tpackage\tlibcuda1\t550.163.01-2\tinstalled
 nvidia\torigin\tlibcuda1\tdistribution
@@ -170,7 +171,7 @@ nvidia\ttried\t550.163.01 6.12.1""".splitlines()
 @pytest.mark.parametrize("line", ["nvidia\tpackage\tx", "nvidia\tfree\tmuch", "nvidia\tmoon", "nvidia\tuvm\tyes"])
 def test_a_line_that_cannot_have_been_printed_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"not asked for|invalid literal"):
-        answer([line])
+        parse_state([line])
 
 
 # --- what is to be done ----------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def test_a_line_that_cannot_have_been_printed_is_refused(line: str) -> None:
 
 def host(plan: Plan = PLAN, **nvidia: Any) -> HostState:
     """As planned, but for this of the driver."""
-    seen = answer(converged(plan, {}))
+    seen = parse_state(converged(plan, {}))
     for name, value in nvidia.items():
         setattr(seen.nvidia, name, value)
     return seen
@@ -186,7 +187,7 @@ def host(plan: Plan = PLAN, **nvidia: Any) -> HostState:
 
 def with_packages(plan: Plan = PLAN, **packages: PackageState) -> HostState:
     """As planned, with these packages besides."""
-    seen = answer(converged(plan, {}))
+    seen = parse_state(converged(plan, {}))
     seen.nvidia.packages |= {name.replace("_", "-"): package for name, package in packages.items()}
     return seen
 

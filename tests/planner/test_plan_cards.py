@@ -9,7 +9,7 @@ import yaml
 
 from llamaherd.converge.serving import project_steps, unit_steps
 from llamaherd.converge.steps import RunScript
-from llamaherd.host.observe import answer, question
+from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.plan import InstancePlan, Plan
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
@@ -139,7 +139,7 @@ def test_only_rigs_with_servers_on_cards_get_the_programs() -> None:
     programs = [file.path.rpartition("/")[2] for file in GPU.files]
     assert programs == ["wait-healthy", "started", "gpu-gate", "gpu-check"]
     assert [file.path.rpartition("/")[2] for file in planned(cpu_rig()).files] == ["wait-healthy", "started"]
-    asked = question(planned(cpu_rig()))
+    asked = inspect_script(planned(cpu_rig()))
     assert not [program for program in ("gpu-gate", "gpu-check") if program in asked]
 
 
@@ -147,16 +147,19 @@ def test_a_container_that_came_up_without_its_card_is_made_anew() -> None:
     """Docker starts it at boot by itself, and it is as healthy on the CPU."""
     boxed = of(GPU, "boxed")
     lines = converged(GPU, {})
-    assert project_steps(boxed, answer(lines), None) == []
-    (step,) = project_steps(boxed, answer([*lines, "off-cards\tllama-boxed"]), None)
+    assert project_steps(boxed, parse_state(lines), None) == []
+    (step,) = project_steps(boxed, parse_state([*lines, "off-cards\tllama-boxed"]), None)
     assert isinstance(step, RunScript)
     assert "--force-recreate" in step.script
     assert "/opt/llamaherd/libexec/gpu-check every 'docker logs llama-boxed 2>&1'" in step.script
     # Another container's trouble is none of its.
-    assert project_steps(boxed, answer([*lines, "off-cards\tllama-small"]), None) == []
+    assert project_steps(boxed, parse_state([*lines, "off-cards\tllama-small"]), None) == []
 
 
 def test_the_cpu_has_no_cards_to_lose() -> None:
     plan = planned(cpu_rig())
-    for steps in (unit_steps(of(plan, "chat"), answer([]), "k"), project_steps(of(plan, "drafter"), answer([]), None)):
+    for steps in (
+        unit_steps(of(plan, "chat"), parse_state([]), "k"),
+        project_steps(of(plan, "drafter"), parse_state([]), None),
+    ):
         assert all("gpu-check" not in step.script and "cuda" not in step.script for step in steps)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from llamaherd.converge.host import base_steps, refusals
 from llamaherd.converge.power import power_refusals, power_steps
+from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.host.nvidia_smi import GpuState, card, find, number
-from llamaherd.host.observe import HeldCard, HostState, PowerUnitState, answer, question
+from llamaherd.host.state import HeldCard, HostState, PowerUnitState
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import CardPower, Plan
 from tests.support.power import BOTH, NEW, OLD, held
@@ -57,14 +58,14 @@ def test_nothing_is_planned_where_nothing_is_declared() -> None:
     on_none: dict[str, Any] = {f"instances/{name}/on": [] for name in ("reasoner", "worker", "boxed")}
     bare = planned(gpu_rig(), {"gpus": None, **on_none})
     assert (bare.power, bare.windows_power, bare.has_cards) == (None, (), False)
-    assert "/run/llamaherd/gpu-power" not in question(bare)
+    assert "/run/llamaherd/gpu-power" not in inspect_script(bare)
 
 
 def test_under_wsl_it_is_for_windows_to_do() -> None:
     assert (WSL.power, WSL.has_cards) == (None, False)
     assert [(each.name, each.limit) for each in WSL.windows_power] == [("new", 450), ("old", 280)]
     assert "  power      new: 450 W, 210 to 2400 MHz, which is Windows' to set\n" in show_plan(WSL)
-    assert "gpu-power" not in question(WSL)
+    assert "gpu-power" not in inspect_script(WSL)
 
 
 def test_a_plan_shows_what_cards_are_held_to() -> None:
@@ -153,7 +154,7 @@ def test_a_card_is_read(row: str) -> None:
 
 
 def test_cards_of_mixed_generations_are_told_apart() -> None:
-    seen = answer(f"card\t{line}" for line, _ in ROWS.values()).cards
+    seen = parse_state(f"card\t{line}" for line, _ in ROWS.values()).cards
     assert len(seen) == len(ROWS)
     by_pci = find("0000000f:01:00.0", seen)
     assert by_pci
@@ -180,7 +181,7 @@ def test_whatever_stands_for_a_figure_is_finite_or_none(text: str) -> None:
 
 
 def seen_of(plan: Plan) -> HostState:
-    return answer(converged(plan, {}))
+    return parse_state(converged(plan, {}))
 
 
 def restarts(plan: Plan, seen: HostState) -> list[bool]:
@@ -319,20 +320,20 @@ def test_persistence_that_a_card_does_not_keep_is_asked_for_once() -> None:
 
 
 def test_what_is_no_longer_declared_is_given_back_once() -> None:
-    seen = answer([*converged(BARE, {}), "power\tactive\tenabled\tno"])
+    seen = parse_state([*converged(BARE, {}), "power\tactive\tenabled\tno"])
     (step,) = base_steps(BARE, seen)
     assert "/opt/llamaherd/libexec/gpu-power release" in step.script
     assert power_steps(BARE, seen) == []
     seen.power_unit = None
     assert base_steps(BARE, seen) == []
-    assert "llamaherd-gpu-power.service ]" in question(BARE)
-    assert "/run/llamaherd/gpu-power/GPU-" not in question(BARE)
+    assert "llamaherd-gpu-power.service ]" in inspect_script(BARE)
+    assert "/run/llamaherd/gpu-power/GPU-" not in inspect_script(BARE)
 
 
 def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> None:
     plan = planned(cpu_rig())
-    assert "llamaherd-gpu-power.service ]" in question(plan)
-    (step,) = base_steps(plan, answer([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
+    assert "llamaherd-gpu-power.service ]" in inspect_script(plan)
+    (step,) = base_steps(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
     assert "/opt/llamaherd/libexec/gpu-power release" in step.script
 
 
@@ -386,7 +387,7 @@ def test_a_limit_that_a_laptop_does_not_tell_is_no_problem_beside_clocks() -> No
 
 
 def test_a_host_without_a_driver_stops_the_run() -> None:
-    (problem,) = power_refusals(PLAN, answer(["driver\tthere is no nvidia-smi"]))
+    (problem,) = power_refusals(PLAN, parse_state(["driver\tthere is no nvidia-smi"]))
     assert str(problem) == (
         "power limits, clocks or fans are declared, and NVIDIA's driver does not answer: there is no nvidia-smi\n"
         "  help: install it, so that `nvidia-smi` shows the cards, or take `power_limit`, `clocks` and `fans` out"
@@ -396,4 +397,4 @@ def test_a_host_without_a_driver_stops_the_run() -> None:
 @pytest.mark.parametrize("line", ["card\tGPU-1", "held\tGPU-1\ta\tb\tc\td\te", "power\tactive"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"not 10 fields|was not asked for"):
-        answer([line])
+        parse_state([line])

@@ -12,8 +12,9 @@ import yaml
 from llamaherd.converge.daemon import merge
 from llamaherd.converge.host import refusals
 from llamaherd.converge.runtime import engine_steps, pins, runtime_refusals, toolkit_steps
+from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.host.looks.docker import PACKAGES, EngineUnitState, SettingsState
-from llamaherd.host.observe import HostState, answer, question
+from llamaherd.host.state import HostState
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import ContainerToolkitPlan, Plan
 from tests.support.rigs import GONE, converged, cpu_rig, gpu_rig, planned
@@ -31,7 +32,7 @@ def toolkit_of(plan: Plan) -> ContainerToolkitPlan:
 
 
 def seen_of(plan: Plan) -> HostState:
-    return answer(converged(plan, {"chat": "key"}))
+    return parse_state(converged(plan, {"chat": "key"}))
 
 
 def devices(plan: Plan, name: str = "boxed") -> tuple[list[str], str]:
@@ -49,13 +50,13 @@ def devices(plan: Plan, name: str = "boxed") -> tuple[list[str], str]:
 def test_a_rig_without_containers_needs_no_docker() -> None:
     plan = planned(gpu_rig(), {f"instances/{name}": GONE for name in ("small", "boxed")})
     assert plan.runtime is None
-    assert "daemon.json" not in question(plan)
+    assert "daemon.json" not in inspect_script(plan)
 
 
 def test_what_a_container_on_the_cpu_needs() -> None:
     assert CPU.runtime
     assert (CPU.runtime.docker, CPU.runtime.compose, CPU.runtime.toolkit) == ((25, 0), (2, 21), None)
-    assert "daemon.json" not in question(CPU)
+    assert "daemon.json" not in inspect_script(CPU)
 
 
 def test_what_a_container_on_a_card_needs() -> None:
@@ -196,7 +197,7 @@ SOCKET_MASKED = "docker\tunit\tdocker.socket\tmasked\tinactive\tmasked\t "
 )
 def test_what_somebody_masked_stops_the_run_where_docker_needs_it(units: list[str], masked: str, way_out: str) -> None:
     seen = seen_of(CPU)
-    seen.docker.units = answer(units).docker.units
+    seen.docker.units = parse_state(units).docker.units
     found = [(problem.message, problem.help or "") for problem in refusals(CPU, seen, {})]
     assert [(message.startswith(masked), way_out in help_) for message, help_ in found] == [(True, True)] * bool(masked)
 
@@ -336,7 +337,7 @@ def test_a_daemon_that_does_not_answer_is_known_by_its_programs() -> None:
         "silent\t29.1.3",
         "unit\tdocker.service\tloaded\tfailed\tenabled\t",
     ]
-    seen = answer(f"docker\t{line}" for line in said)
+    seen = parse_state(f"docker\t{line}" for line in said)
     assert (seen.docker.version, seen.docker.compose, seen.docker.answers) == ((29, 1, 3), (2, 40, 3), False)
     assert not seen.docker.active
 
@@ -348,12 +349,12 @@ def test_packages_tell_whose_docker_is_and_its_compose() -> None:
         ("docker-compose\t2.26.1-4", (2, 26, 1)),
         ("docker-compose-plugin\t5.0.2-1~debian.13~trixie", (5, 0, 2)),
     ):
-        seen = answer(f"docker\tpackage\t{line}" for line in ("docker.io\t28.2.2", compose))
+        seen = parse_state(f"docker\tpackage\t{line}" for line in ("docker.io\t28.2.2", compose))
         assert (seen.docker.origin, seen.docker.compose) == ("docker.io", version)
-    assert answer(["docker\tsnap", "docker\tpackage\tdocker.io\t28.2.2"]).docker.origin == "snap"
+    assert parse_state(["docker\tsnap", "docker\tpackage\tdocker.io\t28.2.2"]).docker.origin == "snap"
 
 
 @pytest.mark.parametrize("line", ["docker\tinfo\t{", "docker\tunit\tdocker.service", "docker\tcdi\ta"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"was not asked for|Expecting"):
-        answer([line])
+        parse_state([line])

@@ -13,7 +13,8 @@ import pytest
 from llamaherd.converge.disks import TOOLKIT_BYTES
 from llamaherd.converge.host import refusals
 from llamaherd.converge.toolkit import toolkit_refusals, toolkit_steps
-from llamaherd.host.observe import HostState, answer, question
+from llamaherd.host.inspect import inspect_script, parse_state
+from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import Plan
@@ -50,7 +51,7 @@ def test_exactly_one_toolkit_is_planned() -> None:
 def test_only_where_something_is_built_with_it(plan: Plan) -> None:
     built = {build.engine for build in plan.builds if build.options.get("GGML_CUDA") == "ON"}
     assert (plan.toolkit is not None) == bool(built)
-    assert ("nvcc" in question(plan)) == bool(built)
+    assert ("nvcc" in inspect_script(plan)) == bool(built)
 
 
 def test_under_wsl_it_comes_from_a_repository_without_drivers() -> None:
@@ -131,7 +132,7 @@ def test_a_driver_of_nvidias_repository_may_come_from_there() -> None:
 
 
 def seen_of(plan: Plan) -> HostState:
-    return answer(converged(plan, {}))
+    return parse_state(converged(plan, {}))
 
 
 def says(plan: Plan, seen: HostState) -> list[str]:
@@ -205,7 +206,7 @@ def test_another_toolkit_at_its_place_stops_the_run() -> None:
     ],
 )
 def test_a_disk_without_room_for_it_stops_the_run(room: str, message: str | None) -> None:
-    seen = answer([*converged(PLAN, {}), f"room\t/usr/local\t{room}"])
+    seen = parse_state([*converged(PLAN, {}), f"room\t/usr/local\t{room}"])
     seen.toolkit = None
     assert [problem.message for problem in refusals(PLAN, seen, {})] == ([message] if message else [])
 
@@ -213,7 +214,7 @@ def test_a_disk_without_room_for_it_stops_the_run(room: str, message: str | None
 def test_one_disk_is_asked_for_all_that_goes_there() -> None:
     lines = [line for line in converged(PLAN, {}) if not line.startswith(("toolkit\t13", "build\t"))]
     lines.append(f"room\t/usr/local\t{10**12}\toverlay\t0")
-    seen = answer(line.replace(str(10**12), str(10**10)) for line in lines)
+    seen = parse_state(line.replace(str(10**12), str(10**10)) for line in lines)
     (problem,) = [each for each in refusals(PLAN, seen, {}) if "needed" in each.message]
     builds = sum(build.disk for build in PLAN.builds)
     assert problem.message.endswith(f"has 10.0 GB free, and up to {show_size(builds + TOOLKIT_BYTES)} are needed")

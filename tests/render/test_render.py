@@ -35,9 +35,10 @@ from llamaherd.converge.steps import DeferredScript, RebootHost, RunScript, Say,
 from llamaherd.converge.toolkit import toolkit_steps
 from llamaherd.converge.wsl import wsl_steps
 from llamaherd.gguf.header import Header
+from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.host.looks.driver import PackageState
 from llamaherd.host.looks.serving import ContainerState, UnitState
-from llamaherd.host.observe import HostState, PowerUnitState, answer, question
+from llamaherd.host.state import HostState, PowerUnitState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
@@ -140,7 +141,7 @@ def build(plan: Plan, engine: str) -> BuildPlan:
 
 def unheld() -> HostState:
     """As planned, but that the unit which holds cards never ran."""
-    seen = answer(converged(HELD, {}))
+    seen = parse_state(converged(HELD, {}))
     seen.power_unit = None
     return seen
 
@@ -159,7 +160,7 @@ def driver_file(plan: Plan, part: str) -> str:
 
 def other_driver() -> HostState:
     """As planned, but that the driver and its tools are of another branch, and the next kernel has no headers."""
-    seen = answer(converged(DRIVER, {}))
+    seen = parse_state(converged(DRIVER, {}))
     seen.nvidia.packages |= {
         name: PackageState("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")
     }
@@ -169,7 +170,7 @@ def other_driver() -> HostState:
 
 def not_loaded() -> HostState:
     """As planned, but that nothing has loaded the driver yet."""
-    seen = answer(converged(DRIVER, {}))
+    seen = parse_state(converged(DRIVER, {}))
     seen.nvidia.loaded = None
     return seen
 
@@ -244,14 +245,14 @@ def ask_memory(*names: str) -> str:
 
 def loading(plan: Plan) -> HostState:
     """As planned, but that the instances are still loading."""
-    seen = answer(converged(plan, {"chat": "key"}))
+    seen = parse_state(converged(plan, {"chat": "key"}))
     seen.units = {name: UnitState("activating", u.enabled, False, u.run, u.spec) for name, u in seen.units.items()}
     return seen
 
 
 def hanging(plan: Plan) -> HostState:
     """As planned, but that a server hangs, and somebody has written a drop-in."""
-    seen = answer(converged(plan, {"chat": "key"}))
+    seen = parse_state(converged(plan, {"chat": "key"}))
     seen.serving["llama-chat"].hangs = "its process is stopped (SIGSTOP)"
     seen.serving["llama-chat"].foreign.append("/etc/systemd/system/llama-chat.service.d/it's mine.conf")
     return seen
@@ -281,8 +282,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "build_ik_cuda_overlay_url": lambda: build(GPU, "ik").script,
     "build_ik_cpu": lambda: build(IK_CPU, "main").script,
     "build_llama_cpp_url": lambda: build(URL, "main").script,
-    "observe_cpu": lambda: question(CPU),
-    "observe_gpu": lambda: question(GPU),
+    "observe_cpu": lambda: inspect_script(CPU),
+    "observe_gpu": lambda: inspect_script(GPU),
     "verify_cpu": lambda: verify.question(CPU),
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
@@ -303,7 +304,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_fetch_joined": lambda: script(begin_steps(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
     "step_fetch_awaited": lambda: made(model_steps(GPU, HostState(), hub, WATCHER)[1:]),
     "step_repository": lambda: script(repository_steps(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())),
-    "observe_driver": lambda: question(DRIVER),
+    "observe_driver": lambda: inspect_script(DRIVER),
     "verify_driver": lambda: verify.question(DRIVER),
     "step_components": lambda: script(driver_steps(SIGNED, HostState()), 0),
     "step_driver": lambda: script(driver_steps(DRIVER, other_driver())),
@@ -336,14 +337,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_docker": lambda: script(engine_steps(CPU, HostState())),
     "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
-    "observe_power": lambda: question(HELD),
+    "observe_power": lambda: inspect_script(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
     "step_power": lambda: script(power_steps(HELD, unheld())),
     "step_remove_power": lambda: script(
         power_removal_steps(GPU, HostState(power_unit=PowerUnitState("active", "enabled", False)))
     ),
-    "observe_wsl": lambda: question(WSL),
+    "observe_wsl": lambda: inspect_script(WSL),
     "step_wsl_files": lambda: script(wsl_steps(WSL, in_wsl())),
     "step_wsl_restart": lambda: script(wsl_steps(WSL, in_wsl(systemd=False))),
     "step_remove_project": lambda: script(removal_steps(CPU, HostState(projects={"old"}))),
@@ -435,14 +436,14 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     named = plan.model_copy(update={"models": (*(m for m in plan.models if not m.url), hostile)})
     texts = {
         "build": build(plan, "ik").script,
-        "observe": question(plan),
+        "observe": inspect_script(plan),
         "verify": verify.question(plan),
         "fetch": made(begin_steps(named, HostState(), hub, WATCHER)),
         "wait": made(model_steps(named, HostState(), hub, WATCHER)[1:]),
         "admit": script(model_steps(named, HostState(), hub, WATCHER)),
         "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
         "unit": script(unit_steps(instance(plan, "worker"), HostState(), None)),
-        "observe under WSL": question(hostile_wsl),
+        "observe under WSL": inspect_script(hostile_wsl),
         "files of Windows": script(wsl_steps(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.observe import question
+from llamaherd.host.inspect import inspect_script
 from llamaherd.plan import Plan
 from tests.support.fake import Ran, look, run
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
@@ -149,7 +149,7 @@ def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytes
 
     def counted(plan: Plan) -> str:
         written.append(plan)
-        return question(plan)
+        return inspect_script(plan)
 
     monkeypatch.setattr("llamaherd.deploy.operations.question", counted)
     ran = run(plan, converged(plan, {"chat": KEY}))

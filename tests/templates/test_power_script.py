@@ -9,7 +9,8 @@ import pytest
 
 from llamaherd.converge.power import power_steps
 from llamaherd.host.answers import parse
-from llamaherd.host.observe import PowerUnitState, answer, question
+from llamaherd.host.inspect import inspect_script, parse_state
+from llamaherd.host.state import PowerUnitState
 from llamaherd.verify import verify
 from llamaherd.verify.power import power_checks
 from tests.support import nvidia_smi
@@ -320,7 +321,9 @@ def test_anything_else_is_refused(rig: Host) -> None:
 
 def looked(rig: Host, plan: Any) -> Any:
     """What our look at the host makes of it, the unit being up."""
-    seen = answer(line for line in rig.ask(question(plan)) if line.startswith(("card\t", "driver\t", "held\t")))
+    seen = parse_state(
+        line for line in rig.ask(inspect_script(plan)) if line.startswith(("card\t", "driver\t", "held\t"))
+    )
     seen.power_unit = PowerUnitState("active", "enabled", False)
     return seen
 

@@ -22,8 +22,9 @@ from llamaherd.converge.repositories import repository_steps
 from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
 from llamaherd.converge.steps import RunScript
 from llamaherd.converge.toolkit import toolkit_steps
+from llamaherd.host.inspect import inspect_script
 from llamaherd.host.looks.serving import UnitState
-from llamaherd.host.observe import HostState, question
+from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
@@ -144,7 +145,7 @@ def scripts(planned: Plan) -> Iterator[str]:
         steps += switch(instance, seen, None)
     yield from (step.script for step in steps if isinstance(step, RunScript))
     yield from (build.script for build in planned.builds)
-    yield question(planned)
+    yield inspect_script(planned)
     yield verify.question(planned)
     yield look_script(planned.store.path)
 

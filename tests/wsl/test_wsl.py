@@ -16,7 +16,8 @@ import pytest
 from llamaherd.converge.host import refusals
 from llamaherd.converge.steps import RunScript
 from llamaherd.converge.wsl import BACKUP, profile_of, wsl_notes, wsl_refusals, wsl_steps
-from llamaherd.host.observe import HostState, answer, question
+from llamaherd.host.inspect import inspect_script, parse_state
+from llamaherd.host.state import HostState
 from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import Plan, WslPlan
 from llamaherd.planner.wsl import SCRIPTS
@@ -69,16 +70,16 @@ def test_what_wslconfig_is_to_say(declared: dict[str, Any], settings: dict[str, 
 
 def test_nothing_is_planned_of_wsl_where_it_is_not_declared() -> None:
     assert planned(cpu_rig()).wsl is None
-    assert "proc/mounts" not in question(planned(cpu_rig()))
+    assert "proc/mounts" not in inspect_script(planned(cpu_rig()))
 
 
 def test_a_host_that_is_no_wsl_is_told_from_one() -> None:
     """This machine is asked what a plan for WSL asks; nothing of Windows is there to be looked at."""
     if "microsoft" in Path("/proc/sys/kernel/osrelease").read_text(encoding="utf-8").lower():
         pytest.skip("this is WSL")
-    done = subprocess.run(["sh"], input=question(PLAN), capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh"], input=inspect_script(PLAN), capture_output=True, text=True, check=True)
     assert [line for line in done.stdout.splitlines() if line.startswith("wsl")] == []
-    (problem,) = wsl_refusals(PLAN, answer([]))
+    (problem,) = wsl_refusals(PLAN, parse_state([]))
     assert "`wsl:`" in problem.help
 
 
@@ -175,12 +176,12 @@ class Machine:
 
     def look(self, plan: Plan = PLAN) -> HostState:
         """What the host says: `say` and the look are those of the question, without what marks a look's ends."""
-        say = question(plan).split("\n. /etc/os-release")[0].split("@ look\\n'\n")[1]
+        say = inspect_script(plan).split("\n. /etc/os-release")[0].split("@ look\\n'\n")[1]
         text = render("wsl-look.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
         release = "say wsl release 6.6.87.2-microsoft-standard-WSL2"
         said = self.run(f"{say}\n{release}\n{text}")
         assert (said.returncode, said.stderr) == (0, "")
-        seen = answer(said.stdout.splitlines())
+        seen = parse_state(said.stdout.splitlines())
         seen.systemd = True
         return seen
 
@@ -391,7 +392,7 @@ def test_the_declared_user_is_the_one(machine: Machine) -> None:
 
 
 def seen_of(drift: Callable[[HostState], object] | None = None, plan: Plan = PLAN) -> HostState:
-    seen = answer(converged(plan, {"chat": KEY}))
+    seen = parse_state(converged(plan, {"chat": KEY}))
     if drift:
         drift(seen)
     return seen
@@ -488,4 +489,4 @@ def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: Wsl
 )
 def test_what_no_host_can_have_said(line: str) -> None:
     with pytest.raises(ValueError, match=r"not asked for|did not arrive whole"):
-        answer(line.split("\n"))
+        parse_state(line.split("\n"))

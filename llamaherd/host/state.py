@@ -1,0 +1,155 @@
+"""What a host is now, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from llamaherd.host.looks.docker import DockerState
+from llamaherd.host.looks.driver import DriverState
+from llamaherd.host.looks.machine import MachineState
+from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
+from llamaherd.host.nvidia_smi import GpuState
+from llamaherd.wsl.state import WslState
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file: octal mode, owner as number and as name, when it was written (seconds since the epoch), its sha256."""
+
+    mode: str
+    owner: tuple[str, str]
+    written: float
+    sha256: str
+
+
+class FolderState(NamedTuple):
+    """A folder: the permissions, and its owner's name."""
+
+    mode: int
+    owner: str
+
+
+class Holder(NamedTuple):
+    """A process that holds a port, and the container that it holds it for, if it is Docker's."""
+
+    pid: int
+    program: str
+    container: str
+
+
+class UserState(NamedTuple):
+    """An account: its shell and its groups, its own first."""
+
+    shell: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoreFolderState:
+    """The filesystem that models go to: the folder of it that exists, bytes free, device, kind."""
+
+    folder: str
+    free: int
+    device: str
+    kind: str
+    writable: bool
+
+
+class RoomState(NamedTuple):
+    """Room for a CUDA toolkit: a folder, bytes free there, the device, and the bytes of it that are there already."""
+
+    folder: str
+    free: int
+    device: str
+    begun: int
+
+
+class PowerUnitState(NamedTuple):
+    """The unit that holds cards to limits, clocks and fan speeds."""
+
+    active: str
+    enabled: str
+    needs_reload: bool
+
+
+class HeldCard(NamedTuple):
+    """Our note of what a card is held to: watts or `refused`, MHz, `on`, percent.
+
+    `-` stands for nothing and `?` for not known. Notes of before there were fans do not speak of them.
+    """
+
+    limit: str = "?"
+    clocks: str = "?"
+    persistence: str = "?"
+    fans: str = "-"
+
+
+@dataclass
+class HostState:
+    """All of it; what was not there is not in it."""
+
+    os: str = ""
+    arch: str = ""
+    systemd: bool = False
+    free: tuple[str, int, str] | None = None
+    """Where builds go, or its nearest parent, the bytes free there, and the device."""
+    room: RoomState | None = None
+    """Where the planned CUDA toolkit is to go, while its compiler is not there."""
+    store: StoreFolderState | None = None
+    folders: dict[str, FolderState] = field(default_factory=dict)
+    """Of our own folders those that are there."""
+    closed: list[str] = field(default_factory=list)
+    """What a server would read, and may not."""
+    addresses: list[str] = field(default_factory=list)
+    """The host's own, each with the length of its network's prefix."""
+    listening: set[int] = field(default_factory=set)
+    holders: dict[int, Holder] = field(default_factory=dict)
+    """Who holds ports that are planned, and are none of our servers'."""
+    packages: set[str] = field(default_factory=set)
+    users: dict[str, UserState] = field(default_factory=dict)
+    twins: dict[str, str] = field(default_factory=dict)
+    """Accounts of ours whose number another account has, too, and which."""
+    passwords: set[str] = field(default_factory=set)
+    """Accounts of ours that take a password."""
+    files: dict[str, FileState] = field(default_factory=dict)
+    fetcher: str = ""
+    """The fingerprint of our programs there."""
+    builds: dict[str, str] = field(default_factory=dict)
+    """By build id: `done`, `built` but not let in yet, `building`; `intact`, but something is new about its files;
+    `damaged`, since a program is not what was built."""
+    sources: set[str] = field(default_factory=set)
+    verified: dict[str, dict[str, tuple[int, float, str]]] = field(default_factory=dict)
+    """By model folder and file: size, time and sha256 when it was last verified."""
+    stored: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
+    """By model folder and file: size and time now."""
+    incoming: dict[str, int] = field(default_factory=dict)
+    """What has arrived or is arriving, by the name in the store's `.incoming`: bytes of the disk."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """Every revision in the store, by its folder: bytes that removing it would free."""
+    fetch: str | None = None
+    """The id of the fetch that runs."""
+    units: dict[str, UnitState] = field(default_factory=dict)
+    projects: set[str] = field(default_factory=set)
+    containers: dict[str, ContainerState] = field(default_factory=dict)
+    serving: dict[str, ServingState] = field(default_factory=dict)
+    """What else is known of units and containers that run."""
+    images: set[str] = field(default_factory=set)
+    off_cards: set[str] = field(default_factory=set)
+    """Containers that are healthy, and not on their cards: at boot Docker starts them without asking."""
+    cards: list[GpuState] = field(default_factory=list)
+    driver_says: str = ""
+    """Why there is no card to be seen, in the words of nvidia-smi."""
+    held: dict[str, HeldCard] = field(default_factory=dict)
+    """By UUID."""
+    power_unit: PowerUnitState | None = None
+    wsl: WslState | None = None
+    """Where the host is a distribution of it."""
+    machine: MachineState = field(default_factory=MachineState)
+    repositories: dict[str, str] = field(default_factory=dict)
+    """By name of those that we would add: a file of somebody else's that names the same address."""
+    nvidia: DriverState = field(default_factory=DriverState)
+    """The driver, where one is planned."""
+    toolkit: str | None = None
+    """What the compiler of the planned CUDA toolkit says that it is; empty where it does not run."""
+    docker: DockerState = field(default_factory=DockerState)
