@@ -151,7 +151,7 @@ def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytes
         written.append(plan)
         return inspect_script(plan)
 
-    monkeypatch.setattr("llamaherd.deploy.operations.question", counted)
+    monkeypatch.setattr("llamaherd.deploy.operations.inspect_script", counted)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran), len(written)) == ([], 1, 2), "once while it prepares, and once when it does"
 
