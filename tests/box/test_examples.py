@@ -7,7 +7,6 @@ from testinfra.host import Host
 
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import KEYS
-from llamaherd.plan import InstancePlan
 from llamaherd.planner.plan import plan
 from tests.support.examples import fleet, locked
 
@@ -31,6 +30,13 @@ INSTANCES = {
     for instance in plan(of_april(rig), locked()).instances
 }
 
+KINDS = {
+    f"{name}-{served}": rig.engines[instance.engine].kind
+    for name, rig in fleet().rigs.items()
+    for served, instance in rig.instances.items()
+}
+"""What runs them: an image's engine, too, is built on the box."""
+
 
 def test_there_are_nine() -> None:
     assert len(INSTANCES) == 9
@@ -43,23 +49,19 @@ def test_the_server_understands_its_arguments(asked: Host, case: str) -> None:
     arguments = shlex.join(
         "/dev/null" if word.startswith(str(KEYS)) else word for word in INSTANCES[case].server.arguments
     )
-    ended = asked.run(f"timeout 20 {server(asked, INSTANCES[case])} {arguments} --version")
+    ended = asked.run(f"timeout 20 {server(asked, KINDS[case])} {arguments} --version")
     assert ended.rc == 0, ended.stderr
     assert "version:" in ended.stderr + ended.stdout
 
 
 def test_a_server_refuses_what_it_does_not_understand(asked: Host) -> None:
     """Or the tests above could not fail."""
-    instance = INSTANCES["duo-reasoner"]
-    ended = asked.run(
-        f"timeout 20 {server(asked, instance)} {shlex.join(instance.server.arguments)} --mtp-draft 2 --version"
-    )
+    arguments = shlex.join(INSTANCES["duo-reasoner"].server.arguments)
+    ended = asked.run(f"timeout 20 {server(asked, KINDS['duo-reasoner'])} {arguments} --mtp-draft 2 --version")
     assert ended.rc != 0
 
 
-def server(asked: Host, instance: InstancePlan) -> str:
+def server(asked: Host, kind: str) -> str:
     """The server of its kind that is built on the box."""
-    built = asked.check_output(
-        f"ls -d /opt/llamaherd/builds/{str(instance.build).rpartition('-')[0]}-*/bin/llama-server"
-    )
+    built = asked.check_output(f"ls -d /opt/llamaherd/builds/{kind}-*/bin/llama-server")
     return str(built).split()[0]
