@@ -30,8 +30,8 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
     """
     from llamaherd.deploy.lean import load
 
-    load()
     planned = plans(inventory, rigs, deploying=True)
+    load()  # what is refused needs none of it
     from llamaherd.deploy.deploying import deploy
 
     if not sys.stderr.isatty():

@@ -107,3 +107,15 @@ def test_a_plan_is_made_without_what_reads_recipes() -> None:
     loaded = run("import llamaherd.pipeline.load, sys\nprint(*sys.modules, sep='\\n')")
     assert "llamaherd.checks.registry" in loaded
     assert "llamaherd.recipes" not in loaded
+
+
+def test_what_is_refused_loads_none_of_it(tmp_path: Path) -> None:
+    """gevent changes the process that it is loaded in, and whatever runs there afterwards."""
+    script = f"""
+import sys
+from click.testing import CliRunner
+from llamaherd.cli import main
+ended = CliRunner().invoke(main, ["-i", {str(tmp_path / "nowhere")!r}, "up"])
+print(ended.exit_code, "gevent" in sys.modules)
+"""
+    assert run(script) == ["2 False"]
