@@ -50,7 +50,7 @@ def written_cards(seen: Look) -> tuple[WrittenCard, ...]:
 def written_card(seen: FoundGpu) -> WrittenCard:
     """A card that the driver shows."""
     architecture = seen.capability.replace(".", "") if re.fullmatch(r"\d+\.\d", seen.capability) else None
-    plain = plain_name(seen.name)
+    plain = plain_name(seen.name) or "unknown"
     model = _known(plain, seen.memory_mib) or plain
     known = CARDS.get(model)
     same_memory = known and (seen.memory_mib is None or _near(known.memory_mib, seen.memory_mib))

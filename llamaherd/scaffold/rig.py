@@ -60,9 +60,11 @@ def reached(host: str, user: str | None, port: int) -> Connect:
     try:
         return Connect(host=host, user=user, port=port)
     except ValidationError as error:
-        what = error.errors(include_url=False)[0]["loc"][0]
-        value = {"host": host, "user": user, "port": port}[str(what)]
-        raise LookError(f"{value!r} cannot be the {what} of a rig", _REACHED[str(what)]) from None
+        first = error.errors(include_url=False)[0]
+        # What is wrong with two of them together names the one to change.
+        what = str(first["loc"][0] if first["loc"] else first["ctx"]["at"])
+        value = {"host": host, "user": user, "port": port}[what]
+        raise LookError(f"{value!r} cannot be the {what} of a rig", _REACHED[what]) from None
 
 
 def rig_name(given: str | None, host: str) -> str:

@@ -163,6 +163,11 @@ def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: Look, host
     assert set(rig.instances["chat"].on) <= set(rig.gpus.cards if rig.gpus else ())
 
 
+def test_a_user_with_the_host_in_it_is_refused() -> None:
+    with pytest.raises(LookError, match=r"'tom@duo\.lan' cannot be the user of a rig"):
+        reached("duo.lan", "tom@duo.lan", 22)
+
+
 @pytest.mark.parametrize(
     ("gib", "written"),
     [(3.8, "4GB"), (7.7, "8GB"), (13.5, "14GB"), (15.3, "16GB"), (31.1, "32GB"), (62.6, "64GB"), (94, "96GB")],
