@@ -32,7 +32,7 @@ def wrong(message: str, help_: str, at: str = "") -> PydanticCustomError:
 class Declared(BaseModel):
     """Base of all that is declared: frozen, and an unknown key is an error.
 
-    What a key means stands in a text below it; `schema.py` reads these, as only editors want them.
+    What a key means stands in a text below it; `json_schema.py` reads these, as only editors want them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, serialize_by_alias=True)

@@ -1,4 +1,4 @@
-# Asks the builds of llama.cpp on a host what their servers would take. Changes nothing; `asking.py` reads what this
+# Asks the builds of llama.cpp on a host what their servers would take. Changes nothing; `engine_estimate.py` reads what this
 # prints, in the form of verify.sh.j2: a line "@ what TAB of what" before every answer, whose lines begin with a tab.
 {
 LC_ALL=C

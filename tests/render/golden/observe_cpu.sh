@@ -1,5 +1,5 @@
 # Prints what a plan needs to know of its host, one fact a line, fields parted by tabs. Changes nothing.
-# `observe.py` reads it. One round trip asks for everything.
+# `llamaherd/host/inspect.py` reads it. One round trip asks for everything.
 LC_ALL=C
 export LC_ALL
 # What files of the login shell print comes before this, perhaps in the same line.
