@@ -280,9 +280,11 @@ def observe(plan: Plan) -> HostState:
 def settled(plan: Plan) -> HostState:
     """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
     seen = observe(plan)
-    for _ in range(SETTLING_LOOKS if host.state.is_executing else 0):
+    for again in range(SETTLING_LOOKS if host.state.is_executing else 0):
         if not between_holders(plan, seen):
             break
+        if not again:
+            logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")
         sleep(1)
         _looks.pop(ctx_host.get(), None)
         seen = observe(plan)

@@ -201,11 +201,15 @@ def test_what_stands_in_the_way_stops_it_before_anything_changes(plan: Plan, cap
 
 
 @pytest.mark.parametrize("holder", [[], ["holder\t8080\t7\tdocker-proxy\t"]], ids=["gone by then", "not running yet"])
-def test_a_port_that_passes_to_its_next_holder_is_not_taken(plan: Plan, holder: list[str]) -> None:
+def test_a_port_that_passes_to_its_next_holder_is_not_taken(
+    plan: Plan, holder: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     # As a look finds it while another run takes one server away and starts the next.
     passing = [*VIRGIN, "listens\t1F90", *holder]
     ran = run(plan, VIRGIN, earlier=[passing, passing])
     assert not ran.failed
+    assert caplog.text.count("looking again") == 1
     assert "serve | chat (systemd)" in ran.changed
 
 
