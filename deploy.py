@@ -1,32 +1,17 @@
 """From a plan to a serving host: `pyinfra inventory.py deploy.py`."""
 
+from pathlib import Path
+
 from pyinfra import host
 
+from llamaherd.deploy.roles import apply, check, settle
+from llamaherd.own_roles import all_roles
 from llamaherd.plan import Plan
-from roles import (
-    base,
-    container_runtime,
-    cuda_toolkit,
-    engines,
-    gpu_power,
-    models,
-    nvidia_driver,
-    preflight,
-    serve,
-    wsl,
-)
 
 plan = Plan.model_validate(host.data.plan)
+roles = all_roles(Path(host.data.inventory))  # roles/__init__.py has ours in their order, from packages to servers
 
-preflight.apply(plan=plan, _sudo=True)
-base.apply(plan=plan, _sudo=True)
-wsl.apply(plan=plan, _sudo=True)
-nvidia_driver.apply(plan=plan, _sudo=True)
-cuda_toolkit.apply(plan=plan, _sudo=True)
-container_runtime.apply(plan=plan, _sudo=True)
-# The line works while the compiler does: a rebuild takes as long as the longer of the two.
-models.begin(plan=plan, _sudo=True)
-engines.apply(plan=plan, _sudo=True)
-models.apply(plan=plan, _sudo=True)
-gpu_power.apply(plan=plan, _sudo=True)
-serve.apply(plan=plan, _sudo=True)
+check(plan, roles)
+for role in host.loop(roles):
+    apply(role, plan, roles)
+settle()

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/check.py [RIGS] [ROUNDS]
 
-It makes a folder of rigs (200) that differ in cards, models and instances, a tenth of which extend another one, with
+It makes a folder of rigs (200) that differ in GPUs, models and instances, a tenth of which extend another one, with
 `defaults.yaml` and a lock that holds the models' headers. Printed are the seconds of the whole command in a process of
 its own, the median of so many rounds (5), and those of each phase in this process.
 """
@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 import yaml
 
 from llamaherd import lock
-from llamaherd.checks.context import Check, RigContext
+from llamaherd.checks.context import RigCheck, RigContext
 from llamaherd.checks.registry import CHECKS
 from llamaherd.cli.common import FAILED
-from llamaherd.gguf.header import Header, TensorGroup, Value
+from llamaherd.gguf.header import Header, ParameterValue, TensorGroup
 from llamaherd.inventory.inheritance import DEFAULTS, inherited
 from llamaherd.inventory.schema import Model, Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ COMMON = {
 
 
 def declared(number: int) -> dict[str, Any]:
-    """The n-th rig: one to six cards, three models, two to five instances."""
+    """The n-th rig: one to six GPUs, three models, two to five instances."""
     own = {"rig": f"rig{number}", "connect": {"host": f"rig{number}.lan", "user": "tom"}}
     if number % 10 == 9:
         return {**own, "extends": f"rig{number - 1}", "instances": {"chat0": {"context": 4096 + number}}}
@@ -78,8 +78,8 @@ def declared(number: int) -> dict[str, Any]:
     }
 
 
-def locked(model: Model) -> lock.LockedModel:
-    """A model of 48 layers with 16 experts each, about 3 GB: the fleet is one that fits."""
+def header_that_fits() -> Header:
+    """48 layers with 16 experts each, about 3 GB: the fleet is one that fits."""
     layers = "0-47"
     groups = [
         TensorGroup(name="token_embd.weight", type="Q4_K", shape=(2048, 151936)),
@@ -99,7 +99,7 @@ def locked(model: Model) -> lock.LockedModel:
             )
         ),
     ]
-    parameters: dict[str, Value] = {
+    parameters: dict[str, ParameterValue] = {
         "block_count": 48,
         "context_length": 262144,
         "embedding_length": 2048,
@@ -110,7 +110,12 @@ def locked(model: Model) -> lock.LockedModel:
         "expert_count": 16,
         "expert_used_count": 8,
     }
-    header = Header(architecture="qwen3moe", vocabulary=151936, parameters=parameters, tensors=tuple(groups))
+    return Header(architecture="qwen3moe", vocabulary=151936, parameters=parameters, tensors=tuple(groups))
+
+
+def locked(model: Model) -> lock.LockedModel:
+    """The model as if the hub had been asked."""
+    header = header_that_fits()
     shard = lock.LockedFile(path="model.gguf", size=sum(each.bytes for each in header.each), sha256="ab" * 32)
     return lock.LockedModel(
         repo=model.hf or "",
@@ -134,7 +139,7 @@ def make(folder: Path, count: int) -> lock.Lock:
             model = Model.model_validate(value)
             models[model.hf, model.revision, model.files] = model
     whole = lock.Lock(models=tuple(map(locked, models.values())))
-    lock.write(folder / "herd.lock", whole)
+    lock.write_lock(folder / "herd.lock", whole)
     return whole
 
 
@@ -156,16 +161,16 @@ def command(folder: Path) -> float:
     return seconds
 
 
-def checked(check: Check, subjects: list[RigContext]) -> int:
+def checked(check: RigCheck, subjects: list[RigContext]) -> int:
     """How much one check finds in all rigs."""
     return sum(1 for subject in subjects for _ in check(subject))
 
 
 def phases(folder: Path, known: lock.Lock) -> None:
     """Print what each phase takes, one after the other over all rigs."""
-    timed("lock", lambda: lock.read(folder / "herd.lock"))
-    documents = timed("YAML", lambda: [read(file) for file in sorted(folder.glob("rig*.yaml"))])
-    defaults = read(folder / DEFAULTS)
+    timed("lock", lambda: lock.read_lock_file(folder / "herd.lock"))
+    documents = timed("YAML", lambda: [read_yaml(file) for file in sorted(folder.glob("rig*.yaml"))])
+    defaults = read_yaml(folder / DEFAULTS)
     others = {str(document.data["rig"]): document for document in documents}
     whole = timed("inheritance", lambda: [inherited(document, others, defaults) for document in documents])
     rigs = timed(

@@ -1,11 +1,11 @@
-"""What a server really takes of a card, as `nvidia-smi` sees it, beside what a plan says that it will take.
+"""What a server really takes of a GPU, as `nvidia-smi` sees it, beside what a plan says that it will take.
 
     .venv/bin/python -m benchmarks.gpu_memory --server BUILD/bin/llama-server --folder /dev/shm/models [NAME...]
 
 Models in the shapes of real ones are written into the folder, full size and filled with noise (up to 60 GB), unless
 they are there. Each server gets the arguments that a plan has for it, reads a prompt and answers in every slot, with
 drafts where it has any; the most that `nvidia-smi` shows for its process counts. llama-fit-params, beside the server,
-is asked too. A row is printed as soon as it is known; docs/gpu.md has the table. With `--cpu`, cards are left alone
+is asked too. A row is printed as soon as it is known; docs/gpu.md has the table. With `--cpu`, GPUs are left alone
 and the resident memory of the process is compared with the plan's figure for the RAM: a trial of this program.
 
     .venv/bin/python -m benchmarks.gpu_memory --again tests/data/gpu_memory_h200.jsonl
@@ -38,11 +38,12 @@ from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory import oracle
+from llamaherd.memory.held import holds
 from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import Placement
 from llamaherd.plan import Holds, InstancePlan, ModelFile, ModelPlan
-from llamaherd.planner.instance import holds, plan_instance
-from llamaherd.scaffold.cards import plain_name
+from llamaherd.scaffold.gpus import plain_name
+from roles.serve.plan import plan_instance
 from tests.support.gguf_files import write
 
 MIB = 1024**2
@@ -166,14 +167,14 @@ def _planned_now(case: Case, headers: Mapping[str, Header], card: list[str]) -> 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where servers are started: the program, the folder of models and logs, and whether cards are left alone."""
+    """Where servers are started: the program, the folder of models and logs, and whether GPUs are left alone."""
 
     server: Path
     folder: Path
     cpu: bool
 
     def about(self) -> str:
-        """The card, the driver and the engine, or the processor."""
+        """The GPU, the driver and the engine, or the processor."""
         told = subprocess.run([self.server, "--version"], capture_output=True, text=True, check=True)
         engine = next(line for line in (told.stdout + told.stderr).splitlines() if line.startswith("version"))
         card = f"CPU {platform.machine()}" if self.cpu else "; ".join(smi("gpu", "name,memory.total,driver_version")[0])
@@ -189,7 +190,7 @@ class Bench:
         planned = _planned(rig, path, header)
         placed = placement(rig, rig.instances["case"], header)
         engine = self._asked(path, header, placed)
-        idle = 0.0 if self.cpu else _whole_card()
+        idle = 0.0 if self.cpu else _whole_gpu()
         log = self.folder / f"{name}.log"
         with running(self.server, planned, log, self._environment()) as process:
             taken, whole, drafted = self._serve(process, planned, case.prompt, rig.instances["case"].parallel)
@@ -216,21 +217,21 @@ class Bench:
         """Bytes by llama-fit-params, with what a draft adds by arithmetic."""
         tool = self.server.with_name("llama-fit-params")
         said = subprocess.run(
-            [tool, *oracle.arguments(placed, str(path))],
+            [tool, *oracle.tool_arguments(placed, str(path))],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             check=False,
             env=self._environment(),
         )
-        memory = oracle.completed(oracle.parse(said.stdout), header, placed)
+        memory = oracle.completed(oracle.parse_figures(said.stdout), header, placed)
         use, *_ = (*memory.devices, memory.host)
         return holds("", 0, use, 0).total
 
     def _serve(
         self, process: subprocess.Popen[bytes], planned: InstancePlan, prompt: int, slots: int
     ) -> tuple[float, float, int]:
-        """The most that the process and that the whole card took, in MiB, and how many tokens were drafted."""
+        """The most that the process and that the whole GPU took, in MiB, and how many tokens were drafted."""
         readings = [self._taken(process.pid)]
         length = min(prompt, planned.context // slots - 2 * ANSWER)
         url = f"http://127.0.0.1:{planned.endpoint.port}/completion"
@@ -248,14 +249,14 @@ class Bench:
         return max(own for own, _ in readings), max(whole for _, whole in readings), drafted
 
     def _taken(self, pid: int) -> tuple[float, float]:
-        """MiB of one process, and of the whole card; of the RAM alone, where cards are left alone."""
+        """MiB of one process, and of the whole GPU; of the RAM alone, where GPUs are left alone."""
         if self.cpu:
             resident = _resident(pid)["VmRSS"]
             return resident, resident
         own = [float(size) for process, size in smi("compute-apps", "pid,used_memory") if int(process) == pid]
         if not own:
             raise ServerError("nvidia-smi does not list the server's process")
-        return sum(own), _whole_card()
+        return sum(own), _whole_gpu()
 
 
 def written(folder: Path, name: str) -> Path:
@@ -269,7 +270,7 @@ def written(folder: Path, name: str) -> Path:
 
 
 def _rig(case: Case, path: Path, card: list[str]) -> Rig:
-    """An inventory with this machine, the card if there is one, and one server."""
+    """An inventory with this machine, the GPU if there is one, and one server."""
     keys, gpus = dict(case.keys), None
     if card:
         name, memory, capability = card
@@ -305,7 +306,7 @@ def _planned(rig: Rig, path: Path, header: Header) -> InstancePlan:
 
 
 def _expected(planned: InstancePlan) -> dict[str, Any]:
-    """What the plan has for the first card, or for the RAM where there is none: in all, and by part, in MiB."""
+    """What the plan has for the first GPU, or for the RAM where there is none: in all, and by part, in MiB."""
     if planned.memory is None:
         raise ValueError("the plan has no estimate")
     first = planned.memory.holds[0]
@@ -319,7 +320,7 @@ def smi(what: str, fields: str) -> list[list[str]]:
     return [re.split(r"\s*,\s*", line.strip()) for line in said.stdout.splitlines() if line.strip()]
 
 
-def _whole_card() -> float:
+def _whole_gpu() -> float:
     return float(smi("gpu", "memory.used")[0][0])
 
 

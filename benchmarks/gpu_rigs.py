@@ -1,9 +1,9 @@
-"""What servers take of every card and of the RAM, beside what a plan says: both engines, one card and several.
+"""What servers take of every GPU and of the RAM, beside what a plan says: both engines, one GPU and several.
 
     .venv/bin/python -m benchmarks.gpu_rigs --llama BUILD/bin --ik BUILD/bin --folder /dev/shm/models \\
         --results rows.jsonl [NAME...]
 
-Models are headers with holes, which take the memory that real ones take. Servers run side by side as far as the cards
+Models are headers with holes, which take the memory that real ones take. Servers run side by side as far as the GPUs
 have room; each gets the arguments of a plan, reads three prompts in every slot and answers. A row is written as soon as
 it is known. docs/gpu.md has the tables; `--again ROWS` prints them with today's plans.
 """
@@ -33,9 +33,9 @@ from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan
-from llamaherd.planner.instance import plan_instance
 from llamaherd.reference.cards import CARDS
-from llamaherd.scaffold.cards import plain_name
+from llamaherd.scaffold.gpus import plain_name
+from roles.serve.plan import plan_instance
 from tests.support.gguf_files import write
 
 MIB = 1 << 20
@@ -43,21 +43,21 @@ PROMPT = 3000
 """Tokens that are read in every slot, three times over, each time others."""
 
 ROOM = 76_000
-"""MiB of a card that servers beside each other may be planned to take."""
+"""MiB of a GPU that servers beside each other may be planned to take."""
 
 _WHERE = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)$")
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where the engines' programs and the models lie, and which cards there are: name, MiB, compute capability."""
+    """Where the engines' programs and the models lie, and which GPUs there are: name, MiB, compute capability."""
 
     programs: Mapping[str, Path]
     folder: Path
     cards: tuple[tuple[str, str, str], ...]
 
     def measure(self, name: str, chosen: Sequence[int], planned: InstancePlan) -> dict[str, Any]:
-        """A row of one case on the chosen cards. Raises ServerError."""
+        """A row of one case on the chosen GPUs. Raises ServerError."""
         case = CASES[name]
         log = self.folder / f"{name}.log"
         visible = ",".join(map(str, chosen))
@@ -79,13 +79,13 @@ class Bench:
 
 
 def planned(case: Case, path: Path, header: Header, cards: Sequence[Sequence[str]]) -> InstancePlan:
-    """The plan of a case's server, on cards of these names, sizes and capabilities."""
+    """The plan of a case's server, on GPUs of these names, sizes and capabilities."""
     model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
     return plan_instance(rig_of(case, path, cards), "case", None, None, {"model": model}, {"model": header})
 
 
 def rig_of(case: Case, path: Path, cards: Sequence[Sequence[str]]) -> Rig:
-    """An inventory with one server, on cards of these names, sizes and capabilities."""
+    """An inventory with one server, on GPUs of these names, sizes and capabilities."""
     known = {
         f"card{index}": {
             "model": next((model for model in CARDS if model in name.split()), plain_name(name)),
@@ -135,7 +135,7 @@ def _read(server: InstancePlan, slots: int, start: int) -> None:
 
 
 def _taken(pid: int) -> Counter[int]:
-    """MiB that a process has of each card, by index."""
+    """MiB that a process has of each GPU, by index."""
     index = {uuid: int(number) for number, uuid in smi("gpu", "index,uuid")}
     taken: Counter[int] = Counter()
     for uuid, process, size in smi("compute-apps", "gpu_uuid,pid,used_memory"):
@@ -186,7 +186,7 @@ def again(results: Path) -> list[Row]:
 
 
 class Cards:
-    """Room on each card, taken by planned servers and given back."""
+    """Room on each GPU, taken by planned servers and given back."""
 
     def __init__(self, count: int) -> None:
         self.left = [ROOM] * count
@@ -194,7 +194,7 @@ class Cards:
 
     @contextmanager
     def taken(self, needs: Sequence[int]) -> Iterator[list[int]]:
-        """As many cards as there are needs, with room for each, in ascending order; waits for them."""
+        """As many GPUs as there are needs, with room for each, in ascending order; waits for them."""
         with self.changed:
             self.changed.wait_for(lambda: self._chosen(needs) is not None)
             chosen = self._chosen(needs) or []
@@ -214,8 +214,8 @@ class Cards:
         return chosen if all(self.left[card] >= need for card, need in zip(chosen, needs, strict=True)) else None
 
 
-def main() -> int:
-    """Measure the cases that were named, or all. Returns 1 if a server failed."""
+def arguments() -> argparse.Namespace:
+    """What was asked on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama", type=Path, help="folder of llama.cpp's programs")
     parser.add_argument("--ik", type=Path, help="folder of ik_llama.cpp's programs")
@@ -225,11 +225,17 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=6, help="servers beside each other")
     parser.add_argument("case", nargs="*")
     asked = parser.parse_args()
+    if asked.again is None and (asked.folder is None or asked.results is None):
+        parser.error("--folder and --results are needed")
+    return asked
+
+
+def main() -> int:
+    """Measure the cases that were named, or all. Returns 1 if a server failed."""
+    asked = arguments()
     if asked.again:
         print("\n".join(row.markdown() for row in again(asked.again)))
         return 0
-    if asked.folder is None or asked.results is None:
-        parser.error("--folder and --results are needed")
     asked.folder.mkdir(parents=True, exist_ok=True)
     programs = {"llama.cpp": asked.llama, "ik_llama.cpp": asked.ik}
     found = tuple((name, size, capability) for name, size, capability in smi("gpu", "name,memory.total,compute_cap"))

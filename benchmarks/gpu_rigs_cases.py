@@ -1,4 +1,4 @@
-"""Servers on one card and on several whose memory is measured, of both engines."""
+"""Servers on one GPU and on several whose memory is measured, of both engines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MODELS: Mapping[str, Model] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One server: its engine, its model, how many cards it has, and the keys of an instance in an inventory."""
+    """One server: its engine, its model, how many GPUs it has, and the keys of an instance in an inventory."""
 
     engine: str
     model: str

@@ -1,7 +1,7 @@
-"""Prints what llama.cpp takes on two cards beside our arithmetic: `python -m benchmarks.gpu_split BIN FOLDER`.
+"""Prints what llama.cpp takes on two GPUs beside our arithmetic: `python -m benchmarks.gpu_split BIN FOLDER`.
 
-BIN holds llama-fit-params and llama-server, built for two cards that are there; FOLDER takes files of a header and a
-hole. Figures are in MiB, a card each with `+` between; docs/gpu.md has those of two H100s.
+BIN holds llama-fit-params and llama-server, built for two GPUs that are there; FOLDER takes files of a header and a
+hole. Figures are in MiB, a GPU each with `+` between; docs/gpu.md has those of two H100s.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.oracle import arguments, parse, without_draft
-from llamaherd.memory.overhead import on_cards
+from llamaherd.memory.oracle import parse_figures, tool_arguments, without_draft
+from llamaherd.memory.overhead import cuda_on_gpus
 from llamaherd.memory.placement import Placement
 from llamaherd.reference.cards import CARDS
 from tests.support import gguf_files as shapes
@@ -56,7 +56,7 @@ def main(programs: Path, folder: Path) -> None:
     print("| model | context, KV | split, ubatch, slots | compute: engine | ours | weights, context: engine | ours |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for name, placed in ASKED:
-        told = parse(_output([str(programs / "llama-fit-params"), *arguments(placed, str(files[name]))]))
+        told = parse_figures(_output([str(programs / "llama-fit-params"), *tool_arguments(placed, str(files[name]))]))
         ours = estimate(headers[name], without_draft(placed))
         cells = [_each(use.compute for use in memory.devices) for memory in (told, ours)]
         cells += [_each(use.weights + use.context for use in memory.devices) for memory in (told, ours)]
@@ -76,7 +76,7 @@ def _served(server: Path, file: Path, header: Header, placed: Placement) -> str:
         body = {"prompt": [number % 200 for number in range(6000)], "n_predict": 32}
         _ask("/completion", json.dumps(body).encode())
         taken = _taken(process.pid)
-    cuda = on_cards((CARDS["H100"].multiprocessors,) * placed.devices, header, placed, drafts=bool(placed.mtp))
+    cuda = cuda_on_gpus((CARDS["H100"].multiprocessors,) * placed.devices, header, placed, drafts=bool(placed.mtp))
     plan = _each(use.total + own for use, own in zip(estimate(header, placed).devices, cuda, strict=True))
     what = f"context {placed.context:,}, {placed.type_k}" + (f", draft mtp {placed.mtp}" if placed.mtp else "")
     return f"| {what} | {plan} | {' + '.join(f'{each:,}' for each in taken)} |"
@@ -108,7 +108,7 @@ def _ask(path: str, body: bytes | None = None) -> bool:
 
 
 def _taken(process: int) -> list[int]:
-    """What the process holds of each card, in MiB."""
+    """What the process holds of each GPU, in MiB."""
     query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     rows = (line.split(", ") for line in _output(query).splitlines())
     return [int(used) for pid, used in rows if int(pid) == process]

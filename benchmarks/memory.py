@@ -26,7 +26,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.memory import Memory, Placement, estimate
-from llamaherd.memory.oracle import MIB, arguments, logged, parse, without_draft
+from llamaherd.memory.oracle import MIB, logged, parse_figures, tool_arguments, without_draft
 from tests.support.gguf_files import Model, write
 
 WIDE = ["35B-A3B Q4_K", "122B-A10B Q6_K", "Gemma 3 270M", "Gemma 3 12B", "Llama 3.1 8B"]
@@ -94,7 +94,7 @@ def table(captured: Mapping[str, Any]) -> str:
             header = Header.model_validate(captured["models"][row["model"]])
             placement = Placement(**row["placement"])
             if kind == "fit_params":
-                engine, ours = parse(row["printed"]), estimate(header, without_draft(placement))
+                engine, ours = parse_figures(row["printed"]), estimate(header, without_draft(placement))
                 compute = f"{_mib(engine.everywhere.compute)} | {_mib(ours.everywhere.compute)}"
             else:
                 engine, ours = logged("\n".join(row["printed"]), 0), estimate(header, placement)
@@ -149,7 +149,7 @@ def _version(program: str) -> str:
 
 def _asked(program: str, path: Path, configuration: Mapping[str, Any]) -> dict[str, Any]:
     """What the tool prints. Weights that a CPU build repacks are not counted by it, so that it must not."""
-    command = [*arguments(Placement(**configuration), str(path)), "--no-repack"]
+    command = [*tool_arguments(Placement(**configuration), str(path)), "--no-repack"]
     said = subprocess.run([program, *command], capture_output=True, text=True, check=True)
     shown = ["llama-fit-params", *("model.gguf" if word == str(path) else word for word in command)]
     return {"placement": dict(configuration), "command": " ".join(shown), "printed": said.stdout.strip()}
@@ -158,7 +158,7 @@ def _asked(program: str, path: Path, configuration: Mapping[str, Any]) -> dict[s
 def _served(program: str, path: Path, configuration: Mapping[str, Any]) -> dict[str, Any]:
     """What a server logs of its buffers until it listens."""
     placement = Placement(**configuration)
-    flags = list(arguments(placement, str(path)))
+    flags = list(tool_arguments(placement, str(path)))
     del flags[flags.index("-fitp") : flags.index("-fitp") + 2]
     draft = ["--spec-type", "draft-mtp", "--spec-draft-n-max", str(placement.mtp)] if placement.mtp else []
     with socket.socket() as free:

@@ -21,41 +21,37 @@ from rich.console import Console
 
 from benchmarks.mutations import bytes_of, lines_of, of_json, of_yaml, several, text_of
 from llamaherd import lock
-from llamaherd.diagnostics.findings import Finding, UserError, shown
+from llamaherd.diagnostics.findings import Finding, UserError, to_print
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
-from llamaherd.gguf.parse import GgufError
-from llamaherd.host.answers import parse
-from llamaherd.host.inspect import parse_state, script_lines
+from llamaherd.gguf.parsed import GgufError
+from llamaherd.host.protocol import BEGIN, END, answer, heard, texts
 from llamaherd.inventory.schema import Connect
 from llamaherd.lock import LockError
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from llamaherd.memory import Placement, estimate, oracle
-from llamaherd.pipeline.describe import show_plan
-from llamaherd.pipeline.load_fleet import examine
-from llamaherd.pipeline.preflight import survey
+from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.pipeline.preflight_show import print_preflight
-from llamaherd.planner.plan import plan
+from llamaherd.pipeline.verify_show import print_report
 from llamaherd.recipes import understand
 from llamaherd.recipes.suggest import fragment
-from llamaherd.scaffold.look import answer as looked
-from llamaherd.scaffold.look import check
+from llamaherd.scaffold.look import parse_look, refuse_unfit
 from llamaherd.scaffold.rig import rig_yaml
 from llamaherd.store import hashes
 from llamaherd.store import state as seen
-from llamaherd.store.judge import judge as holdings
+from llamaherd.store.judge import judge_store as holdings
 from llamaherd.store.show import print_holdings, print_removals
-from llamaherd.verify import verify
-from llamaherd.verify.show import print_report
+from tests.pipeline.test_verify import PLAN, RIG
 from tests.store.test_store import SAID
 from tests.support import gguf_files
+from tests.support import ours as verify
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 from tests.support.liar import OK, Liar, raw
+from tests.support.ours import parse_state, plan, show_plan, survey
 from tests.support.registry_server import digest_of, index
 from tests.support.rigs import ROOT, converged
-from tests.verify.test_verify import PLAN, RIG
 
 DATA = ROOT / "tests" / "data"
 TOLD = Console(file=StringIO(), width=200)
@@ -76,7 +72,7 @@ class Kind:
 def told(findings: Iterable[Finding]) -> str:
     """What findings are, if each is fit to be shown."""
     ends = "nothing"
-    for finding in shown(tuple(findings)):
+    for finding in to_print(tuple(findings)):
         assert finding.message, finding.code
         assert finding.help, finding.code
         ends = "error" if "error" in (ends, finding.severity) else "warning"
@@ -100,7 +96,7 @@ def written(folder: Path, name: str, data: bytes) -> Path:
 
 def planned_of(source: Path, held: lock.Lock) -> str:
     """What becomes of an inventory: findings, or plans that can be shown."""
-    rigs, findings = examine(source, held)
+    rigs, findings = examine_fleet(source, held)
     ends = told(findings)
     if ends != "error":
         for rig in rigs.rigs.values():
@@ -155,7 +151,7 @@ def settings(folder: Path, data: bytes) -> str:
 def lock_file(folder: Path, data: bytes) -> str:
     """A lock, and the rigs that it is of."""
     try:
-        held = lock.read(written(folder, "herd.lock", data))
+        held = lock.read_lock_file(written(folder, "herd.lock", data))
     except LockError as error:
         return refused(error.message, error.help)
     shutil.copy(EXAMPLES / "duo.yaml", folder)
@@ -221,9 +217,9 @@ def seen_host(_: Path, data: bytes) -> str:
     """What a host answers that is asked what it looks like, and the table that is shown of it."""
     made = planned("duo")
     try:
-        there = parse_state(script_lines(data.decode(errors="replace").split("\n")))
-    except ValueError as error:
-        return refused(repr(str(error)), "-")
+        there = parse_state(answer(data.decode(errors="replace").split("\n")))
+    except UserError as error:
+        return refused(error.message, error.help)
     print_preflight(survey(made, there, {}), TOLD)
     return "read"
 
@@ -231,20 +227,22 @@ def seen_host(_: Path, data: bytes) -> str:
 def looked_at(folder: Path, data: bytes) -> str:
     """What a host answers to `herd init`, and the rig that is made of it."""
     try:
-        there = looked(data.decode(errors="replace").splitlines())
-        check(there, "duo")
-    except ValueError as error:
-        return refused(repr(str(error)), "-")
+        there = parse_look(data.decode(errors="replace").splitlines())
+        refuse_unfit(there, "duo")
     except UserError as error:
         return refused(error.message, error.help)
     text = rig_yaml(there, "duo", Connect(host="duo.lan"))
-    return told(examine(written(folder, "duo.yaml", text.encode()))[1])
+    return told(examine_fleet(written(folder, "duo.yaml", text.encode()))[1])
 
 
 def verified(_: Path, data: bytes) -> str:
     """What a host answers to `herd verify`, and its servers through it."""
+    try:
+        answers = texts(answer(data.decode(errors="replace").split("\n")))
+    except UserError as error:
+        return refused(error.message, error.help)
     with redirect_stdout(StringIO()):
-        found = verify.judge(RIG, PLAN, parse(data.decode(errors="replace")))
+        found = verify.judge(RIG, PLAN, answers)
         print_report(found)
         json.dumps(found.as_json())
     return "right" if found.ok else "not as declared"
@@ -252,9 +250,10 @@ def verified(_: Path, data: bytes) -> str:
 
 def store(_: Path, data: bytes) -> str:
     """What a host answers that is asked for its models."""
-    there = seen.parse(data.decode(errors="replace"))
-    if there is None:
-        return "broken off"
+    try:
+        there = seen.parse_store(answer(data.decode(errors="replace").split("\n")))
+    except UserError as error:
+        return refused(error.message, error.help)
     held = holdings(planned("duo"), there)
     print_holdings(held, TOLD)
     print_removals(held, TOLD)
@@ -263,10 +262,13 @@ def store(_: Path, data: bytes) -> str:
 
 def hashed(_: Path, data: bytes) -> str:
     """What a host says while it hashes its models."""
-    hearing = hashes.Hearing(hashes.files(planned("duo")))
-    for line in data.decode(errors="replace").split("\n"):
-        hearing.hear(line)
-        assert hearing.progress is None or hearing.progress.total >= 0
+    hearing = hashes.Hearing(hashes.files_once(planned("duo")))
+    try:
+        for line in heard(data.decode(errors="replace").split("\n")):
+            hearing.hear(line)
+            assert hearing.progress is None or hearing.progress.total >= 0
+    except UserError as error:
+        return refused(error.message, error.help)
     assert hearing.checks()
     return "read"
 
@@ -274,7 +276,7 @@ def hashed(_: Path, data: bytes) -> str:
 def engine(_: Path, data: bytes) -> str:
     """What an engine says that its server takes."""
     try:
-        oracle.parse(data.decode(errors="replace"))
+        oracle.parse_figures(data.decode(errors="replace"))
     except ValueError as error:
         return refused(repr(error), "-")
     return "read"
@@ -316,12 +318,12 @@ def _answers(*names: str) -> tuple[bytes, ...]:
 
 
 def _look_of(name: str) -> bytes:
-    return "\n".join(["@ look", *converged(planned(name), defaultdict(str)), "@ end of the look"]).encode()
+    return "\n".join([BEGIN, *converged(planned(name), defaultdict(str)), END]).encode()
 
 
 LINES = several(text_of, lines_of)
 YAML = several(of_yaml, of_yaml, text_of, lines_of)
-HASHING = b"there\t0\t100\nat\t0\t50\nis\t0\tab\nsized\t1\t5\ndropped\t1\nunreadable\t0\tno\nend\n"
+HASHING = b"@ begin\nthere\t0\t100\nat\t0\t50\nis\t0\tab\nsized\t1\t5\ndropped\t1\nunreadable\t0\tno\n@ end\n"
 FIGURES = b"| Host | 100 | 20 | 3 |\nCUDA0 100 20 3\nHost 100 20 3\n"
 
 KINDS: dict[str, Kind] = {
@@ -356,10 +358,10 @@ KINDS: dict[str, Kind] = {
     "registry": Kind(
         (http(index("a"), f"Docker-Content-Digest: {digest_of(index('a'))}\r\n".encode()),),
         bytes_of,
-        server(lambda liar: registry.digest(f"{liar.host}/owner/name:v1")),
+        server(lambda liar: registry.digest_of(f"{liar.host}/owner/name:v1")),
         2,
     ),
-    "git": Kind((GIT,), bytes_of, server(lambda liar: gitrefs.resolve(f"{liar.url}/x.git", "b1")), 1),
+    "git": Kind((GIT,), bytes_of, server(lambda liar: gitrefs.commit_of(f"{liar.url}/x.git", "b1")), 1),
     "seen": Kind(tuple(map(_look_of, fleet().rigs)), LINES, seen_host, 4),
     "look": Kind(tuple(each.read_bytes() for each in sorted(DATA.glob("look-*.txt"))), LINES, looked_at, 2),
     "verify": Kind(_answers("verify-box.txt", "verify-ik.txt", "verify-stopped.txt"), LINES, verified, 4),

@@ -1,4 +1,4 @@
-"""How fast a server writes with so many threads, alone and beside others: experts on the CPU, the rest on a card.
+"""How fast a server writes with so many threads, alone and beside others: experts on the CPU, the rest on a GPU.
 
     .venv/bin/python -m benchmarks.threads --llama BUILD/bin --ik BUILD/bin --folder /dev/shm/models \\
         --results rows.jsonl [SERIES...]
@@ -34,7 +34,7 @@ PROMPT, ANSWER, SLOW = 400, 40, 8.0
 
 @dataclass(frozen=True)
 class Series:
-    """A grid: threads to try, on which processors, with which keys; how many servers at once; the card they have."""
+    """A grid: threads to try, on which processors, with which keys; how many servers at once; the GPU they have."""
 
     threads: tuple[int, ...]
     cores: str = ""

@@ -1,43 +1,31 @@
 """A throwaway host in a container: real systemd, real sshd, on 127.0.0.1 only."""
 
 import hashlib
-import io
 import json
-import os
 import shutil
 import socket
 import subprocess
-import tarfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from docker import DockerClient, from_env
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
-from docker.utils.socket import consume_socket_output, demux_adaptor, frames_iter
 
 from box import image
 from box.errors import BoxError, ending
+from box.inside import File, put_files, run_inside
 
 Say = Callable[[str], None]
 
 USER, USER_ID = "owner", 1000
 BOOT_SECONDS = 60
 SPEC = "llamaherd.spec"  # the label that says what the container was made from
-
-
-class File(NamedTuple):
-    """A file to put on a host."""
-
-    path: str
-    data: bytes
-    mode: int = 0o644
-    owner: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +43,8 @@ class BoxHost:
     """What it runs."""
     reboots: bool = False
     """Whether it comes back after a reboot from inside; without, that is its end until `up`."""
+    made_from: str = ""
+    """The image that another host was kept as, which it goes on from; without, a bare system."""
 
     @property
     def key(self) -> Path:
@@ -87,7 +77,7 @@ class BoxHost:
     def up(self, say: Say = print) -> None:
         """Make the host, or start the one that is there; returns when systemd and sshd are ready."""
         self._keys()
-        image_id = image.ensure(self._client, self.debian, say)
+        image_id = self.made_from or image.ensure(self._client, self.debian, say)
         spec = self._spec(image_id)
         container = self._container()
         if container is not None and container.labels.get(SPEC) != spec:
@@ -135,11 +125,11 @@ class BoxHost:
 
     def put(self, *files: File) -> None:
         """Files on it, past SSH; not where something is mounted, such as /run."""
-        self._put(self._there(), files)
+        put_files(self._there(), files)
 
     def exec(self, *argv: str, check: bool = True) -> str:
         """Run a command inside as root, past SSH; returns what it printed."""
-        code, out, err = self._run(self._there(), list(argv))
+        code, out, err = run_inside(self._client, self._there(), list(argv))
         if check and code != 0:
             raise BoxError(f"{' '.join(argv)} failed on {self.name} (exit {code}):\n{ending(out + err)}")
         return out
@@ -258,17 +248,7 @@ class BoxHost:
             File("/etc/ssh/ssh_host_ed25519_key.pub", self._public(self.host_key).encode(), 0o600),
             File(f"/home/{USER}/.ssh/authorized_keys", self._public(self.key).encode(), 0o600, USER_ID),
         ]
-        self._put(container, files)
-
-    def _put(self, container: Container, files: Iterable[File]) -> None:
-        """Files, with the folders that they lie in."""
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            for file in files:
-                entry = tarfile.TarInfo(file.path.lstrip("/"))
-                entry.size, entry.mode, entry.uid, entry.gid = len(file.data), file.mode, file.owner, file.owner
-                tar.addfile(entry, io.BytesIO(file.data))
-        container.put_archive("/", archive.getvalue())
+        put_files(container, files)
 
     def _wait(self, container: Container) -> None:
         """Wait until systemd has booted and sshd greets on the published port."""
@@ -281,11 +261,12 @@ class BoxHost:
                 raise BoxError(f"the host {self.name} went down while it started:\n{ending(log)}")
             # One that reboots cannot be asked for a moment.
             with suppress(*([APIError] if self.reboots else [])):
-                state = self._run(container, ["systemctl", "is-system-running"])[1].strip()
+                state = run_inside(self._client, container, ["systemctl", "is-system-running"])[1].strip()
             if state in ("running", "degraded") and self._greeted():
                 return
             time.sleep(0.2)
-        journal = self._run(container, ["journalctl", "-b", "-p", "warning", "-n", "10", "--no-pager"])[1]
+        recent = ["journalctl", "-b", "-p", "warning", "-n", "10", "--no-pager"]
+        journal = run_inside(self._client, container, recent)[1]
         raise BoxError(
             f"the host {self.name} is not ready after {BOOT_SECONDS} s "
             f"(systemd says {state or 'nothing'!r}):\n{ending(journal)}"
@@ -299,17 +280,3 @@ class BoxHost:
                 return connection.recv(8) == b"SSH-2.0-"
         except OSError:
             return False
-
-    def _run(self, container: Container, argv: list[str]) -> tuple[int, str, str]:
-        """A command inside: its exit code, its output and its errors."""
-        api = self._client.api
-        # docker-py loses what comes together with the head of the engine's answer: the command waits for our line.
-        waiting = ["sh", "-c", 'read -r go && exec "$@" </dev/null', "sh", *argv]
-        started = api.exec_create(container.id, waiting, stdin=True)["Id"]
-        stream: Any = api.exec_start(started, socket=True)
-        with closing(stream):
-            os.write(stream.fileno(), b"go\n")
-            frames = (demux_adaptor(*frame) for frame in frames_iter(stream, tty=False))
-            out, err = consume_socket_output(frames, demux=True)
-        code = api.exec_inspect(started)["ExitCode"]
-        return int(code), (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace")

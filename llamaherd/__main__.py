@@ -4,6 +4,7 @@ Only what Python has loaded anyway is imported before that holds.
 """
 
 import errno
+import gc
 import io
 import os
 import signal
@@ -30,6 +31,7 @@ class Output(io.FileIO):
 
 def main() -> NoReturn:
     """Run a command of `herd`; 130 where it is interrupted, 143 or 129 where it is ended from outside."""
+    gc.set_threshold(50_000)  # nearly all that is made while Python loads us stays: looking through it frees nothing
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup, and shells' background jobs
             signal.signal(ending, _leave)

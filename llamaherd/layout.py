@@ -39,6 +39,8 @@ OURS: dict[str, tuple[int, str]] = {
 
 FETCHER = LIBEXEC / "fetcher"
 """The program that fetches models, and the folder that Python finds its modules in."""
+LAUNCHER = f"{FETCHER}/fetch"
+"""What is run of it."""
 FETCH_RUN = PurePosixPath("/run/llamaherd/fetch")
 """What a fetch says, and its tokens; what it is told lies beside, in `fetch.json`. Gone with the next boot."""
 FETCH_UNIT = "llamaherd-fetch.service"
@@ -47,7 +49,7 @@ SHARE_RUN = PurePosixPath("/run/llamaherd/share")
 
 LOCKS = PurePosixPath("/run/llamaherd/locks")
 """A folder of root's alone: `host`, `build`, `store`, `fetch` and `share` are held while these are changed."""
-LOCK_SECONDS = 3600
+LOCK_WAIT = 3600
 """How long another run is waited for: it may be loading a large model, or installing a CUDA toolkit."""
 
 POWER_UNIT = "llamaherd-gpu-power.service"
@@ -55,7 +57,7 @@ POWER_PROGRAM = LIBEXEC / "gpu-power"
 POWER_FANS = LIBEXEC / "gpu-fans"
 """What it sets fans with."""
 POWER_TABLE = PurePosixPath("/etc/llamaherd/gpu-power")
-"""What cards are held to, a line each."""
+"""What GPUs are held to, a line each."""
 POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
 """What they are held to by now, a note each. Gone with the next boot, as are limits, locks and fan speeds."""
 
@@ -79,12 +81,17 @@ SET_ASIDE = STATE / "set-aside"
 """Where files of others go that changed our units and are not declared."""
 
 GPU_CHECK = LIBEXEC / "gpu-check"
-"""Says whether processes are on the cards that they should be on."""
+"""Says whether processes are on the GPUs that they should be on."""
 
 _CONTAINER_UIDS = range(2_010_000_000, 2_110_000_000)
 """Ids that nobody gives away: above subordinate ids (login.defs: to 600,100,000), systemd's containers (UIDS-GIDS in
 its documentation: to 1,879,048,191) and SSSD's domains (sssd-ldap: to 2,000,200,000), below systemd's foreign ids
 (2,147,352,576)."""
+
+
+def service_of(instance: str) -> str:
+    """What an instance is called by systemd and Docker."""
+    return f"llama-{instance}"
 
 
 def unit_user(instance: str) -> str:

@@ -19,7 +19,7 @@ LOG_FILES = 3
 def project(server: ServerSpec, spec: str) -> TextFile:
     """The Compose file of a server, whose container says which spec it was made from."""
     text = render(
-        "compose.yaml.j2",
+        "serve/compose.yaml.j2",
         s=server,
         spec=spec,
         pull=pull_policy(server.image or ""),
@@ -33,6 +33,12 @@ def project(server: ServerSpec, spec: str) -> TextFile:
         log_files=LOG_FILES,
     )
     return TextFile(path=str(PROJECTS / server.name / "compose.yaml"), text=text)
+
+
+def held_to(server: ServerSpec) -> dict[str, str]:
+    """What its Compose file holds the container to, by Docker's names."""
+    held = {"PidsLimit": str(server.limits.tasks), "CpusetCpus": server.limits.cpus, "RestartPolicy.Name": RESTART}
+    return {name: value for name, value in held.items() if value is not None}
 
 
 def pull_policy(image: str) -> str:

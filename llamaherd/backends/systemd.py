@@ -67,7 +67,7 @@ SANDBOX = (
 def unit(server: ServerSpec, spec: str) -> TextFile:
     """The unit of a server, whose process says which spec it was started from."""
     text = render(
-        "llama-server.service.j2",
+        "serve/llama-server.service.j2",
         s=server,
         spec=spec,
         privileges=_settings(PRIVILEGES),

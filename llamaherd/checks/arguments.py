@@ -8,14 +8,20 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
+from llamaherd.checks.against_keys import OVERRIDES
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.meant import KEYS, blamed, clashing, together
+from llamaherd.checks.meant import blamed, clashing, together
+from llamaherd.checks.models import CANNOT_DO
+from llamaherd.checks.whole import KEY_OF_FLAG
 from llamaherd.checks.written import as_keys
 from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import DIALECTS, TRAITS, Server, flags_of, version_of
 from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
 from llamaherd.engines.flags.access import is_local
-from llamaherd.engines.flags.codes import EQUALS, MANAGED, OPEN, OVERRIDES, TOO_MANY_THREADS
+from llamaherd.engines.flags.advice import OPEN
+from llamaherd.engines.flags.arguments_rules import EQUALS, MANAGED
+from llamaherd.engines.flags.together import TOO_MANY_THREADS
 from llamaherd.inventory.schema.software import cmake_value
 from llamaherd.text.quoting import yaml_value
 
@@ -30,11 +36,11 @@ def arguments(subject: RigContext) -> Iterator[Finding]:
     servers = tuple(clashing(subject))
     found = tuple(together(servers))
     # What is wrong with a value is no better by the key: `-t 64` on 16 cores.
-    wrong |= {one.place for one in found if one.code == TOO_MANY_THREADS}
-    contradicting = [one for one in found if one.code != OVERRIDES or one.place not in wrong]
-    said = {finding.place for finding in contradicting if finding.code in (OVERRIDES, OPEN)} | blamed(servers)
+    wrong |= {one.place for one in found if one.code == TOO_MANY_THREADS.code}
+    contradicting = [one for one in found if one.code != OVERRIDES.code or one.place not in wrong]
+    said = {finding.place for finding in contradicting if finding.code in (OVERRIDES.code, OPEN.code)} | blamed(servers)
     yield from contradicting
-    yield from (one for one in each if one.code != MANAGED or one.place not in said)
+    yield from (one for one in each if one.code != MANAGED.code or one.place not in said)
 
 
 def _each(subject: RigContext) -> Iterator[Finding]:
@@ -44,12 +50,12 @@ def _each(subject: RigContext) -> Iterator[Finding]:
         known = flags_of(engine) if engine else None
         if engine is None or known is None:
             continue
-        problems = check(known, instance.extra_args, _others(known), KEYS)
-        wrong = {problem.index for problem in problems if problem.code != MANAGED}
+        problems = check(known, instance.extra_args, _others(known), KEY_OF_FLAG)
+        wrong = {problem.index for problem in problems if problem.rule is not MANAGED}
         for problem in problems:
-            if problem.code == OPEN:
+            if problem.rule is OPEN:
                 continue  # said with the key in view
-            if problem.code == MANAGED and problem.index in wrong:
+            if problem.rule is MANAGED and problem.index in wrong:
                 continue  # what is wrong with it says as much
             place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, problem.index)
             yield _finding(_by_key(problem, instance.extra_args, None if instance.api_key else name), place)
@@ -81,14 +87,14 @@ def abilities(subject: RigContext) -> Iterator[Finding]:
             if refused := _refused(known.kind, known.version, words):
                 message = f"{engine.kind} {known.version} cannot do what `{key}` says: {refused}"
                 place = subject.document.value(("instances", name, key))
-                yield Finding("LH176", place, message, f"take a newer version, or leave `{key}` out")
+                yield CANNOT_DO.at(place, message, f"take a newer version, or leave `{key}` out")
 
 
 def _parts(known: Catalogue, told: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Flags with their values, of those keys that no other check holds against the version."""
-    starts = [index for index, word in enumerate(told) if known.find(word) or word in KEYS]
+    starts = [index for index, word in enumerate(told) if known.find(word) or word in KEY_OF_FLAG]
     for start, end in pairwise([*starts, len(told)]):
-        if (key := KEYS.get(told[start])) in _ABILITIES:
+        if (key := KEY_OF_FLAG.get(told[start])) in _ABILITIES:
             yield str(key), told[start:end]
 
 
@@ -110,6 +116,28 @@ def options(subject: RigContext) -> Iterator[Finding]:
             yield _finding(_as_option(problem), place)
 
 
+UNKNOWN_VERSION = Rule(
+    "LH175",
+    "The flags of an engine's version are not known here.",
+    why="""
+    llamaherd then uses those of the newest known version before it: a note. If it is older than all, it uses
+    those of the oldest; if `flags` tells no version at all, those of the newest: both a warning. The engine
+    itself is asked on the host before anything is switched.
+    """,
+    example="""
+    engines:
+      main: {ref: b4000}
+    """,
+    after="What a version lacks that an instance wants is said besides (LH176).",
+    way_out="""
+    write one of the versions in the help line: [inventory.md](../inventory.md#enginesname) lists them as well.
+    For llama.cpp it is a build number, for ik_llama.cpp a commit or a date.
+    """,
+    severity="warning",
+    sometimes=("note",),
+)
+
+
 def versions(subject: RigContext) -> Iterator[Finding]:
     """Versions whose flags are not known: which ones are gone by instead."""
     for name, engine in subject.rig.engines.items():
@@ -125,12 +153,12 @@ def versions(subject: RigContext) -> Iterator[Finding]:
         place = subject.document.value(("engines", name, key))
         if exact:
             message = f"the flags of {engine.kind} {version} are not known here: those of {known.version} are gone by"
-            yield Finding("LH175", place, message, f"known here: {told}; {asked}", "note")
+            yield UNKNOWN_VERSION.at(place, message, f"known here: {told}; {asked}", "note")
             continue
         oldest = known.version == catalogues(engine.kind)[0].version
         message = f"`{version}` tells no version of {engine.kind} whose flags are known: "
         message += f"those of the {'oldest' if oldest else 'newest'}, {known.version}, are gone by"
-        yield Finding("LH175", place, message, f"known here: {told}; {asked}", "warning")
+        yield UNKNOWN_VERSION.at(place, message, f"known here: {told}; {asked}")
 
 
 def _others(known: Catalogue) -> tuple[Catalogue, ...]:
@@ -141,7 +169,7 @@ def _others(known: Catalogue) -> tuple[Catalogue, ...]:
 def _by_key(problem: Problem, arguments: tuple[str, ...], keyless: str | None) -> Problem:
     """The same, with a way out in the inventory's own words where it has them. `keyless` has no API key."""
     said = arguments[problem.index : problem.index + problem.length]
-    written = as_keys(problem.replacement or () if problem.code != MANAGED else said)
+    written = as_keys(problem.replacement or () if problem.rule is not MANAGED else said)
     if not written:
         return replace(
             problem,
@@ -149,9 +177,9 @@ def _by_key(problem: Problem, arguments: tuple[str, ...], keyless: str | None) -
                 r"give it to CMake, as `-D(\w+)=(.*?)`", r"write `options: {\1: \2}` below the engine", problem.help
             ),
         )
-    if problem.code == EQUALS and any(flag in KEYS for flag in problem.replacement or ()):
+    if problem.rule is EQUALS and any(flag in KEY_OF_FLAG for flag in problem.replacement or ()):
         return replace(problem, help=f"write {written} as a key of the instance{_with_key(written, keyless)}")
-    if problem.code == MANAGED:
+    if problem.rule is MANAGED:
         return replace(problem, help=f"write {written} as a key of the instance")
     return replace(problem, help=f"{problem.help}, or without `extra_args`: {written}")
 
@@ -174,4 +202,4 @@ def _as_option(problem: Problem) -> Problem:
 
 
 def _finding(problem: Problem, place: Place) -> Finding:
-    return Finding(problem.code, place, problem.message, problem.help, problem.severity)
+    return problem.at(place)

@@ -7,10 +7,24 @@ from collections.abc import Iterator
 from llamaherd.checks.building import is_on
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import TRAITS, flags_of, reads_gguf
 from llamaherd.inventory.schema import Engine
 
-NEEDS = "LH272"
+LACKS = Rule(
+    "LH272",
+    "A build lacks what an instance wants of it.",
+    why="""
+    `--rpc` wants `GGML_RPC`, every instance wants the server, and some options want each other: CMake stops, or
+    the engine refuses its arguments.
+    """,
+    example="""
+    instances:
+      coder:
+        extra_args: [--rpc, "192.168.1.5:50052"]
+    """,
+    way_out="set the option of the engine, or leave the argument out.",
+)
 
 
 def built_for(subject: RigContext) -> Iterator[Finding]:
@@ -31,14 +45,14 @@ def built_for(subject: RigContext) -> Iterator[Finding]:
         if declared.source:
             message = f"`--rpc` is refused by engine `{instance.engine}`, which is built without RPC"
             help_ = f"add `options: {{GGML_RPC: true}}` to engine `{instance.engine}`"
-            yield Finding(NEEDS, place, message, help_)
+            yield LACKS.at(place, message, help_)
 
 
 def _server(subject: RigContext, name: str, engine: Engine) -> Iterator[Finding]:
     for option in TRAITS[engine.kind].server_options:
         if option in engine.options and not is_on(engine.options[option]):
             place = subject.document.key(("engines", name, "options", option))
-            yield Finding(NEEDS, place, f"with `{option}` off, engine `{name}` has no server", "leave it out")
+            yield LACKS.at(place, f"with `{option}` off, engine `{name}` has no server", "leave it out")
 
 
 def _loaded_apart(subject: RigContext, name: str, engine: Engine) -> Iterator[Finding]:
@@ -48,10 +62,8 @@ def _loaded_apart(subject: RigContext, name: str, engine: Engine) -> Iterator[Fi
     place = subject.document.key(("engines", name, "options", "GGML_BACKEND_DL"))
     if apart and "BUILD_SHARED_LIBS" in options and not is_on(options["BUILD_SHARED_LIBS"]):
         message = "`GGML_BACKEND_DL` loads backends as libraries, and `BUILD_SHARED_LIBS` is off: CMake stops"
-        yield Finding(NEEDS, place, message, "leave out one of the two")
+        yield LACKS.at(place, message, "leave out one of the two")
     if is_on(options.get("GGML_CPU_ALL_VARIANTS", False)) and not apart and TRAITS[engine.kind].variants_need_libraries:
         place = subject.document.key(("engines", name, "options", "GGML_CPU_ALL_VARIANTS"))
         message = "`GGML_CPU_ALL_VARIANTS` wants `GGML_BACKEND_DL`: CMake stops without it"
-        yield Finding(
-            NEEDS, place, message, "add `GGML_BACKEND_DL: true`, or leave it out: this host needs one variant"
-        )
+        yield LACKS.at(place, message, "add `GGML_BACKEND_DL: true`, or leave it out: this host needs one variant")

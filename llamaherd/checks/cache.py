@@ -7,11 +7,23 @@ from collections.abc import Iterator
 
 from llamaherd.checks.building import is_on
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.images import ENGINE_OF_IMAGE, image_name
+from llamaherd.checks.images import ENGINE_OF_IMAGE, untagged
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import TRAITS, reads_gguf
 from llamaherd.engines.flags.cmake import is_pair
+from llamaherd.engines.flags.together import NO_ATTENTION
 from llamaherd.inventory.schema import Engine, Instance
+
+FOREIGN_CACHE = Rule(
+    "LH055",
+    "A cache type is ik_llama.cpp's, and the engine is llama.cpp.",
+    example="""
+    instances:
+      coder: {kv: q6_0}
+    """,
+    way_out="write `q5_1`, which is a little smaller, or `q8_0`.",
+)
 
 
 def cache_types(subject: RigContext) -> Iterator[Finding]:
@@ -23,7 +35,7 @@ def cache_types(subject: RigContext) -> Iterator[Finding]:
         if foreign := sorted({instance.kv.k, instance.kv.v} & TRAITS[engine.kind].cache_types_not):
             message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not take"
             place = subject.document.value(("instances", name, "kv"))
-            yield Finding("LH055", place, message, "write `q5_1` or `q8_0`")
+            yield FOREIGN_CACHE.at(place, message, "write `q5_1` or `q8_0`")
         elif instance.flash_attention == "off":
             yield from _without_flash_attention(subject, name, instance)
         elif instance.on:
@@ -35,9 +47,26 @@ def _without_flash_attention(subject: RigContext, name: str, instance: Instance)
     if not instance.kv.v.endswith(("f16", "f32")):
         place = subject.document.value(("instances", name, "flash_attention"))
         message = f"a V cache of type `{instance.kv.v}` needs flash attention, and it is switched off"
-        yield Finding(
-            "LH054", place, message, f"leave out `flash_attention: off`, or write `kv: {{k: {instance.kv.k}}}`"
+        yield NO_ATTENTION.at(
+            place, message, f"leave out `flash_attention: off`, or write `kv: {{k: {instance.kv.k}}}`"
         )
+
+
+NO_KERNEL = Rule(
+    "LH056",
+    "The build has no flash attention for this pair of K and V types.",
+    why="""
+    llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token. llamaherd
+    builds all pairs, unless `options` say otherwise. The official images have the four with equal types.
+    llama.cpp's CUDA code has nothing for `iq4_nl`.
+    """,
+    example="""
+    instances:
+      coder: {kv: iq4_nl}
+    """,
+    way_out="write `kv: q8_0` or `kv: q4_0`. Or build the engine from a `ref`, with all pairs.",
+    severity="warning",
+)
 
 
 def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: Engine) -> Iterator[Finding]:
@@ -45,7 +74,7 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
     kinds = (instance.kv.k, instance.kv.v)
     if none := next((kind for kind in kinds if kind in TRAITS[engine.kind].cache_types_slow), None):
         message = f"{engine.kind} has no CUDA kernel for a cache of type `{none}`, so that attention is left to the CPU"
-        yield Finding("LH056", place, message, "write `kv: q4_0`, which is as small", "warning")
+        yield NO_KERNEL.at(place, message, "write `kv: q4_0`, which is as small")
         return
     compiled = _compiled(engine)
     # A cache of f32 is computed as f16 is.
@@ -65,14 +94,14 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
         how = f"write `options: {{{option}: {value}}}` for engine `{instance.engine}`"
     else:
         how = f"build `{instance.engine}` from a source, which compiles all pairs"
-    yield Finding("LH056", place, message, f"{how}, or `kv: q8_0`", "warning")
+    yield NO_KERNEL.at(place, message, f"{how}, or `kv: q8_0`")
 
 
 def _compiled(engine: Engine) -> frozenset[str] | None:
     """The K-V pairs that have kernels; None for all of them, or where that is not known."""
     traits = TRAITS[engine.kind]
     if engine.source is None:
-        official = ENGINE_OF_IMAGE.get(image_name(str(engine.image)))
+        official = ENGINE_OF_IMAGE.get(untagged(str(engine.image)))
         return traits.pairs if official == engine.kind else None
     every = engine.options.get("GGML_CUDA_FA_ALL_QUANTS")
     if not traits.chooses_pairs:

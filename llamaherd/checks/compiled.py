@@ -1,4 +1,4 @@
-"""CMake options that leave out the cards which the engine's instances are on."""
+"""CMake options that leave out the GPUs which the engine's instances are on."""
 
 from __future__ import annotations
 
@@ -8,33 +8,45 @@ from collections.abc import Iterator
 from llamaherd.checks.building import is_on
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.engines.flags.codes import OPTION_AGAINST_RIG
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.schema import Card, Engine
 
 ALL = frozenset(("all", "all-major", "native"))
-"""What CMake takes for every architecture, every major one, and that of the cards of the machine it builds on."""
+"""What CMake takes for every architecture, every major one, and that of the GPUs of the machine it builds on."""
 ELEMENT = re.compile(r"([0-9]{2,3})([af]?)(-real|-virtual)?")
 
 
+OPTION_AGAINST_RIG = Rule(
+    "LH215",
+    "A CMake option leaves out the GPUs that the engine's instances are on.",
+    why="A build without CUDA sees no GPU; code for one architecture runs on others only within NVIDIA's rules.",
+    example="""
+    engines:
+      main: {options: {CMAKE_CUDA_ARCHITECTURES: "120"}}
+    """,
+    way_out="leave the option out: llamaherd builds for the GPUs in use.",
+)
+
+
 def compiled_for(subject: RigContext) -> Iterator[Finding]:
-    """A build without CUDA for instances on cards, or for other architectures than theirs."""
+    """A build without CUDA for instances on GPUs, or for other architectures than theirs."""
     for name, engine in subject.rig.engines.items():
         cards = _cards(subject, name)
         if engine.source is None or not cards:
             continue
         where = ("engines", name, "options")
         if not is_on(engine.options.get("GGML_CUDA", True)):
-            message = f"engine `{name}` is built without CUDA, and instances of it are on cards"
+            message = f"engine `{name}` is built without CUDA, and instances of it are on GPUs"
             place = subject.document.value((*where, "GGML_CUDA"))
-            yield Finding(OPTION_AGAINST_RIG, place, message, "leave `GGML_CUDA` out: it is on where there are cards")
+            yield OPTION_AGAINST_RIG.at(place, message, "leave `GGML_CUDA` out: it is on where there are GPUs")
         elif missing := [card for card in cards.items() if not _covered(engine, card[1])]:
             card, declared = missing[0]
             architectures = engine.options["CMAKE_CUDA_ARCHITECTURES"]
-            message = f"engine `{name}` is built for architecture {architectures}, which card `{card}` "
+            message = f"engine `{name}` is built for architecture {architectures}, which GPU `{card}` "
             message += f"({declared.model}, {declared.cuda_architecture}) does not run"
-            help_ = "leave `CMAKE_CUDA_ARCHITECTURES` out: it is that of the cards in use"
+            help_ = "leave `CMAKE_CUDA_ARCHITECTURES` out: it is that of the GPUs in use"
             place = subject.document.value((*where, "CMAKE_CUDA_ARCHITECTURES"))
-            yield Finding(OPTION_AGAINST_RIG, place, message, help_)
+            yield OPTION_AGAINST_RIG.at(place, message, help_)
 
 
 def _cards(subject: RigContext, engine: str) -> dict[str, Card]:
@@ -44,7 +56,7 @@ def _cards(subject: RigContext, engine: str) -> dict[str, Card]:
 
 
 def _covered(engine: Engine, card: Card) -> bool:
-    """Whether code of an architecture in the option runs on a card, or is compiled for it when it is loaded."""
+    """Whether code of an architecture in the option runs on a GPU, or is compiled for it when it is loaded."""
     value = engine.options.get("CMAKE_CUDA_ARCHITECTURES")
     parts = [part.strip() for part in re.split("[;,]", str(value))] if value is not None else []
     if not parts or ALL & set(parts):

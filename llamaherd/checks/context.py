@@ -28,12 +28,12 @@ class RigContext:
     names: Collection[str] = ()
 
     def cards(self, instance: Instance) -> tuple[Card, ...]:
-        """The cards that an instance runs on, as far as they are declared."""
+        """The GPUs that an instance runs on, as far as they are declared."""
         declared = self.rig.gpus.cards if self.rig.gpus else {}
         return tuple(declared[name] for name in instance.on if name in declared)
 
 
-class Check(Protocol):
+class RigCheck(Protocol):
     """Yields what is wrong or doubtful about one rig. It must do for rigs with any number of other mistakes."""
 
     def __call__(self, subject: RigContext, /) -> Iterator[Finding]: ...

@@ -6,13 +6,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yamlfile import Document
 
 WARNING: Severity = "warning"
 
 
-def missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[Finding]:
+MISSING_FILE = Rule(
+    "LH024",
+    "A file of this machine is not there.",
+    why="""
+    This may be a source archive, a model, an API key, the SSH key, or the host's key.
+
+    Commands that touch no host, and `herd verify`, work without the file: it is a warning. For `herd up` and
+    pyinfra it is an error. Only the SSH key and the host's key stay warnings: without them one host cannot be
+    reached, and the others are deployed.
+    """,
+    example="""
+    models:
+      small: {file: models/small.gguf, sha256: d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26}
+    """,
+    way_out="correct the path, or fetch the file. A relative path starts at the folder of the YAML file that names it.",
+    sometimes=("warning",),
+)
+
+
+def absent_files(rig: Rig, document: Document, severity: Severity) -> Iterator[Finding]:
     """Files that are not there. This looks at the controller's disk, which no other check does."""
     named: list[tuple[tuple[str | int, ...], Path | None]] = [
         *(
@@ -30,8 +50,7 @@ def missing_files(rig: Rig, document: Document, severity: Severity) -> Iterator[
     ]
     for path, file, wrong in (*((*each, severity) for each in named), *((*each, WARNING) for each in reaching)):
         if file is not None and not _is_file(file):
-            yield Finding(
-                "LH024",
+            yield MISSING_FILE.at(
                 document.value(path),
                 f"there is no file {file}",
                 _MADE.get(str(path[-2]), "paths are relative to this YAML file; check the spelling, or fetch it first"),

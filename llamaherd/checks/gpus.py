@@ -1,101 +1,106 @@
-"""Cards: whether they can be told apart, and what power, clocks and fans they are given."""
+"""GPUs: whether they can be told apart, and what power, clocks and fans they are given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.schema import Card
 from llamaherd.plan.devices import address
 from llamaherd.reference.cards import BOARD_WATTS, CARDS, OTHER_SIZES
 from llamaherd.text.units import show_mib
 
 LEAST_WATTS = 100
-"""Below this no large card does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
-(llmgarage.ai, February 2026). Of a smaller card it is half of what it is made for; of one not known here, nothing."""
+"""Below this no large GPU does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
+(llmgarage.ai, February 2026). Of a smaller GPU it is half of what it is made for; of one not known here, nothing."""
 
 MOST_PART = 1.5
-"""Of the board power of NVIDIA's own design, what no partner's card goes beyond: the greediest 3090 takes 1.4 times."""
+"""Of the board power of NVIDIA's own design, what no partner's GPU goes beyond: the greediest 3090 takes 1.4 times."""
 
 COLLAPSES_BELOW = {"RTX 3090": 200}
 """Measured, in watts: at 200 W it decodes 6 % slower and reads prompts 40 % slower than at 350 W, and below that it
 collapses (llmgarage.ai, February 2026; jeanfbrito.github.io)."""
 
 SAME_SIZE = 0.1
-"""By how much a size may differ from the table's: 24GB is 7 % less than the 24576 MiB that such a card has."""
+"""By how much a size may differ from the table's: 24GB is 7 % less than the 24576 MiB that such a GPU has."""
 
 LEAST_FANS = 40
-"""Percent, below which a fixed speed leaves a busy card to get hot and slow down: it does not rise under load."""
+"""Percent, below which a fixed speed leaves a busy GPU to get hot and slow down: it does not rise under load."""
+
+
+def _declared(subject: RigContext) -> Mapping[str, Card]:
+    return subject.rig.gpus.cards if subject.rig.gpus else {}
+
+
+SAME_GPU = Rule(
+    "LH049",
+    "GPUs cannot be told apart, or not counted.",
+    why="""
+    Two have the same `uuid`, `pci` or `index`. Or an instance uses one that is given by its `pci` address, and
+    another one has none: CUDA takes no addresses, so all of them are needed to count a GPU's number. Or one has a
+    `power_limit`, `clocks` or `fans` and none of the three, beside other GPUs. An `index` beyond the declared
+    number of GPUs is a warning.
+    """,
+    example="""
+    gpus:
+      cards:
+        twin: {model: RTX 3090, uuid: GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10}
+    """,
+    way_out="give each GPU its own. `nvidia-smi --query-gpu=index,pci.bus_id,uuid,name --format=csv` shows them all.",
+    sometimes=("warning",),
+)
 
 
 def identities(subject: RigContext) -> Iterator[Finding]:
-    """Two cards that are one, and cards that cannot be numbered."""
-    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
+    """Two GPUs that are one, and GPUs that cannot be told or numbered."""
+    for find in (_twice, _beyond, _not_numbered, _untold):
+        yield from find(subject)
+
+
+def _twice(subject: RigContext) -> Iterator[Finding]:
     taken: dict[tuple[str, object], str] = {}
-    for name, card in cards.items():
+    for name, card in _declared(subject).items():
         for key, value in _identity(card):
-            where = ("gpus", "cards", name, key)
             if other := taken.get((key, value)):
-                message = f"cards `{other}` and `{name}` have the same `{key}`, so that they would be one"
+                message = f"GPUs `{other}` and `{name}` have the same `{key}`, so that they would be one"
                 help_ = "give each its own: `nvidia-smi --query-gpu=index,pci.bus_id,uuid,name --format=csv` shows them"
-                yield Finding("LH049", subject.document.value(where), message, help_)
+                yield SAME_GPU.at(subject.document.value(("gpus", "cards", name, key)), message, help_)
             taken.setdefault((key, value), name)
-        if card.index is not None and card.index >= len(cards):
-            message = f"card `{name}` is the one with number {card.index}, and the rig declares {len(cards)} of them"
-            help_ = f"numbers begin with 0; write one up to {len(cards) - 1}, or declare the other cards as well"
-            yield Finding("LH049", subject.document.value(("gpus", "cards", name, "index")), message, help_, "warning")
-    yield from _not_numbered(subject)
 
 
-def sizes(subject: RigContext) -> Iterator[Finding]:
-    """Memory that no card of the declared name has."""
-    for name, card in (subject.rig.gpus.cards if subject.rig.gpus else {}).items():
-        known = CARDS.get(card.model)
-        if known is None or card.memory is None:
-            continue
-        made = [size << 20 for size in (known.memory_mib, *OTHER_SIZES.get(card.model, ()))]
-        if not any(abs(card.memory - size) <= SAME_SIZE * size for size in made):
-            shown = " or ".join(map(show_mib, made))
-            message = f"card `{name}` is declared with {show_mib(card.memory)}, and an {card.model} has {shown}"
-            help_ = (
-                "leave `memory` out, unless `nvidia-smi` shows that much; what else holds some of it, `reserved` says"
-            )
-            place = subject.document.value(("gpus", "cards", name, "memory"))
-            yield Finding("LH274", place, message, help_, "warning")
-
-
-def power(subject: RigContext) -> Iterator[Finding]:
-    """Limits, clocks and fan speeds that a card refuses, that do more harm than good, or that are not Linux' to set."""
-    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
+def _beyond(subject: RigContext) -> Iterator[Finding]:
+    """A number that there would be with more GPUs."""
+    cards = _declared(subject)
     for name, card in cards.items():
-        where = ("gpus", "cards", name)
-        if card.clocks and card.clocks.min > card.clocks.max:
-            message = f"card `{name}` has a lowest clock of {card.clocks.min} MHz and a highest of {card.clocks.max}"
-            help_ = f"write `clocks: {{min: {card.clocks.max}, max: {card.clocks.min}}}`, or leave `min` out"
-            if "min" not in card.clocks.model_fields_set:
-                help_ = "write a highest above that, as in `clocks: {max: 1800MHz}`"
-            yield Finding("LH051", subject.document.value((*where, "clocks")), message, help_)
+        if card.index is not None and card.index >= len(cards):
+            message = f"GPU `{name}` is the one with number {card.index}, and the rig declares {len(cards)} of them"
+            help_ = f"numbers begin with 0; write one up to {len(cards) - 1}, or declare the other GPUs as well"
+            yield SAME_GPU.at(subject.document.value(("gpus", "cards", name, "index")), message, help_, "warning")
+
+
+def _not_numbered(subject: RigContext) -> Iterator[Finding]:
+    """CUDA takes no PCI address, so that a GPU's number is counted, for which all addresses must be known."""
+    cards = _declared(subject)
+    without = [name for name, card in cards.items() if card.pci is None]
+    used = {name for instance in subject.rig.instances.values() for name in instance.on}
+    counted = [name for name, card in cards.items() if card.pci is not None and name in used]
+    if without and counted:
+        message = f"GPU `{counted[0]}` is given by its PCI address and `{without[0]}` is not, so that it has no number"
+        help_ = "give all GPUs of the rig by `pci`, or each by its `uuid`, which `nvidia-smi -L` shows"
+        yield SAME_GPU.at(subject.document.value(("gpus", "cards", counted[0], "pci")), message, help_)
+
+
+def _untold(subject: RigContext) -> Iterator[Finding]:
+    """Limits for a GPU that nothing tells from the others."""
+    cards = _declared(subject)
+    for name, card in cards.items():
         if (card.power_limit or card.clocks or card.fans) and len(cards) > 1 and not list(_identity(card)):
             own = "limits" if card.power_limit or card.clocks else "a fan speed"
-            message = f"card `{name}` has {own} of its own, and nothing tells it from the other cards"
+            message = f"GPU `{name}` has {own} of its own, and nothing tells it from the other GPUs"
             help_ = "add its `uuid`, which `nvidia-smi -L` shows"
-            yield Finding("LH049", subject.document.key(where), message, help_)
-        if subject.rig.host.wsl is not None:
-            yield from _under_wsl(subject, name, card)
-            continue
-        if card.power_limit is not None:
-            place = subject.document.value((*where, "power_limit"))
-            yield from (
-                Finding("LH050", place, message, help_, "note" if _laptop(card) else "warning")
-                for message, help_ in _unwise_limit(name, card, card.power_limit)
-            )
-        if card.fans is not None:
-            place = subject.document.value((*where, "fans"))
-            yield from (
-                Finding("LH050", place, message, help_, "warning")
-                for message, help_ in _unwise_fans(name, card, card.fans)
-            )
+            yield SAME_GPU.at(subject.document.key(("gpus", "cards", name)), message, help_)
 
 
 def _identity(card: Card) -> Iterator[tuple[str, object]]:
@@ -107,16 +112,94 @@ def _identity(card: Card) -> Iterator[tuple[str, object]]:
         yield "index", card.index
 
 
-def _not_numbered(subject: RigContext) -> Iterator[Finding]:
-    """CUDA takes no PCI address, so that a card's number is counted, for which all addresses must be known."""
-    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
-    without = [name for name, card in cards.items() if card.pci is None]
-    used = {name for instance in subject.rig.instances.values() for name in instance.on}
-    counted = [name for name, card in cards.items() if card.pci is not None and name in used]
-    if without and counted:
-        message = f"card `{counted[0]}` is given by its PCI address and `{without[0]}` is not, so that it has no number"
-        help_ = "give all cards of the rig by `pci`, or each by its `uuid`, which `nvidia-smi -L` shows"
-        yield Finding("LH049", subject.document.value(("gpus", "cards", counted[0], "pci")), message, help_)
+OTHER_MEMORY = Rule(
+    "LH274",
+    "A GPU is declared with memory that no GPU of its name has.",
+    why="""
+    llamaherd plans with what `memory` says. With too much, the server does not start. With too little, layers go
+    to the CPU that had room. The sizes are NVIDIA's own and those of GPUs that are sold with more soldered on. 10
+    % more or less pass, as `24GB` is 22,888 MiB.
+    """,
+    example="""
+    gpus:
+      cards:
+        big: {model: RTX 3090, memory: 48GB}
+    """,
+    way_out="""
+    leave `memory` out, unless `nvidia-smi` shows that much. `reserved` says what a desktop or another program
+    holds of the GPU.
+    """,
+    severity="warning",
+)
+
+
+def sizes(subject: RigContext) -> Iterator[Finding]:
+    """Memory that no GPU of the declared name has."""
+    for name, card in _declared(subject).items():
+        known = CARDS.get(card.model)
+        if known is None or card.memory is None:
+            continue
+        made = [size << 20 for size in (known.memory_mib, *OTHER_SIZES.get(card.model, ()))]
+        if not any(abs(card.memory - size) <= SAME_SIZE * size for size in made):
+            shown = " or ".join(map(show_mib, made))
+            message = f"GPU `{name}` is declared with {show_mib(card.memory)}, and an {card.model} has {shown}"
+            help_ = (
+                "leave `memory` out, unless `nvidia-smi` shows that much; what else holds some of it, `reserved` says"
+            )
+            place = subject.document.value(("gpus", "cards", name, "memory"))
+            yield OTHER_MEMORY.at(place, message, help_)
+
+
+CROSSED_CLOCKS = Rule(
+    "LH051",
+    "A GPU's lowest clock is above its highest.",
+    example="""
+    gpus:
+      cards:
+        big: {clocks: {min: 2400MHz, max: 1800MHz}}
+    """,
+    way_out="swap them, or leave `min` out.",
+)
+
+
+def clocks(subject: RigContext) -> Iterator[Finding]:
+    """A lowest clock above the highest."""
+    for name, card in _declared(subject).items():
+        if card.clocks and card.clocks.min > card.clocks.max:
+            message = f"GPU `{name}` has a lowest clock of {card.clocks.min} MHz and a highest of {card.clocks.max}"
+            help_ = f"write `clocks: {{min: {card.clocks.max}, max: {card.clocks.min}}}`, or leave `min` out"
+            if "min" not in card.clocks.model_fields_set:
+                help_ = "write a highest above that, as in `clocks: {max: 1800MHz}`"
+            yield CROSSED_CLOCKS.at(subject.document.value(("gpus", "cards", name, "clocks")), message, help_)
+
+
+INSIDE_WSL = Rule(
+    "LH048",
+    "A driver, a power limit, clocks or fans are declared inside WSL.",
+    why="""
+    There the GPU belongs to Windows. A Linux driver would stand in the way of the one that WSL lends: an error.
+    Limits and fans cannot be set from inside: a warning.
+    """,
+    example="""
+    host:
+      wsl: {memory: 64GB}
+    gpus:
+      driver: {branch: 580}
+    """,
+    way_out="""
+    leave `driver` out, and install NVIDIA's driver for Windows there. For limits and clocks, `herd up` writes
+    `gpu-power.ps1` into the Windows user's folder: an administrator runs it once ([WSL](../wsl.md)). By hand it
+    is `nvidia-smi.exe -pl 450`. NVIDIA's command line sets no fans in Windows: leave `fans` out, and use the tool
+    of the GPU's maker or the NVIDIA app.
+    """,
+    sometimes=("warning",),
+)
+
+
+def under_wsl(subject: RigContext) -> Iterator[Finding]:
+    """Limits, clocks and fan speeds that are not Linux' to set."""
+    for name, card in _declared(subject).items() if subject.rig.host.wsl is not None else ():
+        yield from _under_wsl(subject, name, card)
 
 
 def _under_wsl(subject: RigContext, name: str, card: Card) -> Iterator[Finding]:
@@ -125,13 +208,51 @@ def _under_wsl(subject: RigContext, name: str, card: Card) -> Iterator[Finding]:
         ("clocks", card.clocks, f"-lgc {card.clocks.min},{card.clocks.max}" if card.clocks else ""),
     ):
         if given is not None:
-            message = f"`{key}` of card `{name}` cannot be set inside WSL: the card belongs to Windows"
+            message = f"`{key}` of GPU `{name}` cannot be set inside WSL: the GPU belongs to Windows"
             help_ = f"run gpu-power.ps1, which `herd up` writes for Windows: it does `nvidia-smi.exe {command}` there"
-            yield Finding("LH048", subject.document.key(("gpus", "cards", name, key)), message, help_, "warning")
+            yield INSIDE_WSL.at(subject.document.key(("gpus", "cards", name, key)), message, help_, "warning")
     if card.fans is not None:
-        message = f"`fans` of card `{name}` cannot be set inside WSL, nor by what `herd up` writes for Windows"
-        help_ = "take it out, and set the fans in Windows with the tool of the card's maker or the NVIDIA app"
-        yield Finding("LH048", subject.document.key(("gpus", "cards", name, "fans")), message, help_, "warning")
+        message = f"`fans` of GPU `{name}` cannot be set inside WSL, nor by what `herd up` writes for Windows"
+        help_ = "take it out, and set the fans in Windows with the tool of the GPU's maker or the NVIDIA app"
+        yield INSIDE_WSL.at(subject.document.key(("gpus", "cards", name, "fans")), message, help_, "warning")
+
+
+UNWISE_LIMIT = Rule(
+    "LH050",
+    "A power limit or a fan speed is unwise.",
+    why="""
+    The limit is more than one and a half times what the GPU is made for, or so little that the GPU collapses
+    rather than saves. By published measurements, a 3090 at 200 W decodes 6 % slower than at 350 W, and collapses
+    below that. For a laptop's GPU it is a note: many refuse a limit.
+
+    A fixed fan speed below 40 % stays there under load: the GPU gets hot and slows down. Fans of a laptop belong
+    to its firmware.
+    """,
+    example="""
+    gpus:
+      cards:
+        big: {power_limit: 120W}
+    """,
+    way_out="""
+    write the figure of the help line. For a laptop's GPU declare `clocks` beside the limit. Without `fans`, a GPU
+    controls them itself.
+    """,
+    severity="warning",
+    sometimes=("note",),
+)
+
+
+def power(subject: RigContext) -> Iterator[Finding]:
+    """Limits and fan speeds that a GPU refuses, or that do more harm than good."""
+    for name, card in _declared(subject).items() if subject.rig.host.wsl is None else ():
+        if card.power_limit is not None:
+            place = subject.document.value(("gpus", "cards", name, "power_limit"))
+            for message, help_ in _unwise_limit(name, card, card.power_limit):
+                yield UNWISE_LIMIT.at(place, message, help_, "note" if _laptop(card) else "warning")
+        if card.fans is not None:
+            place = subject.document.value(("gpus", "cards", name, "fans"))
+            for message, help_ in _unwise_fans(name, card, card.fans):
+                yield UNWISE_LIMIT.at(place, message, help_)
 
 
 def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]]:
@@ -140,23 +261,23 @@ def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]
     least = COLLAPSES_BELOW.get(card.model, min(LEAST_WATTS, board // 2) if board else 0)
     if _laptop(card):
         if card.clocks is None:
-            message = f"card `{name}` is a laptop's, and many of those refuse a power limit"
+            message = f"GPU `{name}` is a laptop's, and many of those refuse a power limit"
             yield message, "add `clocks: {max: 1800MHz}`, say, to which it is held where it refuses"
     elif board and limit > MOST_PART * board:
-        message = f"{limit} W is more than card `{name}` can take: {card.model} is made for {board} W"
+        message = f"{limit} W is more than GPU `{name}` can take: {card.model} is made for {board} W"
         yield message, "`nvidia-smi -q -d POWER` shows the least and the most that yours takes"
     elif limit < least:
-        message = f"{limit} W is so little that card `{name}` ({card.model}) collapses rather than saves"
+        message = f"{limit} W is so little that GPU `{name}` ({card.model}) collapses rather than saves"
         yield message, f"write `power_limit: {least}W` or more"
 
 
 def _unwise_fans(name: str, card: Card, percent: int) -> Iterator[tuple[str, str]]:
     """What is doubtful about a fixed speed of fans, and what to write."""
     if _laptop(card):
-        yield f"card `{name}` is a laptop's, whose fans belong to the firmware", "take `fans` out"
+        yield f"GPU `{name}` is a laptop's, whose fans belong to the firmware", "take `fans` out"
     elif percent < LEAST_FANS:
-        message = f"fans of card `{name}` at {percent} % stay so under load, and a card that gets hot slows down"
-        yield message, f"write `fans: {LEAST_FANS}%` or more, or take `fans` out: the card then controls them itself"
+        message = f"fans of GPU `{name}` at {percent} % stay so under load, and a GPU that gets hot slows down"
+        yield message, f"write `fans: {LEAST_FANS}%` or more, or take `fans` out: the GPU then controls them itself"
 
 
 def _laptop(card: Card) -> bool:

@@ -3,155 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 
+from llamaherd.checks.against_keys import contradicted, opened, own_variables
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.written import as_keys
+from llamaherd.checks.whole import Whole, whole
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import flags_of, has_own_network
-from llamaherd.engines.command_line import command_line
-from llamaherd.engines.flags import codes
-from llamaherd.engines.flags.access import is_keyed, is_local
 from llamaherd.engines.flags.clash import Around, Clash
-from llamaherd.engines.flags.meant import Meant, Option
-from llamaherd.engines.flags.model import Catalogue, Flag
-from llamaherd.engines.flags.together import clashes
+from llamaherd.engines.flags.idle import IDLE_BESIDE
+from llamaherd.engines.flags.together import CUT_BATCH, NOT_REUSED, clashes
+from llamaherd.engines.flags.visible import CUDA_ORDER
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 
-KEYS: Mapping[str, str] = {
-    "--model": "model",
-    "--alias": "model",
-    "--served-model-name": "model",
-    "--ctx-size": "context",
-    "--max-model-len": "context",
-    "--cache-type-k": "kv",
-    "--cache-type-v": "kv",
-    "--flash-attn": "flash_attention",
-    "--parallel": "parallel",
-    "--max-num-seqs": "parallel",
-    "--threads": "threads",
-    "--host": "listen",
-    "--port": "port",
-    "--device": "on",
-    "--gpu-layers": "gpu_layers",
-    "--n-gpu-layers": "gpu_layers",
-    "--split-mode": "split",
-    "--tensor-split": "tensor_split",
-    "--tensor-parallel-size": "on",
-    "--cpu-moe": "experts_on_cpu",
-    "--n-cpu-moe": "experts_on_cpu",
-    "--batch-size": "batch",
-    "--ubatch-size": "ubatch",
-    "--numa": "numa",
-    "--load-mode": "mmap",
-    "--no-mmap": "mmap",
-    "--mlock": "mlock",
-    "--no-warmup": "warmup",
-    "--spec-type": "draft",
-    "--spec-draft-n-max": "draft",
-    "--spec-draft-p-min": "draft",
-    "--speculative-config": "draft",
-    "-mtp": "draft",
-    "--draft-max": "draft",
-    "--draft-p-min": "draft",
-    "--spec-draft-model": "draft",
-    "--spec-draft-ngl": "draft",
-    "--model-draft": "draft",
-    "--n-gpu-layers-draft": "draft",
-    "--temp": "sampling",
-    "--top-p": "sampling",
-    "--top-k": "sampling",
-    "--min-p": "sampling",
-    "--presence-penalty": "sampling",
-    "--repeat-penalty": "sampling",
-    "--seed": "sampling",
-    "--reasoning": "thinking",
-    "--cache-reuse": "cache_reuse",
-    "--api-key": "api_key",
-    "--api-key-file": "api_key",
-}
-"""The key of an instance from which llamaherd sets a flag, by one of the flag's spellings."""
-WIRING: Mapping[str, str] = {
-    "--model": "the model is what `model` names",
-    "--model-url": "the model is what `model` names",
-    "--hf-repo": "the model is what `model` names",
-    "--hf-file": "the model is what `model` names",
-    "--docker-repo": "the model is what `model` names",
-    "--alias": "clients ask for the model by the name in `model`",
-    "--served-model-name": "clients ask for the model by the name in `model`",
-    "--host": "where it listens is what `listen` says",
-    "--port": "the port is what `port` says",
-    "--uds": "where it listens is what `listen` says",
-    "--device": "the cards are those in `on`",
-    "--api-key": "the key is where `api_key` says",
-    "--api-key-file": "the key is where `api_key` says",
-    "--api-prefix": "llamaherd asks for its health without a prefix",
-    "--ssl-key-file": "llamaherd asks for its health by plain HTTP",
-    "--ssl-cert-file": "llamaherd asks for its health by plain HTTP",
-    "--ssl-keyfile": "llamaherd asks for its health by plain HTTP",
-    "--ssl-certfile": "llamaherd asks for its health by plain HTTP",
-    "--root-path": "llamaherd asks for its health without a prefix",
-    "--mlock": "without the key `mlock` the unit may lock no memory",
-}
-"""What an argument of one's own breaks, whether the key is there or not: the rig says it by other means."""
-VARIABLES: Mapping[str, str] = {
-    "CUDA_VISIBLE_DEVICES": "on",
-    "NVIDIA_VISIBLE_DEVICES": "on",
-    "CUDA_DEVICE_ORDER": "on",
-    "GGML_CUDA_DEVICES": "on",
-}
-"""Variables that decide what a key says."""
-OURS: Mapping[str, str] = {
-    "LLAMAHERD_SPEC": "by it a run knows what the server was started as, and would start it anew each time",
-    "XDG_CONFIG_HOME": "there the engine would look for a configuration that no rule has read",
-}
-"""Variables that llamaherd sets itself, and what another value breaks."""
-AS_KEYS_SAY = frozenset((codes.CUT_BATCH, codes.NOT_REUSED))
+AS_KEYS_SAY = frozenset((CUT_BATCH, NOT_REUSED))
 """Rules that no other check holds against keys alone."""
-
-
-@dataclass(frozen=True)
-class Whole:
-    """What one instance's server is told, and how much of that comes from keys."""
-
-    subject: RigContext
-    name: str
-    instance: Instance
-    told: Meant
-    keys: int
-    """How many arguments are from keys; those of `extra_args` follow."""
-
-    def key(self, option: Option) -> str | None:
-        """The key that an option comes from; None for what is written word for word."""
-        if option.origin == "environment" or option.index >= self.keys:
-            return None
-        return self.keys_of.get(option.flag) or "experts_on_cpu"  # whose override is the only flag without a row
-
-    @cached_property
-    def keys_of(self) -> Mapping[Flag, str]:
-        """The keys that say flags, by each."""
-        found = ((self.told.catalogue.find(name), key) for name, key in KEYS.items())
-        return {flag: key for flag, key in reversed(tuple(found)) if flag}  # of two names of one flag, the first counts
-
-    def place(self, option: Option) -> Place:
-        """Where an option is written."""
-        where, document = ("instances", self.name), self.subject.document
-        if option.origin == "environment":
-            name = option.words[0].partition("=")[0]
-            return document.key((*where, "environment", name))
-        if key := self.key(option):
-            return document.value((*where, key))
-        return document.word((*where, "extra_args"), self.instance.extra_args, option.index - self.keys)
-
-
-def whole(subject: RigContext, name: str, instance: Instance, known: Catalogue) -> Whole:
-    """The whole command line and environment of an instance's server."""
-    line = command_line(subject.rig, instance, known)
-    return Whole(subject, name, instance, line.meant, line.keys)
-
 
 Clashing = tuple[Whole, tuple[Clash, ...]]
 """A server's whole command line, and what in it contradicts each other."""
@@ -160,9 +27,9 @@ Clashing = tuple[Whole, tuple[Clash, ...]]
 def together(servers: Iterable[Clashing]) -> Iterator[Finding]:
     """Arguments and variables that contradict each other, the keys, or the rig."""
     for each, found in servers:
-        yield from _opened(each)
-        yield from _contradicted(each)
-        yield from _variables(each)
+        yield from opened(each)
+        yield from contradicted(each)
+        yield from own_variables(each)
         for clash in found:
             if finding := _said(each, clash):
                 yield finding
@@ -215,9 +82,9 @@ def _shifts(header: Header) -> bool:
 def _said(each: Whole, clash: Clash) -> Finding | None:
     """A clash as a finding; None where keys alone are to blame, which other checks say."""
     own = next((option for option in clash.options if each.key(option) is None), None)
-    if (own is None and clash.code not in AS_KEYS_SAY) or clash.code == codes.CUDA_ORDER:
-        return None  # which cards there are, `on` says
-    if clash.code == codes.IDLE_BESIDE and own and own.origin == "environment" and each.key(clash.options[-1]):
+    if (own is None and clash.rule not in AS_KEYS_SAY) or clash.rule is CUDA_ORDER:
+        return None  # which GPUs there are, `on` says
+    if clash.rule is IDLE_BESIDE and own and own.origin == "environment" and each.key(clash.options[-1]):
         return None  # said as what contradicts a key
     message, help_ = clash.message, re.sub(r"`--batch-size (\d+)`", r"`batch: \1`", clash.help)
     for option in clash.options:
@@ -226,67 +93,4 @@ def _said(each: Whole, clash: Clash) -> Finding | None:
                 help_ = help_.replace(f", or {option}", "")
                 key = " ".join(option.words)
             message, help_ = (text.replace(str(option), f"`{key}`") for text in (message, help_))
-    return Finding(clash.code, each.place(own or clash.options[0]), message, help_, clash.severity)
-
-
-def _opened(each: Whole) -> Iterator[Finding]:
-    """A listener beyond the host's own addresses that no key opens: LH022 says so of `listen`."""
-    host = each.told.get("--host")
-    engine = each.subject.rig.engines[each.instance.engine]
-    if host is None or each.key(host) or is_local(host.value) or has_own_network(engine, each.instance):
-        return
-    if not is_keyed(each.told, Around(keyed=each.instance.api_key is not None)):
-        message = f"{host} lets every network reach the server, and no key is asked for"
-        key = f"`api_key: {{file: keys/{each.name}}}`"
-        help_ = f"write `listen: {host.value}` with {key}, or leave it out to stay on loopback"
-        yield Finding(codes.OPEN, each.place(host), message, help_)
-
-
-def _contradicted(each: Whole) -> Iterator[Finding]:
-    """What says something else than a key does, or breaks what llamaherd wires up."""
-    by_key = {option.flag: option for option in each.told.said if each.key(option)}
-    for option in each.told.said:
-        if each.key(option) or not option.on:
-            continue
-        ours, key = by_key.get(option.flag), each.keys_of.get(option.flag)
-        reason = next((why for name, why in WIRING.items() if each.told.catalogue.find(name) == option.flag), None)
-        if option.origin == "environment" and each.told.catalogue.env == "above":
-            continue  # a variable that beats the command line is an error by itself
-        if option.origin == "environment" and ours:
-            message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which beats it"
-            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(each, option, key))
-        elif (ours and ours.values == option.values) or _is_open(each, option):
-            continue
-        elif reason or (key in each.instance.model_fields_set and (ours or key == "experts_on_cpu")):
-            beside = f"`{key}`" if ours else "the rig"
-            message = f"{option} says something else than {beside} does" + (f": {reason}" if reason else "")
-            yield Finding(codes.OVERRIDES, each.place(option), message, _instead(each, option, key))
-
-
-def _instead(each: Whole, option: Option, key: str | None) -> str:
-    """The key that says it, with the value where it can be told."""
-    if option.origin == "argument" and (written := as_keys(option.words)):
-        if written == f"`{key}: {getattr(each.instance, key or '', None)}`":
-            return f"leave it out: {written} says it"
-        return f"write {written} as a key of the instance"
-    return f"leave it out; `{key}` is the key that says it" if key else "leave it out"
-
-
-def _is_open(each: Whole, option: Option) -> bool:
-    """Whether it is said already that it opens the server."""
-    return option == each.told.get("--host") and any(True for _ in _opened(each))
-
-
-def _variables(each: Whole) -> Iterator[Finding]:
-    """Cards chosen behind the rig's back, and what servers are told by us."""
-    for name, why in OURS.items():
-        if name in each.instance.environment:
-            place = each.subject.document.key(("instances", each.name, "environment", name))
-            yield Finding(codes.OVERRIDES, place, f"llamaherd sets `{name}` itself: {why}", "leave it out")
-    for name, key in VARIABLES.items():
-        value = each.instance.environment.get(name)
-        if value is None or (name, value) == ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"):
-            continue
-        place = each.subject.document.key(("instances", each.name, "environment", name))
-        message = f"`{name}={value}` chooses other cards than `{key}` does, behind the rig's back"
-        yield Finding(codes.OVERRIDES, place, message, f"leave it out, and name the cards in `{key}`")
+    return clash.rule.at(each.place(own or clash.options[0]), message, help_, clash.unusual)

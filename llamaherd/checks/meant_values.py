@@ -52,7 +52,7 @@ def meant_value(document: Document, written: Path_) -> str | None:
     for candidate in candidates(field, given):
         same = candidate == given and type(candidate) is type(given)
         if not same and _passes(document, path, field, candidate):
-            return f"did you mean `{key}: {one_line(candidate)}{_besides(field, str(given))}`?"
+            return f"did you mean `{key}: {as_written(candidate)}{_besides(field, str(given))}`?"
     return None
 
 
@@ -66,7 +66,7 @@ def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | floa
         except ValidationError as error:
             if kind is not Connect or any(each["loc"][:1] == ("connect",) for each in error.errors()):
                 continue
-        return f"did you mean `{key}: {one_line(candidate)}`?"
+        return f"did you mean `{key}: {as_written(candidate)}`?"
     return None
 
 
@@ -79,7 +79,7 @@ def _declared(document: Document, key: str, what: str, given: Any) -> str:
     if key == "on" and given in ("all", "gpu", "gpus", "cuda", "auto") and names:
         return f"did you mean `on: [{', '.join(names)}]`, all of them?"
     if key == "on" and given in ("cpu", "none", False, "false"):
-        return "leave `on` out: without cards it runs on the CPU"
+        return "leave `on` out: without GPUs it runs on the CPU"
     meant = [str(word) if str(word) in names else meant_name(document.data, what, str(word)) for word in words]
     if meant and all(meant):
         shown = ", ".join(map(str, meant))
@@ -108,7 +108,7 @@ def _besides(field: str, given: str) -> str:
     return f", quant: {quant[1]}" if quant else f', version: "{given}"' if version else ""
 
 
-def one_line(value: Any) -> str:
+def as_written(value: Any) -> str:
     """A value as one would write it in YAML."""
     if value in ("on", "off") and isinstance(value, str):
         return str(value)

@@ -1,11 +1,12 @@
-"""Whether cards and RAM hold what the instances want of them. Models that are not locked yet are passed over."""
+"""Whether GPUs and RAM hold what the instances want of them. Models that are not locked yet are passed over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import SIZED
 from llamaherd.memory.instances import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
 from llamaherd.memory.making_room import growth_that_fits, ways_out
@@ -14,6 +15,18 @@ from llamaherd.text.units import show_mib
 
 MOST_WAYS = 4
 """Ways out that one finding names."""
+
+
+TOO_MANY_SLOTS = Rule(
+    "LH161",
+    "An instance has more slots than llama.cpp starts with.",
+    why="It ends with more than 256 (`LLAMA_MAX_SEQ`). Each slot gets its part of the context.",
+    example="""
+    instances:
+      helper: {engine: main, model: small, context: 8192, parallel: 512, port: 8002}
+    """,
+    way_out="write 256 or less; few machines serve more than 16 at once.",
+)
 
 
 def slots(subject: RigContext) -> Iterator[Finding]:
@@ -25,36 +38,106 @@ def slots(subject: RigContext) -> Iterator[Finding]:
         if engine and most and each.parallel > most:
             place = subject.document.value(("instances", name, "parallel"))
             message = f"{engine.kind} ends with more than {most} slots, and `{name}` would have {each.parallel}"
-            yield Finding("LH161", place, message, f"write `parallel: {most}` or less")
+            yield TOO_MANY_SLOTS.at(place, message, f"write `parallel: {most}` or less")
 
 
 def memory(subject: RigContext) -> Iterator[Finding]:
-    """Cards that are too full (LH150), and RAM that is (LH151)."""
-    rig, document = subject.rig, subject.document
-    instances = sized(rig, subject.headers, subject.projectors)
+    """GPUs that are too full, RAM that is, and RAM that will be."""
+    instances = sized(subject.rig, subject.headers, subject.projectors)
+    yield from _gpus_full(subject, instances)
+    full = tuple(_ram_full(subject, instances))
+    yield from full or _grows(subject, instances)
+
+
+GPU_FULL = Rule(
+    "LH150",
+    "A GPU is too small for what must run on it.",
+    why="""
+    Weights, cache, recurrent state, prediction head and compute buffers of its instances are more than the GPU
+    has left. What the driver and others (`reserved`) keep is taken off, and a reserve. The headers in the lock
+    say how much that is.
+    """,
+    example="""
+    instances:
+      coder: {context: 1048576, kv: f16, parallel: 4}
+    """,
+    way_out="""
+    make one of the changes in the help line. Each was worked out as well, the cheapest first.
+    [memory.md](../memory.md) says what is counted.
+    """,
+)
+
+
+def _gpus_full(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Finding]:
     for name, each in instances.items():
         short = [(card, lacking) for card, lacking in without_ram(each).fit.short if card != HOST]
         if short:
-            card = each.instance.on[short[0][0]]
-            yield Finding("LH150", document.value(("instances", name, "on")), *_full(subject, each, card, short[0][1]))
+            place = subject.document.value(("instances", name, "on"))
+            yield GPU_FULL.at(place, *_full(subject, each, each.instance.on[short[0][0]], short[0][1]))
+
+
+def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[str, str]:
+    there = show_mib(usable_bytes(subject.rig, card))
+    shared = [name for name, other in subject.rig.instances.items() if card in other.on and name != each.name]
+    beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
+    message = f"`{each.name}` wants {show_mib(lacking)} more of GPU `{card}` ({there}){beside} than there is"
+    ways = ways_out(subject.rig, without_ram(each))[:MOST_WAYS]
+    if not ways:
+        return message, "no single change makes it fit: take a smaller quant, or more GPUs"
+    return message, f"any one of these makes it fit: {'; '.join(f'`{way}`' for way in ways)}"
+
+
+RAM_FULL = Rule(
+    "LH151",
+    "The instances together want more RAM than the host has.",
+    why="""
+    What is on no GPU counts: models on the CPU, experts on the CPU, buffers. Some is left to the system. More
+    than all the RAM there is cannot fit: an error. Less than 1 GiB for the system may do: a warning.
+    """,
+    example="""
+    host: {ram: 1GB}
+    """,
+    way_out="give the instance that the help line names a smaller context or quant, or leave one out.",
+    sometimes=("warning",),
+)
+
+
+def _ram_full(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Finding]:
+    there = subject.rig.host.ram
     ram = sum(each.ram for each in instances.values())
-    lacking = ram - (rig.host.ram - SYSTEM_RAM)
-    severity: Severity = "error" if ram > rig.host.ram else "warning"
-    if lacking <= 0:
-        yield from _growing(subject, instances)
-    elif instances:
+    lacking = ram - (there - SYSTEM_RAM)
+    if lacking > 0 and instances:
         most = max(instances.values(), key=lambda each: each.ram)
-        yield Finding(
-            "LH151",
-            document.value(("host", "ram")),
-            f"the instances together want {show_mib(ram)} of RAM, {show_mib(lacking)} more than the host can give",
-            f"`{most.name}` wants {show_mib(most.ram)} of it: make it smaller, or leave one out",
-            severity,
-        )
+        message = f"the instances together want {show_mib(ram)} of RAM, "
+        message += f"{show_mib(lacking)} more than the host can give"
+        help_ = f"`{most.name}` wants {show_mib(most.ram)} of it: make it smaller, or leave one out"
+        place = subject.document.value(("host", "ram"))
+        yield RAM_FULL.at(place, message, help_, "error" if ram > there else "warning")
 
 
-def _growing(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Finding]:
-    """What servers save while they work (LH240): a day later, the system ends one of them."""
+GROWS = Rule(
+    "LH240",
+    "Servers may grow beyond the RAM of the host while they work.",
+    why="""
+    llama.cpp and ik_llama.cpp save prompts in RAM: up to 8,192 MiB for each server unless told otherwise. Where a
+    model has windows or recurrent states, they also save up to 32 checkpoints of each slot. All fits when the
+    servers start. Some days later the system ends one of them. `--cache-ram -1` saves without a limit.
+    """,
+    example="""
+    host: {ram: 12GB}
+    instances:
+      coder: {extra_args: --cache-ram 16384}
+    """,
+    way_out="""
+    add `--cache-ram` to `extra_args` with the number of the help line, and `--ctx-checkpoints` where that is not
+    enough. Fewer saved prompts cost time only: the server reads a prompt again.
+    """,
+    severity="warning",
+)
+
+
+def _grows(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Finding]:
+    """What servers save while they work: a day later, the system ends one of them."""
     there = subject.rig.host.ram
     held = sum(each.ram for each in instances.values())
     more = [each.growth.total for each in instances.values()]
@@ -66,15 +149,4 @@ def _growing(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Fi
     limits = growth_that_fits(tuple(instances.values()), there - SYSTEM_RAM - held)
     names = " and ".join(f"`{name}`" for name in limits.names)
     help_ = f"add `{limits}` to `extra_args` of {names}, or change what says so there"
-    yield Finding("LH240", subject.document.value(("host", "ram")), message, help_, "warning")
-
-
-def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[str, str]:
-    there = show_mib(usable_bytes(subject.rig, card))
-    shared = [name for name, other in subject.rig.instances.items() if card in other.on and name != each.name]
-    beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
-    message = f"`{each.name}` wants {show_mib(lacking)} more of card `{card}` ({there}){beside} than there is"
-    ways = ways_out(subject.rig, without_ram(each))[:MOST_WAYS]
-    if not ways:
-        return message, "no single change makes it fit: take a smaller quant, or more cards"
-    return message, f"any one of these makes it fit: {'; '.join(f'`{way}`' for way in ways)}"
+    yield GROWS.at(subject.document.value(("host", "ram")), message, help_)

@@ -8,20 +8,36 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from llamaherd.checks.meant_values import meant_value, one_line, other_name
+from llamaherd.checks.meant_values import as_written, meant_value, other_name
 from llamaherd.checks.unknown_keys import Asked, meant_key
 from llamaherd.diagnostics.findings import Finding, nearest
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import USUAL
-from llamaherd.inventory.declared_at import Declared, at, choices, container, declared_at
+from llamaherd.inventory.declared_at import DeclaredAt, at, choices, container, declared_at
+from llamaherd.inventory.inheritance import WRONG_VALUE
 from llamaherd.inventory.repairs import candidates
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.examples import EXAMPLES
 from llamaherd.inventory.yamlfile import Document, Path_
+from llamaherd.inventory.yamlfile_rules import HARMFUL_CHARACTER
 from llamaherd.inventory.yamltext import Loader
 from llamaherd.text.quoting import comment
 
 _MOST_GIVEN = 60
 """Signs of a value that are repeated."""
+
+
+MISSING_KEY = Rule(
+    "LH011",
+    "A key is missing that has no default.",
+    example="""
+    engines:
+      pulled:
+        image: registry.lan/llama.cpp@sha256:d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26
+    """,
+    after="Here it is `kind`, which says whose flags the image's server understands.",
+    way_out="add the key.",
+)
 
 
 def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: int) -> list[Finding]:
@@ -34,7 +50,9 @@ def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: in
     kept = (each.finding for each in found if each.missing is None or each.missing not in asked)
     # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in one
     # place, each is said.
-    return list({(each.code, each.place, each.message if each.code == "LH011" else ""): each for each in kept}.values())
+    return list(
+        {(each.code, each.place, each.message if each.code == MISSING_KEY.code else ""): each for each in kept}.values()
+    )
 
 
 class Mistake(NamedTuple):
@@ -50,6 +68,17 @@ def mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -
     return _mistake(document, problem, thorough=thorough).finding
 
 
+FROM_BELOW_MODELS = Rule(
+    "LH186",
+    "`from` stands below `models`.",
+    why="There it would be a model of that name.",
+    example="""
+    models: {from: [hub]}
+    """,
+    way_out="write `store: {from: [hub]}` beside `models`.",
+)
+
+
 def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Mistake:
     path: Path_ = problem["loc"]
     if problem["type"] == "missing":
@@ -59,7 +88,7 @@ def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) 
     if path == ("models", "from") and problem["type"] == "model_type":
         message = "`from` below `models` would be a model of that name; where models come from is said of the store"
         help_ = "write `store: {from: [hub]}` beside `models`"
-        return Mistake(Finding("LH186", document.key(path), message, help_))
+        return Mistake(FROM_BELOW_MODELS.at(document.key(path), message, help_))
     return Mistake(_wrong_value(document, problem, thorough))
 
 
@@ -74,17 +103,17 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
     if problem["type"] == "wrong":
         place = document.value((*written, limits["at"]) if limits["at"] else written)
         help_ = meant_value(document, written) if thorough and isinstance(problem["input"], str) else None
-        return Finding("LH012", place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
+        return WRONG_VALUE.at(place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
     place = document.key(path[:-1]) if at_key else document.value(written)
     if problem["type"] == "harmful_character":
         message = f"`{shown}` holds {limits['character']}, which no text here may hold"
-        return Finding("LH013", place, message, _CHARACTER_HELP)
+        return HARMFUL_CHARACTER.at(place, message, _CHARACTER_HELP)
     if at_key:
-        return Finding(
-            "LH012", place, f"`{_short(str(path[-2]))}` does not do as a name", other_name(document, path[:-1])
+        return WRONG_VALUE.at(
+            place, f"`{_short(str(path[-2]))}` does not do as a name", other_name(document, path[:-1])
         )
     help_ = (meant_value(document, written) if thorough else None) or _way_out(found, problem)
-    return Finding("LH012", place, _sentence(shown, problem), help_)
+    return WRONG_VALUE.at(place, _sentence(shown, problem), help_)
 
 
 def _written(document: Document, path: Path_) -> Path_:
@@ -102,7 +131,23 @@ def _missing(document: Document, path: Path_) -> Mistake:
     field = declared_at(path).field
     written = f"`{path[-1]}: {EXAMPLES[field]}`" if field in EXAMPLES else f"`{path[-1]}:`"
     message = f"`{comment(shown)}` is missing"
-    return Mistake(Finding("LH011", document.value(around.path), message, f"add it, as in {written}"), missing=path)
+    return Mistake(MISSING_KEY.at(document.value(around.path), message, f"add it, as in {written}"), missing=path)
+
+
+UNKNOWN_KEY = Rule(
+    "LH010",
+    "A key is not known at this place.",
+    why="It is misspelt, or stands too far in or out.",
+    example="""
+    instances:
+      coder:
+        contxt: 8192
+    """,
+    way_out="""
+    the help line names the nearest key, or all keys of that place. [inventory.md](../inventory.md) describes
+    each.
+    """,
+)
 
 
 def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
@@ -112,7 +157,7 @@ def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mis
     if thorough and hasattr(model, "model_fields"):
         asked = meant_key(model, name, value, _engine(document, path))
     place = document.key((*_written(document, path[:-1]), path[-1]))
-    finding = Finding("LH010", place, f"there is no key `{_short(name)}` here", comment(asked.help))
+    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(asked.help))
     return Mistake(finding, asked=(*path[:-1], asked.key) if asked.key else None)
 
 
@@ -154,7 +199,7 @@ def _clipped(text: str) -> str:
     return comment(re.sub(rf"\S{{{_MOST_GIVEN * 2},}}", lambda word: f"{word[0][:_MOST_GIVEN]}…`", text))
 
 
-def _way_out(found: Declared, problem: Mapping[str, Any]) -> str:
+def _way_out(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
     """What to write, with an example; of choices, the nearest as a question, or all."""
     words = choices(found.annotation)
     if words:
@@ -167,7 +212,7 @@ def _way_out(found: Declared, problem: Mapping[str, Any]) -> str:
     hint = _HINTS.get(found.field, "")
     if found.path and found.path[-1] != key and found.field in _NAMED:
         # One of several things, by the name that it has here.
-        example = one_line(next(iter(yaml.load(example, Loader=Loader).values())))
+        example = as_written(next(iter(yaml.load(example, Loader=Loader).values())))
         key = _short(str(found.path[-1]))
     return f"{hint and f'{hint}; '}write it like `{key}: {example}`"
 

@@ -3,102 +3,193 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import Engine
+from llamaherd.inventory.schema import Engine, Instance
+from llamaherd.inventory.yamlfile import Document
 from llamaherd.memory.experts import moe_layers
 
 MUCH = 0.25
 """Of the layers with experts on the CPU: below this, reading them takes little of a token's time."""
 
 
-def models(subject: RigContext) -> Iterator[Finding]:
-    """Drafting without a head, more context than there is, and files that the pinned engine cannot load."""
-    rig, document = subject.rig, subject.document
-    for name, instance in rig.instances.items():
-        where = ("instances", name)
-        header = subject.headers.get(instance.model)
-        engine = rig.engines.get(instance.engine)
-        if header is None or engine is None:
-            continue
-        own = instance.draft and instance.draft.model is None
-        if own and not header.heads and reads_gguf(engine):
-            yield Finding(
-                "LH170",
-                document.value((*where, "draft")),
-                f"model `{instance.model}` has no prediction head to draft with",
-                "leave `draft` out, or take a file of it that has one: often in a repository named `…-MTP-GGUF`",
-            )
-        trained = header.number("context_length")
-        if trained and instance.context // instance.parallel > trained:
-            yield Finding(
-                "LH171",
-                document.value((*where, "context")),
-                f"model `{instance.model}` was trained for {trained} tokens, and a slot of `{name}` would have more",
-                f"set `context: {trained * instance.parallel}` or less",
-                "warning",
-            )
-        if instance.moves_experts and not moe_layers(header):
-            yield Finding(
-                "LH172",
-                document.value((*where, "experts_on_cpu")),
-                f"model `{instance.model}` has no experts: it is not a mixture of them",
-                "leave `experts_on_cpu` out, and keep some layers on the CPU by `gpu_layers: N`",
-            )
-        layers = len(moe_layers(header))
-        if isinstance(instance.experts_on_cpu, int) and 0 < layers < instance.experts_on_cpu:
-            yield Finding(
-                "LH172",
-                document.value((*where, "experts_on_cpu")),
-                f"model `{instance.model}` has experts in {layers} layers, and {instance.experts_on_cpu} are wanted",
-                f"set `experts_on_cpu: {layers}` or less; `all` says the same as {layers}",
-            )
-        if _loads_no_heads(engine) and header.architecture == "qwen35moe" and header.heads:
-            yield Finding(
-                "LH173",
-                document.value((*where, "model")),
-                f"this version of {engine.kind} cannot load `{instance.model}`: the file has a prediction head",
-                "take a newer commit, or a file without the head",
-            )
+@dataclass(frozen=True)
+class Served:
+    """An instance whose engine is declared and whose model's header is known."""
+
+    name: str
+    instance: Instance
+    engine: Engine
+    header: Header
+    document: Document
+
+    def place(self, key: str) -> Place:
+        """Where a key of the instance is written."""
+        return self.document.value(("instances", self.name, key))
 
 
-def beside_models(subject: RigContext) -> Iterator[Finding]:
-    """Vision projectors and models that draft, which not every engine takes."""
+def served(subject: RigContext) -> Iterator[Served]:
+    """Every instance of which enough is known."""
     for name, instance in subject.rig.instances.items():
-        engine, model = subject.rig.engines.get(instance.engine), subject.rig.models.get(instance.model)
-        if engine is None or model is None:
-            continue
-        where, draft = ("instances", name), instance.draft
-        newer = "take a newer commit of ik_llama.cpp, or llama.cpp"
-        if model.mmproj and not reads_gguf(engine):
-            message = f"vLLM takes no vision projector, and model `{instance.model}` has `mmproj`"
-            help_ = "leave `mmproj` out: vLLM finds a model's vision in its own files"
-            yield Finding("LH176", subject.document.value((*where, "model")), message, help_)
-        if draft and draft.model and not reads_gguf(engine):
-            place = subject.document.value((*where, "draft", "model"))
-            message = "vLLM is told of no model that drafts here"
-            yield Finding("LH176", place, message, "use `draft: {mtp: N}`, or `--speculative-config` in `extra_args`")
-        if draft is None:
-            continue
-        if draft.mtp and draft.model and (known := flags_of(engine)) and known.knows("-mtp"):
-            place = subject.document.value((*where, "draft", "model"))
-            message = f"this version of {engine.kind} takes no prediction head in files of its own"
-            yield Finding("LH176", place, message, newer)
-        if model.mmproj and _loads_no_heads(engine):
-            place = subject.document.value((*where, "draft"))
-            message = f"this version of {engine.kind} does not draft with a vision projector beside the model"
-            yield Finding("LH176", place, message, f"{newer}, or leave `draft` or `mmproj` out")
+        header, engine = subject.headers.get(instance.model), subject.rig.engines.get(instance.engine)
+        if header and engine:
+            yield Served(name, instance, engine, header, subject.document)
 
 
-def _loads_no_heads(engine: Engine) -> bool:
-    return (version_of(engine) or "").startswith(TRAITS[engine.kind].loads_no_heads)
+NO_HEAD = Rule(
+    "LH170",
+    "An instance drafts, and its model has no prediction head.",
+    why="The engine would not start, or draft nothing.",
+    example="""
+    instances:
+      helper: {draft: {mtp: 2}}
+    """,
+    way_out="leave `draft` out, or take a file with a head, often in a repository named `…-MTP-GGUF`.",
+)
+
+
+def lacking_heads(subject: RigContext) -> Iterator[Finding]:
+    """Drafting without a prediction head."""
+    for each in served(subject):
+        own = each.instance.draft and each.instance.draft.model is None
+        if own and not each.header.heads and reads_gguf(each.engine):
+            message = f"model `{each.instance.model}` has no prediction head to draft with"
+            help_ = "leave `draft` out, or take a file of it that has one: often in a repository named `…-MTP-GGUF`"
+            yield NO_HEAD.at(each.place("draft"), message, help_)
+
+
+BEYOND_TRAINING = Rule(
+    "LH171",
+    "A slot has more context than the model was trained for.",
+    why="Answers get worse beyond it, unless the model is meant to be stretched.",
+    example="""
+    instances:
+      helper: {context: 65536}
+    """,
+    way_out="write the figure of the help line. All slots share `context`.",
+    severity="warning",
+)
+
+
+def training(subject: RigContext) -> Iterator[Finding]:
+    """More context in a slot than the model was trained for."""
+    for each in served(subject):
+        trained, slots = each.header.number("context_length"), each.instance.parallel
+        if trained and each.instance.context // slots > trained:
+            message = f"model `{each.instance.model}` was trained for {trained} tokens, "
+            message += f"and a slot of `{each.name}` would have more"
+            yield BEYOND_TRAINING.at(each.place("context"), message, f"set `context: {trained * slots}` or less")
+
+
+NO_EXPERTS = Rule(
+    "LH172",
+    "The model does not have the experts that are to be on the CPU.",
+    why="It is no mixture of experts, or has experts in fewer layers.",
+    example="""
+    instances:
+      helper: {on: [big], experts_on_cpu: 75%}
+    """,
+    way_out="write `gpu_layers: N` for a dense model, and `experts_on_cpu: all` for all layers with experts.",
+)
+
+
+def experts(subject: RigContext) -> Iterator[Finding]:
+    """Experts on the CPU that there are not, or not as many."""
+    for each in served(subject):
+        layers, wanted, model = len(moe_layers(each.header)), each.instance.experts_on_cpu, each.instance.model
+        if each.instance.moves_experts and not layers:
+            message = f"model `{model}` has no experts: it is not a mixture of them"
+            help_ = "leave `experts_on_cpu` out, and keep some layers on the CPU by `gpu_layers: N`"
+            yield NO_EXPERTS.at(each.place("experts_on_cpu"), message, help_)
+        elif isinstance(wanted, int) and 0 < layers < wanted:
+            message = f"model `{model}` has experts in {layers} layers, and {wanted} are wanted"
+            help_ = f"set `experts_on_cpu: {layers}` or less; `all` says the same as {layers}"
+            yield NO_EXPERTS.at(each.place("experts_on_cpu"), message, help_)
+
+
+CANNOT_LOAD = Rule(
+    "LH173",
+    "The engine's version cannot load the model.",
+    why="""
+    ik_llama.cpp of April 2026 takes the prediction head of a Qwen3.5 or 3.6 MoE for one of the model's layers and
+    misses its tensors.
+    """,
+    example="""
+    engines:
+      main: {kind: ik_llama.cpp, ref: main, flags: 67268c8fd}
+    """,
+    way_out="take a newer commit, or a file without the head.",
+)
+
+
+def loading(subject: RigContext) -> Iterator[Finding]:
+    """Files that the pinned version of the engine cannot load."""
+    for each in served(subject):
+        if loads_no_heads(each.engine) and each.header.architecture == "qwen35moe" and each.header.heads:
+            message = f"this version of {each.engine.kind} cannot load `{each.instance.model}`: "
+            message += "the file has a prediction head"
+            yield CANNOT_LOAD.at(each.place("model"), message, "take a newer commit, or a file without the head")
+
+
+LITTLE_GAIN = Rule(
+    "LH174",
+    "Drafting with experts on the CPU gains little in llama.cpp.",
+    why="""
+    It reads the experts from RAM once for every drafted token, which counts where more than a quarter of the
+    layers have theirs there. The owner of the rig [duo](../rigs/duo.md) saw 4 % there, and 20 % with
+    ik_llama.cpp, which reads them once for all.
+    """,
+    example="""
+    instances:
+      coder: {experts_on_cpu: 75%}
+    """,
+    way_out="measure it with and without `draft`.",
+    severity="note",
+)
+
+
+def slow_drafting(subject: RigContext) -> Iterator[Finding]:
+    """Drafting that may not pay."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if not (instance.draft and engine and TRAITS[engine.kind].reads_experts_for_each):
+            continue
+        if _part_on_cpu(instance.experts_on_cpu, subject.headers.get(instance.model)) > MUCH:
+            yield LITTLE_GAIN.at(
+                subject.document.value(("instances", name, "draft")),
+                f"{engine.kind} reads the experts on the CPU once for every drafted token, so that drafting gains "
+                "little",
+                "measure it with and without `draft`; ik_llama.cpp reads them once for all",
+            )
+
+
+def _part_on_cpu(share: str | int | None, header: Header | None) -> float:
+    """Which part of the layers has its experts on the CPU; 0 where that cannot be told."""
+    if isinstance(share, str):
+        return float(share.rstrip("%")) / 100
+    layers = len(moe_layers(header)) if header else 0
+    return (share or 0) / layers if layers else 0
 
 
 MOST_OTHER_TOKENS = 128
 """By how many tokens vocabularies may differ (llama.cpp b11434, common/speculative.cpp:30; the server ends else)."""
+
+
+OTHER_TOKENS = Rule(
+    "LH223",
+    "A model that drafts has other tokens than the one that it drafts for.",
+    why="The server ends when it loads them.",
+    example="""
+    instances:
+      coder: {draft: {mtp: null, model: small, max: 8}}
+    """,
+    way_out="take a smaller model of the same family.",
+)
 
 
 def vocabularies(subject: RigContext) -> Iterator[Finding]:
@@ -113,11 +204,11 @@ def vocabularies(subject: RigContext) -> Iterator[Finding]:
             message = f"`{draft.model}` has {sizes[1]} tokens and `{instance.model}` {sizes[0]}: "
             message += "what drafts must have the vocabulary of the model that it drafts for"
             help_ = "take a smaller model of the same family"
-            yield Finding("LH223", subject.document.value(("instances", name, "draft", "model")), message, help_)
+            yield OTHER_TOKENS.at(subject.document.value(("instances", name, "draft", "model")), message, help_)
         elif served and drafts and (other := _other_tokens(served, drafts)):
             message = f"`{draft.model}` and `{instance.model}` {other}: what drafts must have the same tokens"
             help_ = "take a smaller model of the same family"
-            yield Finding("LH223", subject.document.value(("instances", name, "draft", "model")), message, help_)
+            yield OTHER_TOKENS.at(subject.document.value(("instances", name, "draft", "model")), message, help_)
 
 
 def _other_tokens(served: Header, drafts: Header) -> str | None:
@@ -134,26 +225,45 @@ def _other_tokens(served: Header, drafts: Header) -> str | None:
     return None
 
 
-def drafting(subject: RigContext) -> Iterator[Finding]:
-    """Drafting that may not pay."""
+CANNOT_DO = Rule(
+    "LH176",
+    "The pinned version of the engine cannot do what a key says.",
+    why="It has no flag for it yet, or one that cannot do as much: llama.cpp b9093 knows no `draft-mtp`.",
+    example="""
+    engines:
+      main: {ref: b9093}
+    """,
+    way_out="take a newer version of the engine, or leave the key out.",
+)
+
+
+def beside_models(subject: RigContext) -> Iterator[Finding]:
+    """Vision projectors and models that draft, which not every engine takes."""
     for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if not (instance.draft and engine and TRAITS[engine.kind].reads_experts_for_each):
+        engine, model = subject.rig.engines.get(instance.engine), subject.rig.models.get(instance.model)
+        if engine is None or model is None:
             continue
-        if _part_on_cpu(instance.experts_on_cpu, subject.headers.get(instance.model)) > MUCH:
-            yield Finding(
-                "LH174",
-                subject.document.value(("instances", name, "draft")),
-                f"{engine.kind} reads the experts on the CPU once for every drafted token, so that drafting gains "
-                "little",
-                "measure it with and without `draft`; ik_llama.cpp reads them once for all",
-                "note",
-            )
+        where, draft = ("instances", name), instance.draft
+        newer = "take a newer commit of ik_llama.cpp, or llama.cpp"
+        if model.mmproj and not reads_gguf(engine):
+            message = f"vLLM takes no vision projector, and model `{instance.model}` has `mmproj`"
+            help_ = "leave `mmproj` out: vLLM finds a model's vision in its own files"
+            yield CANNOT_DO.at(subject.document.value((*where, "model")), message, help_)
+        if draft and draft.model and not reads_gguf(engine):
+            place = subject.document.value((*where, "draft", "model"))
+            message = "vLLM is told of no model that drafts here"
+            yield CANNOT_DO.at(place, message, "use `draft: {mtp: N}`, or `--speculative-config` in `extra_args`")
+        if draft is None:
+            continue
+        if draft.mtp and draft.model and (known := flags_of(engine)) and known.knows("-mtp"):
+            place = subject.document.value((*where, "draft", "model"))
+            message = f"this version of {engine.kind} takes no prediction head in files of its own"
+            yield CANNOT_DO.at(place, message, newer)
+        if model.mmproj and loads_no_heads(engine):
+            place = subject.document.value((*where, "draft"))
+            message = f"this version of {engine.kind} does not draft with a vision projector beside the model"
+            yield CANNOT_DO.at(place, message, f"{newer}, or leave `draft` or `mmproj` out")
 
 
-def _part_on_cpu(share: str | int | None, header: Header | None) -> float:
-    """Which part of the layers has its experts on the CPU; 0 where that cannot be told."""
-    if isinstance(share, str):
-        return float(share.rstrip("%")) / 100
-    layers = len(moe_layers(header)) if header else 0
-    return (share or 0) / layers if layers else 0
+def loads_no_heads(engine: Engine) -> bool:
+    return (version_of(engine) or "").startswith(TRAITS[engine.kind].loads_no_heads)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.images import LLAMA_CPP, image_name
+from llamaherd.checks.images import LLAMA_CPP, untagged
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.near import near
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import served_whole
 from llamaherd.inventory.repairs import bits
 from llamaherd.inventory.schema import Model
@@ -29,8 +30,28 @@ Q2_K_XL Q3_K_XL Q4_K_XL Q5_K_XL Q6_K_XL Q8_K_XL TQ1_0 IQ1_S IQ1_M IQ2_XXS IQ2_M 
 QUANTS = (*_PLAIN.split(), *(f"UD-{name}" for name in _UNSLOTH.split()))
 
 
-def names(subject: RigContext) -> Iterator[Finding]:
-    """Quants, patterns of files and tags of images that nothing is called."""
+NO_FILE = Rule(
+    "LH250",
+    "No file of a model is called so.",
+    why="""
+    The hub would find nothing when `herd lock` asks. A quant is written as in names of files, and a pattern ends
+    in `.gguf`.
+    """,
+    example="""
+    models:
+      35b: {quant: UD_Q3_K_XL}
+    """,
+    after="""
+    A pattern that can match nothing is an error. A quant that is nearly one that is known is a warning, and so is
+    `quant` beside `files`, which then decides alone.
+    """,
+    way_out="write the quant that the help line names. The repository's page shows its files.",
+    sometimes=("warning",),
+)
+
+
+def files(subject: RigContext) -> Iterator[Finding]:
+    """Quants and patterns of files that nothing is called."""
     rig = subject.rig
     in_folders = served_whole(rig)
     for name, model in rig.models.items():
@@ -39,24 +60,14 @@ def names(subject: RigContext) -> Iterator[Finding]:
         declared = subject.document.data.get("models", {}).get(name)
         if isinstance(declared, dict) and declared.keys() >= {"quant", "files"}:
             place = subject.document.key(("models", name, "quant"))
-            yield Finding(
-                "LH250", place, "`files` says which files, and `quant` does nothing", "leave `quant` out", "warning"
+            yield NO_FILE.at(
+                place, "`files` says which files, and `quant` does nothing", "leave `quant` out", "warning"
             )
         elif model.quant and (help_ := _other_quant(model.quant)):
             message = f"`{model.quant}` is no quant that is known"
-            yield Finding("LH250", subject.document.value(("models", name, "quant")), message, help_, "warning")
+            yield NO_FILE.at(subject.document.value(("models", name, "quant")), message, help_, "warning")
         elif not model.quant and (found := _no_pattern(model)):
-            yield Finding("LH250", subject.document.value(("models", name, "files")), *found)
-    for name, engine in rig.engines.items():
-        tag = re.search(r":([^:/@]+)$", (engine.image or "").split("@")[0])
-        if engine.image and tag and image_name(engine.image) == LLAMA_CPP and not exists(tag[1]):
-            message = f"`{LLAMA_CPP}` has no tag `{tag[1]}`"
-            help_ = f"did you mean `image: {LLAMA_CPP}:{same_tag(tag[1])}`?"
-            yield Finding("LH252", subject.document.value(("engines", name, "image")), message, help_, "warning")
-
-
-def _kind(subject: RigContext, engine: str) -> str | None:
-    return subject.rig.engines[engine].kind if engine in subject.rig.engines else None
+            yield NO_FILE.at(subject.document.value(("models", name, "files")), *found)
 
 
 def _other_quant(quant: str) -> str | None:
@@ -94,3 +105,31 @@ def _no_pattern(model: Model) -> tuple[str, str] | None:
     if files.upper() in QUANTS or _other_quant(files):
         return message, f"did you mean `quant: {files}`?"
     return message, f"write `files: {yaml_value(f'{files}.gguf')}` for one, or `files: {yaml_value(f'*{files}*.gguf')}`"
+
+
+NO_TAG = Rule(
+    "LH252",
+    "There is no image with this tag.",
+    why="""
+    llama.cpp publishes `full`, `light` and `server` images, each with the kind of GPU behind it, and none by
+    other names.
+    """,
+    example="""
+    engines:
+      pulled: {kind: llama.cpp, image: "ghcr.io/ggml-org/llama.cpp:server-cublas-b11434"}
+    instances:
+      helper: {engine: pulled, backend: compose}
+    """,
+    way_out="write the tag that the help line names, such as `server-cuda`.",
+    severity="warning",
+)
+
+
+def tags(subject: RigContext) -> Iterator[Finding]:
+    """Tags of images that nothing is called."""
+    for name, engine in subject.rig.engines.items():
+        tag = re.search(r":([^:/@]+)$", (engine.image or "").split("@")[0])
+        if engine.image and tag and untagged(engine.image) == LLAMA_CPP and not exists(tag[1]):
+            message = f"`{LLAMA_CPP}` has no tag `{tag[1]}`"
+            help_ = f"did you mean `image: {LLAMA_CPP}:{same_tag(tag[1])}`?"
+            yield NO_TAG.at(subject.document.value(("engines", name, "image")), message, help_)

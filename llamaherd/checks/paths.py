@@ -1,7 +1,7 @@
 """Paths in arguments and variables that a server does not get at: units and containers are closed around it.
 
-templates/llama-server.service.j2 (ProtectSystem=strict, ProtectHome=, PrivateTmp=) and templates/compose.yaml.j2
-(read_only, tmpfs, volumes): /tmp is the server's own, and all else is not written to.
+templates/serve/llama-server.service.j2 (ProtectSystem=strict, ProtectHome=, PrivateTmp=) and
+templates/serve/compose.yaml.j2 (read_only, tmpfs, volumes): /tmp is the server's own, and all else is not written to.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.meant import Whole, whole
+from llamaherd.checks.whole import Whole, whole
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import flags_of, reads_gguf
 from llamaherd.engines.flags.meant import Option
 
@@ -33,6 +34,25 @@ OWN = ("/tmp/", "/var/tmp/")
 HOMES = ("/home/", "/root/", "/run/user/")
 
 
+OUT_OF_REACH = Rule(
+    "LH278",
+    "A server cannot reach a path.",
+    why="""
+    A server runs in a closed place: a unit with `ProtectSystem=strict`, `ProtectHome=yes` and `PrivateTmp=yes`,
+    or a read-only container. It writes to its own `/tmp` alone, which is gone when it ends. A unit shows it
+    nothing of `/home`, `/root` and the host's `/tmp`. It starts in `/`, and relative paths count from there.
+    """,
+    example="""
+    instances:
+      coder: {extra_args: [--log-file, /var/log/llama.log]}
+    """,
+    way_out="""
+    leave logs out: the journal has them. Save slots in `/tmp` (`--slot-save-path /tmp`). Put templates and
+    adapters into a folder such as `/srv`.
+    """,
+)
+
+
 def paths(subject: RigContext) -> Iterator[Finding]:
     """What a server cannot write to, or does not see."""
     for name, instance in subject.rig.instances.items():
@@ -44,10 +64,10 @@ def paths(subject: RigContext) -> Iterator[Finding]:
         contained = instance.backend == "compose"
         for option in _own(each, WRITTEN):
             if said := _not_written(name, option, contained=contained):
-                yield Finding("LH278", each.place(option), *said)
+                yield OUT_OF_REACH.at(each.place(option), *said)
         for option in _own(each, READ) if not contained else ():
             if said := _not_seen(option):
-                yield Finding("LH278", each.place(option), *said)
+                yield OUT_OF_REACH.at(each.place(option), *said)
 
 
 def _own(each: Whole, names: tuple[str, ...]) -> tuple[Option, ...]:

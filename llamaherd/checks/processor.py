@@ -7,7 +7,9 @@ from itertools import combinations, product
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.engines.threads import SMALL, best_threads, shared_threads
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines.flags.together import TOO_MANY_THREADS
+from llamaherd.engines.threads import SMALL, THREAD_FOR_EACH, best_threads, shared_threads
 from llamaherd.engines.threads import computes_on_cpu as on_cpu
 from llamaherd.inventory.schema import Instance
 
@@ -17,36 +19,90 @@ THREADS_PER_CORE = 2
 _FAR = 10**9
 
 
-def threads(subject: RigContext) -> Iterator[Finding]:
-    """More threads than cores: of one instance, or of all that compute on the CPU together."""
-    rig, document = subject.rig, subject.document
-    cpu = rig.host.cpu
-    best = best_threads(cpu)
+PERFORMANCE_CORES = Rule(
+    "LH063",
+    "There are more performance cores than cores.",
+    example="""
+    host:
+      cpu: {cores: 8, performance: 16}
+    """,
+    way_out="""
+    correct one of the two: `cores` counts all physical cores, `performance` those of the fast kind among them.
+    """,
+)
+
+
+def performance_cores(subject: RigContext) -> Iterator[Finding]:
+    """More fast cores than there are in all."""
+    cpu = subject.rig.host.cpu
     if cpu.performance and cpu.performance > cpu.cores:
         message = f"{cpu.performance} of the cores are said to be performance cores, and there are {cpu.cores} in all"
         help_ = f"write `performance: {cpu.cores}` at most; `cores` counts all physical cores"
-        yield Finding("LH063", document.value(("host", "cpu", "performance")), message, help_)
-    for name, instance in rig.instances.items():
+        yield PERFORMANCE_CORES.at(subject.document.value(("host", "cpu", "performance")), message, help_)
+
+
+def threads(subject: RigContext) -> Iterator[Finding]:
+    """More threads in one instance than there are cores, or as many."""
+    cpu = subject.rig.host.cpu
+    best = best_threads(cpu)
+    for name, instance in subject.rig.instances.items():
+        place = subject.document.value(("instances", name, "threads"))
         if instance.threads and instance.threads > cpu.cores:
             message = (
                 f"instance `{name}` would have {instance.threads} threads, and there are {cpu.cores} physical cores"
             )
             help_ = f"write `threads: {best}`: more only wait for each other, and SMT siblings are no cores"
-            yield Finding("LH060", document.value(("instances", name, "threads")), message, help_)
+            yield TOO_MANY_THREADS.at(place, message, help_)
         elif instance.threads == cpu.cores > SMALL and not cpu.performance:
             message = f"instance `{name}` has a thread for each of the {cpu.cores} cores, and none is left for the rest"
             help_ = f"write `threads: {best}`, or leave it out: one thread that waits for a processor stops all others"
-            yield Finding("LH160", document.value(("instances", name, "threads")), message, help_, "warning")
+            yield THREAD_FOR_EACH.at(place, message, help_)
+
+
+SHARED_CORES = Rule(
+    "LH061",
+    "Instances that compute on the CPU want more threads together than there are cores.",
+    why="""
+    All is well while one of them works. When two do, both all but stop. Two servers with 48 threads each on 64
+    cores wrote half a token a second; with 32 each, 49. Instances that do not declare `threads` share what the
+    others leave.
+    """,
+    example="""
+    instances:
+      second: {engine: main, model: small, context: 8192, threads: 10, port: 8003}
+    """,
+    way_out="share the cores out by `threads`. Add `cpus` where instances must not disturb each other.",
+    severity="warning",
+)
+
+
+def shared_cores(subject: RigContext) -> Iterator[Finding]:
+    """More threads than cores in all instances that compute on the CPU."""
+    rig, cores = subject.rig, subject.rig.host.cpu.cores
     counts = shared_threads(rig, subject.headers)
     budgets = {name: counts[name] for name, each in rig.instances.items() if computes_on_cpu(subject, each)}
-    if len(budgets) > 1 and sum(budgets.values()) > cpu.cores and all(each <= cpu.cores for each in budgets.values()):
+    if len(budgets) > 1 and sum(budgets.values()) > cores and all(each <= cores for each in budgets.values()):
         shown = ", ".join(f"`{name}` ({each})" for name, each in budgets.items())
-        message = f"{shown} compute on the CPU with {sum(budgets.values())} threads together on {cpu.cores} cores"
-        help_ = (
-            f"write `threads: {max(1, cpu.cores // len(budgets))}` for each, or other numbers up to {cpu.cores} in all"
-        )
-        place = document.value(("instances", list(budgets)[-1], "threads"))
-        yield Finding("LH061", place, message, help_, "warning")
+        message = f"{shown} compute on the CPU with {sum(budgets.values())} threads together on {cores} cores"
+        help_ = f"write `threads: {max(1, cores // len(budgets))}` for each, or other numbers up to {cores} in all"
+        place = subject.document.value(("instances", list(budgets)[-1], "threads"))
+        yield SHARED_CORES.at(place, message, help_)
+
+
+WRONG_CPUS = Rule(
+    "LH062",
+    "An instance's `cpus` do not fit the host or each other.",
+    why="""
+    They do not exist or run backwards: errors. They are fewer than its threads, or another instance has them too:
+    warnings.
+    """,
+    example="""
+    instances:
+      helper: {cpus: 20-40}
+    """,
+    way_out="`lscpu --extended` shows logical processors and their cores. Give each instance its own.",
+    sometimes=("warning",),
+)
 
 
 def affinity(subject: RigContext) -> Iterator[Finding]:
@@ -63,28 +119,28 @@ def affinity(subject: RigContext) -> Iterator[Finding]:
         parts = _ranges(instance.cpus)
         if not all(parts):
             message = f"`{instance.cpus}` has a part that runs backwards"
-            yield Finding("LH062", place, message, "write the smaller number first, as in `0-5`")
+            yield WRONG_CPUS.at(place, message, "write the smaller number first, as in `0-5`")
             continue
         if (last := max(part[-1] for part in parts)) >= there:
             message = f"instance `{name}` wants logical processor {last}, and there are at most {there}, from 0"
             help_ = f"write numbers up to {there - 1}; `lscpu --extended` shows them with their cores"
-            yield Finding("LH062", place, message, help_)
+            yield WRONG_CPUS.at(place, message, help_)
             continue
         if instance.threads and instance.threads > (many := _count(parts)):
             message = f"instance `{name}` has {instance.threads} threads for {many} logical processors"
             help_ = f"write `threads: {many}` at most, or name more in `cpus`"
-            yield Finding("LH062", place, message, help_, "warning")
+            yield WRONG_CPUS.at(place, message, help_, "warning")
         if computes_on_cpu(subject, instance):
             sets[name] = parts
     for (one, first), (other, second) in combinations(sets.items(), 2):
         if shared := _shared(first, second):
             message = f"instances `{one}` and `{other}` both compute on logical processor {shared[0]}"
             help_ = "give each its own `cpus`, with both siblings of a core in the same set"
-            yield Finding("LH062", document.value(("instances", other, "cpus")), message, help_, "warning")
+            yield WRONG_CPUS.at(document.value(("instances", other, "cpus")), message, help_, "warning")
 
 
 def computes_on_cpu(subject: RigContext, instance: Instance) -> bool:
-    """Whether an instance uses the CPU for more than feeding its cards."""
+    """Whether an instance uses the CPU for more than feeding its GPUs."""
     return on_cpu(subject.rig, instance, subject.headers.get(instance.model))
 
 

@@ -7,35 +7,81 @@ from itertools import pairwise
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import flags_of, has_own_network
 from llamaherd.inventory.schema import Engine, Instance
 
 ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
 
 
-def keyless(subject: RigContext) -> Iterator[Finding]:
-    """Servers without a key that web pages can read, or neighbours of the host."""
+def _keyless(subject: RigContext, *, own_network: bool) -> Iterator[tuple[str, Engine, Instance]]:
+    """The servers without a key on their own hosts alone, with or without a network of their own."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
-        if engine is None or instance.api_key is not None or not instance.loopback:
-            continue
-        place = subject.document.key(("instances", name))
-        if has_own_network(engine, instance):
-            yield Finding(
-                "LH079",
-                place,
-                f"instance `{name}` has no API key, and whoever adds a route to its container's network reaches it: "
-                "Docker before 28 forwards that",
-                f"add `api_key: {{file: keys/{name}}}`; `openssl rand -hex 32` makes a key",
-            )
-        elif way_out := _open_to_pages(engine, instance):
-            yield Finding(
-                "LH078",
-                place,
-                f"instance `{name}` has no API key, and lets any web page that a browser on its host shows talk to it",
-                f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {way_out}",
-                "note",
-            )
+        closed = engine and instance.api_key is None and instance.loopback
+        if engine and closed and has_own_network(engine, instance) is own_network:
+            yield name, engine, instance
+
+
+ROUTED = Rule(
+    "LH079",
+    "A container without an API key can be reached from beyond its host.",
+    why="""
+    Docker publishes its port on 127.0.0.1. But before Docker 28 a neighbour in the LAN can reach the container
+    itself: it adds a route to the container's network, and the host forwards what it sends. Containers of
+    llama.cpp and ik_llama.cpp that stay on loopback have no network of their own: there is nothing to reach.
+    vLLM's need one, as its workers listen on all addresses.
+    """,
+    example="""
+    engines:
+      v: {kind: vllm, image: "vllm/vllm-openai@sha256:abababababababababababababababababababababababababababababababab"}
+    instances:
+      keyless: {engine: v, model: small, context: 8192, on: [big], port: 8003, backend: compose}
+    """,
+    way_out="add `api_key`.",
+)
+
+
+def routed(subject: RigContext) -> Iterator[Finding]:
+    """Servers without a key that neighbours of the host can reach."""
+    for name, _, _ in _keyless(subject, own_network=True):
+        message = f"instance `{name}` has no API key, and whoever adds a route to its container's network reaches it: "
+        message += "Docker before 28 forwards that"
+        help_ = f"add `api_key: {{file: keys/{name}}}`; `openssl rand -hex 32` makes a key"
+        yield ROUTED.at(subject.document.key(("instances", name)), message, help_)
+
+
+ANY_PAGE = Rule(
+    "LH078",
+    "A server without an API key lets any web page talk to it.",
+    why="""
+    It listens on its own host alone. But a browser is on that host, too, or on the one that an SSH tunnel leads
+    to. llama-server answers every page by its name, credentials included: the page may read what it says
+    ([ggml-org/llama.cpp#25655](https://github.com/ggml-org/llama.cpp/pull/25655)). llamaherd tells llama.cpp from
+    b10108 on otherwise. Older versions and ik_llama.cpp cannot be told.
+    """,
+    example="""
+    engines:
+      main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
+    instances:
+      helper: {api_key: null}
+    """,
+    way_out="""
+    add `api_key`, if browsers run there, or take a newer llama.cpp. [What is
+    promised](../security.md#a-web-page-in-a-browser) says what is left to a page.
+    """,
+    severity="note",
+)
+
+
+def any_page(subject: RigContext) -> Iterator[Finding]:
+    """Servers without a key that web pages can read."""
+    for name, engine, instance in _keyless(subject, own_network=False):
+        if way_out := _open_to_pages(engine, instance):
+            message = f"instance `{name}` has no API key, and lets any web page that a browser on its host shows "
+            message += "talk to it"
+            help_ = f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {way_out}"
+            yield ANY_PAGE.at(subject.document.key(("instances", name)), message, help_)
 
 
 def _open_to_pages(engine: Engine, instance: Instance) -> str | None:

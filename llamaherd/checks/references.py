@@ -7,14 +7,26 @@ from typing import Any
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import TRAITS
+from llamaherd.engines.flags.drafting import NO_MTP
 from llamaherd.inventory.declared_names import declared_of, way_out
 from llamaherd.inventory.schema import Card, Rig
-from llamaherd.reference.distributions import COMPOSE_PACKAGES
+
+UNDECLARED = Rule(
+    "LH020",
+    "An instance wants an engine, a model or a GPU that its rig does not declare.",
+    example="""
+    instances:
+      coder:
+        engine: mian
+    """,
+    way_out="correct the name, or declare it under `engines`, `models` or `gpus.cards` of the same rig.",
+)
 
 
 def declared_names(subject: RigContext) -> Iterator[Finding]:
-    """LH020: engines, models and cards that an instance names and the rig does not declare."""
+    """Engines, models and GPUs that an instance names and the rig does not declare."""
     rig, document = subject.rig, subject.document
     cards = rig.gpus.cards if rig.gpus else {}
     for name, instance in rig.instances.items():
@@ -29,118 +41,45 @@ def declared_names(subject: RigContext) -> Iterator[Finding]:
             if value not in known:
                 kind, use = path[-1], " to draft" if path[0] == "draft" else ""
                 message = f"instance `{name}` wants {kind} `{value}`{use}, which this rig does not declare"
-                yield Finding("LH020", document.value((*where, *path)), message, way_out(document.data, kind, value))
+                yield UNDECLARED.at(document.value((*where, *path)), message, way_out(document.data, kind, value))
         for index, card in enumerate(instance.on):
             if card not in cards:
-                message = f"instance `{name}` wants card `{card}`, which this rig does not declare"
-                yield Finding("LH020", document.value((*where, "on", index)), message, _cards(document.data, card))
+                message = f"instance `{name}` wants GPU `{card}`, which this rig does not declare"
+                yield UNDECLARED.at(document.value((*where, "on", index)), message, _cards(document.data, card))
+
+
+def _cards(data: Mapping[str, Any], card: str) -> str:
+    """What to write for a GPU that is not declared."""
+    if card in ("cpu", "none"):
+        return "leave `on` out: without GPUs it runs on the CPU"
+    names = declared_of(data, "card")
+    if card in ("all", "gpu", "gpus", "cuda", "auto") and names:
+        return f"did you mean `on: [{', '.join(names)}]`, all of them?"
+    return way_out(data, "card", card)
+
+
+SHARED_PORT = Rule(
+    "LH021",
+    "Two instances of a rig have one port.",
+    example="""
+    instances:
+      second: {engine: main, model: small, context: 8192, threads: 2, port: 8001}
+    """,
+    way_out="give each instance a port of its own.",
+)
 
 
 def one_owner_of_a_port(subject: RigContext) -> Iterator[Finding]:
-    """LH021: two instances on one port."""
+    """Two instances on one port."""
     owners: dict[int, str] = {}
     for name, instance in subject.rig.instances.items():
         if instance.port in owners:
-            yield Finding(
-                "LH021",
+            yield SHARED_PORT.at(
                 subject.document.value(("instances", name, "port")),
                 f"port {instance.port} is taken by instance `{owners[instance.port]}` already",
                 f"write another one, such as `port: {_free(instance.port, subject.rig)}`",
             )
         owners.setdefault(instance.port, name)
-
-
-def key_beyond_loopback(subject: RigContext) -> Iterator[Finding]:
-    """LH022: a server that others reach, and that asks for no key."""
-    for name, instance in subject.rig.instances.items():
-        if not instance.loopback and instance.api_key is None:
-            yield Finding(
-                "LH022",
-                subject.document.value(("instances", name, "listen")),
-                f"instance `{name}` would listen on {instance.listen} with no API key",
-                f"add `api_key: {{file: keys/{name}}}`, or leave `listen` out to stay on loopback",
-            )
-
-
-def heads_for_one_slot(subject: RigContext) -> Iterator[Finding]:
-    """LH023: drafting by the model's own heads, for more slots than the engine does it for."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        heads = instance.draft is not None and instance.draft.mtp
-        if heads and engine and instance.parallel > 1 and TRAITS[engine.kind].mtp_for_one_slot:
-            yield Finding(
-                "LH023",
-                subject.document.value(("instances", name, "parallel")),
-                f"{engine.kind} drops MTP when it serves more than one slot",
-                "set `parallel: 1`, or leave `draft` out",
-            )
-
-
-def images_in_containers(subject: RigContext) -> Iterator[Finding]:
-    """LH025: an engine that is an image, under systemd."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if engine and engine.image and instance.backend == "systemd":
-            yield Finding(
-                "LH025",
-                subject.document.value(("instances", name, "engine")),
-                f"instance `{name}` runs an image, which systemd does not start",
-                "add `backend: compose`",
-            )
-
-
-def compose_there(subject: RigContext) -> Iterator[Finding]:
-    """LH026: containers on a system that has no Docker Compose 2 of its own."""
-    system = subject.rig.host.os
-    for name, instance in subject.rig.instances.items():
-        if instance.backend == "compose" and system not in COMPOSE_PACKAGES:
-            yield Finding(
-                "LH026",
-                subject.document.value(("instances", name, "backend")),
-                f"{system} has no Docker Compose 2 of its own",
-                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_PACKAGES)}",
-            )
-
-
-def cards_told_apart(subject: RigContext) -> Iterator[Finding]:
-    """LH027: cards of several that nothing tells from the others, or each in another way."""
-    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
-    for name, instance in subject.rig.instances.items():
-        place = subject.document.value(("instances", name, "on"))
-        ways = {_way(cards[card]) for card in instance.on if card in cards}
-        if len(cards) > 1 and None in ways:
-            message = f"instance `{name}` is to run on a card of several, and nothing tells which that is"
-            help_ = "give each card its `uuid`, as `nvidia-smi -L` shows it, or its `pci` address"
-            yield Finding("LH027", place, message, help_)
-        elif "uuid" in ways and len(ways) > 1:
-            message = (
-                f"the cards of instance `{name}` are told apart in different ways, which CUDA does not take together"
-            )
-            help_ = "give each of them its `uuid`, or each of them its `pci` address or `index`"
-            yield Finding("LH027", place, message, help_)
-
-
-def built_for_containers(subject: RigContext) -> Iterator[Finding]:
-    """LH028: a CUDA engine that was built on the host, in a container without CUDA's libraries."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if instance.backend == "compose" and instance.on and engine and engine.source:
-            yield Finding(
-                "LH028",
-                subject.document.value(("instances", name, "backend")),
-                f"the image made for `{name}` would lack the CUDA libraries that its engine is linked against",
-                "use `backend: systemd`, or an engine with an `image` by digest",
-            )
-
-
-def _cards(data: Mapping[str, Any], card: str) -> str:
-    """What to write for a card that is not declared."""
-    if card in ("cpu", "none"):
-        return "leave `on` out: without cards it runs on the CPU"
-    names = declared_of(data, "card")
-    if card in ("all", "gpu", "gpus", "cuda", "auto") and names:
-        return f"did you mean `on: [{', '.join(names)}]`, all of them?"
-    return way_out(data, "card", card)
 
 
 def _free(port: int, rig: Rig) -> int:
@@ -150,8 +89,80 @@ def _free(port: int, rig: Rig) -> int:
     return next(later)
 
 
+OPEN_WITHOUT_KEY = Rule(
+    "LH022",
+    "An instance would listen beyond its own host without an API key.",
+    why="Whoever reaches the port could use it.",
+    example="""
+    instances:
+      open: {engine: main, model: small, context: 8192, threads: 2, port: 8003, listen: 0.0.0.0}
+    """,
+    way_out="add `api_key`, or leave `listen` out and stay on 127.0.0.1.",
+)
+
+
+def key_beyond_loopback(subject: RigContext) -> Iterator[Finding]:
+    """A server that others reach, and that asks for no key."""
+    for name, instance in subject.rig.instances.items():
+        if not instance.loopback and instance.api_key is None:
+            yield OPEN_WITHOUT_KEY.at(
+                subject.document.value(("instances", name, "listen")),
+                f"instance `{name}` would listen on {instance.listen} with no API key",
+                f"add `api_key: {{file: keys/{name}}}`, or leave `listen` out to stay on loopback",
+            )
+
+
+def heads_for_one_slot(subject: RigContext) -> Iterator[Finding]:
+    """Drafting by the model's own heads, for more slots than the engine does it for."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        heads = instance.draft is not None and instance.draft.mtp
+        if heads and engine and instance.parallel > 1 and TRAITS[engine.kind].mtp_for_one_slot:
+            yield NO_MTP.at(
+                subject.document.value(("instances", name, "parallel")),
+                f"{engine.kind} drops MTP when it serves more than one slot",
+                "set `parallel: 1`, or leave `draft` out",
+            )
+
+
+NOT_TOLD_APART = Rule(
+    "LH027",
+    "An instance must run on one GPU of several, and nothing says which.",
+    why="""
+    CUDA's own order of GPUs is no name. It is also an error when one instance's GPUs are told apart in different
+    ways: CUDA takes UUIDs or numbers, and not both.
+    """,
+    example="""
+    gpus:
+      cards:
+        other: {model: RTX 3090}
+    instances:
+      helper: {on: [other]}
+    """,
+    way_out="give each GPU its `uuid`, which `nvidia-smi -L` shows; or each its `pci` address, or its `index`.",
+)
+
+
+def cards_told_apart(subject: RigContext) -> Iterator[Finding]:
+    """GPUs of several that nothing tells from the others, or each in another way."""
+    cards = subject.rig.gpus.cards if subject.rig.gpus else {}
+    for name, instance in subject.rig.instances.items():
+        place = subject.document.value(("instances", name, "on"))
+        ways = {_way(cards[card]) for card in instance.on if card in cards}
+        if len(cards) > 1 and None in ways:
+            message = f"instance `{name}` is to run on a GPU of several, and nothing tells which that is"
+            help_ = "give each GPU its `uuid`, as `nvidia-smi -L` shows it, or its `pci` address"
+            yield NOT_TOLD_APART.at(place, message, help_)
+        elif "uuid" in ways and len(ways) > 1:
+            message = (
+                f"the GPUs of instance `{name}` are told apart in different ways, which CUDA does not take together"
+            )
+            help_ = "give each of them its `uuid`, or each of them its `pci` address or `index`"
+            yield NOT_TOLD_APART.at(place, message, help_)
+
+
 def _way(card: Card) -> str | None:
-    """By what a card is told from others: CUDA takes UUIDs or numbers, and numbers follow from the other two."""
+    """By what a GPU is told from others: CUDA takes UUIDs or numbers, and numbers follow from the other two."""
     if card.uuid:
         return "uuid"
     return "number" if card.pci or card.index is not None else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import TRAITS
 from llamaherd.inventory.schema.software import UPSTREAM
 
@@ -14,6 +15,24 @@ NOT_THERE = frozenset(
     ("latest", "newest", "stable", "release", "nightly", "trunk", "default", "head", "main", "master")
 )
 """What the newest version is called elsewhere, and by one of them."""
+
+
+NO_REF = Rule(
+    "LH275",
+    "The engine's repository has no version of this name.",
+    why="""
+    `latest` and `stable` are names of images. ik_llama.cpp has a branch `main`, and llama.cpp's is called
+    `master`.
+    """,
+    example="""
+    engines:
+      main: {kind: llama.cpp, ref: latest}
+    """,
+    way_out="""
+    write a tag such as `b11434`. Or write the branch of the help line: `herd lock` resolves it once and writes it
+    down.
+    """,
+)
 
 
 def refs(subject: RigContext) -> Iterator[Finding]:
@@ -37,4 +56,4 @@ def refs(subject: RigContext) -> Iterator[Finding]:
         else:
             continue
         message = f"{engine.kind} has no tag and no branch `{ref}`"
-        yield Finding("LH275", subject.document.value(where), message, help_)
+        yield NO_REF.at(subject.document.value(where), message, help_)

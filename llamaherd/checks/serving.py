@@ -6,9 +6,27 @@ from collections.abc import Iterator
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines.flags.drafting import OWN_DRAFT
 
 FIRST_PORT = 1024
 """Linux gives ports below to root alone (ip_unprivileged_port_start), and a unit's server has no capability."""
+
+
+PORT_OF_ROOT = Rule(
+    "LH036",
+    "A server may not open its port.",
+    why="""
+    Linux gives ports below 1024 to root, and a unit's server is not root and has no capability. It would end at
+    its start.
+    """,
+    example="""
+    instances:
+      helper: {port: 80}
+    """,
+    after="In a container it may: Docker lets anybody open them there.",
+    way_out="write a port from 1024 on. A web server or a gateway in front of it can have port 80 or 443.",
+)
 
 
 def ports(subject: RigContext) -> Iterator[Finding]:
@@ -17,10 +35,10 @@ def ports(subject: RigContext) -> Iterator[Finding]:
         if instance.port < FIRST_PORT and instance.backend == "systemd":
             message = f"instance `{name}` may not open port {instance.port}: those below {FIRST_PORT} are root's"
             help_ = "write a port from 1024 on, such as `port: 8080`; a web server in front can have the other"
-            yield Finding("LH036", subject.document.value(("instances", name, "port")), message, help_)
+            yield PORT_OF_ROOT.at(subject.document.value(("instances", name, "port")), message, help_)
 
 
-def drafts(subject: RigContext) -> Iterator[Finding]:
+def drafts_itself(subject: RigContext) -> Iterator[Finding]:
     """A model that drafts for itself: it takes its memory twice, and nothing is faster."""
     models = subject.rig.models
     for name, instance in subject.rig.instances.items():
@@ -28,4 +46,4 @@ def drafts(subject: RigContext) -> Iterator[Finding]:
         if drafting and models.get(drafting) is not None and models.get(drafting) == models.get(instance.model):
             message = f"model `{drafting}` would draft for itself, as instance `{name}` serves the same files"
             help_ = "name a smaller model, or write `draft: {mtp: 2}` if it has a prediction head"
-            yield Finding("LH029", subject.document.value(("instances", name, "draft", "model")), message, help_)
+            yield OWN_DRAFT.at(subject.document.value(("instances", name, "draft", "model")), message, help_)

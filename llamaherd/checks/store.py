@@ -8,7 +8,9 @@ from ipaddress import ip_address
 from pathlib import PurePosixPath
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding, nearest
+from llamaherd.checks.references import SHARED_PORT
+from llamaherd.diagnostics.findings import Finding, Place, nearest
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.schema import HUB, LOCAL, Rig
 from llamaherd.layout import DEFAULT_STORE, STATE
 
@@ -27,33 +29,50 @@ _UNREADABLE = {
 """First folders of paths that are no place for models, and why."""
 
 
-def store(subject: RigContext) -> Iterator[Finding]:
-    """A folder that servers cannot read, origins that are none, neighbours that have nothing or cannot be reached."""
-    rig, document = subject.rig, subject.document
-    if rig.rig == HUB:
-        yield Finding(
-            "LH182",
-            document.value(("rig",)),
-            f"a rig cannot be called `{HUB}`: in `store: from:` that is the hub that models come from",
-            "rename the rig",
-        )
-    if reason := _no_place(rig.store.path):
-        yield Finding(
-            "LH183",
-            document.value(("store", "path")),
-            f"`{rig.store.path}` is no folder for models: {reason}",
-            f"take a folder of its own on a large disk, such as {DEFAULT_STORE} or /srv/models",
-        )
-    yield from _origins(subject)
-    takers = [name for name, other in subject.rigs.items() if rig.rig in other.store.neighbours and name != rig.rig]
-    for name, instance in rig.instances.items() if takers else ():
-        if instance.port == rig.store.share.port:
-            yield Finding(
-                "LH021",
-                document.value(("instances", name, "port")),
-                f"port {instance.port} is where rig `{takers[0]}` would take models from this rig",
-                "give the instance another port, or write `store: {share: {port: N}}`",
-            )
+CALLED_HUB = Rule(
+    "LH182",
+    "A rig is called `hub`.",
+    why="In `store: from:` that word is the hub that models come from.",
+    example="""
+    rig: hub
+    connect: {host: hub.lan}
+    host: {os: ubuntu-24.04, cpu: {cores: 8}, ram: 32GB}
+    engines: {}
+    models: {}
+    instances: {}
+    """,
+    way_out="give the rig another name.",
+)
+
+
+def called_hub(subject: RigContext) -> Iterator[Finding]:
+    """A rig that nobody could take models from, as its name means something else there."""
+    if subject.rig.rig == HUB:
+        message = f"a rig cannot be called `{HUB}`: in `store: from:` that is the hub that models come from"
+        yield CALLED_HUB.at(subject.document.value(("rig",)), message, "rename the rig")
+
+
+NO_FOLDER = Rule(
+    "LH183",
+    "The store lies where servers cannot read it, or where nothing lasts.",
+    why="Units have `ProtectHome=yes` and a `/tmp` of their own; `/run`, `/proc`, `/sys` and `/dev` are no disks.",
+    example="""
+    store: {path: /home/tom/models}
+    """,
+    way_out="""
+    name a folder of its own on a large disk, such as `/srv/models`. What lies in a home already may be named in
+    `from`: it is copied from there.
+    """,
+)
+
+
+def store_folder(subject: RigContext) -> Iterator[Finding]:
+    """A folder that servers cannot read, or where nothing lasts."""
+    path = subject.rig.store.path
+    if reason := _no_place(path):
+        help_ = f"take a folder of its own on a large disk, such as {DEFAULT_STORE} or /srv/models"
+        message = f"`{path}` is no folder for models: {reason}"
+        yield NO_FOLDER.at(subject.document.value(("store", "path")), message, help_)
 
 
 def _no_place(path: str) -> str | None:
@@ -65,43 +84,87 @@ def _no_place(path: str) -> str | None:
     return _UNREADABLE["tmp"] if parts[1:3] == ("var", "tmp") else _UNREADABLE.get(parts[1])
 
 
-def _origins(subject: RigContext) -> Iterator[Finding]:
-    """What is wrong with `from`. What other files lend to this rig may well name it."""
-    rig, document, origins = subject.rig, subject.document, subject.rig.store.from_
-    if not origins:
+BAD_ORIGIN = Rule(
+    "LH181",
+    "`from` of a store is empty, says a thing twice, or names the rig or the store itself.",
+    why="Nothing could come from there, or nothing more.",
+    example="""
+    store: {from: []}
+    """,
+    way_out="write `from: [hub]`, which is also what counts without the key.",
+)
+
+
+def origins(subject: RigContext) -> Iterator[Finding]:
+    """What is wrong with `from` itself. What other files lend to this rig may well name it."""
+    rig, document, named = subject.rig, subject.document, subject.rig.store.from_
+    if not named:
         place = document.value(("store", "from"))
         message = "`from` is empty, so that models could come from nowhere"
-        yield Finding("LH181", place, message, f"write `from: [{HUB}]`, or leave it out")
-    for index, origin in enumerate(origins):
+        yield BAD_ORIGIN.at(place, message, f"write `from: [{HUB}]`, or leave it out")
+    for index, origin in enumerate(named):
         place = document.value(("store", "from", index))
-        if origin in origins[:index]:
-            yield Finding(
-                "LH181", place, f"`from` names `{origin}` twice", "the first place counts: leave this one out"
-            )
+        if origin in named[:index]:
+            help_ = "the first place counts: leave this one out"
+            yield BAD_ORIGIN.at(place, f"`from` names `{origin}` twice", help_)
         elif origin == rig.rig != HUB and place.file == document.file:
-            yield Finding("LH181", place, f"rig `{rig.rig}` would take models from itself", "leave it out")
+            yield BAD_ORIGIN.at(place, f"rig `{rig.rig}` would take models from itself", "leave it out")
         elif origin == rig.store.path:
             message = f"`{origin}` is the store itself, and what lies in it is never fetched again"
-            yield Finding("LH181", place, message, "leave it out")
-        elif origin in rig.store.neighbours and origin not in {rig.rig, *subject.names}:
+            yield BAD_ORIGIN.at(place, message, "leave it out")
+
+
+NO_NEIGHBOUR = Rule(
+    "LH180",
+    "A rig takes models from a rig that is none of its fleet.",
+    why="`store: from:` names other rigs of the same folder, `hub`, or folders of the host.",
+    example="""
+    store: {from: [sixx, hub]}
+    """,
+    way_out="correct the name, or add the file of that rig to the folder.",
+)
+
+
+def known_neighbours(subject: RigContext) -> Iterator[Finding]:
+    """Rigs that are none of the fleet."""
+    rig, named = subject.rig, subject.rig.store.from_
+    for origin in dict.fromkeys(rig.store.neighbours):
+        if origin not in {rig.rig, *subject.names}:
             message = f"`from` names rig `{origin}`, which is none of this fleet"
             help_ = nearest(origin, {*subject.names, HUB} - {rig.rig})
-            yield Finding("LH180", place, message, f"did you mean `{HUB}`?" if origin in ALSO_THE_HUB else help_)
-    for name in dict.fromkeys(rig.store.neighbours):
-        if name != rig.rig and (neighbour := subject.rigs.get(name)):
-            yield from _neighbour(subject, name, neighbour, origins.index(name))
+            place = subject.document.value(("store", "from", named.index(origin)))
+            yield NO_NEIGHBOUR.at(place, message, f"did you mean `{HUB}`?" if origin in ALSO_THE_HUB else help_)
 
 
-def _neighbour(subject: RigContext, name: str, neighbour: Rig, index: int) -> Iterator[Finding]:
-    place = subject.document.value(("store", "from", index))
-    address = neighbour.store.share.address or neighbour.connect.host
-    if _own_host(address):
-        message = f"rig `{name}` is known as {address}, where another host does not reach it"
-        help_ = f"give rig `{name}` an address of the LAN: `store: {{share: {{address: 192.168.1.20}}}}`"
-        yield Finding("LH184", place, message, help_)
-    if subject.rig.models and not _wanted(subject.rig) & _wanted(neighbour):
-        message = f"rig `{name}` declares none of the models of this rig, so that there is nothing to take"
-        yield Finding("LH185", place, message, "leave it out, or declare there what both shall serve", "warning")
+def _neighbours(subject: RigContext) -> Iterator[tuple[str, Rig, Place]]:
+    """The rigs that models are taken from, and where that is written."""
+    for name in dict.fromkeys(subject.rig.store.neighbours):
+        if name != subject.rig.rig and (neighbour := subject.rigs.get(name)):
+            yield name, neighbour, subject.document.value(("store", "from", subject.rig.store.from_.index(name)))
+
+
+UNREACHED_NEIGHBOUR = Rule(
+    "LH184",
+    "A neighbour is known by an address that means something else on the host that asks.",
+    why="`connect.host` is this machine, or an address of loopback, and no `share.address` says where the LAN has it.",
+    example="""
+    $ herd check
+    /home/tom/fleet/two.yaml:9:10: error LH184: rig `one` is known as @local, where another host does not reach it
+      help: give rig `one` an address of the LAN: `store: {share: {address: 192.168.1.20}}`
+    """,
+    language="console",
+    way_out="write `store: {share: {address: …}}` with its address in the LAN, in the file of the rig that lends.",
+)
+
+
+def reached_neighbours(subject: RigContext) -> Iterator[Finding]:
+    """Neighbours whose addresses mean something else on this rig."""
+    for name, neighbour, place in _neighbours(subject):
+        address = neighbour.store.share.address or neighbour.connect.host
+        if _own_host(address):
+            message = f"rig `{name}` is known as {address}, where another host does not reach it"
+            help_ = f"give rig `{name}` an address of the LAN: `store: {{share: {{address: 192.168.1.20}}}}`"
+            yield UNREACHED_NEIGHBOUR.at(place, message, help_)
 
 
 def _own_host(address: str) -> bool:
@@ -112,6 +175,40 @@ def _own_host(address: str) -> bool:
     return address in (LOCAL, "localhost")
 
 
+IDLE_NEIGHBOUR = Rule(
+    "LH185",
+    "A rig takes models from a neighbour that declares none of them.",
+    why="What a rig lends is what it keeps for its own instances: the same repository and files, or the same hash.",
+    example="""
+    $ herd -i fleet check
+    fleet/two.yaml:9:10: warning LH185: rig `one` declares none of the models of this rig
+      help: leave it out, or declare there what both shall serve
+    """,
+    language="console",
+    way_out="take the neighbour out of `from`, or give it the model as well.",
+    severity="warning",
+)
+
+
+def idle_neighbours(subject: RigContext) -> Iterator[Finding]:
+    """Neighbours that have nothing for this rig."""
+    for name, neighbour, place in _neighbours(subject):
+        if subject.rig.models and not _wanted(subject.rig) & _wanted(neighbour):
+            message = f"rig `{name}` declares none of the models of this rig, so that there is nothing to take"
+            yield IDLE_NEIGHBOUR.at(place, message, "leave it out, or declare there what both shall serve")
+
+
 def _wanted(rig: Rig) -> set[tuple[str, ...]]:
     """What tells a model's files: the hub's repository and pattern, or the hash."""
     return {(m.hf, m.files) if m.hf else (str(m.sha256),) for m in rig.models.values()}
+
+
+def share_port(subject: RigContext) -> Iterator[Finding]:
+    """An instance on the port by which a neighbour takes models."""
+    rig = subject.rig
+    takers = [name for name, other in subject.rigs.items() if rig.rig in other.store.neighbours and name != rig.rig]
+    for name, instance in rig.instances.items() if takers else ():
+        if instance.port == rig.store.share.port:
+            message = f"port {instance.port} is where rig `{takers[0]}` would take models from this rig"
+            help_ = "give the instance another port, or write `store: {share: {port: N}}`"
+            yield SHARED_PORT.at(subject.document.value(("instances", name, "port")), message, help_)

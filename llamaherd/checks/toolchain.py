@@ -1,78 +1,171 @@
-"""CUDA toolkit, cards, host compiler and driver: whether they go together."""
+"""CUDA toolkit and GPUs: whether there is such a toolkit, and whether it compiles for them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
-from llamaherd.checks.building import built_for, built_with_cuda, served_by_builds
+from llamaherd.checks.building import built_with_cuda
 from llamaherd.checks.context import RigContext
+from llamaherd.checks.declared_toolkit import Toolkit, declared_toolkit
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.inventory.schema import Card, Engine, Gpus, Model
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.inventory.schema import Card
 from llamaherd.reference import toolchains
 from llamaherd.reference.cards import CARDS
-from llamaherd.reference.drivers import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
-from llamaherd.reference.toolchains import Needs, Release, shown
-
-_CUDA = ("gpus", "cuda")
-_BRANCH = ("gpus", "driver", "branch")
-_LASTING = f"write `branch: {toolchains.LONG_SUPPORTED}`, which NVIDIA supports until June 2028"
+from llamaherd.reference.toolchains import dotted
 
 
 def toolkit(subject: RigContext) -> Iterator[Finding]:
-    """A CUDA toolkit that does not do for the cards, the models, or the host's compiler and C library."""
+    """A CUDA toolkit that is none, that is not to be had, or that does not do for the GPUs."""
+    yield from _unknown(subject)
+    if kit := declared_toolkit(subject):
+        for find in (_misnamed, _never_packaged, _too_old, _too_new):
+            yield from find(kit)
+
+
+UNKNOWN_TOOLKIT = Rule(
+    "LH044",
+    "The CUDA toolkit is not known here.",
+    why="""
+    It is newer than this llamaherd, older than what engines want, or no toolkit at all. Whether it goes with the
+    host's compiler is not checked.
+    """,
+    example="""
+    gpus: {cuda: "13.9"}
+    """,
+    way_out="none is needed if you know that it is right.",
+    severity="note",
+)
+
+
+def _unknown(subject: RigContext) -> Iterator[Finding]:
     gpus = subject.rig.gpus
-    engines = built_with_cuda(subject.rig)
-    if gpus is None or not engines:
-        return
-    place = subject.document.value(_CUDA)
-    declared = toolchains.release(gpus.cuda)
-    if declared is None or declared not in toolchains.NEWEST_GCC:
+    if gpus and built_with_cuda(subject.rig) and toolchains.release(gpus.cuda) not in toolchains.NEWEST_GCC:
         known = sorted(toolchains.NEWEST_GCC)
         message = f"CUDA {gpus.cuda} is not known here, and whether it goes with this host's compiler is not checked"
-        help_ = f"known here are {shown(known[0])} to {shown(known[-1])}; see that nvcc takes the host's gcc"
-        yield Finding("LH044", place, message, help_, "note")
-    if declared is None:
-        return
-    if gpus.cuda != shown(declared):
-        message = f"`cuda: {gpus.cuda}` is no name of a toolkit"
-        yield Finding("LH230", place, message, f'write `cuda: "{shown(declared)}"`')
-    cards = built_for(subject.rig)
-    system = subject.rig.host.os
-    driver = int(gpus.driver.branch) if gpus.driver and subject.rig.host.wsl is None else None
-    glibc = toolchains.GLIBC[system]
-    first = _first_packaged(subject)
-    way_out = _WayOut(Needs({card.cuda_architecture for card in cards.values()}, glibc, driver, first), declared)
-    if declared < first:
-        message = f"NVIDIA's repository for {system} begins with CUDA {shown(first)}: {gpus.cuda} was never in it"
-        yield Finding("LH231", place, message, way_out.said)
-    for name, card in _one_of_each(cards).items():
-        what = f"`{name}` ({card.model}, architecture {card.cuda_architecture})"
+        help_ = f"known here are {dotted(known[0])} to {dotted(known[-1])}; see that nvcc takes the host's gcc"
+        yield UNKNOWN_TOOLKIT.at(subject.document.value(("gpus", "cuda")), message, help_)
+
+
+NO_TOOLKIT = Rule(
+    "LH230",
+    "A toolkit is written as no toolkit is called.",
+    why="`13.00` and `013.0` would be packages that do not exist: a name has no zeros in front.",
+    example="""
+    gpus: {cuda: "13.00"}
+    """,
+    way_out="write the name that the help line gives.",
+)
+
+
+def _misnamed(kit: Toolkit) -> Iterator[Finding]:
+    if kit.written != dotted(kit.declared):
+        message = f"`cuda: {kit.written}` is no name of a toolkit"
+        yield NO_TOOLKIT.at(kit.place, message, f'write `cuda: "{dotted(kit.declared)}"`')
+
+
+NEVER_PACKAGED = Rule(
+    "LH231",
+    "NVIDIA's repository for the system never had the toolkit.",
+    why="Each repository begins with the toolkit that was new when the system came: apt would find no package.",
+    example="""
+    host: {os: ubuntu-24.04}
+    gpus:
+      cuda: "12.4"
+      cards:
+        big: {model: RTX 4090}
+    """,
+    after="""
+    | system | begins with CUDA |
+    | --- | --- |
+    | Ubuntu 22.04 | 11.7 |
+    | Debian 12 | 12.3 |
+    | Ubuntu 24.04 | 12.5 |
+    """,
+    way_out="write a newer toolkit, as the help line says. Or name a `repository:` that has it.",
+)
+
+
+def _never_packaged(kit: Toolkit) -> Iterator[Finding]:
+    if kit.declared < kit.first:
+        begins = f"NVIDIA's repository for {kit.system} begins with CUDA {dotted(kit.first)}"
+        yield NEVER_PACKAGED.at(kit.place, f"{begins}: {kit.written} was never in it", kit.way_out)
+
+
+TOOLKIT_TOO_OLD = Rule(
+    "LH040",
+    "The CUDA toolkit is too old for a GPU.",
+    why="""
+    Each architecture has a first toolkit that compiles for it: 11.1 for 86 (RTX 30), 11.8 for 89 and 90 (RTX 40,
+    H100), 12.8 for 120 (RTX 50).
+    """,
+    example="""
+    gpus:
+      cuda: "12.6"
+      cards:
+        big: {model: RTX 5090}
+    """,
+    way_out="""
+    write the toolkit that the help line gives: it also goes with the host's compiler and the declared driver.
+    """,
+)
+
+
+def _too_old(kit: Toolkit) -> Iterator[Finding]:
+    for name, card in kit.cards.items():
+        compiling = toolchains.first_toolkit(card.cuda_architecture)
+        if kit.declared < compiling:
+            message = f"CUDA {kit.written} does not compile for {_shown(name, card)}"
+            yield TOOLKIT_TOO_OLD.at(kit.place, f"{message}: the first that does is {dotted(compiling)}", kit.way_out)
+
+
+TOOLKIT_TOO_NEW = Rule(
+    "LH041",
+    "The CUDA toolkit does not compile for a GPU any more.",
+    why="CUDA 12.0 dropped Kepler; CUDA 13.0 dropped Maxwell, Pascal and Volta.",
+    example="""
+    gpus:
+      cards:
+        big: {model: GTX 1080 Ti}
+    instances:
+      coder: {model: small, draft: null}
+    """,
+    way_out="write an older toolkit, which the help line gives. Or leave the old GPU out of `on`.",
+)
+
+
+def _too_new(kit: Toolkit) -> Iterator[Finding]:
+    for name, card in kit.cards.items():
         removed = toolchains.removed_in(card.cuda_architecture)
-        if declared < (compiling := toolchains.first_toolkit(card.cuda_architecture)):
-            message = f"CUDA {gpus.cuda} does not compile for {what}: the first that does is {shown(compiling)}"
-            yield Finding("LH040", place, message, way_out.said)
-        elif removed and declared >= removed:
-            message = f"CUDA {gpus.cuda} does not compile for {what} any more: {shown(removed)} took that away"
-            yield Finding("LH041", place, message, way_out.said)
-    if declared in toolchains.MISCOMPILING and not all(_optimises_less(engine) for engine in engines.values()):
-        yield _miscompiled(subject, gpus.cuda, way_out.said)
-    if (newest := toolchains.newest_glibc(declared)) and glibc > newest:
-        message = (
-            f"CUDA {gpus.cuda} does not compile with the C library of {system}, glibc {shown(glibc)}: "
-            f"the newest that it does with is {shown(newest)}"
-        )
-        yield Finding("LH069", place, message, way_out.said)
-    elif _with_the_hosts_gcc(engines) and (beside := toolchains.beside_gcc(system, declared)):
-        newest_gcc, own = toolchains.NEWEST_GCC[declared], toolchains.DISTRIBUTION_GCC[system]
-        message = f"CUDA {gpus.cuda} takes gcc up to {newest_gcc}, and {system} compiles with gcc {own}"
-        help_ = f"g++-{beside} is installed beside it, and compiles the host's part of CUDA code"
-        yield Finding("LH043", place, message, help_, "note")
+        if removed and kit.declared >= removed:
+            message = f"CUDA {kit.written} does not compile for {_shown(name, card)} any more"
+            yield TOOLKIT_TOO_NEW.at(kit.place, f"{message}: {dotted(removed)} took that away", kit.way_out)
+
+
+def _shown(name: str, card: Card) -> str:
+    return f"`{name}` ({card.model}, architecture {card.cuda_architecture})"
+
+
+OTHER_ARCHITECTURE = Rule(
+    "LH232",
+    "A GPU that is known is declared with another architecture.",
+    why="""
+    Engines would be compiled for a GPU that is not there: code runs on its own generation alone, and on no older
+    GPU of it. A variant such as `120a` is the same GPU.
+    """,
+    example="""
+    gpus:
+      cards:
+        big: {model: RTX 3090, architecture: "89"}
+    """,
+    after="It is a warning where the code runs: that for 80 does on an 86, and is slower.",
+    way_out="leave `architecture` out.",
+    sometimes=("warning",),
+)
 
 
 def architectures(subject: RigContext) -> Iterator[Finding]:
-    """A card that is known, declared with another architecture than it has."""
+    """A GPU that is known, declared with another architecture than it has."""
     for name, card in subject.rig.gpus.cards.items() if subject.rig.gpus else ():
         known = CARDS.get(card.model)
         if known is None or card.architecture is None or card.architecture.rstrip("af") == known.architecture:
@@ -82,167 +175,4 @@ def architectures(subject: RigContext) -> Iterator[Finding]:
         what = f"`{name}` is a {card.model}, whose architecture is {known.architecture}"
         then = "code for {} runs there, and is slower" if runs else "no code for {} runs there"
         message = f"{what}: {then.format(card.architecture)}"
-        yield Finding("LH232", place, message, "leave `architecture` out", "warning" if runs else "error")
-
-
-def _first_packaged(subject: RigContext) -> Release:
-    """The oldest toolkit that can be had: NVIDIA's own repository is known, another one may hold anything."""
-    own = subject.rig.gpus and subject.rig.gpus.repository is None and subject.rig.host.wsl is None
-    return toolchains.FIRST_PACKAGED.get(subject.rig.host.os, (0, 0)) if own else (0, 0)
-
-
-def driver(subject: RigContext) -> Iterator[Finding]:
-    """A driver branch that does not do for the toolkit or the cards, or that has ended; any driver under WSL."""
-    gpus = subject.rig.gpus
-    if gpus is None or gpus.driver is None:
-        return
-    if subject.rig.host.wsl is not None:
-        place = subject.document.key(("gpus", "driver"))
-        message = "the driver of a card under WSL is Windows' own, and one inside Linux would stand in its way"
-        yield Finding("LH048", place, message, "leave out `driver`, and install NVIDIA's driver for Windows there")
-        return
-    wrong = list(_wrong_branch(subject, gpus, int(gpus.driver.branch)))
-    yield from wrong
-    if not wrong:
-        yield from _ended(subject, gpus, int(gpus.driver.branch))
-
-
-def _wrong_branch(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
-    place = subject.document.value(_BRANCH)
-    declared = toolchains.release(gpus.cuda)
-    needed = toolchains.FIRST_DRIVER.get(declared[0]) if declared and built_with_cuda(subject.rig) else None
-    if needed and branch < needed:
-        message = f"driver branch {branch} is too old for CUDA {gpus.cuda}, which needs {needed} or newer"
-        yield Finding("LH045", place, message, _LASTING)
-    for problem, way_out in _cards_and_branch(gpus, branch):
-        yield Finding("LH046", place, problem, way_out)
-    yield from _modules(subject, gpus, branch)
-    yield from _from_the_distribution(subject, gpus, branch)
-
-
-def _ended(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
-    """A branch that gets no fixes any more. A distribution looks after its own."""
-    if gpus.driver is None or gpus.driver.from_ == "distribution":
-        return
-    ended = toolchains.ENDED_BRANCHES.get(branch)
-    if ended:
-        message = f"NVIDIA supported driver branch {branch} until {ended}"
-    elif branch < toolchains.NEWEST_LISTED and branch not in toolchains.SUPPORTED_BRANCHES:
-        message = f"driver branch {branch} is not among those that NVIDIA supported in September 2026"
-    else:
-        return
-    yield Finding("LH047", subject.document.value(_BRANCH), message, _LASTING, "note")
-
-
-@dataclass(frozen=True)
-class _WayOut:
-    """What to write for `cuda` so that all goes together, and what else where that alone is not possible."""
-
-    needs: Needs
-    declared: Release
-
-    @property
-    def said(self) -> str:
-        """The sentence; it gives up the driver first."""
-        if found := self.needs.nearest(self.declared):
-            return f'write `cuda: "{shown(found)}"`'
-        if found := replace(self.needs, driver=None).nearest(self.declared):
-            return f'write `cuda: "{shown(found)}"` and `branch: {toolchains.FIRST_DRIVER[found[0]]}`'
-        return "no toolkit compiles for all of these cards on this system: leave one out of `on`, or run an image"
-
-
-def _modules(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
-    """A kernel has one driver, with modules of one kind: cards that need two cannot be in one rig."""
-    cards = {name: int(card.cuda_architecture.rstrip("af")) for name, card in _one_of_each(gpus.cards).items()}
-    old = next((name for name, number in cards.items() if number < toolchains.TURING), None)
-    new = next((name for name, number in cards.items() if number >= toolchains.BLACKWELL), None)
-    declared = gpus.driver.modules if gpus.driver else None
-    place = subject.document.value(("gpus", "driver", "modules")) if declared else subject.document.value(_BRANCH)
-    if old and new:
-        message = f"`{old}` takes proprietary kernel modules only and `{new}` open ones only; a kernel loads one kind"
-        yield Finding("LH058", place, message, "leave one of the two out, or put it into another rig")
-    elif declared == "open" and old:
-        message = f"`{old}` ({gpus.cards[old].model}) does not work with the open kernel modules"
-        yield Finding("LH058", place, message, "leave `modules` out, or write `modules: proprietary`")
-    elif declared == "proprietary" and new:
-        message = f"`{new}` ({gpus.cards[new].model}) works with the open kernel modules only"
-        yield Finding("LH058", place, message, "leave `modules` out, or write `modules: open`")
-    elif declared == "proprietary" and branch >= OPEN_ONLY:
-        message = f"driver branch {branch} has no proprietary kernel modules: {OPEN_ONLY} dropped them"
-        yield Finding("LH058", place, message, "leave `modules` out, or write `branch: 580`")
-
-
-def _from_the_distribution(subject: RigContext, gpus: Gpus, branch: int) -> Iterator[Finding]:
-    """Debian has one branch in each release; Ubuntu has several, and new ones come."""
-    if gpus.driver is None or gpus.driver.from_ != "distribution":
-        return
-    os = subject.rig.host.os
-    own, seen = OWN_BRANCH.get(os), UBUNTU_BRANCHES.get(os, frozenset())
-    place = subject.document.value(_BRANCH)
-    if own and branch != own:
-        message = f"{os} itself has driver branch {own} and no other, the rig asks for {branch}"
-        yield Finding(
-            "LH059", place, message, f"leave `from` out, so that it comes from NVIDIA, or write `branch: {own}`"
-        )
-    elif seen and branch not in seen:
-        message = f"driver branch {branch} was not among those of {os} when this was written"
-        known = ", ".join(map(str, sorted(seen)))
-        yield Finding("LH059", place, message, f"write one of {known}, or leave `from` out", "warning")
-
-
-def _one_of_each(cards: Mapping[str, Card]) -> dict[str, Card]:
-    """The first card of each model and architecture: what is said of it holds for the others."""
-    first: dict[tuple[str, str], str] = {}
-    for name, card in cards.items():
-        first.setdefault((card.model, card.cuda_architecture), name)
-    return {name: cards[name] for name in first.values()}
-
-
-def _with_the_hosts_gcc(engines: Mapping[str, Engine]) -> bool:
-    def own(engine: Engine) -> bool:
-        flags = str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
-        return "CMAKE_CUDA_HOST_COMPILER" in engine.options or "-allow-unsupported-compiler" in flags
-
-    return not all(own(engine) for engine in engines.values())
-
-
-def _optimises_less(engine: Engine) -> bool:
-    """The way around the miscompilation that its reports name."""
-    return "-Xcicc -O1" in str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
-
-
-def _miscompiled(subject: RigContext, cuda: str, way_out: str) -> Finding:
-    place = subject.document.value(_CUDA)
-    served = sorted({instance.model for instance in served_by_builds(subject.rig).values()})
-    for name in served:
-        model = subject.rig.models.get(name)
-        if (model and _names_iq(model)) or _holds_iq(subject, name):
-            message = f"CUDA {cuda} miscompiles the kernels of IQ quants: `{name}` would answer gibberish"
-            return Finding("LH042", place, message, way_out)
-    message = f"CUDA {cuda} miscompiles the kernels of IQ quants, which models of other quants hold tensors of as well"
-    return Finding("LH042", place, message, way_out, "warning")
-
-
-def _names_iq(model: Model) -> bool:
-    """Whether a model is called by an IQ quant, as in `UD-IQ3_XXS` and `*IQ2_M*.gguf`."""
-    names = (model.quant or "", model.files, model.file.name if model.file else "")
-    return any(re.search(r"(?<![a-z0-9])iq\d", name, re.IGNORECASE) for name in names)
-
-
-def _holds_iq(subject: RigContext, name: str) -> bool:
-    header = subject.headers.get(name)
-    return header is not None and any(group.type.startswith("IQ") for group in header.tensors)
-
-
-def _cards_and_branch(gpus: Gpus, branch: int) -> Iterator[tuple[str, str]]:
-    """What a branch does not know, and the way out."""
-    for name, card in _one_of_each(gpus.cards).items():
-        number = int(card.cuda_architecture.rstrip("af"))
-        what = f"driver branch {branch} does not know `{name}` ({card.model})"
-        if number >= toolchains.BLACKWELL and branch < toolchains.BLACKWELL_DRIVER:
-            yield f"{what}: the first that does is {toolchains.BLACKWELL_DRIVER}", _LASTING
-        elif number < toolchains.KEPLER and branch > toolchains.KEPLER_DRIVER:
-            message = f"{what} any more: {toolchains.KEPLER_DRIVER} was the last that did"
-            yield message, "leave it out of the rig: no branch that NVIDIA supports knows it"
-        elif toolchains.KEPLER <= number < toolchains.TURING and branch >= toolchains.DROPPED_DRIVER:
-            yield f"{what} any more: {toolchains.DROPPED_DRIVER} dropped it", _LASTING
+        yield OTHER_ARCHITECTURE.at(place, message, "leave `architecture` out", "warning" if runs else "error")

@@ -20,8 +20,8 @@ from llamaherd.text.quoting import yaml_value
 
 BELOW: Mapping[str, str] = {
     "Bandwidth": "`bandwidth` of the store",
-    "Card": "a card, under `gpus.cards`",
-    "Clocks": "`clocks` of a card",
+    "Card": "a GPU, under `gpus.cards`",
+    "Clocks": "`clocks` of a GPU",
     "Connect": "`connect`",
     "ContainerToolkit": "`gpus.container_toolkit`",
     "Cpu": "`host.cpu`",
@@ -97,7 +97,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
 
 def _of_the_engine(word: str, value: Any, kind: str) -> Asked | None:
     """A flag that was written as a key: the key that says it, or where flags go."""
-    from llamaherd.checks.meant import KEYS
+    from llamaherd.checks.whole import KEY_OF_FLAG
     from llamaherd.checks.written import as_keys
     from llamaherd.engines.flags import catalogues
 
@@ -111,7 +111,7 @@ def _of_the_engine(word: str, value: Any, kind: str) -> Asked | None:
             given = [] if isinstance(value, bool) else [str(value)] if isinstance(value, str | int | float) else None
             if given is not None and (written := as_keys([spelling, *given])):
                 return Asked(f"did you mean {written}?", written.strip("`").partition(":")[0])
-            if key := next((KEYS[name] for name in flag.spellings if name in KEYS), None):
+            if key := next((KEY_OF_FLAG[name] for name in flag.spellings if name in KEY_OF_FLAG), None):
                 return Asked(f"did you mean `{key}`?", key)
             if given is not None:
                 return Asked(f"write it as an argument: `extra_args: {json.dumps([spelling, *given])}`")

@@ -14,14 +14,18 @@ from typing import NoReturn
 import click
 
 from llamaherd import __version__
+from llamaherd.cli.check import check
 from llamaherd.cli.common import INTERRUPTED, inventory_option, json_option
-from llamaherd.cli.declared import check, lock, plan
 from llamaherd.cli.explain import explain
 from llamaherd.cli.fit import fit
-from llamaherd.cli.fleet import init, schema
-from llamaherd.cli.hosts import up, verify
+from llamaherd.cli.init import init
+from llamaherd.cli.lock import lock
 from llamaherd.cli.models import models
+from llamaherd.cli.plan import plan
 from llamaherd.cli.preflight import preflight
+from llamaherd.cli.schema import schema
+from llamaherd.cli.up import up
+from llamaherd.cli.verify import verify
 from llamaherd.diagnostics.endings import ENDINGS
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, shown
+from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, to_print
 from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
     from llamaherd.plan import Plan
+    from llamaherd.role.role import Role
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 JSON = "llamaherd.json"
@@ -61,15 +62,26 @@ json_option = click.option(
 )
 
 
-def plans(inventory: Path | None, rigs: tuple[str, ...], *, deploying: bool = False) -> dict[str, tuple[Rig, Plan]]:
+def usable_plans(
+    inventory: Path | None, rigs: tuple[str, ...], *, deploying: bool = False
+) -> dict[str, tuple[Rig, Plan]]:
     """The plans of the rigs that are named, or of all; errors end the program, warnings and notes are shown."""
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.load import plans as planned
 
-    return usable(lambda: planned(inventory_path(inventory), rigs, deploying=deploying, doubtful=show))
+    path = inventory_path(inventory)
+    return usable_or_exit(lambda: planned(path, roles_of(inventory), rigs, deploying=deploying, doubtful=show))
 
 
-def usable(read: Callable[[], T]) -> T:
+def roles_of(inventory: Path | None) -> tuple[Role, ...]:
+    """The roles of the fleet; errors end the program."""
+    from llamaherd.own_roles import all_roles
+    from llamaherd.pipeline.load import inventory_path
+
+    return usable_or_exit(lambda: all_roles(inventory_path(inventory)))
+
+
+def usable_or_exit(read: Callable[[], T]) -> T:
     """What `read` gives; findings are shown and end the program."""
     try:
         return read()
@@ -85,7 +97,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 def show(findings: Sequence[Finding], *, err: bool = True) -> None:
     """Findings for people: the place, what is wrong, the way out."""
-    for finding in shown(findings):
+    for finding in to_print(findings):
         severity = click.style(finding.severity, fg=COLOURS[finding.severity], bold=True)
         help_ = click.style("help", bold=True)
         place, message, way_out = (plain(str(text)) for text in (finding.place, finding.message, finding.help))
@@ -94,3 +106,8 @@ def show(findings: Sequence[Finding], *, err: bool = True) -> None:
         click.echo(f"and {left:,} more", err=err)
     if codes := sorted({finding.code for finding in findings}):
         click.echo(f"explained by: herd explain {' '.join(codes)}", err=err)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 rig`, `2 rigs`."""
+    return f"{number} {what}{'s' if number != 1 else ''}"

@@ -1,4 +1,4 @@
-"""`herd explain`: the pages that come along, for who has no checkout at hand."""
+"""`herd explain`: what the rules say of findings, and the pages that come along, for who has no checkout at hand."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from click.shell_completion import CompletionItem
 from llamaherd.cli.common import say
 
 
-def _pages() -> dict[str, Path]:
-    """Every page by its name: findings by their codes, then the others."""
+def _pages() -> dict[str, str | Path]:
+    """Every page by its name, as text or as a file: findings by their codes, then the others."""
+    from llamaherd.pipeline.rules import rules  # which loads all that finds anything
     from llamaherd.resources import DOCS
 
-    return {page.stem: page for folder in (DOCS / "findings", DOCS) for page in sorted(folder.glob("*.md"))}
+    codes = {code: rule.page for code, rule in rules().items()}
+    return {**codes, **{page.stem: page for page in sorted(DOCS.glob("*.md"))}}
 
 
 def _complete(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -35,8 +37,9 @@ def explain(names: tuple[str, ...]) -> None:
     known = {name.casefold(): page for name, page in _pages().items()}
     wanted = {name: known.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
     if missing := [name for name, page in wanted.items() if page is None]:
-        others = ", ".join(name for name, page in _pages().items() if page.parent.name != "findings")
+        others = ", ".join(name for name, page in _pages().items() if isinstance(page, Path))
         raise click.UsageError(
             f"there is no page `{missing[0]}`\n  help: say a code, such as LH031, or one of: {others}"
         )
-    say("\n".join(page.read_text(encoding="utf-8") for page in wanted.values() if page).rstrip("\n"))
+    texts = (page.read_text(encoding="utf-8") if isinstance(page, Path) else page for page in wanted.values() if page)
+    say("\n".join(texts).rstrip("\n"))

@@ -1,4 +1,4 @@
-"""`herd fit`: what a model would take on given cards, before it is in any inventory."""
+"""`herd fit`: what a model would take on given GPUs, before it is in any inventory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say, usable
+from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say, usable_or_exit
 
 if TYPE_CHECKING:
     from llamaherd.gguf.header import Header
@@ -47,7 +47,7 @@ class SizedEngine(click.ParamType[str]):
 
 @click.command()
 @click.argument("model")
-@click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each card. None: everything on the CPU.")
+@click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each GPU. None: everything on the CPU.")
 @click.option("--ram", metavar="192G", help="Memory of the host. Default: as much as it takes.")
 @click.option("--context", type=Tokens(256), metavar="N", help="Tokens. Default: 32768, or the model's own.")
 @click.option("--kv", default="f16", show_default=True, metavar="TYPE", help="Type of the cache, such as q8_0.")
@@ -71,7 +71,7 @@ def fit(
     as_json: bool,
     **wanted: int | str | None,
 ) -> None:
-    """What MODEL takes on these cards, and how it goes there. Fetches its header alone.
+    """What MODEL takes on these GPUs, and how it goes there. Fetches its header alone.
 
     MODEL is a GGUF file, a model on the hub (OWNER/NAME:QUANT), or one of the inventory that is locked. Sizes are in
     powers of two, as memory is sold. Exit codes: 0 it fits, 1 it does not, 2 it cannot be told.
@@ -82,16 +82,12 @@ def fit(
       herd fit model-00001-of-00004.gguf --vram 24G,24G --ram 192G
       herd fit model.gguf --vram 24G --extra-args '-ot exps=CPU -ub 2048'
     """
-    from llamaherd.memory.answer import answer
     from llamaherd.memory.fit import changes
-    from llamaherd.pipeline.fit import FitError, cache_type, header_of, room, table
+    from llamaherd.pipeline.fit import FitError, room, table
 
     try:
         there = room(vram, ram)
-        cache_type(str(wanted["kv"]))
-        header = header_of(model, *_known(inventory))
-        asked = _told(header, _wanted(header, wanted), there, extra_args)
-        given = answer(header, there, asked.placement, by_hand=asked.by_hand)
+        header, given = _answered(inventory, model, there, wanted, extra_args)
         others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
     except (FitError, ValueError) as error:
         say(f"error: {error}", err=True)
@@ -106,6 +102,19 @@ def fit(
         sys.exit(FAILED)
 
 
+def _answered(
+    inventory: Path | None, model: str, there: Room, wanted: dict[str, int | str | None], extra_args: str
+) -> tuple[Header, Answer]:
+    """The model's header, and how it goes there. Raises FitError, and ValueError with a sentence."""
+    from llamaherd.memory.answer import best_answer
+    from llamaherd.pipeline.fit import cache_type, header_of
+
+    cache_type(str(wanted["kv"]))
+    header = header_of(model, *_known(inventory))
+    asked = _told(header, _wanted(header, wanted), there, extra_args)
+    return header, best_answer(header, there, asked.placement, by_hand=asked.by_hand)
+
+
 def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
     """The models of the inventory, if there is one, and its lock."""
     from llamaherd.lock import Lock
@@ -115,7 +124,9 @@ def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
     if inventory is None and not path.exists():
         return {}, Lock()
     models = [each for rig in examined(path)[0].rigs.values() for each in rig.models.items()]
-    return {name: (m.hf, m.revision, m.files, m.mmproj) for name, m in models if m.hf}, usable(lambda: read_lock(path))
+    return {name: (m.hf, m.revision, m.files, m.mmproj) for name, m in models if m.hf}, usable_or_exit(
+        lambda: read_lock(path)
+    )
 
 
 def _told(header: Header, wanted: Placement, there: Room, extra_args: str) -> Told:

@@ -1,4 +1,4 @@
-"""`herd`'s commands that make a fleet's folder and its schemas: init, schema."""
+"""`herd init`: a fleet's folder, and a rig from one look at its host."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from llamaherd.cli.common import FAILED, say
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--from", "host", metavar="HOST", help="Look at this host and write its rig; `local` is this machine.")
 @click.option("--user", help="With --from: who logs in. Default: what SSH would take.")
-@click.option("--port", type=click.IntRange(1, 65535), default=22, show_default=True, help="With --from: SSH's port.")
+@click.option("--port", type=click.IntRange(1, 65535), help="With --from: SSH's port. Default: what SSH would take.")
 @click.option("--name", help="With --from: what the rig is called. Default: after its host.")
-def init(folder: Path, host: str | None, user: str | None, port: int, name: str | None) -> None:
+def init(folder: Path, host: str | None, user: str | None, port: int | None, name: str | None) -> None:
     """Make DIR a fleet of its own, with an example rig, or with one from a look at a host.
 
     What is there already is left as it is. The look is one SSH connection that changes nothing.
@@ -24,36 +24,20 @@ def init(folder: Path, host: str | None, user: str | None, port: int, name: str 
     \b
     Examples:
       herd init ~/fleet                             an example to change
-      herd init ~/fleet --from duo.lan --user tom   a rig with duo's cards, cores and memory
+      herd init ~/fleet --from duo.lan --user tom   a rig with duo's GPUs, cores and memory
       herd init ~/fleet --from local --name attic   this machine
     """
     from llamaherd.host.remote import RemoteError
-    from llamaherd.inventory.schema import LOCAL
-    from llamaherd.scaffold import (
-        EXAMPLE,
-        LookError,
-        example_rig,
-        fleet_files,
-        holds_rigs,
-        look,
-        reached,
-        rig_name,
-        rig_yaml,
-        write,
-    )
+    from llamaherd.scaffold import EXAMPLE, LookError, example_rig, fleet_files, holds_rigs, write_files
 
     rigs: dict[str, str] = {}
     try:
-        if host is None and not holds_rigs(folder):
-            rigs[EXAMPLE] = example_rig()
         if host is not None:
-            connect = reached(LOCAL if host == "local" else host, user, port)
-            rig_name(name, host)  # a name that will not do is said before the host is asked
-            say(f"asking {'this machine' if host == 'local' else host}", err=True)
-            seen = look(connect)
-            rig = rig_name(name, seen.name or host)
-            rigs[rig] = rig_yaml(seen, rig, connect)
-        outcomes = write(folder, fleet_files(rigs))
+            rig, text = _written_rig(host, user, port, name)
+            rigs[rig] = text
+        elif not holds_rigs(folder):
+            rigs[EXAMPLE] = example_rig()
+        outcomes = write_files(folder, fleet_files(rigs))
     except (LookError, RemoteError) as error:
         say(f"error: {error.message}\n  help: {error.help}", err=True)
         sys.exit(FAILED)
@@ -63,16 +47,14 @@ def init(folder: Path, host: str | None, user: str | None, port: int, name: str 
         say(f"next: read {folder / rig}.yaml, then run `herd -i {folder} check`", err=True)
 
 
-@click.command()
-@click.argument("kind", type=click.Choice(["rig", "defaults"]), default="rig")
-def schema(kind: str) -> None:
-    """Print the JSON Schema of a rig's file, or of defaults.yaml, for editors.
+def _written_rig(host: str, user: str | None, port: int | None, name: str | None) -> tuple[str, str]:
+    """A rig's name and its file, from one look at its host. Raises LookError and RemoteError."""
+    from llamaherd.inventory.schema import LOCAL
+    from llamaherd.scaffold import connect_to, look, rig_name, rig_yaml
 
-    \b
-    Examples:
-      herd schema > rig.schema.json
-      herd schema defaults > defaults.schema.json
-    """
-    from llamaherd.inventory.json_schema import schema_text
-
-    click.echo(schema_text(kind), nl=False)
+    connect = connect_to(LOCAL if host == "local" else host, user, port)
+    rig_name(name, host)  # a name that will not do is said before the host is asked
+    say(f"asking {'this machine' if host == 'local' else host}", err=True)
+    seen = look(connect)
+    rig = rig_name(name, seen.name or host)
+    return rig, rig_yaml(seen, rig, connect)

@@ -18,9 +18,9 @@ from llamaherd.cli.common import (
     complete_rigs,
     inventory_option,
     json_option,
-    plans,
     rigs_argument,
     say,
+    usable_plans,
 )
 
 if TYPE_CHECKING:
@@ -146,14 +146,14 @@ def _look(
 ) -> tuple[list[tuple[Holdings, Remote]], list[dict[str, object]]]:
     """The stores of the rigs that can be reached; the others are said, and given as JSON values."""
     from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.store.ask import look
+    from llamaherd.store.ask import look_into
 
     found = []
     failed: list[dict[str, object]] = []
-    for name, (rig, plan) in plans(inventory, rigs).items():
+    for name, (rig, plan) in usable_plans(inventory, rigs).items():
         remote = Remote(rig.connect)
         try:
-            found.append((look(plan, remote), remote))
+            found.append((look_into(plan, remote), remote))
         except RemoteError as error:
             say(f"{name}: {error}", err=True)
             failed.append({"rig": name, "error": str(error)})

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, inventory_option, json_option, plans, rigs_argument
+from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument, roles_of, usable_plans
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
     from llamaherd.pipeline.preflight import Preflight
     from llamaherd.plan import Plan
+    from llamaherd.role.role import Role
 
 AT_ONCE = 16
 """Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
@@ -28,7 +31,7 @@ AT_ONCE = 16
 def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
     """Show what the hosts are, beside what is wanted of them. Changes nothing.
 
-    System, kernel, cards on the bus before there is any driver, Secure Boot, compilers, disks, RAM, who holds packages,
+    System, kernel, GPUs on the bus before there is any driver, Secure Boot, compilers, disks, RAM, who holds packages,
     ports. `herd up` refuses for the same reasons, before it changes anything. Exit codes: 0 nothing is in the way,
     1 something is refused or a host cannot be reached, 2 the inventory cannot be used.
 
@@ -39,11 +42,11 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    every = plans(inventory, rigs)
+    every = usable_plans(inventory, rigs)
     found = []
     pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(every))))
     try:
-        for each in pool.map(_ask, every.values()):
+        for each in pool.map(partial(_ask, roles_of(inventory)), every.values()):
             found.append(each)
             if not as_json:
                 _show(each)
@@ -56,12 +59,12 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
         sys.exit(FAILED)
 
 
-def _ask(rig_and_plan: tuple[Rig, Plan]) -> Preflight:
+def _ask(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Preflight:
     from llamaherd.host.remote import Remote
-    from llamaherd.pipeline.preflight_ask import ask
+    from llamaherd.pipeline.preflight_ask import ask_preflight
 
     rig, plan = rig_and_plan
-    return ask(plan, Remote(rig.connect))
+    return ask_preflight(plan, roles, Remote(rig.connect))
 
 
 def _show(found: Preflight) -> None:

@@ -1,44 +1,24 @@
-"""`herd`'s commands that reach hosts to bring or prove what is declared: up, verify."""
+"""`herd verify`: whether live hosts serve what is declared."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamaherd.cli.common import FAILED, inventory_option, json_option, plans, rigs_argument, say
+from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument, roles_of, say, usable_plans
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-@click.command()
-@rigs_argument
-@click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
-@inventory_option
-@click.pass_obj
-def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
-    """Make the hosts as planned. The same run as `pyinfra inventory.py deploy.py`.
-
-    A second run changes nothing. A run that is interrupted loses nothing: run it again.
-
-    \b
-    Examples:
-      herd up            the whole fleet
-      herd up duo six    two rigs
-    """
-    from llamaherd.deploy.lean import load
-
-    planned = plans(inventory, rigs, deploying=True)
-    load()  # what is refused needs none of it
-    from llamaherd.deploy.deploying import deploy
-
-    if not sys.stderr.isatty():
-        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    if not deploy(planned, verbose):
-        say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
-        sys.exit(FAILED)
+    from llamaherd.host.remote import Remote
+    from llamaherd.inventory.schema import Rig
+    from llamaherd.plan import Plan
+    from llamaherd.role.role import Role
+    from llamaherd.store.hashes import ModelCheck
 
 
 @click.command()
@@ -51,47 +31,53 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
     """Ask the live hosts whether they serve what is declared, and how fast.
 
     With --deep, also whether the models' files are what they were when they came: minutes for each 100 GB, with what
-    disk and processor have to spare. A file that is damaged is no longer vouched for, and `herd up` brings it again.
+    disk and processor have to spare. A file that is damaged is no longer vouched for, and `herd up` fetches it again.
 
     \b
     Examples:
       herd verify              the whole fleet
       herd verify --deep duo   one rig, and every byte of its models
     """
-    from llamaherd.cli.progress import hashing
-    from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.store.hashes import check
-    from llamaherd.store.show import console, print_checks
-    from llamaherd.verify.show import print_report
-    from llamaherd.verify.verify import verify as verify_rig
-
-    reports = []
-    failed = False
-    for name, (rig, each) in plans(inventory, rigs).items():
-        remote = Remote(rig.connect)
-        if not as_json:
-            say(f"asking {name}", err=True)
-        value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
-        try:
-            report = verify_rig(rig, each, remote)
-            value |= report.as_json()
-            if not as_json:
-                print_report(report)
-            if deep:
-                with hashing(name) as tell:
-                    checks = check(each, remote, tell)
-                value |= {
-                    "ok": report.ok and all(model.ok for model in checks),
-                    "models": [model.as_json() for model in checks],
-                }
-                if not as_json:
-                    print_checks(name, checks, console())
-        except RemoteError as error:
-            say(f"{name}: {error}", err=True)
-            value |= {"ok": False, "error": str(error)}
-        failed = failed or not value["ok"]
-        reports.append(value)
+    planned, roles = usable_plans(inventory, rigs), roles_of(inventory)
+    reports = [_verified(name, rig, each, roles, deep, as_json) for name, (rig, each) in planned.items()]
     if as_json:
         click.echo(json.dumps(reports[0] if len(rigs) == 1 else reports))
-    if failed:
+    if not all(report["ok"] for report in reports):
         sys.exit(FAILED)
+
+
+def _verified(name: str, rig: Rig, planned: Plan, roles: Sequence[Role], deep: bool, as_json: bool) -> dict[str, Any]:
+    """What one host said, for machines; for people it is printed at once."""
+    from llamaherd.host.remote import Remote, RemoteError
+    from llamaherd.pipeline.verify import verify as verify_rig
+    from llamaherd.pipeline.verify_show import print_report
+
+    if not as_json:
+        say(f"asking {name}", err=True)
+    value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
+    remote = Remote(rig.connect)
+    try:
+        report = verify_rig(rig, planned, roles, remote)
+        value |= report.as_json()
+        if not as_json:
+            print_report(report)
+        if deep:
+            models = _hashed(name, planned, remote, as_json)
+            value |= {"ok": report.ok and all(model.ok for model in models), "models": [m.as_json() for m in models]}
+    except RemoteError as error:
+        say(f"{name}: {error}", err=True)
+        value |= {"ok": False, "error": str(error)}
+    return value
+
+
+def _hashed(name: str, planned: Plan, remote: Remote, as_json: bool) -> tuple[ModelCheck, ...]:
+    """What every byte of the models on one host comes to. Raises RemoteError."""
+    from llamaherd.cli.progress import hashing
+    from llamaherd.store.hashes import check_hashes
+    from llamaherd.store.show import console, print_checks
+
+    with hashing(name) as tell:
+        checks = check_hashes(planned, remote, tell)
+    if not as_json:
+        print_checks(name, checks, console())
+    return checks

@@ -24,7 +24,7 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.text.render import render
 from llamaherd.text.terminal import shown
 
-NAME = "llamaherd"
+CONNECTOR = "llamaherd"
 """What pyproject.toml calls it."""
 
 SILENCE = 7200
@@ -123,7 +123,7 @@ class RigConnector(BaseConnector):
         assert isinstance(filename_or_io, str)
         file = Path(filename_or_io)
         script = render(
-            "receive.sh.j2",
+            "deploy/receive.sh.j2",
             path=remote_filename,
             size=file.stat().st_size,
             settled=[(str(place.parent), place.name) for place in arguments.get("settled", ())],
@@ -152,11 +152,12 @@ class Said:
     def hear(self, stream: str, line: str) -> None:
         """Take one line, with its end or without."""
         line = line.rstrip("\n")
-        text = shown(line)
-        self.output.combined_lines.append(OutputLine(stream, text if stream == "stderr" else line))
+        wrong = stream == "stderr"
+        text = shown(line) if wrong or self._aloud else line
+        self.output.combined_lines.append(OutputLine(stream, text if wrong else line))
         if self._aloud:
             with suppress(OSError):  # nobody looks on any more: no reason to stop in the middle
-                echo(f"{self._prefix}{format_text(text, 'red') if stream == 'stderr' else text}", err=True)
+                echo(f"{self._prefix}{format_text(text, 'red') if wrong else text}", err=True)
 
     def hear_all(self, error: RemoteError) -> None:
         """Take a sentence and its help, as if the host had said so."""

@@ -11,6 +11,7 @@ import signal
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -19,6 +20,7 @@ from pyinfra import logger
 from pyinfra.api import Config, Host, Inventory, State
 from pyinfra.api.connect import connect_all, disconnect_all
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.host import HostData
 from pyinfra.api.operations import run_ops
 from pyinfra.api.output import set_echo, set_formatter
 from pyinfra.api.state import StateStage
@@ -35,7 +37,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
 from llamaherd.resources import ROOT
 
-DEPLOY = "deploy.py"
+SHOWN_AS = "deploy.py"
 
 INTERRUPTED = "interrupted; what was begun on a host goes on or is left as it is, and `herd up` goes on from there\n"
 
@@ -47,9 +49,25 @@ class Rigs(Inventory):
     def make_hosts_and_groups(self, names: Sequence[tuple[str, dict[str, Any]]], groups: object) -> None:
         self.host_data = dict(names)
         self.hosts = {name: Host(name, self, [], RigConnector) for name in self.host_data}
+        for host in self.hosts.values():
+            host.data = RigData(host, self.host_data[host.name], host.get_deploy_data)
 
 
-def deploy(planned: Mapping[str, tuple[Rig, Plan]], verbosity: int) -> bool:
+class RigData(HostData):
+    """A host's data, without the layers of groups and overrides that our inventories have not.
+
+    For every operation pyinfra asks it for each of its forty arguments, of which next to none is here.
+    """
+
+    @override
+    def __getattr__(self, key: str) -> Any:
+        overrides, told, of_deploy = self.datas
+        if key in overrides or key in told or key in of_deploy():
+            return super().__getattr__(key)
+        raise AttributeError(key)
+
+
+def deploy(planned: Mapping[str, tuple[Rig, Plan]], path: Path, verbosity: int) -> bool:
     """Make hosts as planned, in pyinfra's words, which go to stderr. Returns whether all are."""
     for ending in ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
@@ -57,7 +75,7 @@ def deploy(planned: Mapping[str, tuple[Rig, Plan]], verbosity: int) -> bool:
     state = _begin(verbosity)
     try:
         try:
-            _run(state, planned)
+            _run(state, planned, path)
         finally:
             if state.initialised:
                 logger.info("--> Disconnecting from hosts...")
@@ -87,12 +105,12 @@ def _begin(verbosity: int) -> State:
     return state
 
 
-def _run(state: State, planned: Mapping[str, tuple[Rig, Plan]]) -> None:
+def _run(state: State, planned: Mapping[str, tuple[Rig, Plan]], path: Path) -> None:
     logger.info("--> Loading config...")
     config = Config()
     ctx_config.set(config)
     logger.info("--> Loading inventory...")
-    hosts = [(name, host_data(rig, plan)) for name, (rig, plan) in planned.items()]
+    hosts = [(name, host_data(rig, plan, path)) for name, (rig, plan) in planned.items()]
     make: type[Inventory] = Rigs
     inventory = make((hosts, {}))
     ctx_inventory.set(inventory)
@@ -114,14 +132,14 @@ def _run(state: State, planned: Mapping[str, tuple[Rig, Plan]]) -> None:
 
 def _prepare(state: State) -> None:
     """Have every host that answers say its operations."""
-    title = click.style(DEPLOY, bold=True)
+    title = click.style(SHOWN_AS, bold=True)
     logger.info(f"Loading: {title}")
-    code = compile((ROOT / DEPLOY).read_text(encoding="utf-8"), DEPLOY, "exec")
+    code = compile((ROOT / SHOWN_AS).read_text(encoding="utf-8"), SHOWN_AS, "exec")
     state.current_op_file_number = 0
-    state.current_deploy_filename = state.current_exec_filename = DEPLOY
+    state.current_deploy_filename = state.current_exec_filename = SHOWN_AS
     for host in state.inventory.get_active_hosts():
         with ctx_config.use(state.config.copy()), ctx_host.use(host):
-            exec(code, {"__file__": DEPLOY})
+            exec(code, {"__file__": SHOWN_AS})
             logger.info(f"{host.print_prefix}{click.style('Ready:', 'green')} {title}")
 
 

@@ -14,12 +14,14 @@ import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
 from llamaherd.diagnostics.endings import ENDINGS
-from llamaherd.diagnostics.findings import Finding, InventoryError, Place, nearest
+from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 from llamaherd.inventory.schema import Rig
+from llamaherd.own_roles import all_roles
 from llamaherd.pipeline.load import inventory_path, plans
+from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
 from llamaherd.plan import Plan
 
-Host = tuple[str, dict[str, Any]]
+RigHost = tuple[str, dict[str, Any]]
 CONNECTOR = "llamaherd"
 """What pyproject.toml calls our way to a rig."""
 
@@ -27,7 +29,7 @@ GROUPS = ("inventory", "rigs")
 """What pyinfra lets --limit name beside hosts: the variable and the file that the hosts are in."""
 
 
-def pyinfra_hosts(source: Path | None = None) -> list[Host]:
+def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
     """Every rig with its plan: of `source`, or of the usual inventory.
 
     Raises pyinfra's InventoryError, which it prints as one message.
@@ -41,20 +43,25 @@ def pyinfra_hosts(source: Path | None = None) -> list[Host]:
         )
     path = source or inventory_path(None)
     try:
-        planned = plans(path, deploying=True)
+        roles = all_roles(path)
+        planned = plans(path, roles, deploying=True)
         for pattern in _limits():
             # pyinfra itself ends with success when a limit matches nothing.
             if not any(fnmatch(name, pattern) for name in (*planned, *GROUPS)):
-                missing = Finding("LH007", Place(path), f"--limit {pattern} matches no rig", nearest(pattern, planned))
+                missing = UNKNOWN_RIG.at(Place(path), f"--limit {pattern} matches no rig", nearest(pattern, planned))
                 raise InventoryError([missing])
     except InventoryError as error:
         raise PyinfraInventoryError(f"\n{error}") from None
-    return [(f"@{CONNECTOR}/{name}", host_data(rig, plan)) for name, (rig, plan) in planned.items()]
+    return [(f"@{CONNECTOR}/{name}", host_data(rig, plan, path)) for name, (rig, plan) in planned.items()]
 
 
-def host_data(rig: Rig, plan: Plan) -> dict[str, Any]:
-    """What roles are told of a host."""
-    return {"rig_connect": rig.connect.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
+def host_data(rig: Rig, plan: Plan, inventory: Path) -> dict[str, Any]:
+    """What deploy.py is told of a host."""
+    return {
+        "rig_connect": rig.connect.model_dump(mode="json"),
+        "plan": plan.model_dump(mode="json"),
+        "inventory": str(inventory),
+    }
 
 
 def leave(number: int, _frame: object) -> NoReturn:

@@ -6,6 +6,7 @@ works out again for each operation of each host what stays the same. What it doe
 
 from __future__ import annotations
 
+import gc
 import sys
 from functools import cache
 from importlib import import_module
@@ -13,13 +14,16 @@ from types import FrameType, ModuleType
 from typing import Any
 
 
-def load() -> None:
+def load_pyinfra() -> None:
     """Load it, before anything that opens sockets or starts processes: gevent takes the place of what those use."""
     from gevent import events, monkey
 
     # For each module that it replaces, gevent reads what all installed packages say of themselves, for plugins.
     events.notify_and_call_entry_points = events.notify
+    # It looks through all objects there are for locks that are held just now. Nothing is being imported, so none is.
+    gc.freeze()
     monkey.patch_all()
+    gc.unfreeze()
     stand = _Stand("paramiko")
     if sys.modules.setdefault("paramiko", stand) is stand:
         import_module("pyinfra.api.operations")

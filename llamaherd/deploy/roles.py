@@ -1,14 +1,43 @@
-"""Preflight: whether the host can become as planned, before anything is changed."""
+"""Roles as pyinfra's deploys: what `deploy.py` is made of."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pyinfra import host
 from pyinfra.api import deploy
 
 from llamaherd.deploy import operations
 from llamaherd.plan import Plan
+from llamaherd.role.role import Role
 
 
-@deploy("preflight")
-def apply(plan: Plan) -> None:
-    """System, disk, ports, keys, and the hashes of the files that would be sent."""
-    operations.preflight(name="can this host become as planned?", plan=plan)
+def check(plan: Plan, roles: Sequence[Role]) -> None:
+    """Ask the host whether it can become as planned, before anything is changed."""
+    deploy("preflight")(_check)(plan=plan, roles=roles, _sudo=True)
+
+
+def apply(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
+    """Make one thing true: its tasks, each by one look and the changes that follow from it."""
+    deploy(role.name)(_tasks)(role=role, plan=plan, roles=roles, _sudo=True)
+
+
+def settle() -> None:
+    """Fail the host where something has failed that kept nothing else from being done."""
+    operations.settle(name="all that was declared", _sudo=True)
+
+
+def _check(plan: Plan, roles: Sequence[Role]) -> None:
+    operations.preflight(name="can this host become as planned?", plan=plan, roles=roles)
+
+
+def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
+    for task in host.loop(tuple(role.tasks(plan))):
+        operations.carry_out(
+            name=task.name,
+            plan=plan,
+            roles=roles,
+            task=task,
+            _ignore_errors=task.alone,
+            _continue_on_error=task.goes_on,
+        )

@@ -11,7 +11,7 @@ from llamaherd.diagnostics.near import begun, slip
 from llamaherd.text.terminal import plain
 
 Severity = Literal["error", "warning", "note"]
-_GRAVITY: Mapping[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+GRAVITY: Mapping[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +58,7 @@ class InventoryError(Exception):
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
         left = len(self.findings) - MOST_SHOWN
-        lines = [*map(str, shown(self.findings)), *([f"and {left:,} more"] if left > 0 else [])]
+        lines = [*map(str, to_print(self.findings)), *([f"and {left:,} more"] if left > 0 else [])]
         super().__init__("\n".join(lines))
 
 
@@ -81,11 +81,11 @@ MOST_SHOWN = 200
 """Findings that are printed; whoever has more reads those first, and runs it again."""
 
 
-def shown(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def to_print(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Those that are printed: no warning takes the place of an error, and all stand in their order."""
     if len(findings) <= MOST_SHOWN:
         return tuple(findings)
-    gravest = sorted(range(len(findings)), key=lambda at: _GRAVITY[findings[at].severity])
+    gravest = sorted(range(len(findings)), key=lambda at: GRAVITY[findings[at].severity])
     return tuple(findings[at] for at in sorted(gravest[:MOST_SHOWN]))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:BUILD_|CUDA_|CPU_)?)")
+FLAG_PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:BUILD_|CUDA_|CPU_)?)")
 """What so many names begin with that sharing it says nothing."""
 
 
@@ -46,7 +46,7 @@ def begun(word: str, known: Iterable[str]) -> str | None:
 
 def _bare(name: str) -> str:
     """A name without its common beginning; blanks between its words."""
-    return re.sub(r"[-_]+", " ", PREFIXES.sub("", name)).strip().lower()
+    return re.sub(r"[-_]+", " ", FLAG_PREFIXES.sub("", name)).strip().lower()
 
 
 def _allowed(bare: str) -> int:

@@ -36,8 +36,8 @@ class Server:
         return self.declared.kv
 
     @property
-    def cards(self) -> int:
-        """How many cards it sees."""
+    def gpus(self) -> int:
+        """How many GPUs it sees."""
         return len(self.declared.on)
 
     @property
@@ -146,7 +146,7 @@ def thinking(server: Server) -> tuple[str, ...]:
     return ("--chat-template-kwargs", f'{{"enable_thinking": {str(wanted).lower()}}}')
 
 
-def placement(server: Server) -> tuple[str, ...]:
+def placement_flags(server: Server) -> tuple[str, ...]:
     """Where tensors go, in flags that llama.cpp and its fork share."""
     declared = server.declared
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llamaherd.engines.dialect import Server, placement, sampling, thinking
+from llamaherd.engines.dialect import Server, placement_flags, sampling, thinking
 from llamaherd.engines.family import LlamaFamily
 from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.inventory.schema import Instance, Version
@@ -106,7 +106,7 @@ class IkLlamaCpp(LlamaFamily):
             "--metrics",
             "--jinja",
             *self._layers(server),
-            *placement(server),
+            *placement_flags(server),
             *server.option("--batch-size", declared.batch),
             *server.option("--ubatch-size", declared.ubatch),
             *server.option("--numa", declared.numa),
@@ -123,7 +123,7 @@ class IkLlamaCpp(LlamaFamily):
 
     def _layers(self, server: Server) -> tuple[str, ...]:
         """A number only, here; more layers than there are means all."""
-        if not server.cards:
+        if not server.gpus:
             return ()
         wanted = server.declared.gpu_layers
         return ("--n-gpu-layers", "999" if wanted in (None, "all") else str(wanted))
@@ -134,7 +134,7 @@ class IkLlamaCpp(LlamaFamily):
         if draft is None:
             return ()
         model = server.option("--model-draft", server.draft_path)
-        layers = ("--n-gpu-layers-draft", "999") if server.draft_path and server.cards else ()
+        layers = ("--n-gpu-layers-draft", "999") if server.draft_path and server.gpus else ()
         if server.knows("-mtp"):
             head = ("-mtp",) if draft.mtp else ()
             least = server.option("--draft-p-min", draft.p_min)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llamaherd.engines.dialect import Server, placement, sampling, thinking
+from llamaherd.engines.dialect import Server, placement_flags, sampling, thinking
 from llamaherd.engines.family import LlamaFamily
 from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.inventory.schema import Instance, Version
@@ -101,7 +101,7 @@ class LlamaCpp(LlamaFamily):
             *("--port", str(declared.port)),
             "--metrics",
             *self._layers(server),
-            *placement(server),
+            *placement_flags(server),
             *server.option("--batch-size", declared.batch),
             *server.option("--ubatch-size", declared.ubatch),
             *server.option("--numa", declared.numa),
@@ -117,7 +117,7 @@ class LlamaCpp(LlamaFamily):
         return (*arguments, *declared.extra_args)
 
     def _layers(self, server: Server) -> tuple[str, ...]:
-        if not server.cards:
+        if not server.gpus:
             return ()
         wanted = server.declared.gpu_layers
         return ("--gpu-layers", "all" if wanted in (None, "all") else str(wanted))
@@ -145,5 +145,5 @@ class LlamaCpp(LlamaFamily):
             *(most, str(draft.tokens)),
             *server.option(least, draft.p_min),
             *server.option("--spec-draft-model", server.draft_path),
-            *(("--spec-draft-ngl", "all") if server.draft_path and server.cards else ()),
+            *(("--spec-draft-ngl", "all") if server.draft_path and server.gpus else ()),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import reads_gguf
 from llamaherd.engines.command_line import CommandLine, by_hand
 from llamaherd.gguf.header import Header
@@ -20,6 +21,26 @@ SMALL = 16
 """Up to so many processors all are best used; beyond, RAM is what decoding waits for."""
 
 _MOVING = ("--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn")
+
+THREAD_FOR_EACH = Rule(
+    "LH160",
+    "A server has a thread for every processor.",
+    why="""
+    Its threads wait for each other some hundred times a token, and one that waits for a processor stops all the
+    others. On 64 cores without SMT siblings, experts on the CPU were computed at 7 to 83 tokens a second with 64
+    threads, and at 80 with 32 or 40 ([serving.md](../serving.md#threads)).
+    """,
+    example="""
+    llama-server -m model.gguf -c 4096 --port 8080 -t "$(nproc)"
+    """,
+    language="sh",
+    way_out="""
+    leave `threads` out of an inventory. In a recipe, give the number of physical cores. Of more than 16 without
+    siblings, leave half of those beyond 16 free.
+    """,
+    severity="warning",
+    sometimes=("note",),
+)
 
 
 def best_threads(cpu: Cpu) -> int:
@@ -48,7 +69,7 @@ def shared_threads(rig: Rig, headers: Mapping[str, Header]) -> dict[str, int]:
 
 
 def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool:
-    """Whether an instance uses the CPU for more than feeding its cards: it has none, or not all layers or experts."""
+    """Whether an instance uses the CPU for more than feeding its GPUs: it has none, or not all layers or experts."""
     engine = rig.engines.get(instance.engine)
     if not reads_gguf(engine):
         return False

@@ -13,9 +13,9 @@ class Arithmetic:
     """How an engine that takes what a GGUF's header tells lays a model out, as far as memory hangs on it."""
 
     cuts_by_bytes: bool
-    """Cards get layers by their bytes, not by their number."""
+    """GPUs get layers by their bytes, not by their number."""
     pipelines: bool
-    """Cards work on several batches at once."""
+    """GPUs work on several batches at once."""
     slots_share_cells: bool
     """All slots have one cache together."""
     windows_cut_cache: bool
@@ -29,7 +29,7 @@ class Arithmetic:
     saves_one_at_least: bool
     """One prompt is saved, however large."""
     shares_tied_embeddings: bool
-    """Embeddings that are the output too are one tensor, also on a card to which an override sends both."""
+    """Embeddings that are the output too are one tensor, also on a GPU to which an override sends both."""
     reserves_all_logits: bool
     """There is room for the logits of every token of a batch."""
     maps_ranges: bool
@@ -49,11 +49,11 @@ class Arithmetic:
     counts_slots_itself: bool
     """Less than one slot means that it chooses how many."""
     negative_layers_mean_all: bool
-    """Less than no layer on cards is all of them."""
+    """Less than no layer on GPUs is all of them."""
     drafted: int
     """Tokens that a head drafts, unless it is said."""
     spreads_experts: bool
-    """The number of layers with experts on the CPU is shared out among cards, and counts after all overrides."""
+    """The number of layers with experts on the CPU is shared out among GPUs, and counts after all overrides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Traits:
 
     kind: str
     arithmetic: Arithmetic | None = None
-    """None where it fills its cards by design, and reads no GGUF."""
+    """None where it fills its GPUs by design, and reads no GGUF."""
     images: tuple[str, ...] = ()
     """Its authors' images."""
     branch: str | None = None
@@ -75,7 +75,7 @@ class Traits:
     variants_need_libraries: bool = False
     """GGML_CPU_ALL_VARIANTS wants GGML_BACKEND_DL."""
     splits: frozenset[str] = frozenset()
-    """How several cards may share a model."""
+    """How several GPUs may share a model."""
     cache_types_not: frozenset[str] = frozenset()
     """Types of a cache that relatives take and it does not."""
     cache_types_slow: frozenset[str] = frozenset()

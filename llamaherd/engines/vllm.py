@@ -11,7 +11,7 @@ from llamaherd.inventory.schema import Instance, Version
 
 
 class Vllm:
-    """Serves safetensors, on cards. Nothing of it is built here."""
+    """Serves safetensors, on GPUs. Nothing of it is built here."""
 
     kind = "vllm"
     traits = Traits(kind=kind, images=("vllm/vllm-openai", "docker.io/vllm/vllm-openai"))
@@ -58,7 +58,7 @@ class Vllm:
             *("--max-num-seqs", str(declared.parallel)),
             *("--host", server.listen),
             *("--port", str(declared.port)),
-            *server.option("--tensor-parallel-size", server.cards if server.cards > 1 else None),
+            *server.option("--tensor-parallel-size", server.gpus if server.gpus > 1 else None),
             *server.option("--max-num-batched-tokens", declared.batch),
             *self._drafting(server),
             *self._sampling(server),

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, StringConstra
 
 from llamaherd.text.characters import Line
 
-Value = bool | int | float | Line | tuple[int, ...]
+ParameterValue = bool | int | float | Line | tuple[int, ...]
 """A hyperparameter. An array of numbers or truth values, one per layer, is a tuple; other arrays are left out."""
 
 # Bytes and elements of one block of each type: the structs of ggml/src/ggml-common.h, as the table type_traits of
@@ -204,7 +204,7 @@ class Header(BaseModel):
     name: Line | None = None
     quant: Line | None = None
     vocabulary: int = 0
-    parameters: dict[Line, Value] = {}
+    parameters: dict[Line, ParameterValue] = {}
     tensors: tuple[TensorGroup, ...] = ()
 
     def __hash__(self) -> int:

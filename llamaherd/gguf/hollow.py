@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.parsed import GgufError
 
 
 def write_hollow(path: Path, header: bytes, size: int) -> None:

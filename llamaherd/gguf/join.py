@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from llamaherd.gguf.header import Header, TensorGroup, Value, ranges
-from llamaherd.gguf.parse import GgufError, Meta, Parsed, TensorInfo
+from llamaherd.gguf.header import Header, ParameterValue, TensorGroup, ranges
+from llamaherd.gguf.parsed import GgufError, Meta, Parsed, TensorInfo
 
 # Hyperparameters without the architecture in front (src/llama-arch.cpp:195-353 at b11434). Left out is what changes
 # numbers and not sizes: epsilons, scales, soft caps, frequencies.
@@ -73,8 +73,8 @@ def _refuse_mixture(shards: Sequence[Parsed]) -> None:
             )
 
 
-def _parameters(metadata: Mapping[str, Meta], architecture: str) -> dict[str, Value]:
-    kept: dict[str, Value] = {}
+def _parameters(metadata: Mapping[str, Meta], architecture: str) -> dict[str, ParameterValue]:
+    kept: dict[str, ParameterValue] = {}
     for key, value in metadata.items():
         name = key.removeprefix(f"{architecture}.")
         if name != key and _KEPT.fullmatch(name) and (plain := _plain(value)) is not None:
@@ -88,7 +88,7 @@ def _parameters(metadata: Mapping[str, Meta], architecture: str) -> dict[str, Va
     return dict(sorted(kept.items()))
 
 
-def _plain(value: Meta) -> Value | None:
+def _plain(value: Meta) -> ParameterValue | None:
     """A value as the lock has it; None for one that is no number, text or array of whole numbers."""
     if isinstance(value, tuple):
         whole = tuple(int(entry) for entry in value if isinstance(entry, int))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from llamaherd.gguf.parse import CHUNK, GgufError, Parsed, parse, reach
+from llamaherd.gguf.parse import CHUNK, parse_header, reach
+from llamaherd.gguf.parsed import GgufError, Parsed
 
 FIRST = 16 << 20
 """Bytes that are read before the first try: most headers are whole then, and each try begins anew."""
@@ -25,7 +26,7 @@ def read_header(path: Path) -> Parsed:
             while True:
                 while len(data) < wanted and (piece := stream.read(min(CHUNK, wanted - len(data)))):
                     data += piece  # in pieces: a header may say that it is as large as memory
-                header = parse(data)
+                header = parse_header(data)
                 if isinstance(header, Parsed):
                     break
                 if len(data) < wanted:

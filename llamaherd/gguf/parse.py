@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.gguf.codes import FILE_TYPES, TENSOR_TYPES
+from llamaherd.gguf.codes import TENSOR_TYPES
 from llamaherd.gguf.header import BLOCKS, tensor_bytes
+from llamaherd.gguf.parsed import GgufError, Incomplete, Meta, Parsed, TensorInfo
 
 MIB = 1024**2
 MAX_HEADER = 128 * MIB  # bytes; with a vocabulary of 250,000 tokens a header has 6 to 12 MiB
 MAX_PAIRS, MAX_TENSORS = 4096, 100_000  # models have some 50 pairs and at most a few thousand tensors
 MAX_KEPT = 1024  # entries of an array, and bytes of a text, that are kept
 CHUNK = 2 * MIB  # bytes to read at a time, at least
-
-Scalar = bool | int | float | str
-Meta = Scalar | tuple[int | float, ...]
 
 _PREAMBLE = struct.Struct("<4sIQQ")  # magic, version, counts of tensors and of pairs
 _LENGTH = struct.Struct("<Q")
@@ -38,70 +35,7 @@ _MAX_NAME, _MAX_AXES = 64, 4  # GGML_MAX_NAME, which counts a final zero, and GG
 _LIMIT = 2**63  # the engines count in int64_t
 
 
-class GgufError(Exception):
-    """A file that no model can be sized from; one sentence."""
-
-
-@dataclass(frozen=True)
-class Incomplete:
-    """The bytes end before the header does, which goes on to byte `needed` at least."""
-
-    needed: int
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One tensor as listed: `shape` has the fastest axis first, `offset` counts bytes from the start of the data."""
-
-    name: str
-    type: str
-    shape: tuple[int, ...]
-    offset: int
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """One file's header. From `metadata`, arrays of texts or of more than MAX_KEPT entries are left out; texts are cut.
-
-    `data_offset` is where the tensors' bytes begin; `size` is what the whole file has at least, in bytes: writers
-    may fill up the last tensor to `alignment`.
-    """
-
-    metadata: Mapping[str, Meta]
-    vocabulary: int
-    tensors: tuple[TensorInfo, ...]
-    alignment: int
-    data_offset: int
-    size: int
-
-    @property
-    def architecture(self) -> str | None:
-        """What the model is built like; later shards of a set do not say."""
-        value = self.metadata.get("general.architecture")
-        return value if isinstance(value, str) and value else None
-
-    @property
-    def quant(self) -> str | None:
-        """What the file type is called, such as `Q4_K_M`."""
-        return FILE_TYPES.get(self.number("general.file_type", -1))
-
-    @property
-    def shard(self) -> int:
-        """Which of the shards this is, from 0."""
-        return self.number("split.no", 0)
-
-    @property
-    def shards(self) -> int:
-        """How many files the model has."""
-        return max(1, self.number("split.count", 1))
-
-    def number(self, key: str, default: int) -> int:
-        """A value that is one whole number."""
-        value = self.metadata.get(key, default)
-        return value if isinstance(value, int) else default
-
-
-def parse(data: bytes | bytearray) -> Parsed | Incomplete:
+def parse_header(data: bytes | bytearray) -> Parsed | Incomplete:
     """The header at the start of `data`. Raises GgufError as soon as the bytes show that it cannot be used."""
     try:
         return _parse(_Cursor(data))

@@ -12,7 +12,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from llamaherd.diagnostics.findings import HubError
-from llamaherd.gguf.parse import CHUNK, MAX_HEADER, GgufError, Parsed, parse, reach
+from llamaherd.gguf.parse import CHUNK, MAX_HEADER, parse_header, reach
+from llamaherd.gguf.parsed import GgufError, Parsed
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response
@@ -24,7 +25,7 @@ _RELOCK = "run `herd lock` again; if that does not help, the upload is broken: l
 
 
 @dataclass(frozen=True)
-class Patience:
+class HubPatience:
     """How long to bear with a hub, in seconds, and how many attempts in a row may bring nothing.
 
     `pause` is before the second attempt, and doubles; `longest` is the most that the hub may ask for by Retry-After;
@@ -38,10 +39,12 @@ class Patience:
     total: float = 600.0
 
 
-DEFAULT_PATIENCE = Patience()
+DEFAULT_PATIENCE = HubPatience()
 
 
-def fetch_header(url: str, token: str | None, size: int, patience: Patience = DEFAULT_PATIENCE) -> tuple[Parsed, bytes]:
+def fetch_header(
+    url: str, token: str | None, size: int, patience: HubPatience = DEFAULT_PATIENCE
+) -> tuple[Parsed, bytes]:
     """The header of a file of `size` bytes, read and as it is. Raises HubError.
 
     What is fetched is at most one chunk (`reach`) more than the header. `token` goes to the host of `url` and no other.
@@ -120,7 +123,7 @@ class _Held:
         if len(self.data) < self.wanted:
             return
         try:
-            found = parse(self.data)
+            found = parse_header(self.data)
         except GgufError as error:
             raise HubError(f"{self.url} cannot be used: {error}", "lock another file, or an earlier revision") from None
         if isinstance(found, Parsed) and found.size <= self.size:

@@ -1,27 +1,18 @@
-"""What a host and its servers answered to `templates/verify.sh.j2`, taken apart. Pure, and judges nothing."""
+"""What a host and its servers answered to `templates/host/verify.sh.j2`, taken apart. Pure, and judges nothing."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+SIZE = re.compile(r"[0-9]{1,18}")
+"""Bytes of a file."""
+
 Answers = Mapping[tuple[str, str], str]
 """What the host said, by what was asked and of what."""
-
-
-def parse(text: str) -> Answers:
-    """What the script printed, taken apart."""
-    answers: dict[tuple[str, str], list[str]] = {}
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line.startswith("@ "):
-            what, _, of_what = line[2:].partition("\t")
-            lines = answers.setdefault((what, of_what), [])
-        elif line.startswith("\t"):
-            lines.append(line[1:])
-    return {asked: "\n".join(said) for asked, said in answers.items()}
 
 
 def pairs(text: str) -> dict[str, str]:
@@ -114,3 +105,14 @@ def chat(stream: str) -> Chat:
         draft_n=_count(timings.get("draft_n")),
         draft_accepted=_count(timings.get("draft_n_accepted")),
     )
+
+
+def manifest(build: str, answers: Answers) -> dict[str, Any]:
+    """What a build says of itself; nothing where it is not there, or not finished."""
+    return Reply(200, answers.get(("build", build), ""), "").json
+
+
+def stored_files(folder: str, answers: Answers) -> dict[str, int]:
+    """The files of a model's folder, in bytes."""
+    rows = (line.partition("\t") for line in answers.get(("model", folder), "").split("\n"))
+    return {name: int(size) for size, tab, name in rows if tab and SIZE.fullmatch(size)}

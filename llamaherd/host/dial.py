@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import ip_address
 
-from llamaherd.host.reach import Address, Door, NoWay, Reach, Tried, Way, judge, networks
+from llamaherd.host.reach import Door, NoWay, Reach, RigAddress, Tried, WayThere, judge_reach, networks
 from llamaherd.host.ssh import settings
 from llamaherd.inventory.schema import LOCAL, Connect
 
@@ -30,12 +30,12 @@ def reached(connect: Connect, doors: Sequence[Door], own: Iterable[str]) -> dict
     if not doors:
         return {}
     there = way(connect)
-    tried = dial(there, doors) if isinstance(there, Way) else {}
+    tried = dial(there, doors) if isinstance(there, WayThere) else {}
     addresses = networks(own)
-    return {door.name: judge(there, tried.get(door.name), door, addresses) for door in doors}
+    return {door.name: judge_reach(there, tried.get(door.name), door, addresses) for door in doors}
 
 
-def way(connect: Connect) -> Way | NoWay:
+def way(connect: Connect) -> WayThere | NoWay:
     """Which addresses of the rig this machine reaches by itself, as ssh does; or why that is not known."""
     if connect.host == LOCAL:
         return NoWay("it is this machine")
@@ -51,10 +51,10 @@ def way(connect: Connect) -> Way | NoWay:
         return NoWay(f"{name} is no name of an address here")
     if any(ip_address(each).is_loopback for each in addresses):
         return NoWay(f"ssh reaches it by a port of this machine ({name})")
-    return Way(tuple(Address(each, _source(each)) for each in addresses))
+    return WayThere(tuple(RigAddress(each, _source(each)) for each in addresses))
 
 
-def dial(way: Way, doors: Iterable[Door]) -> dict[str, Tried]:
+def dial(way: WayThere, doors: Iterable[Door]) -> dict[str, Tried]:
     """What came of a connection to each of these doors, by the name of its instance."""
     doors = tuple(doors)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -64,7 +64,7 @@ def dial(way: Way, doors: Iterable[Door]) -> dict[str, Tried]:
         return {name: Tried(tuple((each, tried.result()) for each, tried in tries[name])) for name in tries}
 
 
-def _try(address: Address, port: int) -> str:
+def _try(address: RigAddress, port: int) -> str:
     """Nothing where the port takes connections; else why not."""
     try:
         socket.create_connection((address.there, port), SECONDS).close()

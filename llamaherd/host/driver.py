@@ -1,4 +1,4 @@
-"""NVIDIA's driver as a host has it: see `templates/observe/driver.sh.j2`."""
+"""NVIDIA's driver as a host has it: see `templates/nvidia_driver/inspect.sh.j2`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from llamaherd.reference.drivers import PARTS, Source, branch_of, upstream
+from llamaherd.reference.drivers import PARTS, DriverSource, branch_of, upstream
 
 GLOBS = (*PARTS, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
 """The packages that a host is asked about: a driver's, and those that stand for the newest kernel and its headers."""
@@ -19,7 +19,7 @@ class PackageState(NamedTuple):
     """
 
     version: str
-    source: Source | None = None
+    source: DriverSource | None = None
 
     @property
     def branch(self) -> str | None:
@@ -96,4 +96,4 @@ class DriverState:
             case "tried", [words]:
                 self.tried = words
             case _:
-                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")
+                raise ValueError(what)

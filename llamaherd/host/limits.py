@@ -9,7 +9,7 @@ import yaml
 
 from llamaherd.text.quoting import Written
 
-Limits = Mapping[str, str]
+ContainerLimits = Mapping[str, str]
 """By Docker's name, those that there are."""
 
 _NUMBERS = (
@@ -26,13 +26,13 @@ LIMITS_FORMAT = Written(
 _NONE = ("", "null", "0", "-1", "<nil>")
 
 
-def read_limits(text: str) -> Limits:
+def read_limits(text: str) -> ContainerLimits:
     """What Docker said. Raises ValueError on what it cannot have said."""
     pairs = dict(word.split("=", 1) for word in text.split(" ")) if text else {}
     return {name: value for name, value in pairs.items() if value not in _NONE}
 
 
-def declared_limits(compose: str) -> Limits:
+def declared_limits(compose: str) -> ContainerLimits:
     """What the one service of a Compose file is held to."""
     service: dict[str, Any] = yaml.safe_load(compose)["services"]["server"]
     declared = {

@@ -1,4 +1,4 @@
-"""The machine as it is, before any driver: see `templates/observe/machine.sh.j2`."""
+"""The machine as it is, before any driver: see `templates/base/machine.sh.j2`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import NamedTuple
 
 from llamaherd.plan.devices import is_address
 
+CONTAINERS = frozenset(
+    {"systemd-nspawn", "lxc-libvirt", "lxc", "rkt", "docker", "podman", "openvz", "proot", "pouch", "container-other"}
+)
+"""In the words of systemd-detect-virt. The bus in there is that of their host."""
 
-class PciCard(NamedTuple):
-    """An NVIDIA card: where it is on the bus, what it is, and the driver that has it now. Empty is what is not known.
+
+class PciGpu(NamedTuple):
+    """An NVIDIA GPU: where it is on the bus, what it is, and the driver that has it now. Empty is what is not known.
 
     `device` is its id on the bus, four hexadecimal digits. `name` is lspci's: that of the chip, and in brackets the
-    card's. Where a container hides the bus, only the driver's name of the card is known.
+    GPU's. Where a container hides the bus, only the driver's name of the GPU is known.
     """
 
     address: str
@@ -35,8 +40,8 @@ class MachineState:
     laptop: bool = False
     bus: int | None = None
     """How many devices there are on the PCI bus, whoever made them; None where there is no such bus to look at. It and
-    the next four are asked where cards are declared that are this system's, and `nouveau`."""
-    cards: list[PciCard] = field(default_factory=list)
+    the next four are asked where GPUs are declared that are this system's, and `nouveau`."""
+    cards: list[PciGpu] = field(default_factory=list)
     """NVIDIA's."""
     secure_boot: bool | None = None
     """None where there is no UEFI to tell."""
@@ -58,6 +63,11 @@ class MachineState:
     nouveau: bool = False
     """Whether that driver is loaded."""
 
+    @property
+    def in_container(self) -> bool:
+        """Whether this is a container, whose kernel and bus are its host's."""
+        return self.virtual in CONTAINERS
+
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
         match what, fields:
@@ -71,7 +81,7 @@ class MachineState:
                 self.bus = int(devices)
             case "card", [address, device, name, driver]:
                 known = address if is_address(address) else ""
-                self.cards.append(PciCard(known, device.strip("-"), name.removeprefix("-"), driver))
+                self.cards.append(PciGpu(known, device.strip("-"), name.removeprefix("-"), driver))
             case "secure-boot", [("on" | "off") as state]:
                 self.secure_boot = state == "on"
             case "mok", [("enrolled" | "new") as state]:
@@ -91,4 +101,4 @@ class MachineState:
             case "nouveau", []:
                 self.nouveau = True
             case _:
-                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")
+                raise ValueError(what)

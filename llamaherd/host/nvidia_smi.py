@@ -1,4 +1,4 @@
-"""What nvidia-smi says of cards, a line each, as `--format=csv,noheader,nounits` prints it."""
+"""What nvidia-smi says of GPUs, a line each, as `--format=csv,noheader,nounits` prints it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class GpuState:
-    """A card: watts, MHz, and percent, None for what it does not tell.
+    """A GPU: watts, MHz, and percent, None for what it does not tell.
 
-    `persistent`: it stays loaded when nothing uses it. `fan` is told by cards with fans that can be set, and may exceed
+    `persistent`: it stays loaded when nothing uses it. `fan` is told by GPUs with fans that can be set, and may exceed
     100.
     """
 
@@ -41,23 +41,23 @@ class GpuState:
     name: str
 
 
-def card(line: str) -> GpuState:
+def gpu(line: str) -> GpuState:
     """One line. Raises ValueError where it is none."""
     fields = line.split(", ", len(FIELDS) - 1)
     if len(fields) != len(FIELDS):
-        raise ValueError(f"not {len(FIELDS)} fields of a card: {line!r}")
+        raise ValueError(f"not {len(FIELDS)} fields of a GPU: {line!r}")
     uuid, pci, persistence, *numbers, name = fields
     limit, default, least, most, clock, fan = map(number, numbers)
     persistent = {"Enabled": True, "Disabled": False}.get(persistence)
     return GpuState(uuid, pci, persistent, limit, default, least, most, clock, fan, name)
 
 
-def find(at: str, cards: Iterable[GpuState]) -> GpuState | None:
-    """The card that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
-    in_order = sorted(cards, key=lambda card: card.pci.upper())
+def find_gpu(at: str, gpus: Iterable[GpuState]) -> GpuState | None:
+    """The GPU that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
+    in_order = sorted(gpus, key=lambda gpu: gpu.pci.upper())
     if at.isdigit():
         return in_order[int(at)] if int(at) < len(in_order) else None
-    return next((card for card in in_order if at.upper() in (card.uuid.upper(), card.pci.upper())), None)
+    return next((gpu for gpu in in_order if at.upper() in (gpu.uuid.upper(), gpu.pci.upper())), None)
 
 
 def number(text: str) -> float | None:

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from llamaherd.layout import FETCHER
+from llamaherd.layout import FETCHER, LAUNCHER
 from llamaherd.plan import TextFile
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -24,9 +24,6 @@ from llamaherd.fetcher.__main__ import main
 
 sys.exit(main())
 '''
-
-LAUNCHER = f"{FETCHER}/fetch"
-"""What is run."""
 
 
 @cache

@@ -20,7 +20,7 @@ Network = IPv4Interface | IPv6Interface
 
 
 @dataclass(frozen=True)
-class Address:
+class RigAddress:
     """An address of the rig, and this machine's own on the way there."""
 
     there: str
@@ -36,12 +36,12 @@ class Door:
 
 
 @dataclass(frozen=True)
-class Way:
+class WayThere:
     """How this machine reaches a rig by itself."""
 
-    addresses: tuple[Address, ...]
+    addresses: tuple[RigAddress, ...]
 
-    def to(self, door: Door) -> tuple[Address, ...]:
+    def to(self, door: Door) -> tuple[RigAddress, ...]:
         """The addresses to try a door at."""
         return tuple(each for each in self.addresses if door.endpoint.takes(each.there))
 
@@ -57,7 +57,7 @@ class NoWay:
 class Tried:
     """What came of the connections: by address, nothing, or why it failed."""
 
-    at: tuple[tuple[Address, str], ...]
+    at: tuple[tuple[RigAddress, str], ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def networks(lines: Iterable[str]) -> list[Network]:
     return found
 
 
-def judge(way: Way | NoWay, tried: Tried | None, door: Door, own: Sequence[Network]) -> Reach:
+def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Sequence[Network]) -> Reach:
     """What follows from what was tried at a door. `own` are the host's addresses, by what the host says."""
     if isinstance(way, NoWay):
         return Reach(True, f"not tried from here: {way.why}")
@@ -122,7 +122,7 @@ def judge(way: Way | NoWay, tried: Tried | None, door: Door, own: Sequence[Netwo
     )
 
 
-def _beside(address: Address, own: Iterable[Network]) -> bool:
+def _beside(address: RigAddress, own: Iterable[Network]) -> bool:
     """Whether this machine is in the network that the host has this address in: nothing lies between."""
     there = ip_address(address.there)
     networks = [each.network for each in own if each.ip == there]

@@ -1,11 +1,11 @@
-"""Servers as they are on a host: see `templates/observe/serving.sh.j2`."""
+"""Servers as they are on a host: see `templates/serve/inspect.sh.j2`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from llamaherd.host.limits import Limits
+from llamaherd.host.limits import ContainerLimits
 
 BEFORE_OURS = (
     *("/etc/systemd/system.control", "/run/systemd/system.control"),
@@ -50,7 +50,7 @@ class ContainerState:
     run: str
     spec: str
     port: int | None = None
-    limits: Limits = field(default_factory=dict)
+    limits: ContainerLimits = field(default_factory=dict)
 
 
 @dataclass
@@ -100,4 +100,4 @@ class ServingState:
             case "hangs", [why]:
                 self.hangs = why
             case _:
-                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")
+                raise ValueError(what)

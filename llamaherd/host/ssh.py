@@ -14,13 +14,15 @@ from llamaherd.text.quoting import ssh_option
 from llamaherd.text.terminal import shown
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
-AS_ROOT = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
+ROOT_SHELL = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
 """Without asking for a password: nobody is there to type it. The script comes on stdin, not in a process list."""
 
 AS_WHO_LOGS_IN = "exec sh -s"
 
 _SSH_ENDED = 255
 """What the ssh client ends with when it, and not what it ran, has failed."""
+
+_USUAL_PORT = 22
 
 _SETTINGS_SECONDS = 10
 """For what the client says of a host; its own files may run commands for that (`Match exec`)."""
@@ -38,7 +40,7 @@ def argv(connect: Connect, *, root: bool = True, note_key: bool = False) -> list
 
     With `note_key`, the key of a host that is not known yet is noted and taken, unless the inventory names known ones.
     """
-    shell = AS_ROOT if root else AS_WHO_LOGS_IN
+    shell = ROOT_SHELL if root else AS_WHO_LOGS_IN
     if connect.host == LOCAL:
         return ["sh", "-c", shell]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
@@ -48,13 +50,17 @@ def argv(connect: Connect, *, root: bool = True, note_key: bool = False) -> list
         options += [f"UserKnownHostsFile={ssh_option(connect.known_hosts)}", "StrictHostKeyChecking=yes"]
     elif note_key:
         options += ["StrictHostKeyChecking=accept-new"]
-    command = ["ssh", "-T", "-p", str(connect.port)]
+    command = ["ssh", "-T", *_where(connect)]
     for option in options:
         command += ["-o", option]
-    if connect.user:
-        command += ["-l", connect.user]
     # After `--` no host's name is taken for an option. Quoted once more: the login shell may be any.
     return [*command, "--", connect.host, f"sh -c '{shell}'"]
+
+
+def _where(connect: Connect) -> list[str]:
+    """What is declared of the way there: the rest is the client's to find."""
+    port = ["-p", str(connect.port)] if connect.port else []
+    return [*port, *(["-l", connect.user] if connect.user else [])]
 
 
 def settings(connect: Connect) -> dict[str, str]:
@@ -62,9 +68,8 @@ def settings(connect: Connect) -> dict[str, str]:
 
     Raises OSError and SubprocessError.
     """
-    command = ["ssh", "-G", "-p", str(connect.port), *(["-l", connect.user] if connect.user else [])]
     said = subprocess.run(
-        [*command, "--", connect.host],
+        ["ssh", "-G", *_where(connect), "--", connect.host],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -87,7 +92,7 @@ def require_key(connect: Connect) -> None:
         raise RemoteError(message, "correct `connect: key:` of this rig") from None
 
 
-def explain(connect: Connect, code: int, err: str) -> RemoteError | None:
+def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
     """Why a script was not run, from how the client ended and what it said; None if it was run."""
     if code == 0:
         return None
@@ -96,6 +101,8 @@ def explain(connect: Connect, code: int, err: str) -> RemoteError | None:
             return RemoteError(message.format(place=place(connect), user=connect.user or "the login user"), help_)
     if code != _SSH_ENDED or connect.host == LOCAL:
         return None
+    if _NOT_THROUGH in err:
+        return _not_through(connect, err)
     for sign, message, help_ in _signs(connect):
         if sign in err:
             return _said(connect, message, help_)
@@ -104,9 +111,20 @@ def explain(connect: Connect, code: int, err: str) -> RemoteError | None:
     return RemoteError(f"cannot log in at {place(connect)}: {said}", f"try `{_by_hand(connect)}`")
 
 
+def _not_through(connect: Connect, err: str) -> RemoteError:
+    """Why another machine did not lead on to the rig, in the client's words: it says more after those that tell."""
+    said = [line.strip() for line in map(shown, err.splitlines()) if line.strip()]
+    tells = [line for line in said if not line.startswith(_FOLLOWS) and _NOT_THROUGH not in line] or said[:1]
+    return RemoteError(
+        f"the way to {place(connect)} through another machine ends before it: {tells[-1][:200]}",
+        f"try `{_by_hand(connect)}`; is that machine up, does it let you in, and is `ProxyJump` or `ProxyCommand` in "
+        "~/.ssh/config right?",
+    )
+
+
 def not_started(connect: Connect, code: int, err: str, out: str) -> RemoteError:
     """Why no shell of the rig took a script, for certain: it has ended without one."""
-    if problem := explain(connect, code, err):
+    if problem := why_not_run(connect, code, err):
         return problem
     said = [line.strip() for line in map(shown, (err + "\n" + out).splitlines()) if line.strip()][-1:]
     last = f"; its last words: {said[0][:200]}" if said else ""
@@ -130,7 +148,7 @@ def place(connect: Connect) -> str:
     """Where a rig is, in the words of its inventory."""
     if connect.host == LOCAL:
         return "this machine"
-    return connect.host if connect.port == 22 else f"{connect.host} port {connect.port}"
+    return connect.host if connect.port in (None, _USUAL_PORT) else f"{connect.host} port {connect.port}"
 
 
 _SUDO = (
@@ -169,7 +187,7 @@ _SSH = (
     (
         "Host key verification failed",
         "the host key of {place} is not known here",
-        "compare it at the host's console, then `ssh-keyscan -p {port} {host} >>{known}`",
+        "compare it at the host's console, then `ssh-keyscan {option}{host} >>{known}`",
     ),
     (
         "UNPROTECTED PRIVATE KEY FILE",
@@ -193,7 +211,7 @@ _SSH = (
     ),
     (
         "Permission denied",
-        "{place} does not accept {key} as a key",
+        "{place} does not accept {offered}",
         "check `connect: user:` and `key:`, and that the public key is in that user's ~/.ssh/authorized_keys",
     ),
     (
@@ -222,6 +240,11 @@ _SSH = (
     ("Network is unreachable", "there is no way to {place}", "is this machine in the host's network?"),
 )
 
+_NOT_THROUGH = "closed by UNKNOWN port 65535"
+"""What the client says where a ProxyJump or a ProxyCommand ends before the rig has answered."""
+
+_FOLLOWS = ("kex_exchange_identification", "stdio forwarding failed")
+
 _LOST = (
     "not responding",
     "closed by remote host",
@@ -249,10 +272,11 @@ def _said(connect: Connect, message: str, help_: str) -> RemoteError:
     words = {
         "place": place(connect),
         "known": connect.known_hosts or "~/.ssh/known_hosts",
-        "name": connect.host if connect.port == 22 else f"[{connect.host}]:{connect.port}",
+        "name": connect.host if connect.port in (None, _USUAL_PORT) else f"[{connect.host}]:{connect.port}",
         "host": connect.host,
-        "port": connect.port,
+        "option": f"-p {connect.port} " if connect.port else "",
         "key": connect.key or "the ssh client",
+        "offered": f"{connect.key} as a key" if connect.key else "any key that the ssh client has",
     }
     return RemoteError(message.format(**words), help_.format(**words))
 
@@ -270,4 +294,5 @@ def _has_passphrase(key: Path) -> bool:
 
 def _by_hand(connect: Connect) -> str:
     user = f"{connect.user}@" if connect.user else ""
-    return f"ssh -p {connect.port} {user}{connect.host}"
+    port = f"-p {connect.port} " if connect.port else ""
+    return f"ssh {port}{user}{connect.host}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from llamaherd.host.looks.docker import DockerState
-from llamaherd.host.looks.driver import DriverState
-from llamaherd.host.looks.machine import MachineState
-from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
+from llamaherd.host.driver import DriverState
+from llamaherd.host.machine import MachineState
 from llamaherd.host.nvidia_smi import GpuState
+from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.wsl.state import WslState
 
 
@@ -56,33 +55,21 @@ class StoreFolderState:
     writable: bool
 
 
-class RoomState(NamedTuple):
-    """Room for a CUDA toolkit: a folder, bytes free there, the device, and the bytes of it that are there already."""
+class StatePart:
+    """What one role alone asks of a host. It lies in `HostState.parts`, by its class."""
 
-    folder: str
-    free: int
-    device: str
-    begun: int
+    @classmethod
+    def of(cls, state: HostState) -> Self:
+        """What is known of it; as it is made where nothing is."""
+        part = state.parts.get(cls)
+        return part if isinstance(part, cls) else cls()
 
-
-class PowerUnitState(NamedTuple):
-    """The unit that holds cards to limits, clocks and fan speeds."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
-
-
-class HeldCard(NamedTuple):
-    """Our note of what a card is held to: watts or `refused`, MHz, `on`, percent.
-
-    `-` stands for nothing and `?` for not known. Notes of before there were fans do not speak of them.
-    """
-
-    limit: str = "?"
-    clocks: str = "?"
-    persistence: str = "?"
-    fans: str = "-"
+    @classmethod
+    def within(cls, state: HostState) -> Self:
+        """The same, to be told more."""
+        part = state.parts.setdefault(cls, cls())
+        assert isinstance(part, cls)
+        return part
 
 
 @dataclass
@@ -94,8 +81,6 @@ class HostState:
     systemd: bool = False
     free: tuple[str, int, str] | None = None
     """Where builds go, or its nearest parent, the bytes free there, and the device."""
-    room: RoomState | None = None
-    """Where the planned CUDA toolkit is to go, while its compiler is not there."""
     store: StoreFolderState | None = None
     folders: dict[str, FolderState] = field(default_factory=dict)
     """Of our own folders those that are there."""
@@ -136,13 +121,10 @@ class HostState:
     """What else is known of units and containers that run."""
     images: set[str] = field(default_factory=set)
     off_cards: set[str] = field(default_factory=set)
-    """Containers that are healthy, and not on their cards: at boot Docker starts them without asking."""
+    """Containers that are healthy, and not on their GPUs: at boot Docker starts them without asking."""
     cards: list[GpuState] = field(default_factory=list)
     driver_says: str = ""
-    """Why there is no card to be seen, in the words of nvidia-smi."""
-    held: dict[str, HeldCard] = field(default_factory=dict)
-    """By UUID."""
-    power_unit: PowerUnitState | None = None
+    """Why there is no GPU to be seen, in the words of nvidia-smi."""
     wsl: WslState | None = None
     """Where the host is a distribution of it."""
     machine: MachineState = field(default_factory=MachineState)
@@ -150,6 +132,19 @@ class HostState:
     """By name of those that we would add: a file of somebody else's that names the same address."""
     nvidia: DriverState = field(default_factory=DriverState)
     """The driver, where one is planned."""
-    toolkit: str | None = None
-    """What the compiler of the planned CUDA toolkit says that it is; empty where it does not run."""
-    docker: DockerState = field(default_factory=DockerState)
+    parts: dict[type[StatePart], StatePart] = field(default_factory=dict)
+    """What single roles asked, by the class of it."""
+
+    @property
+    def kind(self) -> str:
+        """What it is: `bare metal`, `virtual machine (kvm)`, `container (docker)`, `WSL`; empty where not known."""
+        virtual = self.machine.virtual
+        if self.wsl:
+            return "WSL"
+        if self.machine.in_container:
+            return f"container ({virtual})"
+        if virtual not in ("", "none"):
+            return f"virtual machine ({virtual})"
+        if self.machine.laptop:
+            return "laptop"
+        return "bare metal" if virtual else ""

@@ -11,7 +11,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yamlfile import Path_
 
 
-class Declared(NamedTuple):
+class DeclaredAt(NamedTuple):
     """What stands at a path: the path without pydantic's own words, the field's name for examples, its type."""
 
     path: Path_
@@ -19,7 +19,7 @@ class Declared(NamedTuple):
     annotation: Any
 
 
-def declared_at(path: Path_) -> Declared:
+def declared_at(path: Path_) -> DeclaredAt:
     """What the models have at a path, or at the nearest place around it."""
     annotation: Any = Rig
     field, at = "", list[str | int]()
@@ -40,7 +40,7 @@ def declared_at(path: Path_) -> Declared:
         else:
             break
         at.append(part)
-    return Declared(tuple(at), field, annotation)
+    return DeclaredAt(tuple(at), field, annotation)
 
 
 def container(annotation: Any) -> Any:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from llamaherd.diagnostics.findings import Finding, InventoryError, Place, nearest
+from llamaherd.diagnostics.findings import InventoryError, Place, nearest
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document, Path_
+from llamaherd.inventory.yamlfile_rules import TOO_LARGE
 from llamaherd.inventory.yamltext import MOST_NODES
 
 DEFAULTS = "defaults.yaml"
@@ -24,6 +26,24 @@ _TAKEN_AWAY: Final = object()
 """In place of a value that `null` has taken away: what lies further below must not come back."""
 
 
+NOT_INHERITED = Rule(
+    "LH009",
+    "A rig cannot inherit what it wants to.",
+    why="""
+    It `extends` a rig that is not in this folder, or one that leads back to itself. Or `defaults.yaml` has a key
+    that says which machine a rig is: `rig`, `connect` or `extends`.
+    """,
+    example="""
+    extends: cellar
+    """,
+    way_out="""
+    correct the name: it is what `rig:` says in the other file. In a circle, leave `extends` out in one of them.
+    Move `rig` and `connect` from `defaults.yaml` to the rig's own file. See
+    [Inheritance](../inventory.md#inheritance).
+    """,
+)
+
+
 def inherited(document: Document, others: Mapping[str, Document], defaults: Document | None) -> Document:
     """The whole of a rig. `others` are the fleet's documents by name of rig. Raises InventoryError (LH009)."""
     chain = [document]
@@ -32,10 +52,10 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
         known = [other for other in others if other != document.data.get("rig")]
         if not isinstance(name, str) or name not in others:
             message = f"this rig extends `{name}`, which is no rig of this inventory"
-            raise InventoryError([Finding("LH009", place, message, _declared(name, known))])
+            raise InventoryError([NOT_INHERITED.at(place, message, _declared(name, known))])
         if any(others[name].file == seen.file for seen in chain):
             message = f"this rig extends `{name}`, and that leads back to itself"
-            raise InventoryError([Finding("LH009", place, message, "leave out `extends` in one of them")])
+            raise InventoryError([NOT_INHERITED.at(place, message, "leave out `extends` in one of them")])
         chain.append(others[name])
     whole = Document(document.file, {}, {}, {})
     for layer in ([defaults] if defaults else []) + chain[:0:-1]:
@@ -55,6 +75,27 @@ def _declared(given: Any, known: list[str]) -> str:
     return nearest(name, known)
 
 
+WRONG_VALUE = Rule(
+    "LH012",
+    "A value does not fit its key.",
+    why="""
+    It has the wrong type or is out of range. Or there is no such choice, or two keys beside each other
+    contradict.
+    """,
+    example="""
+    engines:
+      main:
+        kind: llama.cpp
+        source: {git: "https://github.com/ggml-org/llama.cpp", commit: master}
+    """,
+    after="Here a branch stands where a full commit must. `ref: master` takes a branch.",
+    way_out="""
+    the message or the help line says what the value must look like; [inventory.md](../inventory.md) has types and
+    limits.
+    """,
+)
+
+
 def _each_instance(document: Document) -> Document:
     """`instance_defaults` spread over the instances and taken out."""
     common = document.data.get(INSTANCE_DEFAULTS)
@@ -65,12 +106,12 @@ def _each_instance(document: Document) -> Document:
     if not isinstance(common, dict):
         place = document.value((INSTANCE_DEFAULTS,))
         help_ = "write the keys below it that every instance shall have"
-        raise InventoryError([Finding("LH012", place, f"`{INSTANCE_DEFAULTS}` is no mapping", help_)])
+        raise InventoryError([WRONG_VALUE.at(place, f"`{INSTANCE_DEFAULTS}` is no mapping", help_)])
     each = sum(path[:1] == (INSTANCE_DEFAULTS,) for path in document.values)
     if each * len(instances) > MOST_NODES:
         message = f"{each:,} values for each of {len(instances):,} instances are more than {MOST_NODES:,}"
         help_ = "write fewer, or several rigs"
-        raise InventoryError([Finding("LH014", document.value((INSTANCE_DEFAULTS,)), message, help_)])
+        raise InventoryError([TOO_LARGE.at(document.value((INSTANCE_DEFAULTS,)), message, help_)])
     keys, values, spread = dict(rest.keys), dict(rest.values), {}
     for name, own in instances.items():
         spread[name] = _values(common, own) if isinstance(own, dict) else own

@@ -25,7 +25,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.base import Megahertz, Percent, Size, Watts
 from llamaherd.inventory.schema.examples import EXAMPLES
 from llamaherd.inventory.schema.serving import Rate, Share
-from llamaherd.inventory.schema.store import DataRate, Hours, Origin
+from llamaherd.inventory.schema.store import DataRate, Hours, StoreOrigin
 from llamaherd.inventory.yamltext import Loader
 
 Schema = dict[str, Any]
@@ -99,7 +99,7 @@ _SPELLINGS: Mapping[Any, Schema] = {
         "pattern": r"^\s*([01]?\d|2[0-3]):[0-5]\d\s*-\s*(([01]?\d|2[0-3]):[0-5]\d|24:00)\s*$",
         "examples": ["07:00-23:00"],
     },
-    _parser(Origin): {
+    _parser(StoreOrigin): {
         "type": "string",
         "pattern": r"^(/[^\u0000-\u001f\u007f]*|[a-z0-9][a-z0-9._-]{0,39})$",
         "examples": ["hub", "/mnt/usb/models"],

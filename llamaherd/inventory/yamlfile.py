@@ -11,12 +11,14 @@ from typing import Any
 import yaml
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.not_yaml import why
-from llamaherd.inventory.yamltext import MERGE, MOST_BYTES, MOST_NODES, STR, Dumper, Loader, compose
+from llamaherd.inventory.yamlfile_rules import HARMFUL_CHARACTER, KEY_TWICE, NO_RIG, TOO_LARGE, UNREADABLE
+from llamaherd.inventory.yamltext import MERGE, MOST_BYTES, MOST_NODES, STR, Dumper, Loader, nodes_of
 from llamaherd.text.characters import harmful
 from llamaherd.text.textfile import UnreadableError, read_text
 
-__all__ = ["Document", "Dumper", "Path_", "parse", "read"]
+__all__ = ["Document", "Dumper", "Path_", "parse", "read_yaml"]
 
 Path_ = tuple[str | int, ...]
 
@@ -65,7 +67,7 @@ class Document:
         return Place(self.file)
 
 
-def read(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
+def read_yaml(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
     """Read one YAML file whose top is a mapping. Raises InventoryError (LH001, LH002, LH003, LH013, LH014).
 
     `most` bytes may it have, and `nodes` values with all that its aliases stand for. `merging`: it may have Compose's
@@ -74,19 +76,19 @@ def read(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging
     try:
         text = read_text(file, most)
     except UnreadableError as error:
-        raise InventoryError([Finding("LH001", Place(file), f"cannot read this file: {error}", error.help)]) from None
+        raise InventoryError([UNREADABLE.at(Place(file), f"cannot read this file: {error}", error.help)]) from None
     return parse(file, text, nodes, merging=merging)
 
 
 def parse(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
-    """Read a text as the YAML that a file holds. Raises InventoryError, as `read` does."""
+    """Read a text as the YAML that a file holds. Raises InventoryError, as `read_yaml` does."""
     try:
-        node = compose(text)
+        node = nodes_of(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, text, error)]) from None
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
         help_ = "start it with `rig: NAME`; `herd explain inventory` shows a whole one"
-        raise InventoryError([Finding("LH002", Place(file), "this file holds no rig", help_)])
+        raise InventoryError([NO_RIG.at(Place(file), "this file holds no rig", help_)])
     walk = _Walk(file, nodes)
     if merging:
         _merge_tags(node)
@@ -139,9 +141,9 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
 
 def _not_yaml(file: Path, text: str, error: yaml.YAMLError | RecursionError) -> Finding:
     if isinstance(error, RecursionError):
-        return Finding("LH001", Place(file), "this is nested too deeply to be read", "write it with fewer levels")
+        return UNREADABLE.at(Place(file), "this is nested too deeply to be read", "write it with fewer levels")
     told = why(text, error)
-    return Finding("LH001", Place(file, told.line, told.column), told.message, told.help)
+    return UNREADABLE.at(Place(file, told.line, told.column), told.message, told.help)
 
 
 @dataclass
@@ -177,9 +179,7 @@ class _Walk:
         if size > self.most:
             # At once: what is around it would only be larger.
             message = f"this stands for more than {self.most:,} values, with all that aliases stand for"
-            raise InventoryError(
-                [Finding("LH014", _place(self.file, node), message, "write what is meant without `*`")]
-            )
+            raise InventoryError([TOO_LARGE.at(_place(self.file, node), message, "write what is meant without `*`")])
         self.sizes[id(node)] = size + 1
         return size + 1
 
@@ -192,7 +192,7 @@ class _Walk:
         if here in self.keys:
             message = f"`{key.value}` stands here twice; the first is at line {self.keys[here].line}"
             help_ = "rename one of the two" if isinstance(value, yaml.MappingNode) else "keep one of the two"
-            self.findings.append(Finding("LH003", _place(self.file, key), message, help_))
+            self.findings.append(KEY_TWICE.at(_place(self.file, key), message, help_))
             here = (*path, f"{key.value} again")  # what is below it stands nowhere twice
         self.keys[here] = _place(self.file, key)
         return 1 + self.into(value, here)
@@ -204,10 +204,10 @@ class _Walk:
             self._wrong(node, message, "write the value without it")
         if isinstance(node, yaml.ScalarNode) and not node.value.isascii() and _HALVES.search(node.value):
             message = f"this text holds {harmful(_HALVES.findall(node.value)[0])}, which is no text"
-            self._wrong(node, message, "write the whole character, or take it out", "LH013")
+            self._wrong(node, message, "write the whole character, or take it out", HARMFUL_CHARACTER)
 
-    def _wrong(self, node: yaml.Node, message: str, help_: str, code: str = "LH001") -> None:
-        self.findings.append(Finding(code, _place(self.file, node), message, help_))
+    def _wrong(self, node: yaml.Node, message: str, help_: str, rule: Rule = UNREADABLE) -> None:
+        self.findings.append(rule.at(_place(self.file, node), message, help_))
 
 
 def _meant(node: yaml.Node) -> str:

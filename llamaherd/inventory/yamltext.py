@@ -79,7 +79,7 @@ if yaml.__with_libyaml__:
     FastLoader.yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
 
 
-def compose(text: str) -> yaml.Node | None:
+def nodes_of(text: str) -> yaml.Node | None:
     """The nodes of a text. What libyaml refuses is read again for a sentence and a place: its own are poorer."""
     if not yaml.__with_libyaml__:
         return yaml.compose(text, Loader=Loader)

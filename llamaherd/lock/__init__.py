@@ -2,7 +2,7 @@
 
 from llamaherd.lock.entries import (
     Digest,
-    Endpoint,
+    HubUrl,
     Lock,
     LockedFile,
     LockedImage,
@@ -11,8 +11,8 @@ from llamaherd.lock.entries import (
     LockedRef,
     ModelKey,
 )
-from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, read, write
-from llamaherd.lock.hold import held
+from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, read_lock_file, write_lock
+from llamaherd.lock.hold import lock_held
 from llamaherd.lock.sizes import contradiction
 from llamaherd.lock.stale import PlaceOf, stale
 
@@ -20,7 +20,7 @@ __all__ = [
     "HEADER",
     "VERSION",
     "Digest",
-    "Endpoint",
+    "HubUrl",
     "Lock",
     "LockError",
     "LockedFile",
@@ -32,8 +32,8 @@ __all__ = [
     "PlaceOf",
     "contradiction",
     "dumps",
-    "held",
-    "read",
+    "lock_held",
+    "read_lock_file",
     "stale",
-    "write",
+    "write_lock",
 ]

@@ -33,8 +33,8 @@ def _inside(path: str) -> str:
     return path
 
 
-Text = Annotated[str, _shaped(r".+", "must be a text on one line")]
-FilePath = Annotated[Text, AfterValidator(_inside)]
+OneLineText = Annotated[str, _shaped(r".+", "must be a text on one line")]
+FilePath = Annotated[OneLineText, AfterValidator(_inside)]
 Commit = Annotated[str, _shaped(r"[0-9a-f]{40}", "must be a full commit: 40 hex digits")]
 Sha256 = Annotated[str, _shaped(r"[0-9a-f]{64}", "must be a sha256: 64 hex digits")]
 Digest = Annotated[str, _shaped(r"sha256:[0-9a-f]{64}", "must be a digest: `sha256:` and 64 hex digits")]
@@ -47,7 +47,7 @@ Repo = Annotated[
     ),
 ]
 # `@`, `?` and `#` are refused: what stands beside them may be a secret, and locks are committed.
-Endpoint = Annotated[
+HubUrl = Annotated[
     str,
     _shaped(
         r"https?://[^\s/@?#'\"`\\{}]+(/[^\s@?#'\"`\\{}]*[^\s/@?#'\"`\\{}])?",
@@ -77,7 +77,7 @@ class LockedRef(_Frozen):
     """An engine's source as declared (git, ref), and the commit that the ref stood at."""
 
     git: GitUrl
-    ref: Text
+    ref: OneLineText
     commit: Commit
 
 
@@ -104,11 +104,11 @@ class LockedModel(_Frozen):
     """
 
     repo: Repo
-    revision: Text
-    files: Text
-    mmproj: Text | None = None
+    revision: OneLineText
+    files: OneLineText
+    mmproj: OneLineText | None = None
     commit: Commit
-    endpoint: Endpoint
+    endpoint: HubUrl
     shards: Annotated[tuple[LockedFile, ...], Field(min_length=1)]
     projector: LockedFile | None = None
     header: Header | None = None

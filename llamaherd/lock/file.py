@@ -10,9 +10,11 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from llamaherd.diagnostics.findings import InventoryError, Place
+from llamaherd.diagnostics.findings import Finding, InventoryError, Place
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory import yamlfile
 from llamaherd.inventory.yamlfile import Document
+from llamaherd.inventory.yamlfile_rules import NO_RIG
 from llamaherd.lock.entries import Lock
 from llamaherd.lock.sizes import contradiction
 
@@ -26,18 +28,39 @@ _MOST_BYTES, _MOST_NODES = 3 << 20, 200_000
 _WAY_OUT = "take the last good one back from version control, or delete it and run `herd lock`"
 
 
-class LockError(Exception):
-    """The lock file cannot be used: a finding's code, where, one sentence, and a way out."""
+BAD_LOCK = Rule(
+    "LH030",
+    "The lock cannot be used.",
+    why="`herd.lock` is damaged, was edited into something else, or is of a newer llamaherd.",
+    example="""
+    $ herd plan
+    /home/tom/fleet/herd.lock:9:3: error LH030: `models.0.commit`: must be a full commit: 40 hex digits
+    """,
+    language="console",
+    way_out="""
+    take the last good one back from version control. Or delete it and run `herd lock`: it resolves everything
+    anew, to newer revisions where there are some.
+    """,
+)
 
-    def __init__(self, place: Place, message: str, way_out: str = _WAY_OUT, code: str = "LH030") -> None:
+
+class LockError(Exception):
+    """The lock file cannot be used: by which rule, where, one sentence, and a way out."""
+
+    def __init__(self, place: Place, message: str, way_out: str = _WAY_OUT, rule: Rule = BAD_LOCK) -> None:
         self.place = place
         self.message = message
         self.help = way_out
-        self.code = code
+        self.rule = rule
         super().__init__(f"{place}: {message}\n  help: {way_out}")
 
+    @property
+    def finding(self) -> Finding:
+        """The same as a finding."""
+        return self.rule.at(self.place, self.message, self.help)
 
-def read(path: Path) -> Lock:
+
+def read_lock_file(path: Path) -> Lock:
     """The lock in the file at `path`; an empty one where there is no file. Raises LockError (LH030, LH032).
 
     A lock of version 1 is read as well: it has models without headers, and nothing else.
@@ -45,10 +68,10 @@ def read(path: Path) -> Lock:
     if not path.exists():
         return Lock()
     try:
-        document = yamlfile.read(path, _MOST_BYTES, _MOST_NODES)
+        document = yamlfile.read_yaml(path, _MOST_BYTES, _MOST_NODES)
     except InventoryError as error:
         finding = error.findings[0]
-        message = "this file holds no lock" if finding.code == "LH002" else finding.message
+        message = "this file holds no lock" if finding.code == NO_RIG.code else finding.message
         raise LockError(finding.place, message) from None
     version = document.data.get("version")
     if isinstance(version, int) and version > VERSION:
@@ -87,7 +110,7 @@ def dumps(lock: Lock) -> str:
     return HEADER + body
 
 
-def write(path: Path, lock: Lock) -> bool:
+def write_lock(path: Path, lock: Lock) -> bool:
     """Put the lock at `path` in one atomic step; True if that changed the file. Raises LockError."""
     data = dumps(lock).encode()
     # Through a link, the file that it leads to is replaced rather than the link.
@@ -146,9 +169,27 @@ def _refuse_contradictions(lock: Lock, document: Document) -> None:
             raise _contradicted(document.value(("files", index, "size")), f"file {local.sha256[:12]}…", problem)
 
 
+CONTRADICTED = Rule(
+    "LH032",
+    "The lock contradicts itself.",
+    why="""
+    A model's files are smaller than its header and tensors, or larger than those can be. Sizes come from the hub,
+    and tensors from the files' own headers. So somebody has edited one of them, or has put parts of two locks
+    together. Downloads and memory are worked out from both.
+    """,
+    example="""
+    $ herd plan
+    fleet/herd.lock:14:3: error LH032: …: its files have 172 MB in all, and its header and tensors alone take 17 GB
+      help: take the entry back from version control, or delete it and run `herd lock`
+    """,
+    language="console",
+    way_out="take the entry back from version control. Or delete it and run `herd lock`.",
+)
+
+
 def _contradicted(place: Place, what: str, problem: str) -> LockError:
     way_out = "take the entry back from version control, or delete it and run `herd lock`"
-    return LockError(place, f"{what}: {problem}", way_out, "LH032")
+    return LockError(place, f"{what}: {problem}", way_out, CONTRADICTED)
 
 
 def _sentence(details: ErrorDetails) -> str:

@@ -19,7 +19,7 @@ _LOOK = 0.1  # seconds between two tries
 
 
 @contextmanager
-def held(path: Path, say: Callable[[str], None], patience: float = PATIENCE) -> Iterator[None]:
+def lock_held(path: Path, say: Callable[[str], None], patience: float = PATIENCE) -> Iterator[None]:
     """Keep other runs out of the folder of a lock; waits for one that is there, and says so. Raises LockError (LH030).
 
     The folder itself is locked, which leaves no file behind and can be done where nothing can be written.

@@ -11,7 +11,7 @@ from llamaherd.gguf.header import Header, spread, tensor_bytes
 _MOST_PADDING = 4096
 
 
-class Sized(Protocol):
+class SizedFile(Protocol):
     """A file of a model; both in bytes."""
 
     @property
@@ -21,7 +21,7 @@ class Sized(Protocol):
     def data_offset(self) -> int | None: ...
 
 
-def contradiction(files: Sequence[Sized], header: Header) -> str | None:
+def contradiction(files: Sequence[SizedFile], header: Header) -> str | None:
     """What is wrong with the sizes of a model's files, in one sentence; None where they can be."""
     tensors = weights = 0
     for group in header.tensors:

@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.lock.entries import Lock
 
 PlaceOf = Callable[[tuple[str | int, ...]], Place]
 """Where the value at a path of a rig stands."""
+
+
+NOT_LOCKED = Rule(
+    "LH031",
+    "Something that the inventory declares is not in the lock.",
+    why="""
+    It is new, or has changed since: an engine's `ref`, an image's tag, a model's `hf`, `revision`, `quant` or
+    `files`.
+    """,
+    example="""
+    $ herd plan attic
+    fleet/attic.yaml:12:13: error LH031: rig `attic`: engine `main` (llama.cpp at master) is not in the lock
+      help: run `herd lock` and commit the lock
+    """,
+    language="console",
+    way_out="run `herd lock`, look at what it wrote, and commit it.",
+)
 
 
 def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock") -> Iterator[Finding]:
@@ -20,13 +38,31 @@ def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock") -> I
         if source and source.git and source.ref and lock.commit(source.git, source.ref) is None:
             path: tuple[str, ...] = ("engines", name, "ref") if engine.ref else ("engines", name, "source", "ref")
             message = f"rig `{rig.rig}`: engine `{name}` ({source.git} at {source.ref}) is not in the lock"
-            yield Finding("LH031", place(path), message, help_)
+            yield NOT_LOCKED.at(place(path), message, help_)
         if engine.image and not engine.digest and lock.digest(engine.image) is None:
             message = f"rig `{rig.rig}`: the image of engine `{name}` ({engine.image}) is not in the lock"
-            yield Finding("LH031", place(("engines", name, "image")), message, help_)
+            yield NOT_LOCKED.at(place(("engines", name, "image")), message, help_)
     for name, model in rig.models.items():
         if model.hf is not None:
             yield from _stale_model(rig, name, model, lock, place, help_)
+
+
+WITHOUT_HEADER = Rule(
+    "LH033",
+    "A model is locked without its header.",
+    why="""
+    The lock is of an older llamaherd, or the header could not be read. The rig can be planned and deployed. Its
+    memory is not worked out, and neither is which experts `experts_on_cpu` means.
+    """,
+    example="""
+    $ herd check
+    fleet/attic.yaml:15:10: warning LH033: rig `attic`: model `35b` is locked without its header
+      help: run `herd lock` and commit the lock
+    """,
+    language="console",
+    way_out="run `herd lock`. It reads the first few MB of each file by HTTP range, and no weights.",
+    severity="warning",
+)
 
 
 def _stale_model(rig: Rig, name: str, model: Model, lock: Lock, place: PlaceOf, help_: str) -> Iterator[Finding]:
@@ -35,7 +71,7 @@ def _stale_model(rig: Rig, name: str, model: Model, lock: Lock, place: PlaceOf, 
     if locked is None:
         files = f"{model.files} with {model.mmproj}" if model.mmproj else model.files
         message = f"model `{name}` ({model.hf} at {model.revision}, {files}) is not in the lock"
-        yield Finding("LH031", where, f"rig `{rig.rig}`: {message}", help_)
+        yield NOT_LOCKED.at(where, f"rig `{rig.rig}`: {message}", help_)
     elif locked.header is None and locked.is_gguf:
         message = f"rig `{rig.rig}`: model `{name}` is locked without its header, so its memory cannot be worked out"
-        yield Finding("LH033", where, message, help_, "warning")
+        yield WITHOUT_HEADER.at(where, message, help_)

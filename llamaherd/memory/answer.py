@@ -1,4 +1,4 @@
-"""Where a model goes on given cards, when nobody has said: all on the cards, else experts in RAM, else layers."""
+"""Where a model goes on given GPUs, when nobody has said: all on the GPUs, else experts in RAM, else layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from llamaherd.gguf.header import Header
-from llamaherd.memory.fit import Change, Fit, Room, another_split, experts_on_cpu, fewer_layers, fit, largest_context
+from llamaherd.memory.fit import (
+    Change,
+    Fit,
+    Room,
+    another_split,
+    fewer_layers,
+    fewest_experts_on_cpu,
+    fit_in,
+    largest_context,
+)
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.use import Use
 
@@ -15,8 +24,8 @@ USUAL_CONTEXT = 32_768
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of an answer: what a card or the RAM holds, and what it has, in bytes; None where that is not known."""
+class FitRow:
+    """One line of an answer: what a GPU or the RAM holds, and what it has, in bytes; None where that is not known."""
 
     name: str
     use: Use
@@ -34,18 +43,18 @@ class Answer:
     how: str
     placement: Placement
     fit: Fit
-    rows: tuple[Row, ...]
+    rows: tuple[FitRow, ...]
     largest_context: int
 
 
-def answer(header: Header, room: Room, wanted: Placement | None = None, *, by_hand: bool = False) -> Answer:
+def best_answer(header: Header, room: Room, wanted: Placement | None = None, *, by_hand: bool = False) -> Answer:
     """The best placement that fits, or the one that lacks least if none does.
 
     `wanted` has what is asked for: context, slots, cache, batch, draft; `by_hand` also where the model goes. Raises
     ValueError as `fit` does.
     """
     base = replace(wanted or _usual(header), devices=len(room.cards))
-    as_placed = Change("by_hand", "as it is placed", base, fit(header, base, room))
+    as_placed = Change("by_hand", "as it is placed", base, fit_in(header, base, room))
     tried = [as_placed] if by_hand else list(_tried(header, base, room))
     best = next((change for change in tried if change.fit.fits), None)
     best = best or min(tried, key=lambda change: sum(missing for _, missing in change.fit.short))
@@ -61,19 +70,19 @@ def _usual(header: Header) -> Placement:
 def _tried(header: Header, base: Placement, room: Room) -> Iterator[Change]:
     """Placements from the fastest to the slowest; the later ones are worked out only if the earlier do not fit."""
     if not room.cards:
-        yield Change("cpu", "all in RAM", base, fit(header, base, room))
+        yield Change("cpu", "all in RAM", base, fit_in(header, base, room))
         return
-    yield Change("cards", "all on the cards", base, fit(header, base, room))
+    yield Change("cards", "all on the GPUs", base, fit_in(header, base, room))
     yield from another_split(header, base, room)
-    yield from experts_on_cpu(header, base, room)
+    yield from fewest_experts_on_cpu(header, base, room)
     yield from fewer_layers(header, base, room)
     alone = replace(base, gpu_layers=0)
-    yield Change("gpu_layers", "all layers in RAM", alone, fit(header, alone, room))
+    yield Change("gpu_layers", "all layers in RAM", alone, fit_in(header, alone, room))
 
 
-def _rows(found: Fit, room: Room) -> tuple[Row, ...]:
-    cards = tuple(
-        Row(f"card {index}", use, room.cards[index], found.spare[index])
+def _rows(found: Fit, room: Room) -> tuple[FitRow, ...]:
+    gpus = tuple(
+        FitRow(f"GPU {index}", use, room.cards[index], found.spare[index])
         for index, use in enumerate(found.memory.devices)
     )
-    return (*cards, Row("RAM", found.memory.host, room.ram, found.spare_ram))
+    return (*gpus, FitRow("RAM", found.memory.host, room.ram, found.spare_ram))

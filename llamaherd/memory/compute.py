@@ -4,7 +4,7 @@ A model of what its allocator comes to, not a copy of it: what is alive at the s
 that goes on top. Checked against the engine's own figures; docs/memory.md has the errors.
 
 Facts: llama.cpp b11434, llama-context.cpp:640-760 (sched_reserve), llama-graph.cpp:29-46 (the mask),
-ggml/src/ggml-backend.cpp:920-960 (weights copied to a card), ggml/src/ggml-cuda/fattn.cu:722-756 (a cache that is not
+ggml/src/ggml-backend.cpp:920-960 (weights copied to a GPU), ggml/src/ggml-cuda/fattn.cu:722-756 (a cache that is not
 f16 is turned into it).
 """
 
@@ -22,18 +22,18 @@ _F32 = 4
 _F16 = 2
 
 _COPIES = 4
-"""Copies of inputs where cards work on several batches at once (GGML_SCHED_MAX_COPIES)."""
+"""Copies of inputs where GPUs work on several batches at once (GGML_SCHED_MAX_COPIES)."""
 
 _OFFLOADED = 32
-"""From so many tokens on, a card computes with weights that lie in RAM, and copies them (ggml-cuda.cu, offload_op)."""
+"""From so many tokens on, a GPU computes with weights that lie in RAM, and copies them (ggml-cuda.cu, offload_op)."""
 
 _EMBEDDINGS, _PIPED_EMBEDDINGS, _FIRST = 4, 10, 9
 """Rows of embeddings per token among the host's inputs, with and without several batches at once, and those that the
-first of several cards has more than the others then: measured, docs/gpu.md."""
+first of several GPUs has more than the others then: measured, docs/gpu.md."""
 
 
 def compute(laid: Laid) -> dict[int, int]:
-    """Bytes of the compute buffer on each card, and on the host."""
+    """Bytes of the compute buffer on each GPU, and on the host."""
     return _buffers(laid, laid.placement, laid.trunk)
 
 
@@ -90,7 +90,7 @@ def _embeddings(placement: Placement, piped: bool) -> int:
 
 
 def _output_in_ram(laid: Laid) -> int:
-    """Bytes of an output matrix in RAM, which ik_llama.cpp copies to the first card for large batches."""
+    """Bytes of an output matrix in RAM, which ik_llama.cpp copies to the first GPU for large batches."""
     if laid.places[-1] != HOST or not laid.placement.devices or laid.placement.tokens < _OFFLOADED:
         return 0
     outside = {group.name: tensor_bytes(group.type, group.shape) for group in laid.header.tensors if not group.layers}
@@ -98,7 +98,7 @@ def _output_in_ram(laid: Laid) -> int:
 
 
 def _of_ik(header: Header, placement: Placement, masks: int, own: Iterable[Layer], *, last: bool, fetches: bool) -> int:
-    """Bytes of a card's buffer in ik_llama.cpp: it makes room for the logits of every token of a batch.
+    """Bytes of a GPU's buffer in ik_llama.cpp: it makes room for the logits of every token of a batch.
 
     Measured: docs/gpu.md. Matrices are turned into other types in CUDA's own memory.
     """
@@ -129,9 +129,9 @@ def _output(header: Header, placement: Placement, masks: int) -> int:
 def _peak(header: Header, placement: Placement, layer: Layer, device: int) -> int:
     """The most bytes that are alive at once while a layer is computed.
 
-    Without flash attention all scores are; with it, on a card, an f16 copy of a cache of another type.
+    Without flash attention all scores are; with it, on a GPU, an f16 copy of a cache of another type.
     """
-    working = _working(header, placement, layer, card=device != HOST)
+    working = _working(header, placement, layer, gpu=device != HOST)
     if not layer.keys:
         return working
     cells = placement.window_cells(layer.window)
@@ -142,7 +142,7 @@ def _peak(header: Header, placement: Placement, layer: Layer, device: int) -> in
 
 
 def _converted(placement: Placement, layer: Layer) -> int:
-    """Bytes of the f16 copy that flash attention makes of a cache of another type, on a card."""
+    """Bytes of the f16 copy that flash attention makes of a cache of another type, on a GPU."""
     if not placement.flash_attention:
         return 0
     numbers = (layer.keys if placement.type_k != "f16" else 0) + (layer.values if placement.type_v != "f16" else 0)
@@ -163,7 +163,7 @@ def _fetching(header: Header, placement: Placement, layer: Layer, moved: int) ->
     """
     embedding, used = header.number("embedding_length"), header.number("expert_used_count")
     if not used:
-        return _working(header, placement, layer, card=True) + 2 * moved + 2 * embedding * placement.tokens * _F32
+        return _working(header, placement, layer, gpu=True) + 2 * moved + 2 * embedding * placement.tokens * _F32
     width = used * header.number("expert_feed_forward_length")
     kept, out = 3 * embedding + width, used * embedding
     if (kept + width + out) * placement.tokens * _F32 > moved:
@@ -171,7 +171,7 @@ def _fetching(header: Header, placement: Placement, layer: Layer, moved: int) ->
     return 2 * moved + kept * placement.tokens * _F32
 
 
-def _working(header: Header, placement: Placement, layer: Layer, *, card: bool) -> int:
+def _working(header: Header, placement: Placement, layer: Layer, *, gpu: bool) -> int:
     """Bytes alive at once in the hungriest part of a layer, without attention's own block.
 
     How many rows of each width are alive was read off the engine's figures (docs/memory.md), and they are others on a
@@ -182,20 +182,20 @@ def _working(header: Header, placement: Placement, layer: Layer, *, card: bool) 
     if used:
         # What comes out of experts that have a scale each is there twice (Gemma 4).
         out = embedding * (2 if any(group.name == "ffn_down_exps.scale" for group in header.tensors) else 1)
-        forward = 3 * embedding + used * (out + (3 if card else 2) * header.number("expert_feed_forward_length"))
+        forward = 3 * embedding + used * (out + (3 if gpu else 2) * header.number("expert_feed_forward_length"))
     else:
-        forward = (3 if card else 5) * embedding + 3 * layer.wide
-    mixing = _recurring(header, card=card) if layer.state else _attending(header, layer)
+        forward = (3 if gpu else 5) * embedding + 3 * layer.wide
+    mixing = _recurring(header, gpu=gpu) if layer.state else _attending(header, layer)
     # A layer writes each slot's states, one for each drafted token too, before they go where they are kept.
     states = layer.state * (placement.parallel * (1 + placement.mtp) - 1)
     return (max(mixing, forward) * placement.tokens + states) * _F32
 
 
-def _recurring(header: Header, *, card: bool) -> int:
+def _recurring(header: Header, *, gpu: bool) -> int:
     """Numbers per token in a recurrent layer: the convolution's inputs and outputs, and the state's."""
     inner = header.number("ssm.inner_size")
     convolution = inner + 2 * header.number("ssm.group_count") * header.number("ssm.state_size")
-    return (9 if card else 3) * header.number("embedding_length") + 3 * convolution + 2 * inner
+    return (9 if gpu else 3) * header.number("embedding_length") + 3 * convolution + 2 * inner
 
 
 def _attending(header: Header, layer: Layer) -> int:
@@ -211,7 +211,7 @@ def _head(header: Header) -> int:
 
 
 def _moved(laid: Laid, which: tuple[Layer, ...]) -> int:
-    """Bytes of the largest weight of these layers that is in RAM and is copied to the first card for a large batch."""
+    """Bytes of the largest weight of these layers that is in RAM and is copied to the first GPU for a large batch."""
     placement, head = laid.placement, any(layer.head for layer in which)
     if not placement.devices or not placement.op_offload or placement.tokens < _OFFLOADED:
         return 0

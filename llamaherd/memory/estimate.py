@@ -1,4 +1,4 @@
-"""Arithmetic: a header and a placement give what each card and the host will hold."""
+"""Arithmetic: a header and a placement give what each GPU and the host will hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llamaherd.memory.compute import compute, draft_compute
 from llamaherd.memory.laid import lay_out
 from llamaherd.memory.layers import ROLLBACK, doubts, layers
 from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes, searching
-from llamaherd.memory.use import Draft, Memory, Use
+from llamaherd.memory.use import DraftUse, Memory, Use
 from llamaherd.memory.weights import shared
 
 _MOST_LAYERS = 512
@@ -22,10 +22,10 @@ _MOST_LAYERS = 512
 
 @lru_cache(maxsize=1024)
 def estimate(header: Header, placement: Placement) -> Memory:
-    """What each card and the host will hold, in bytes.
+    """What each GPU and the host will hold, in bytes.
 
     Raises ValueError, with a sentence, for what no engine takes: an override that is no regular expression or to a
-    card that is not there, a type of cache that is not known, nothing as a context or batch, too many layers.
+    GPU that is not there, a type of cache that is not known, nothing as a context or batch, too many layers.
     """
     _check(header, placement)
     laid = lay_out(header, placement)
@@ -43,7 +43,7 @@ def estimate(header: Header, placement: Placement) -> Memory:
             kv=caches[device],
             state=states[device],
             compute=computing.get(device, 0),
-            draft=Draft(
+            draft=DraftUse(
                 weights=heads[device], kv=drafts[device], state=copies[device], compute=drafting.get(device, 0)
             ),
         )
@@ -71,9 +71,9 @@ def _check(header: Header, placement: Placement) -> None:
         if searching(pattern) is None:
             raise ValueError(f"the override `{pattern}` repeats so much that trying it may take for ever")
         if isinstance(target, int) and not HOST <= target < max(placement.devices, 1):
-            raise ValueError(f"the override `{pattern}` is to card {target} of {placement.devices}")
+            raise ValueError(f"the override `{pattern}` is to GPU {target} of {placement.devices}")
     if placement.devices and not 0 <= placement.main_device < placement.devices:
-        raise ValueError(f"the main card is {placement.main_device} of {placement.devices}")
+        raise ValueError(f"the main GPU is {placement.main_device} of {placement.devices}")
     for type_ in {placement.type_k, placement.type_v, placement.draft_type_k, placement.draft_type_v}:
         if type_ not in KV_TYPES:
             raise ValueError(f"`{type_}` is no type of a cache; there are {', '.join(KV_TYPES)}")
@@ -88,7 +88,7 @@ def _doubts(header: Header, placement: Placement) -> Iterator[str]:
         and placement.split != "none"
         and not (any(placement.tensor_split or ()) or placement.free)
     ):
-        yield "no split and no free memory are known; the cards are taken to have the same free"
+        yield "no split and no free memory are known; the GPUs are taken to have the same free"
     for argument in placement.uncounted:
         yield f"what {argument} takes is not counted"
     if placement.mtp and not header.heads:

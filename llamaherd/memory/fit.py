@@ -1,4 +1,4 @@
-"""Whether a placement fits its cards and RAM, and what would make it fit: each way computed, none guessed."""
+"""Whether a placement fits its GPUs and RAM, and what would make it fit: each way computed, none guessed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from llamaherd.memory.use import Memory
 MIB = 1024**2
 
 RESERVE = 512 * MIB
-"""Bytes of each card that are kept for what no estimate counts: the driver's context (180 MiB on a 3070, from
-meta-llama/codellama#82; more on larger cards), loaded kernels, the pool that CUDA kernels take scratch from, and holes.
+"""Bytes of each GPU that are kept for what no estimate counts: the driver's context (180 MiB on a 3070, from
+meta-llama/codellama#82; more on larger GPUs), loaded kernels, the pool that CUDA kernels take scratch from, and holes.
 An engine that sizes itself leaves 1024 MiB (--fit-target, common/arg.cpp)."""
 
 _STEP = 1024
@@ -28,7 +28,7 @@ _SMALLEST = 4096
 
 @dataclass(frozen=True)
 class Room:
-    """What there is, in bytes: what each card can give to a server, and the RAM; None for RAM that is not known."""
+    """What there is, in bytes: what each GPU can give to a server, and the RAM; None for RAM that is not known."""
 
     cards: tuple[int, ...]
     ram: int | None = None
@@ -37,7 +37,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a placement goes into its room. `spare` is what each card has left, below 0 what it lacks, in bytes."""
+    """How a placement goes into its room. `spare` is what each GPU has left, below 0 what it lacks, in bytes."""
 
     memory: Memory
     spare: tuple[int, ...]
@@ -50,9 +50,9 @@ class Fit:
 
     @property
     def short(self) -> tuple[tuple[int, int], ...]:
-        """The cards that are short, and by how many bytes; the RAM has the number -1."""
-        cards = tuple((card, -left) for card, left in enumerate(self.spare) if left < 0)
-        return cards + (((HOST, -self.spare_ram),) if self.spare_ram is not None and self.spare_ram < 0 else ())
+        """The GPUs that are short, and by how many bytes; the RAM has the number -1."""
+        gpus = tuple((gpu, -left) for gpu, left in enumerate(self.spare) if left < 0)
+        return gpus + (((HOST, -self.spare_ram),) if self.spare_ram is not None and self.spare_ram < 0 else ())
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Change:
     fit: Fit
 
 
-def fit(header: Header, placement: Placement, room: Room) -> Fit:
-    """How the placement goes into the room. Raises ValueError as `estimate` does, or if the cards are others."""
+def fit_in(header: Header, placement: Placement, room: Room) -> Fit:
+    """How the placement goes into the room. Raises ValueError as `estimate` does, or if the GPUs are others."""
     if len(room.cards) != placement.devices:
-        raise ValueError(f"{placement.devices} cards are placed on, and the sizes of {len(room.cards)} are known")
+        raise ValueError(f"{placement.devices} GPUs are placed on, and the sizes of {len(room.cards)} are known")
     memory = estimate(header, placement if placement.free else replace(placement, free=room.cards))
     spare = tuple(
         size - room.reserve - use.total if use.total else size
@@ -90,18 +90,18 @@ def changes(header: Header, placement: Placement, room: Room) -> tuple[Change, .
         _smaller_draft_cache,
         _fewer_slots,
         _cache_of_8_bits,
-        experts_on_cpu,
+        fewest_experts_on_cpu,
         fewer_layers,
         _cache_of_4_bits,
         _smaller_context,
     )
-    if fit(header, placement, room).fits:
+    if fit_in(header, placement, room).fits:
         return ()
     return tuple(change for way in ways for change in way(header, placement, room))
 
 
 def _tried(header: Header, room: Room, kind: str, text: str, placement: Placement) -> Change:
-    return Change(kind, text, placement, fit(header, placement, room))
+    return Change(kind, text, placement, fit_in(header, placement, room))
 
 
 def _first(tried: Iterator[Change]) -> Iterator[Change]:
@@ -113,24 +113,24 @@ def _first(tried: Iterator[Change]) -> Iterator[Change]:
 
 
 def another_split(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The first split over the cards that fits, if any does."""
+    """The first split over the GPUs that fits, if any does."""
     if placement.devices < 2 or placement.split != "layer":
         return
     yield from _first(_splits(header, placement, room))
 
 
 def _splits(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """Splits worth a try: less on the first or the last card, then layer by layer from the fullest to the emptiest."""
+    """Splits worth a try: less on the first or the last GPU, then layer by layer from the fullest to the emptiest."""
     count = placement.devices
     for less in (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5):
         for shares in ((less,) + (1.0,) * (count - 1), (1.0,) * (count - 1) + (less,)):
             yield _with_split(header, placement, room, shares)
     places = places_of(header, replace(placement, free=placement.free or room.cards))
-    counts = [places.count(card) for card in range(count)]
+    counts = [places.count(gpu) for gpu in range(count)]
     best = _with_split(header, placement, room, tuple(map(float, counts)))
     while True:
         yield best
-        emptiest_first = sorted(range(count), key=lambda card: best.fit.spare[card])
+        emptiest_first = sorted(range(count), key=lambda gpu: best.fit.spare[gpu])
         moved = _with_one_moved(counts, emptiest_first[0], emptiest_first[-1])
         candidate = _with_split(header, placement, room, tuple(map(float, moved)))
         if min(candidate.fit.spare) <= min(best.fit.spare):
@@ -139,7 +139,7 @@ def _splits(header: Header, placement: Placement, room: Room) -> Iterator[Change
 
 
 def _with_one_moved(counts: list[int], fullest: int, emptiest: int) -> list[int]:
-    return [count - (card == fullest) + (card == emptiest) for card, count in enumerate(counts)]
+    return [count - (gpu == fullest) + (gpu == emptiest) for gpu, count in enumerate(counts)]
 
 
 def _with_split(header: Header, placement: Placement, room: Room, shares: tuple[float, ...]) -> Change:
@@ -195,24 +195,24 @@ def _cache(header: Header, placement: Placement, room: Room, type_: str, wider: 
         yield from _first(iter([_tried(header, room, "kv", f"KV in {type_}", smaller)]))
 
 
-def experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The fewest layers' experts that must leave for RAM, taken from the cards that lack most, first layers first."""
+def fewest_experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
+    """The fewest layers' experts that must leave for RAM, taken from the GPUs that lack most, first layers first."""
     if not placement.devices:
         return
     places = places_of(header, replace(placement, free=placement.free or room.cards))
     left = [layer for layer in moe_layers(header) if places[layer] != HOST and not _is_moved(header, placement, layer)]
     gone: list[int] = []
-    tried = fit(header, placement, room)
+    tried = fit_in(header, placement, room)
     while not tried.fits and tried.short[0][0] != HOST:
-        card = max(tried.short, key=lambda each: each[1])[0]
-        here = [layer for layer in left if places[layer] == card]
+        gpu = max(tried.short, key=lambda each: each[1])[0]
+        here = [layer for layer in left if places[layer] == gpu]
         if not here:
             return
         left.remove(here[0])
         gone.append(here[0])
         more = (pattern(header, gone), "CPU")
         change = replace(placement, overrides=(more, *placement.overrides))
-        tried = fit(header, change, room)
+        tried = fit_in(header, change, room)
         if tried.fits:
             more_than = "more " if placement.overrides else ""
             text = f"experts of {len(gone)} {more_than}layer{'s' if len(gone) > 1 else ''} on the CPU"
@@ -225,11 +225,11 @@ def _is_moved(header: Header, placement: Placement, layer: int) -> bool:
 
 
 def fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The most layers on the cards that fit, if any do."""
+    """The most layers on the GPUs that fit, if any do."""
     slots = header.layers + 1
     now = slots if placement.gpu_layers is None else min(placement.gpu_layers, slots)
     yield from _first(
-        _tried(header, room, "gpu_layers", f"{count} layers on cards", replace(placement, gpu_layers=count))
+        _tried(header, room, "gpu_layers", f"{count} layers on GPUs", replace(placement, gpu_layers=count))
         for count in range(now - 1 if placement.devices else 0, 0, -1)
     )
 
@@ -248,7 +248,7 @@ def largest_context(header: Header, placement: Placement, room: Room, most: int)
     low, high, found = _SMALLEST // _STEP, most // _STEP, 0
     while low <= high:
         middle = (low + high) // 2
-        if fit(header, replace(placement, context=middle * _STEP), room).fits:
+        if fit_in(header, replace(placement, context=middle * _STEP), room).fits:
             found, low = middle * _STEP, middle + 1
         else:
             high = middle - 1

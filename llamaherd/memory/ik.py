@@ -1,4 +1,4 @@
-"""How ik_llama.cpp cuts a model into cards: by the bytes of its layers, where llama.cpp counts layers.
+"""How ik_llama.cpp cuts a model into GPUs: by the bytes of its layers, where llama.cpp counts layers.
 
 Facts: ik_llama.cpp 67268c8fd, src/llama.cpp:2059-2260 (get_layer_sizes), 2340-2470 (llm_load_tensors).
 """
@@ -14,7 +14,7 @@ from llamaherd.memory.placement import HOST, Placement, single
 
 _F32 = 4
 _MARGIN = 1024 * 1024**2
-"""Bytes of each card that are not counted as free (k_default_mem_margin)."""
+"""Bytes of each GPU that are not counted as free (k_default_mem_margin)."""
 
 
 def layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
@@ -51,27 +51,27 @@ def layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
 
 
 def spread_experts(header: Header, placement: Placement, count: int) -> tuple[int, ...]:
-    """The layers whose experts `--n-cpu-moe` sends to the CPU: the first ones, or of several cards' layers the last
-    ones of each card, as many as its part of all layers (src/llama-load-tensors.cpp:233-309)."""
+    """The layers whose experts `--n-cpu-moe` sends to the CPU: the first ones, or of several GPUs' layers the last
+    ones of each GPU, as many as its part of all layers (src/llama-load-tensors.cpp:233-309)."""
     if placement.split != "layer" or count >= header.layers or placement.devices < 2:
         return tuple(range(min(count, header.layers)))
-    cards = [placement.devices - 1 if card == HOST else card for card in layer_devices(header, placement)[:-1]]
-    counts = [cards.count(card) for card in range(placement.devices)]
+    gpus = [placement.devices - 1 if gpu == HOST else gpu for gpu in layer_devices(header, placement)[:-1]]
+    counts = [gpus.count(gpu) for gpu in range(placement.devices)]
     wanted = [held * count / header.layers for held in counts]
     taken = [floor(single(single(held / header.layers) * count) + 0.5) for held in counts]
     while sum(taken) > count:
-        card = max((each for each in range(len(taken)) if taken[each]), key=lambda each: taken[each] - wanted[each])
-        taken[card] -= 1
+        gpu = max((each for each in range(len(taken)) if taken[each]), key=lambda each: taken[each] - wanted[each])
+        taken[gpu] -= 1
     while sum(taken) < count:
         open_ = (each for each in range(len(taken)) if taken[each] < counts[each])
-        card = min(open_, key=lambda each: taken[each] - wanted[each])
-        taken[card] += 1
-    places = [[layer for layer, here in enumerate(cards) if here == card] for card in range(placement.devices)]
+        gpu = min(open_, key=lambda each: taken[each] - wanted[each])
+        taken[gpu] += 1
+    places = [[layer for layer, here in enumerate(gpus) if here == gpu] for gpu in range(placement.devices)]
     return tuple(sorted(layer for own, number in zip(places, taken, strict=True) for layer in own[len(own) - number :]))
 
 
 def _shares(placement: Placement, required: float, compute: float) -> tuple[float, ...]:
-    """The cards' shares: as told, or by free memory, less compute where it is short."""
+    """The GPUs' shares: as told, or by free memory, less compute where it is short."""
     if placement.tensor_split or not placement.free:
         return placement.shares
     free = [max(0, each - _MARGIN) for each in placement.free]

@@ -1,4 +1,4 @@
-"""A rig's instances as placements, and what its cards and RAM hold with all of them running."""
+"""A rig's instances as placements, and what its GPUs and RAM hold with all of them running."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.experts import layers_on_cpu, pattern
-from llamaherd.memory.fit import Fit, Room, fit
+from llamaherd.memory.fit import Fit, Room, fit_in
 from llamaherd.memory.growth import Growth, growth
-from llamaherd.memory.overhead import in_ram, on_cards
+from llamaherd.memory.overhead import cuda_on_gpus, in_ram
 from llamaherd.memory.placed_by_hand import placed_by_hand
 from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Placement
-from llamaherd.memory.sidecars import beside, drafting_header, together
+from llamaherd.memory.sidecars import beside, drafting_header, summed
 from llamaherd.memory.use import Memory
 from llamaherd.reference.cards import usable
 
 MARGIN = 128 << 20
-"""Bytes that are left free on each card: no plan was further below what a server took (docs/gpu.md)."""
+"""Bytes that are left free on each GPU: no plan was further below what a server took (docs/gpu.md)."""
 
 SYSTEM_RAM = 1 << 30
 """Bytes of RAM that are left to the system and everything else on a host."""
@@ -36,7 +36,7 @@ SYSTEM_RAM = 1 << 30
 class InstanceMemory:
     """What one instance holds, whatever runs beside it: all of it, and what of that is beside its model.
 
-    `cuda` are bytes that CUDA takes of each of its cards besides what the engine allocates.
+    `cuda` are bytes that CUDA takes of each of its GPUs besides what the engine allocates.
     """
 
     instance: Instance
@@ -60,7 +60,7 @@ class InstanceMemory:
 
 @dataclass(frozen=True)
 class Sized:
-    """One instance: how it is placed and what that takes. `room` is what the others leave of its cards and the RAM;
+    """One instance: how it is placed and what that takes. `room` is what the others leave of its GPUs and the RAM;
     `drafting` is the header of a model that drafts for it."""
 
     name: str
@@ -84,13 +84,13 @@ class Sized:
     @cached_property
     def fit(self) -> Fit:
         """How it goes into what the others leave."""
-        return fit(self.header, self.placement, self.room)
+        return fit_in(self.header, self.placement, self.room)
 
 
 def sized(
     rig: Rig, headers: Mapping[str, Header], projectors: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Sized]:
-    """Every instance that can be sized: its model's header is known, and so is the memory of its cards.
+    """Every instance that can be sized: its model's header is known, and so is the memory of its GPUs.
 
     `projectors` are bytes of vision projectors by name of model.
     """
@@ -116,7 +116,7 @@ def sized(
 def instance_memory(
     rig: Rig, instance: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
 ) -> InstanceMemory | None:
-    """What an instance holds, worked out once for all who ask; None where its model's header or the memory of its cards
+    """What an instance holds, worked out once for all who ask; None where its model's header or the memory of its GPUs
     is not known, or its engine fills them by design.
 
     Raises ValueError, with a sentence, where it cannot be worked out.
@@ -124,11 +124,11 @@ def instance_memory(
     header = headers.get(instance.model)
     if header is None or not reads_gguf(rig.engines.get(instance.engine)):
         return None
-    if any(capacity(rig, card) is None for card in instance.on):
+    if any(capacity(rig, gpu) is None for gpu in instance.on):
         return None
     placed = placement(rig, instance, header)
-    cards = rig.gpus.cards if rig.gpus else {}
-    sizes = tuple(cards[name].multiprocessors for name in instance.on)
+    gpus = rig.gpus.cards if rig.gpus else {}
+    sizes = tuple(gpus[name].multiprocessors for name in instance.on)
     size = projectors.get(instance.model, 0)
     return _held(Same(instance), header, drafting_header(instance, headers), Same(placed), size, sizes)
 
@@ -146,15 +146,15 @@ def _held(
     drafts = {instance.draft.model: drafting} if drafting and instance.draft and instance.draft.model else {}
     memory = estimate(header, placed)
     extra = beside(instance, placed, drafts, {instance.model: projector})
-    cuda = tuple(on_cards(multiprocessors, header, placed, drafts=instance.draft is not None))
-    return InstanceMemory(instance, header, placed, together(memory, extra), extra, cuda, drafting)
+    cuda = tuple(cuda_on_gpus(multiprocessors, header, placed, drafts=instance.draft is not None))
+    return InstanceMemory(instance, header, placed, summed(memory, extra), extra, cuda, drafting)
 
 
 def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
     """How an instance is laid out, with what it is told word for word. Raises ValueError, with a sentence, where its
     experts cannot be told apart, or something else cannot be worked out."""
     engine = rig.engines[instance.engine]
-    free = tuple(usable_bytes(rig, card) for card in instance.on)
+    free = tuple(usable_bytes(rig, gpu) for gpu in instance.on)
     return _placement(Same(instance), header, engine.kind, Same(flags_of(engine)), Same(by_hand(rig, instance)), free)
 
 
@@ -207,42 +207,42 @@ def experts_on_cpu(instance: Instance, header: Header) -> str | None:
     return pattern(header, layers) if layers else None
 
 
-def capacity(rig: Rig, card: str) -> int | None:
-    """Memory of a card, in bytes, less what something else holds; None for one that is not declared or not known."""
-    known = rig.gpus.cards.get(card) if rig.gpus else None
+def capacity(rig: Rig, gpu: str) -> int | None:
+    """Memory of a GPU, in bytes, less what something else holds; None for one that is not declared or not known."""
+    known = rig.gpus.cards.get(gpu) if rig.gpus else None
     if known is None or known.memory_bytes is None:
         return None
     return max(known.memory_bytes - (known.reserved or 0), 0)
 
 
-def usable_bytes(rig: Rig, card: str) -> int:
-    """What servers can get of a card, in bytes; 0 where that is not known."""
-    known = rig.gpus.cards.get(card) if rig.gpus else None
+def usable_bytes(rig: Rig, gpu: str) -> int:
+    """What servers can get of a GPU, in bytes; 0 where that is not known."""
+    known = rig.gpus.cards.get(gpu) if rig.gpus else None
     return max(usable(known.memory_bytes) - (known.reserved or 0), 0) if known and known.memory_bytes else 0
 
 
 def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) -> tuple[int, ...]:
-    """What CUDA takes for an instance on each of its cards, in bytes, besides what the engine allocates."""
-    cards = rig.gpus.cards if rig.gpus else {}
-    sizes = tuple(cards[name].multiprocessors for name in instance.on)
-    return tuple(on_cards(sizes, header, placed, drafts=instance.draft is not None))
+    """What CUDA takes for an instance on each of its GPUs, in bytes, besides what the engine allocates."""
+    gpus = rig.gpus.cards if rig.gpus else {}
+    sizes = tuple(gpus[name].multiprocessors for name in instance.on)
+    return tuple(cuda_on_gpus(sizes, header, placed, drafts=instance.draft is not None))
 
 
 def _room(rig: Rig, own: InstanceMemory, others: Iterable[InstanceMemory]) -> Room:
     """What is left for an instance's model when all others run, with what CUDA takes and what is beside its model."""
     left = {
-        card: usable_bytes(rig, card) - cuda - use.total
-        for card, cuda, use in zip(own.instance.on, own.cuda, own.extra.devices, strict=True)
+        gpu: usable_bytes(rig, gpu) - cuda - use.total
+        for gpu, cuda, use in zip(own.instance.on, own.cuda, own.extra.devices, strict=True)
     }
     ram = rig.host.ram - SYSTEM_RAM - own.extra.host.total - in_ram(own.header, own.placement)
     for other in others:
         ram -= other.ram
-        for card, use, cuda in zip(other.instance.on, other.memory.devices, other.cuda, strict=True):
-            if card in left:
-                left[card] -= use.total + cuda
+        for gpu, use, cuda in zip(other.instance.on, other.memory.devices, other.cuda, strict=True):
+            if gpu in left:
+                left[gpu] -= use.total + cuda
     return Room(cards=tuple(left.values()), ram=ram, reserve=MARGIN)
 
 
 def without_ram(each: Sized) -> Sized:
-    """The same with as much RAM as it takes: for questions about cards alone."""
+    """The same with as much RAM as it takes: for questions about GPUs alone."""
     return replace(each, room=replace(each.room, ram=None))

@@ -8,7 +8,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.memory import ik
 from llamaherd.memory.layers import Layer, layers
 from llamaherd.memory.placement import Placement
-from llamaherd.memory.weights import Placed, Places, placed
+from llamaherd.memory.weights import LayerPlaces, Placed, placed_tensors
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Laid:
 
     header: Header
     placement: Placement
-    places: Places
+    places: LayerPlaces
     trunk: tuple[Layer, ...]
     heads: tuple[Layer, ...]
     tensors: tuple[Placed, ...]
@@ -33,11 +33,11 @@ def lay_out(header: Header, placement: Placement) -> Laid:
         places,
         trunk=tuple(layer for layer in every if not layer.head),
         heads=tuple(layer for layer in every if layer.head),
-        tensors=tuple(placed(header, placement, places)),
+        tensors=tuple(placed_tensors(header, placement, places)),
     )
 
 
-def places_of(header: Header, placement: Placement) -> Places:
+def places_of(header: Header, placement: Placement) -> LayerPlaces:
     """The device of every layer, the output layer being the last."""
     if placement.does.cuts_by_bytes:
         return ik.layer_devices(header, placement)

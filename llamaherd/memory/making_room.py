@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from llamaherd.engines.command_line import CommandLine, by_hand
 from llamaherd.engines.flags.meant import Option
 from llamaherd.inventory.schema import Instance, Rig
-from llamaherd.memory.fit import Change, changes, fit
+from llamaherd.memory.fit import Change, changes, fit_in
 from llamaherd.memory.instances import Sized, placement
 from llamaherd.memory.placed_by_hand import MOVING
 from llamaherd.memory.placement import CHECKPOINTS
@@ -71,7 +71,7 @@ def _with(instance: Instance, line: CommandLine, option: Option, number: int) ->
 
 def _fits(rig: Rig, each: Sized, declared: Instance) -> bool:
     """Whether an instance fits as it is declared here. Raises ValueError as `placement` does."""
-    return fit(each.header, placement(rig, declared, each.header), each.room).fits
+    return fit_in(each.header, placement(rig, declared, each.header), each.room).fits
 
 
 def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:

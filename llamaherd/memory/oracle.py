@@ -25,7 +25,7 @@ class NoFigureError(ValueError):
     """The tool printed no figures; the text says what it printed instead."""
 
 
-def arguments(placement: Placement, model: str) -> tuple[str, ...]:
+def tool_arguments(placement: Placement, model: str) -> tuple[str, ...]:
     """What to give to `llama-fit-params`: the arguments that it shares with the server, the first shard as model.
 
     Raises ValueError for a placement of ik_llama.cpp, which has no such tool, and for unified slots, which the tool
@@ -54,7 +54,7 @@ def arguments(placement: Placement, model: str) -> tuple[str, ...]:
     )
 
 
-def parse(text: str) -> Memory:
+def parse_figures(text: str) -> Memory:
     """What the tool printed, as bytes. Context is one figure there and stands in `kv`. Raises NoFigureError."""
     rows = [(name, *(int(figure) * MIB for figure in figures)) for name, *figures in _ROW.findall(text)]
     uses = {name: Use(weights=weights, kv=kv, compute=compute) for name, weights, kv, compute in rows}
@@ -72,8 +72,8 @@ def logged(text: str, devices: int) -> Memory:
     """
     uses = [Use()] * (devices + 1)
     for name, what, figure in _BUFFER.findall(text):
-        size, card = round(float(figure) * MIB), _CARD.fullmatch(name)
-        index = int(card[1]) if card and int(card[1]) < devices else devices
+        size, gpu = round(float(figure) * MIB), _CARD.fullmatch(name)
+        index = int(gpu[1]) if gpu and int(gpu[1]) < devices else devices
         part = {"model": Use(weights=size), "KV": Use(kv=size), "RS": Use(state=size)}[what]
         uses[index] = add(uses[index], part)
     if not any(use.weights for use in uses):
@@ -85,14 +85,14 @@ def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
     """The engine's figures as a server's: with all that a draft takes, and with its few rows of logits.
 
     The tool reserves a row for every token of a batch; what that makes of compute, the arithmetic knows.
-    Raises ValueError as `estimate` does, and if the tool saw other cards than the placement has.
+    Raises ValueError as `estimate` does, and if the tool saw other GPUs than the placement has.
     """
     devices = engine.devices
     if placement.split == "none" and len(devices) == 1:
-        # It speaks of the one card alone (src/llama.cpp:289-301).
-        devices = tuple(devices[0] if card == placement.main_device else Use() for card in range(placement.devices))
+        # It speaks of the one GPU alone (src/llama.cpp:289-301).
+        devices = tuple(devices[0] if gpu == placement.main_device else Use() for gpu in range(placement.devices))
     if len(devices) != placement.devices:
-        raise ValueError(f"the tool saw {len(devices)} cards where {placement.devices} are meant")
+        raise ValueError(f"the tool saw {len(devices)} GPUs where {placement.devices} are meant")
     ours, asked = estimate(header, placement), estimate(header, without_draft(placement))
     return Memory(
         devices=tuple(_as_served(*uses) for uses in zip(devices, ours.devices, asked.devices, strict=True)),
@@ -112,5 +112,5 @@ def _as_served(engine: Use, ours: Use, asked: Use) -> Use:
 
 
 def _buffer(target: str | int) -> str:
-    """A buffer type's name: `CPU`, or a CUDA card's."""
+    """A buffer type's name: `CPU`, or a CUDA GPU's."""
     return target if isinstance(target, str) else "CPU" if target == HOST else f"CUDA{target}"

@@ -1,4 +1,4 @@
-"""What a server takes besides the buffers that its engine allocates: of each card, and of the RAM.
+"""What a server takes besides the buffers that its engine allocates: of each GPU, and of the RAM.
 
 Measured on H100s with llama.cpp b11434 and ik_llama.cpp 67268c8fd, and on an H200: docs/gpu.md has the figures. What
 is not of a model's kind or a batch's size did not depend on the model, the context or the length of a prompt.
@@ -14,26 +14,26 @@ from llamaherd.memory.placement import HOST, Placement
 MIB = 1 << 20
 
 _PER_MULTIPROCESSOR = 4
-"""MiB of a context of CUDA for each multiprocessor of its card."""
+"""MiB of a context of CUDA for each multiprocessor of its GPU."""
 
 _DRAFT = 116
 """MiB that a draft's own cuBLAS and scratch memory take."""
 
 _UNQUANTIZED = {"F32", "F16", "BF16"}
 
-_SERVER_RAM, _CARD_RAM, _IK_CARD_RAM, _NCCL_RAM = 330, 105, 225, 300
-"""MiB of RAM of any server with CUDA's libraries, of each further card that it sees, and of NCCL."""
+_SERVER_RAM, _GPU_RAM, _IK_GPU_RAM, _NCCL_RAM = 330, 105, 225, 300
+"""MiB of RAM of any server with CUDA's libraries, of each further GPU that it sees, and of NCCL."""
 
 _VOCABULARY = 512
 """Bytes of RAM that each token of a vocabulary takes in the server's tables."""
 
 
 _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
-"""MiB of RAM of a server without a card, and bytes of each token there: measured, docs/gpu.md."""
+"""MiB of RAM of a server without a GPU, and bytes of each token there: measured, docs/gpu.md."""
 
 
-def on_cards(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
-    """Bytes that CUDA takes of each card: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
+def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
+    """Bytes that CUDA takes of each GPU: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
     own = (_of_ik if placement.does.converts_weights else _of_llama)(header, placement)
     between = _nccl(len(multiprocessors)) if placement.does.makes_communicators else [0] * len(multiprocessors)
     own += _DRAFT if drafts else 0
@@ -71,21 +71,21 @@ def _of_ik(header: Header, placement: Placement) -> int:
     return 210 + 2 * widest * header.number("embedding_length") // MIB
 
 
-def _nccl(cards: int) -> list[int]:
-    """MiB of NCCL's buffers on each card: ik_llama.cpp makes communicators of all and of pairs as it starts.
+def _nccl(gpus: int) -> list[int]:
+    """MiB of NCCL's buffers on each GPU: ik_llama.cpp makes communicators of all and of pairs as it starts.
 
-    Of an odd number, the first card is in two pairs (ggml-cuda.cu:257-290).
+    Of an odd number, the first GPU is in two pairs (ggml-cuda.cu:257-290).
     """
-    if cards < 2:
-        return [0] * cards
-    return [130 + 200 * (cards - 1) + (195 if cards % 2 and not index else 0) for index in range(cards)]
+    if gpus < 2:
+        return [0] * gpus
+    return [130 + 200 * (gpus - 1) + (195 if gpus % 2 and not index else 0) for index in range(gpus)]
 
 
 def in_ram(header: Header, placement: Placement) -> int:
-    """Bytes of RAM that a server holds for itself: its libraries, what they keep for each card, its vocabulary."""
+    """Bytes of RAM that a server holds for itself: its libraries, what they keep for each GPU, its vocabulary."""
     if not placement.devices:
         return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY
-    each = _IK_CARD_RAM if placement.does.makes_communicators else _CARD_RAM
+    each = _IK_GPU_RAM if placement.does.makes_communicators else _GPU_RAM
     nccl = _NCCL_RAM if placement.does.makes_communicators and placement.devices > 1 else 0
     own = _SERVER_RAM + each * (placement.devices - 1) + nccl
     return own * MIB + header.vocabulary * _VOCABULARY

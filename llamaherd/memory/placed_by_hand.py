@@ -21,7 +21,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.memory.ik import spread_experts
 from llamaherd.memory.placement import Placement
 
-Override = tuple[str, str | int]
+PlacedOverride = tuple[str, str | int]
 
 OFF = ("off", "0", "false", "disabled")
 MOVING = ("--override-tensor", "--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn")
@@ -36,7 +36,7 @@ MOST_LAYERS = 512
 SPLITS = {"attn": "graph"}
 """Split modes that cut as another does."""
 
-UNCOUNTED = (
+UNCOUNTED_FLAGS = (
     *("--mmproj", "--mmproj-url", "--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--rpc"),
     *("--model-draft", "--hf-repo-draft", "--draft-params", "--max-gpu"),
 )
@@ -85,13 +85,13 @@ def placed_by_hand(placed: Placement, line: CommandLine, header: Header) -> Plac
     drafting = tuple(_kept(_in_order(line, MOVING_DRAFT), line, ()))
     told = replace(told, overrides=_moved(told, line, header), draft_overrides=drafting)
     if option := _fits_itself(told, line):
-        raise UncountedError(option, f"with {option}, {told.engine} decides itself what goes on the cards")
+        raise UncountedError(option, f"with {option}, {told.engine} decides itself what goes on the GPUs")
     return told
 
 
 def uncounted(line: CommandLine) -> Iterator[Option]:
     """What takes memory by a file, or of another host, that is not known here."""
-    named = (option for name in UNCOUNTED if (option := line.own(name)))
+    named = (option for name in UNCOUNTED_FLAGS if (option := line.own(name)))
     yield from dict.fromkeys(option for option in named if option.value)
 
 
@@ -166,7 +166,7 @@ def _unmapped(option: Option) -> bool:
 
 
 def _layers(option: Option, placed: Placement) -> int | None:
-    """How many layers cards hold; None for all. Less than nothing is all in llama.cpp (src/llama-model.cpp,
+    """How many layers GPUs hold; None for all. Less than nothing is all in llama.cpp (src/llama-model.cpp,
     n_gpu_layers), and none in ik_llama.cpp, as is its default (src/llama.cpp:4935)."""
     found = INTEGER.match(option.value)
     number = int(found[1]) if found else -1
@@ -176,7 +176,7 @@ def _layers(option: Option, placed: Placement) -> int | None:
 
 
 def _shares(text: str) -> tuple[float, ...]:
-    """The cards' parts; `,` and `/` separate them. Raises ValueError."""
+    """The GPUs' parts; `,` and `/` separate them. Raises ValueError."""
     try:
         return tuple(float(part) for part in re.split("[,/]+", text))
     except ValueError:
@@ -204,7 +204,7 @@ def _is_head(option: Option) -> bool:
     return any(word.split(":")[0] in ("mtp", "draft-mtp") for word in option.value.split(","))
 
 
-def _moved(placed: Placement, line: CommandLine, header: Header) -> tuple[Override, ...]:
+def _moved(placed: Placement, line: CommandLine, header: Header) -> tuple[PlacedOverride, ...]:
     """All tensors that are kept elsewhere, the first that matches first. `placed` has what keys move."""
     if placed.does.spreads_experts:
         options = line.meant.every("--override-tensor")
@@ -219,7 +219,7 @@ def _in_order(line: CommandLine, names: tuple[str, ...]) -> tuple[Option, ...]:
     return (*variables, *(each for each in line.meant.said if each.origin == "argument" and each.flag in flags))
 
 
-def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[Override, ...]) -> Iterator[Override]:
+def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[PlacedOverride, ...]) -> Iterator[PlacedOverride]:
     """What each option keeps elsewhere (common/arg.cpp:2757-2790, common/common.h:1224-1243). Raises ValueError."""
     find = line.meant.catalogue.find
     for option in options:
@@ -234,8 +234,8 @@ def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[Override, 
             yield _of_layers(range(min(int(number[1]), MOST_LAYERS)), names), "CPU"
 
 
-def _spread(placed: Placement, line: CommandLine, header: Header) -> Iterator[Override]:
-    """ik_llama.cpp takes the last number, after all overrides, and of several cards' layers a share of each card's."""
+def _spread(placed: Placement, line: CommandLine, header: Header) -> Iterator[PlacedOverride]:
+    """ik_llama.cpp takes the last number, after all overrides, and of several GPUs' layers a share of each GPU's."""
     options = line.meant.every("--n-cpu-moe", "--cpu-moe")
     if options:
         found = INTEGER.match(options[-1].value)
@@ -249,12 +249,12 @@ def _of_layers(layers: Iterable[int], names: str) -> str:
     return rf"blk\.(?:{'|'.join(map(str, layers))}){names}"
 
 
-def _parsed(option: Option) -> Iterator[Override]:
-    """Overrides with cards by number. Raises ValueError, and UncountedError for what cannot be worked out."""
+def _parsed(option: Option) -> Iterator[PlacedOverride]:
+    """Overrides with GPUs by number. Raises ValueError, and UncountedError for what cannot be worked out."""
     for override in parse_overrides(option.value):
-        card = re.fullmatch(r"CUDA([0-9]{1,4})", override.buffer)
-        if not card and override.buffer != "CPU":
+        gpu = re.fullmatch(r"CUDA([0-9]{1,4})", override.buffer)
+        if not gpu and override.buffer != "CPU":
             raise UncountedError(option, f"what `{override.buffer}` holds is not known")
         if override.fault is None and override.regex is None:
             raise UncountedError(option, f"`{override.pattern}` repeats so much that trying it may take for ever")
-        yield override.pattern, int(card[1]) if card else "CPU"
+        yield override.pattern, int(gpu[1]) if gpu else "CPU"

@@ -1,4 +1,4 @@
-"""How an engine is told to lay a model out, and which layer lands on which card.
+"""How an engine is told to lay a model out, and which layer lands on which GPU.
 
 Facts: llama.cpp b11434; ik_llama.cpp 67268c8fd where it differs.
 """
@@ -39,9 +39,9 @@ common/common.h:635-638; ik_llama.cpp 67268c8fd, common/common.h:452-455)."""
 class Placement:
     """One server's arguments, as far as they decide on memory.
 
-    `devices` counts the cards that the server sees; 0 is a server on the CPU. `free` are their free bytes: engines
-    split by them when `tensor_split` is not given; without either, equal cards are taken for granted.
-    `overrides` are regular expressions of C++ on tensor names, with a card's number or `CPU`; the first that matches
+    `devices` counts the GPUs that the server sees; 0 is a server on the CPU. `free` are their free bytes: engines
+    split by them when `tensor_split` is not given; without either, equal GPUs are taken for granted.
+    `overrides` are regular expressions of C++ on tensor names, with a GPU's number or `CPU`; the first that matches
     counts. `draft_…` are those of a model that drafts. `uncounted` are arguments of which it is not known what they
     take. `cache_ram` is how many bytes of prompts are saved in RAM, None for no limit; `checkpoints` how many there are
     of each slot.
@@ -123,7 +123,7 @@ class Placement:
 
     @cached_property
     def shares(self) -> tuple[float, ...]:
-        """Which part of the layers each card gets; sums up to 1."""
+        """Which part of the layers each GPU gets; sums up to 1."""
         if not self.devices:
             return ()
         if self.split == "none":
@@ -137,15 +137,15 @@ class Placement:
 
     @property
     def pipelined(self) -> bool:
-        """Whether cards work on several batches at once, which multiplies buffers (llama-context.cpp:432-463).
+        """Whether GPUs work on several batches at once, which multiplies buffers (llama-context.cpp:432-463).
 
-        Given that all layers are on cards: see `offloads_all`.
+        Given that all layers are on GPUs: see `offloads_all`.
         """
         several = self.devices > 1 and self.split == "layer" and not self.no_kv_offload and not self.overrides
         return several and self.does.pipelines
 
     def offloads_all(self, layers: int) -> bool:
-        """Whether the output and all of a model's `layers` (prediction heads included) are on cards."""
+        """Whether the output and all of a model's `layers` (prediction heads included) are on GPUs."""
         return self.devices > 0 and (self.gpu_layers is None or self.gpu_layers > layers)
 
     def layer_devices(self, layers: int) -> tuple[int, ...]:
@@ -160,11 +160,11 @@ class Placement:
             return (HOST,) * slots
         edges = [single(edge) for edge in accumulate(self.shares)]
         edges = [single(edge / edges[-1]) for edge in edges]
-        on_cards = [
+        on_gpus = [
             min(bisect_right(edges, single(index / wanted)), self.devices - 1) if self.split != "none" else None
             for index in range(wanted)
         ]
-        return (HOST,) * (slots - wanted) + tuple(self.main_device if card is None else card for card in on_cards)
+        return (HOST,) * (slots - wanted) + tuple(self.main_device if gpu is None else gpu for gpu in on_gpus)
 
     def override(self, tensor: str) -> int | None:
         """The device that the overrides send a tensor to; None if none matches."""

@@ -9,7 +9,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import Placement
-from llamaherd.memory.use import Draft, Memory, Use, add
+from llamaherd.memory.use import DraftUse, Memory, Use, add
 
 
 def beside(
@@ -19,10 +19,10 @@ def beside(
     held = _nothing(placed)
     if size := projectors.get(instance.model, 0):
         doubt = "what the vision projector takes while it reads an image is not counted"
-        held = together(held, _on_first(placed, Use(weights=size), doubt, in_ram=placed.projector_in_ram))
+        held = summed(held, _on_first(placed, Use(weights=size), doubt, in_ram=placed.projector_in_ram))
     if instance.draft and instance.draft.model:
         name = instance.draft.model
-        held = together(held, _drafting(name, headers.get(name), placed, head=instance.draft.mtp is not None))
+        held = summed(held, _drafting(name, headers.get(name), placed, head=instance.draft.mtp is not None))
     return held
 
 
@@ -31,8 +31,8 @@ def drafting_header(instance: Instance, headers: Mapping[str, Header]) -> Header
     return headers.get(instance.draft.model) if instance.draft and instance.draft.model else None
 
 
-def together(one: Memory, other: Memory) -> Memory:
-    """What both hold, card by card."""
+def summed(one: Memory, other: Memory) -> Memory:
+    """What both hold, GPU by GPU."""
     devices = tuple(add(*each) for each in zip(one.devices, other.devices, strict=True))
     return Memory(devices, add(one.host, other.host), (*one.doubts, *other.doubts))
 
@@ -42,7 +42,7 @@ def _nothing(placed: Placement) -> Memory:
 
 
 def _on_first(placed: Placement, use: Use, doubt: str, *, in_ram: bool = False) -> Memory:
-    """Held by the first card, and by the RAM where there is none or it is to be there."""
+    """Held by the first GPU, and by the RAM where there is none or it is to be there."""
     if in_ram:
         return replace(_nothing(placed), host=use, doubts=(doubt,))
     devices = tuple(use if device == 0 else Use() for device in range(placed.devices))
@@ -53,7 +53,7 @@ def _drafting(name: str, header: Header | None, placed: Placement, *, head: bool
     if header is None:
         return replace(_nothing(placed), doubts=(f"what `{name}` takes to draft is not known: it is not in the lock",))
     if head:
-        weights = Use(draft=Draft(weights=sum(tensor.bytes for tensor in header.each)))
+        weights = Use(draft=DraftUse(weights=sum(tensor.bytes for tensor in header.each)))
         return _on_first(placed, weights, f"of the prediction head `{name}`, cache and buffers are not counted")
     try:
         memory = estimate(header, draft_placement(placed))
@@ -64,7 +64,7 @@ def _drafting(name: str, header: Header | None, placed: Placement, *, head: bool
 
 
 def draft_placement(placed: Placement) -> Placement:
-    """How an engine lays out a model that drafts for the one that is placed so: all of it on the same cards.
+    """How an engine lays out a model that drafts for the one that is placed so: all of it on the same GPUs.
 
     llama.cpp gives it a cache of f16 (common/speculative.cpp:2527-2563 of b11434), ik_llama.cpp one of the same types
     and for one slot (examples/server/server-context.cpp:117-139 of 67268c8fd).
@@ -77,4 +77,4 @@ def draft_placement(placed: Placement) -> Placement:
 
 def _as_draft(use: Use) -> Use:
     """All that a model holds, as what drafting adds."""
-    return Use(draft=Draft(weights=use.weights, kv=use.kv, state=use.state, compute=use.compute))
+    return Use(draft=DraftUse(weights=use.weights, kv=use.kv, state=use.state, compute=use.compute))

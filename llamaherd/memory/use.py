@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftUse:
     """What speculation by a model's own head adds, in bytes.
 
     `state` is the copies of the recurrent state beyond one per slot: the engine keeps one for each drafted token, so
@@ -26,13 +26,13 @@ class Draft:
 
 @dataclass(frozen=True)
 class Use:
-    """What one card, or the host's RAM, holds, in bytes."""
+    """What one GPU, or the host's RAM, holds, in bytes."""
 
     weights: int = 0
     kv: int = 0
     state: int = 0
     compute: int = 0
-    draft: Draft = Draft()
+    draft: DraftUse = DraftUse()
 
     @property
     def total(self) -> int:
@@ -47,7 +47,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Memory:
-    """What each card and the host hold. `doubts` are sentences on what could not be known."""
+    """What each GPU and the host hold. `doubts` are sentences on what could not be known."""
 
     devices: tuple[Use, ...]
     host: Use
@@ -55,7 +55,7 @@ class Memory:
 
     @property
     def everywhere(self) -> Use:
-        """All cards and the host together."""
+        """All GPUs and the host together."""
         total = self.host
         for use in self.devices:
             total = add(total, use)
@@ -69,7 +69,7 @@ def add(one: Use, other: Use) -> Use:
         kv=one.kv + other.kv,
         state=one.state + other.state,
         compute=one.compute + other.compute,
-        draft=Draft(
+        draft=DraftUse(
             weights=one.draft.weights + other.draft.weights,
             kv=one.draft.kv + other.draft.kv,
             state=one.draft.state + other.draft.state,

@@ -17,13 +17,13 @@ _INPUT = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd
 _OUTPUT_FIRST = {"gemma3n", "gemma4"}
 """They make the output's copy before the embeddings, so that it is never seen to be one (gemma4.cpp:53)."""
 
-Places = tuple[int, ...]
+LayerPlaces = tuple[int, ...]
 """The device of every layer, the output layer being the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor's bytes on a device. `head`: only a draft needs it; `moved`: large batches may copy it to a card."""
+    """A tensor's bytes on a device. `head`: only a draft needs it; `moved`: large batches may copy it to a GPU."""
 
     device: int
     size: int
@@ -31,7 +31,7 @@ class Placed:
     moved: bool = False
 
 
-def placed(header: Header, placement: Placement, places: Places) -> Iterator[Placed]:
+def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) -> Iterator[Placed]:
     """Every tensor that is loaded; a prediction head's only for a draft (src/models/qwen35moe.cpp:41-45).
 
     Raises KeyError for a type of tensor that is not known.
@@ -57,12 +57,12 @@ def placed(header: Header, placement: Placement, places: Places) -> Iterator[Pla
 
 
 def shared(device: int, size: int, placement: Placement) -> Iterator[tuple[int, int]]:
-    """The bytes as the cards share them: whole on one, or in parts where matrices are cut through."""
+    """The bytes as the GPUs share them: whole on one, or in parts where matrices are cut through."""
     if device == HOST or placement.split in ("layer", "none"):
         yield device, size
         return
-    for card, share in enumerate(placement.shares):
-        yield card, round(size * share)
+    for gpu, share in enumerate(placement.shares):
+        yield gpu, round(size * share)
 
 
 def _device(placement: Placement, name: str, usual: int) -> int:
@@ -73,11 +73,11 @@ def _device(placement: Placement, name: str, usual: int) -> int:
     return device if placement.devices else HOST
 
 
-def _second_embedding(header: Header, placement: Placement, places: Places) -> Placed:
+def _second_embedding(header: Header, placement: Placement, places: LayerPlaces) -> Placed:
     """The embeddings' copy that stands in for an output matrix that the file lacks.
 
     In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353), or two views of one mapped file; on
-    a card to which an override sends both, llama.cpp has one tensor too, ik_llama.cpp two.
+    a GPU to which an override sends both, llama.cpp has one tensor too, ik_llama.cpp two.
     """
     outside = {group.name: group for group in header.tensors if group.layers is None}
     if "output.weight" in outside or "token_embd.weight" not in outside:

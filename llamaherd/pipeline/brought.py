@@ -1,4 +1,4 @@
-"""What we bring to a host beside its servers: the fetcher, gates, what holds cards, settings; against what lies there.
+"""What we bring to a host beside its servers: the fetcher, gates, what holds GPUs, settings; against what lies there.
 
 The roles compare fingerprints; this has every file hashed, and compares it with the plan's text. Pure.
 """
@@ -6,42 +6,39 @@ The roles compare fingerprints; this has every file hashed, and compares it with
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from llamaherd.converge.programs import programs
 from llamaherd.host.answers import Answers
+from llamaherd.host.programs import programs
 from llamaherd.layout import FETCHER
 from llamaherd.plan import Plan, TextFile
-from llamaherd.verify.machine import MachineCheck
+from llamaherd.role.report import Check
+from llamaherd.role.role import Role
 
 _NAMED = 3
 """Files that are named in one sentence."""
 
 
-def brought(plan: Plan) -> dict[str, TextFile]:
+def brought(plan: Plan, roles: Sequence[Role]) -> dict[str, TextFile]:
     """Every such file by its path. What may be somebody else's, such as a repository's entry, is not among them."""
-    files = [*plan.files, *programs()]
-    files += plan.power.files if plan.power else ()
-    files += plan.driver.files if plan.driver else ()
-    files += [plan.runtime.toolkit.order] if plan.runtime and plan.runtime.toolkit else []
-    return {file.path: file for file in files}
+    return {file.path: file for file in (*(file for role in roles for file in role.brings(plan)), *programs())}
 
 
-def places(plan: Plan) -> list[str]:
+def places(plan: Plan, roles: Sequence[Role]) -> list[str]:
     """Where a host is to look for them: all of the fetcher's folder, in which nothing else may lie."""
     inside = f"{FETCHER}/"
-    return [inside, *(path for path in brought(plan) if not path.startswith(inside))]
+    return [inside, *(path for path in brought(plan, roles) if not path.startswith(inside))]
 
 
-def brought_checks(plan: Plan, answers: Answers) -> Iterator[MachineCheck]:
+def brought_checks(plan: Plan, roles: Sequence[Role], answers: Answers) -> Iterator[Check]:
     """One check of all of them."""
     if ("brought", "") not in answers:
         return
-    files = brought(plan)
+    files = brought(plan, roles)
     wrong = list(_wrong(files, answers["brought", ""], answers.get(("brought sums", ""), "")))
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     named = f"{'; '.join(wrong[:_NAMED])}{more}: `herd up` mends that"
-    yield MachineCheck("programs", not wrong, named if wrong else f"{len(files)} files beside servers are as planned")
+    yield Check("programs", not wrong, named if wrong else f"{len(files)} files beside servers are as planned")
 
 
 def _wrong(files: dict[str, TextFile], stats: str, sums: str) -> Iterator[str]:
@@ -53,8 +50,8 @@ def _wrong(files: dict[str, TextFile], stats: str, sums: str) -> Iterator[str]:
         if path not in there:
             yield f"{path} is not there"
         elif hashes.get(path) != hashlib.sha256(file.text.encode()).hexdigest():
-            yield f"{path} is not what we brought"
+            yield f"{path} is not as planned"
         elif (int(there[path][0], 8), there[path][1]) != (int(file.mode, 8), file.owner):
             mode, owner = there[path]
             yield f"{path} has mode {mode} and is {owner}'s, not {int(file.mode, 8):o} and {file.owner}'s"
-    yield from (f"{path} is no part of what we brought" for path in there if path not in files)
+    yield from (f"{path} is not in the plan" for path in there if path not in files)

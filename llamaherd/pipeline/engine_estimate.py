@@ -16,28 +16,29 @@ from urllib.parse import quote
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.local import read_header
-from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.parsed import GgufError
 from llamaherd.gguf.remote import fetch_header
-from llamaherd.host.answers import Answers, parse
-from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host import protocol
+from llamaherd.host.answers import Answers
+from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.layout import ASK_USER, STATE
 from llamaherd.lock import Lock
 from llamaherd.lock.resolve.hub import token_for
 from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.held import held
 from llamaherd.memory.instances import capacity, placement
 from llamaherd.memory.placement import Placement
-from llamaherd.memory.sidecars import beside, together
+from llamaherd.memory.sidecars import beside, summed
 from llamaherd.memory.use import Memory
 from llamaherd.plan import Estimate, InstancePlan, ModelPlan, Plan
-from llamaherd.planner.instance import environment, held
+from llamaherd.plan.environment import environment
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 
 TOOL = "llama-fit-params"
 TOOL_SECONDS = 120
-"""For one instance: it opens the cards and reads a header, which takes seconds where the disk is slow."""
+"""For one instance: it opens the GPUs and reads a header, which takes seconds where the disk is slow."""
 
 _BASE_SECONDS = 120
 _NOTED = 8 << 20
@@ -51,7 +52,7 @@ _WHY = (
 )
 """What tells why the tool failed, best first: what it logged, an argument, what was thrown, the last line."""
 
-Asked = Mapping[str, Estimate | str]
+EngineEstimates = Mapping[str, Estimate | str]
 """What was found out of each instance: what it takes, or a sentence on why that is not known."""
 
 
@@ -85,12 +86,12 @@ class Question:
     beside: Memory
 
 
-def ask(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> Asked:
+def ask_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstimates:
     """What each instance takes by its own engine, or a sentence on why there is no figure. Raises RemoteError."""
     found: dict[str, Estimate | str] = {}
     open_: list[Question] = []
     for planned in plan.instances:
-        asked = question(rig, plan, planned, lock)
+        asked = question_to_engine(rig, plan, planned, lock)
         if isinstance(asked, str):
             found[planned.name] = asked
         else:
@@ -108,7 +109,7 @@ def ask(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> Asked:
     return {planned.name: found[planned.name] for planned in plan.instances}
 
 
-def question(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Question | str:
+def question_to_engine(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Question | str:
     """What to ask of an instance, or a sentence on why nothing can be asked."""
     declared = rig.instances[planned.name]
     build = next((build for build in plan.builds if build.id == planned.build), None)
@@ -119,16 +120,16 @@ def question(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Questio
     header = lock.header(rig.models[declared.model])
     if header is None:
         return f"the header of model `{declared.model}` is not in the lock: run `herd lock`"
-    if unknown := [card for card in declared.on if capacity(rig, card) is None]:
-        return f"the memory of card `{unknown[0]}` is not known"
-    # The tool runs on the host, where a container's cards have the host's numbers.
+    if unknown := [gpu for gpu in declared.on if capacity(rig, gpu) is None]:
+        return f"the memory of GPU `{unknown[0]}` is not known"
+    # The tool runs on the host, where a container's GPUs have the host's numbers.
     outside = declared.model_copy(update={"backend": "systemd"})
     models = [each for each in plan.models if each.name in rig.models]
     headers = {each.name: known for each in models if (known := lock.header(rig.models[each.name]))}
     projectors = {each.name: size for each in models if (size := lock.projector_size(rig.models[each.name]))}
     try:
         placed = placement(rig, declared, header)
-        arguments = oracle.arguments(placed, planned.model_path)
+        arguments = oracle.tool_arguments(placed, planned.model_path)
     except ValueError as error:
         return str(error)
     return Question(
@@ -149,8 +150,8 @@ def script(plan: Plan, questions: Iterable[Question], hollow: Mapping[str, tuple
     """The shell script that asks; `hollow` has the shards of models that need not be on the host. No token is in it."""
     asked = tuple(questions)
     models = [model for model in plan.models if model.name in {each.model for each in asked}]
-    return render(
-        "ask-memory.sh.j2",
+    return protocol.question_of(
+        "memory/ask.sh.j2",
         models=models,
         numbers={model.name: number for number, model in enumerate(models, 1)},
         hollow=hollow,
@@ -176,10 +177,10 @@ def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
         return _failure(state, answers.get(("said", asked.name), ""))
     placed = asked.placement
     try:
-        memory = oracle.completed(oracle.parse(answers.get(("figures", asked.name), "")), asked.header, placed)
+        memory = oracle.completed(oracle.parse_figures(answers.get(("figures", asked.name), "")), asked.header, placed)
     except ValueError as error:
         return str(error)
-    whole = together(memory, asked.beside)
+    whole = summed(memory, asked.beside)
     return Estimate(
         source="engine",
         holds=held(rig, asked.declared, asked.header, placed, whole),
@@ -194,7 +195,7 @@ def _doubts(asked: Question) -> tuple[str, ...]:
     if placed.mtp or asked.declared.draft:
         doubts.append(f"what the draft adds is by arithmetic: {TOOL} does not count it")
     if placed.devices > 1 and placed.split != "none" and not placed.tensor_split:
-        doubts.append("no `tensor_split` is declared: layers are split by what the cards had free when asked")
+        doubts.append("no `tensor_split` is declared: layers are split by what the GPUs had free when asked")
     alike = estimate(header, oracle.without_draft(placed)).everywhere
     more = alike.compute - estimate(header, placed).everywhere.compute
     if more > _NOTED:
@@ -216,12 +217,8 @@ def _failure(code: str, said: str) -> str:
 
 def _answers(remote: Remote, plan: Plan, questions: list[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> Answers:
     """What the host says. Raises RemoteError."""
-    result = remote.run(script(plan, questions, hollow), _BASE_SECONDS + len(questions) * TOOL_SECONDS)
-    answers = parse(result.out)
-    if ("end", "") not in answers:
-        said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
-        raise RemoteError(f"the host stopped answering halfway: {said[0]}", "try again; is its disk full?")
-    return answers
+    seconds = _BASE_SECONDS + len(questions) * TOOL_SECONDS
+    return protocol.texts(protocol.ask_host(remote, script(plan, questions, hollow), seconds))
 
 
 def headers(plan: Plan, wanted: set[str]) -> tuple[dict[str, tuple[Shard, ...]], dict[str, str]]:

@@ -12,7 +12,7 @@ from llamaherd.diagnostics.near import slip
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
-from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.parsed import GgufError
 from llamaherd.inventory.repairs import candidates
 from llamaherd.inventory.schema.serving import CacheType
 from llamaherd.lock import Lock, ModelKey
@@ -55,9 +55,9 @@ def header_of(model: str, names: Mapping[str, ModelKey], lock: Lock) -> Header:
 
 
 def room(vram: str, ram: str | None) -> Room:
-    """What cards such as `24G,12G` and RAM give to servers. Raises FitError for what is no size."""
-    cards = tuple(usable(_binary(size)) for size in vram.split(",") if size.strip()) if vram else ()
-    return Room(cards, max(_binary(ram) - SYSTEM_RAM, 0) if ram else None)
+    """What GPUs such as `24G,12G` and RAM give to servers. Raises FitError for what is no size."""
+    gpus = tuple(usable(_binary(size)) for size in vram.split(",") if size.strip()) if vram else ()
+    return Room(gpus, max(_binary(ram) - SYSTEM_RAM, 0) if ram else None)
 
 
 def cache_type(name: str) -> None:
@@ -87,7 +87,7 @@ def _binary(text: str) -> int:
         return parse_size(written)
     except ValueError:
         unit = f"; is `{text.strip()}G` meant?" if text.strip().isdigit() else ""
-        raise FitError(f"`{text}` is no size{unit}", "write it like 24G; several cards like 24G,24G,12G") from None
+        raise FitError(f"`{text}` is no size{unit}", "write it like 24G; several GPUs like 24G,24G,12G") from None
 
 
 def _from_file(path: Path) -> Header:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from llamaherd.engines import TRAITS
 from llamaherd.engines.command_line import CommandLine
-from llamaherd.engines.flags import Catalogue, catalogues, check, codes
+from llamaherd.engines.flags import Catalogue, catalogues, check
+from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
 from llamaherd.engines.flags.clash import Around
 from llamaherd.engines.flags.meant import meant
 from llamaherd.engines.flags.together import clashes
@@ -19,7 +20,7 @@ from llamaherd.memory.placement import Placement
 
 PLACING = (*MOVING, "--gpu-layers", "--n-gpu-layers", "--tensor-split", "--split-mode", "--main-gpu", "--device")
 """Options after which nobody looks for a better place."""
-BESIDE_MEMORY = frozenset((codes.OPEN, codes.SECRET, codes.DOWNLOADS, codes.ENDS))
+BESIDE_MEMORY = frozenset((OPEN, SECRET, DOWNLOADS, ENDS))
 """What is wrong with arguments and changes no figure."""
 
 
@@ -50,9 +51,9 @@ def told(header: Header, wanted: Placement, room: Room, arguments: Sequence[str]
 def _errors(known: Catalogue, arguments: Sequence[str], header: Header, room: Room) -> Iterator[tuple[str, str]]:
     others = [each for kind in TRAITS for each in catalogues(kind) if each != known]
     for problem in check(known, arguments, others):
-        if problem.severity == "error" and problem.code not in BESIDE_MEMORY:
+        if problem.severity == "error" and problem.rule not in BESIDE_MEMORY:
             yield problem.message, problem.help
     around = Around(cards=len(room.cards), tensors=tuple(tensor.name for tensor in header.each))
     for clash in clashes(meant(known, arguments), around):
-        if clash.severity == "error" and clash.code not in BESIDE_MEMORY:
+        if clash.severity == "error" and clash.rule not in BESIDE_MEMORY:
             yield clash.message, clash.help

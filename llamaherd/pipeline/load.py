@@ -10,10 +10,12 @@ from llamaherd import lock
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.pipeline.load_fleet import Survey, choose, examine, load, survey
+from llamaherd.lock.stale import NOT_LOCKED
+from llamaherd.pipeline.load_fleet import Survey, choose, examine_fleet, load_fleet, survey_fleet
 from llamaherd.pipeline.local_headers import local_headers
+from llamaherd.pipeline.plan import plan
 from llamaherd.plan import Plan
-from llamaherd.planner.plan import plan
+from llamaherd.role.role import Role
 
 
 def inventory_path(named: Path | None) -> Path:
@@ -29,9 +31,9 @@ def lock_path(inventory: Path) -> Path:
 def read_lock(inventory: Path) -> lock.Lock:
     """The inventory's lock; an empty one where there is none yet. Raises InventoryError."""
     try:
-        return lock.read(lock_path(inventory))
+        return lock.read_lock_file(lock_path(inventory))
     except lock.LockError as error:
-        raise InventoryError([Finding(error.code, error.place, error.message, error.help)]) from None
+        raise InventoryError([error.finding]) from None
 
 
 def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
@@ -39,14 +41,14 @@ def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
     try:
         locked = read_lock(inventory)
     except InventoryError as error:
-        fleet, findings = examine(inventory)
+        fleet, findings = examine_fleet(inventory)
         return fleet, (*findings, *error.findings)
-    return examine(inventory, locked)
+    return examine_fleet(inventory, locked)
 
 
 def declared(inventory: Path) -> Survey:
     """The whole inventory, whatever is in its lock, which is about to be renewed. Raises InventoryError."""
-    surveyed = survey(inventory)
+    surveyed = survey_fleet(inventory)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     return surveyed
@@ -54,11 +56,12 @@ def declared(inventory: Path) -> Survey:
 
 def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
     """The rigs that are named, or all. Raises InventoryError."""
-    return choose(load(inventory, read_lock(inventory), deploying=deploying), names, inventory)
+    return choose(load_fleet(inventory, read_lock(inventory), deploying=deploying), names, inventory)
 
 
 def plans(
     inventory: Path,
+    roles: Sequence[Role],
     names: Iterable[str] = (),
     *,
     deploying: bool = False,
@@ -69,7 +72,7 @@ def plans(
     Raises InventoryError, also for what is not locked (LH031).
     """
     locked = read_lock(inventory)
-    surveyed = survey(inventory, locked, deploying=deploying)
+    surveyed = survey_fleet(inventory, locked, deploying=deploying)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     fleet = choose(surveyed.fleet, names, inventory)
@@ -83,11 +86,11 @@ def plans(
     planned: dict[str, tuple[Rig, Plan]] = {}
     for name, rig in fleet.rigs.items() if not findings else ():
         try:
-            planned[name] = (rig, plan(rig, locked, surveyed.around, local_headers(rig, locked).headers))
+            planned[name] = (rig, plan(rig, locked, roles, surveyed.around, local_headers(rig, locked).headers))
         except NotLockedError as error:
             # A file of this machine may do without an entry; experts that are told apart by its header may not.
             place = Place(lock_path(inventory))
-            findings.append(Finding("LH031", place, f"rig `{name}`: {error}", f"run `{command}` and commit the lock"))
+            findings.append(NOT_LOCKED.at(place, f"rig `{name}`: {error}", f"run `{command}` and commit the lock"))
     if findings:
         raise InventoryError(findings)
     chosen = {document.file for name, document in surveyed.documents.items() if name in fleet.rigs}

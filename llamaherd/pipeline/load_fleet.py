@@ -10,27 +10,29 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.files import missing_files
+from llamaherd.checks.files import absent_files
 from llamaherd.checks.mistakes import mistakes
 from llamaherd.checks.registry import CHECKS
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, nearest
 from llamaherd.diagnostics.near import slip
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.inheritance import DEFAULTS, EXTENDS, OWN_KEYS, inherited
+from llamaherd.inventory.inheritance import DEFAULTS, EXTENDS, NOT_INHERITED, OWN_KEYS, inherited
 from llamaherd.inventory.schema import LOCAL, Fleet, Rig
-from llamaherd.inventory.yamlfile import Document, read
+from llamaherd.inventory.yamlfile import Document, read_yaml
+from llamaherd.inventory.yamlfile_rules import UNREADABLE
 from llamaherd.lock import Lock
+from llamaherd.pipeline.load_fleet_rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.pipeline.local_headers import local_headers
 
 SUFFIXES = (".yaml", ".yml")
 
 
-def load(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Fleet:
+def load_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Fleet:
     """The fleet declared by one YAML file, or by every one in a folder. Raises InventoryError.
 
     `deploying` needs the files of the controller that the inventory names; who only plans can do without.
     """
-    fleet, findings = examine(source, lock, deploying=deploying)
+    fleet, findings = examine_fleet(source, lock, deploying=deploying)
     if any(finding.severity == "error" for finding in findings):
         raise InventoryError(findings)
     return fleet
@@ -54,17 +56,19 @@ class Survey:
         return not any(finding.severity == "error" for finding in self.findings)
 
 
-def examine(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> tuple[Fleet, tuple[Finding, ...]]:
+def examine_fleet(
+    source: Path, lock: Lock | None = None, *, deploying: bool = False
+) -> tuple[Fleet, tuple[Finding, ...]]:
     """What can be read of the fleet, and everything that is wrong or doubtful about it.
 
     What the lock knows about models is checked as well.
     """
-    surveyed = survey(source, lock, deploying=deploying)
+    surveyed = survey_fleet(source, lock, deploying=deploying)
     return surveyed.fleet, surveyed.findings
 
 
-def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Survey:
-    """The same as `examine`, and where everything stands."""
+def survey_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Survey:
+    """The same as `examine_fleet`, and where everything stands."""
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
     wholes: dict[str, Document] = {}
@@ -95,14 +99,14 @@ def survey(source: Path, lock: Lock | None = None, *, deploying: bool = False) -
         subject = RigContext(rig, whole, headers, _projectors(rig, lock), around, frozenset(others))
         findings.extend(_unread(whole, local.faults))
         findings.extend(finding for check in CHECKS for finding in check(subject))
-        findings.extend(missing_files(rig, whole, "error" if deploying else "warning"))
+        findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
     return Survey(Fleet(rigs=rigs), ordered, wholes, around)
 
 
 def _read(file: Path, findings: list[Finding]) -> Document | None:
     try:
-        return read(file)
+        return read_yaml(file)
     except InventoryError as error:
         findings.extend(error.findings)
         return None
@@ -133,7 +137,7 @@ def _yaml_files(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name != DEFAULTS)
     except OSError as error:
         message = f"cannot read this folder: {error.strerror}"
-        raise InventoryError([Finding("LH001", Place(folder), message, "check the path and its mode")]) from None
+        raise InventoryError([UNREADABLE.at(Place(folder), message, "check the path and its mode")]) from None
 
 
 def _defaults(file: Path, findings: list[Finding]) -> Document | None:
@@ -141,7 +145,7 @@ def _defaults(file: Path, findings: list[Finding]) -> Document | None:
     for key in sorted(OWN_KEYS & set(document.data)) if document else ():
         assert document is not None
         message = f"`{key}` says which machine a rig is; {DEFAULTS} is for all of them"
-        findings.append(Finding("LH009", document.key((key,)), message, "move it to the rig's own file"))
+        findings.append(NOT_INHERITED.at(document.key((key,)), message, "move it to the rig's own file"))
     return document
 
 
@@ -161,17 +165,17 @@ def _unread(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:
     """Files that no engine would load either."""
     for name, fault in faults.items():
         place = document.value(("models", name, "file"))
-        yield Finding("LH162", place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file", "warning")
+        yield NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file")
 
 
 def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterator[Finding]:
     if rig.rig in rigs:
         message = f"there are two rigs named `{rig.rig}`"
-        yield Finding("LH006", document.value(("rig",)), message, "rename one of them")
+        yield SAME_NAME.at(document.value(("rig",)), message, "rename one of them")
     local = next((name for name, other in rigs.items() if rig.connect.host == LOCAL == other.connect.host), None)
     if local and local != rig.rig:
         message = f"rig `{rig.rig}` is this machine, and so is rig `{local}`"
-        yield Finding("LH008", document.value(("connect",)), message, "declare one rig per machine")
+        yield SAME_MACHINE.at(document.value(("connect",)), message, "declare one rig per machine")
 
 
 def choose(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
@@ -180,7 +184,7 @@ def choose(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
     unknown = [name for name in wanted if name not in fleet.rigs]
     if unknown:
         raise InventoryError(
-            Finding("LH007", Place(source), f"there is no rig `{name}`", nearest(name, fleet.rigs)) for name in unknown
+            UNKNOWN_RIG.at(Place(source), f"there is no rig `{name}`", nearest(name, fleet.rigs)) for name in unknown
         )
     return Fleet(rigs={name: fleet.rigs[name] for name in wanted}) if wanted else fleet
 
@@ -198,16 +202,16 @@ def _no_inventory(source: Path) -> Finding:
     """What to do where an inventory is to be and there is none: a name beside it that was meant, or how to begin."""
     if source.is_dir():
         help_ = "write one YAML file per rig there; `herd init DIR` begins with one"
-        return Finding("LH005", Place(source), "the inventory holds no YAML file", help_)
+        return NO_INVENTORY.at(Place(source), "the inventory holds no YAML file", help_)
     if source.name == DEFAULTS:
         help_ = f"name the file of a rig, or the folder {source.parent}"
-        return Finding("LH005", Place(source), f"{DEFAULTS} holds no rig: it is for all of them", help_)
+        return NO_INVENTORY.at(Place(source), f"{DEFAULTS} holds no rig: it is for all of them", help_)
     beside = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
     close = slip(source.name, beside)
     close = close or next((name for name in beside if Path(name).stem == source.name), None)
     begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
     help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
-    return Finding("LH005", Place(source), f"the inventory does not exist: there is no {source}", help_)
+    return NO_INVENTORY.at(Place(source), f"the inventory does not exist: there is no {source}", help_)
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from llamaherd.engines import served_whole
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
-from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.parsed import GgufError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 

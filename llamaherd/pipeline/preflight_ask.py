@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from llamaherd.converge.host import sends
-from llamaherd.converge.steps import SendFile
-from llamaherd.host.inspect import inspect_script, parse_state, script_lines
+from llamaherd.host import protocol
 from llamaherd.host.remote import Remote, RemoteError
-from llamaherd.pipeline.preflight import Preflight, survey, unreachable
+from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.preflight import Preflight, sends, survey, unreachable
 from llamaherd.plan import Plan
+from llamaherd.role.changes import SendFile
+from llamaherd.role.role import Role
 
 _SECONDS = 120
 """A look takes a fraction of one; a disk that wakes up, or a driver that hangs, takes a while."""
 
 
-def ask(plan: Plan, remote: Remote) -> Preflight:
+def ask_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Preflight:
     """The table of a rig; one that cannot be asked has one row."""
     try:
-        result = remote.run(inspect_script(plan), _SECONDS)
-        if result.code:
-            said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
-            raise RemoteError(f"the host could not answer: {said[0]}", "it needs a POSIX shell, and Linux")
-        seen = parse_state(script_lines(result.out.split("\n")))
+        seen = parse_state(protocol.ask_host(remote, inspect_script(plan, roles), _SECONDS), roles)
     except RemoteError as error:
         return unreachable(plan.rig, error.message, error.help)
-    except ValueError as error:
-        return unreachable(plan.rig, str(error), "see what the login shell's own files print, and keep them from it")
-    return survey(plan, seen, local_sizes(sends(plan, seen)))
+    return survey(plan, seen, roles, local_sizes(sends(plan, seen, roles)))
 
 
 def local_sizes(to_send: Iterable[SendFile]) -> dict[str, int]:

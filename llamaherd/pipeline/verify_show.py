@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from llamaherd.role.report import PROMPT, Check, Report
 from llamaherd.text.terminal import printable
-from llamaherd.verify.report import Check, Report
-from llamaherd.verify.verify import PROMPT
 
 
 def print_report(report: Report) -> None:
@@ -29,7 +28,7 @@ def print_report(report: Report) -> None:
         console.print(f"[bold]{report.rig}[/]: the host")
         show(report.machine)
     if report.cards:
-        console.print(f"[bold]{report.rig}[/]: power limits, clocks and fans of cards")
+        console.print(f"[bold]{report.rig}[/]: power limits, clocks and fans of GPUs")
         show(report.cards)
     for instance in report.instances:
         what = f"{instance.model} on {instance.engine}, {instance.backend}, port {instance.port}"

@@ -1,53 +1,53 @@
-"""Which of a host's cards an instance is to see, in the words of CUDA and of Docker."""
+"""Which of a host's GPUs an instance is to see, in the words of CUDA and of Docker."""
 
 from __future__ import annotations
 
 import re
 
 from llamaherd.inventory.schema import Card, Instance, Rig
-from llamaherd.plan import CardPlace
+from llamaherd.plan import GpuRef
 
 DEVICE_FLAGS = ("--device", "-dev")
 NOTHING = ("", "none", "-1")
-"""Values of `--device` and CUDA_VISIBLE_DEVICES that leave a server without a card."""
+"""Values of `--device` and CUDA_VISIBLE_DEVICES that leave a server without a GPU."""
 
 
 def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
-    """A UUID, or a number in the order of PCI addresses, for each card in `on`; nothing for one that needs no telling.
+    """A UUID, or a number in the order of PCI addresses, for each GPU in `on`; nothing for one that needs no telling.
 
-    A PCI address is no name that CUDA takes: it becomes the number that it has among all cards that are declared.
+    A PCI address is no name that CUDA takes: it becomes the number that it has among all GPUs that are declared.
     """
-    cards = rig.gpus.cards if rig.gpus else {}
-    by_address = sorted((address(card.pci), name) for name, card in cards.items() if card.pci)
+    gpus = rig.gpus.cards if rig.gpus else {}
+    by_address = sorted((address(gpu.pci), name) for name, gpu in gpus.items() if gpu.pci)
     numbers = {name: str(number) for number, (_, name) in enumerate(by_address)}
-    ids = [_id(cards[name], numbers.get(name)) for name in instance.on]
+    ids = [_id(gpus[name], numbers.get(name)) for name in instance.on]
     return tuple(each for each in ids if each is not None)
 
 
 def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
-    """The value of CUDA_VISIBLE_DEVICES. Where only these cards are given, as to a container, numbers count those."""
+    """The value of CUDA_VISIBLE_DEVICES. Where only these GPUs are given, as to a container, numbers count those."""
     if given and ids and all(each.isdigit() for each in ids):
         order = sorted(ids, key=int)
         return ",".join(str(order.index(each)) for each in ids)
     return ",".join(ids)
 
 
-def places(rig: Rig, instance: Instance) -> tuple[CardPlace, ...]:
-    """Where each card in `on` is found on the host; one that may be any where the instance chooses by itself."""
+def gpu_refs(rig: Rig, instance: Instance) -> tuple[GpuRef, ...]:
+    """Where each GPU in `on` is found on the host; one that may be any where the instance chooses by itself."""
     itself = _chosen_itself(instance)
     if itself is not None and itself.lower() in NOTHING:
         return ()
     if itself is not None:
-        return tuple(CardPlace(name=name, at="any") for name in instance.on[:1])
-    cards = rig.gpus.cards if rig.gpus else {}
-    return tuple(CardPlace(name=name, at=_place(cards[name])) for name in instance.on)
+        return tuple(GpuRef(name=name, at="any") for name in instance.on[:1])
+    gpus = rig.gpus.cards if rig.gpus else {}
+    return tuple(GpuRef(name=name, at=_place(gpus[name])) for name in instance.on)
 
 
-def on_one_card(instance: Instance) -> bool:
-    """Whether a server may leave some of its cards alone.
+def on_one_gpu(instance: Instance) -> bool:
+    """Whether a server may leave some of its GPUs alone.
 
     With `split: none` both engines use a single one (src/llama.cpp: "if using single GPU mode" in llama.cpp,
-    LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Else they open a context of CUDA on every card that they see, also where it
+    LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Else they open a context of CUDA on every GPU that they see, also where it
     holds no layer: to ask for its free memory, and to read long prompts.
     """
     return instance.split == "none" or _chosen_itself(instance) is not None
@@ -60,11 +60,11 @@ def _chosen_itself(instance: Instance) -> str | None:
     return chosen[-1] if chosen else instance.environment.get("CUDA_VISIBLE_DEVICES")
 
 
-def _place(card: Card) -> str:
-    if card.pci and not card.uuid:
-        domain, bus, device, function = address(card.pci)
+def _place(gpu: Card) -> str:
+    if gpu.pci and not gpu.uuid:
+        domain, bus, device, function = address(gpu.pci)
         return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
-    return card.uuid or ("any" if card.index is None else str(card.index))
+    return gpu.uuid or ("any" if gpu.index is None else str(gpu.index))
 
 
 def address(pci: str) -> tuple[int, ...]:
@@ -85,18 +85,28 @@ def short_address(pci: str) -> str:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
-def _id(card: Card, number: str | None) -> str | None:
-    if card.uuid:
-        return card.uuid
-    return str(card.index) if card.index is not None else number
+def _id(gpu: Card, number: str | None) -> str | None:
+    if gpu.uuid:
+        return gpu.uuid
+    return str(gpu.index) if gpu.index is not None else number
 
 
 def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
-    """The names that CDI has for the cards in `on`: all of them where nothing tells which, and always under WSL.
+    """The names that CDI has for the GPUs in `on`: all of them where nothing tells which, and always under WSL.
 
-    There cards cannot be told apart from outside a container (NVIDIA, CUDA on WSL User Guide, 5.1).
+    There GPUs cannot be told apart from outside a container (NVIDIA, CUDA on WSL User Guide, 5.1).
     """
     if not instance.on:
         return ()
     ids = () if rig.host.wsl is not None else device_ids(rig, instance)
     return tuple(f"nvidia.com/gpu={each}" for each in ids or ("all",))
+
+
+def gpu_ref(gpu: Card, position: int) -> str:
+    """Which GPU it is. One that nothing tells from others is the only one: anything else is a finding."""
+    if gpu.uuid:
+        return gpu.uuid
+    if gpu.pci:
+        domain, bus, device, function = address(gpu.pci)
+        return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
+    return str(position if gpu.index is None else gpu.index)

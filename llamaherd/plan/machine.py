@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamaherd.plan.base import Planned, TextFile
-from llamaherd.reference.drivers import Modules, Source
+from llamaherd.reference.drivers import DriverSource, Modules
 
 
 class RepositoryPlan(Planned):
@@ -29,7 +29,7 @@ class DriverPlan(Planned):
 
     branch: str
     version: str | None
-    source: Source
+    source: DriverSource
     modules: Modules
     pinning: tuple[str, ...]
     packages: tuple[str, ...]
@@ -70,7 +70,7 @@ class ToolkitPlan(Planned):
 
 
 class ContainerToolkitPlan(Planned):
-    """What gives cards to containers: its packages, all at one version, which is the newest where None is given.
+    """What gives GPUs to containers: its packages, all at one version, which is the newest where None is given.
 
     `devices` are the names in CDI that containers ask for. `order` has Docker wait at boot until those are known.
     """
@@ -95,16 +95,16 @@ class RuntimePlan(Planned):
     toolkit: ContainerToolkitPlan | None = None
 
 
-class CardPlan(Planned):
-    """A card that is declared; `at` says which it is, as in CardPower, and is empty where nothing is said of that."""
+class GpuPlan(Planned):
+    """A GPU that is declared; `at` says which it is, as in GpuPower, and is empty where nothing is said of that."""
 
     name: str
     model: str
     at: str
 
 
-class CardPlace(Planned):
-    """A card that a server is to be on, and where it is found on the host.
+class GpuRef(Planned):
+    """A GPU that a server is to be on, and where it is found on the host.
 
     `at`: its UUID, its PCI address as nvidia-smi writes it, its number in the order of addresses, or `any` where
     nothing tells it from others.
@@ -114,10 +114,10 @@ class CardPlace(Planned):
     at: str
 
 
-class CardPower(Planned):
-    """What one card is held to: a power limit in watts, a lowest and a highest clock in MHz, its fans in percent.
+class GpuPower(Planned):
+    """What one GPU is held to: a power limit in watts, a lowest and a highest clock in MHz, its fans in percent.
 
-    `at` says which card: its UUID, its PCI address as nvidia-smi writes it, or its number in the order of addresses.
+    `at` says which GPU: its UUID, its PCI address as nvidia-smi writes it, or its number in the order of addresses.
     """
 
     name: str
@@ -136,12 +136,12 @@ class CardPower(Planned):
 
 
 class PowerPlan(Planned):
-    """Cards that are held to limits, clocks and fan speeds, from every boot on: by a program, its table, and a unit.
+    """GPUs that are held to limits, clocks and fan speeds, from every boot on: by a program, its table, and a unit.
 
     `fans` is the program that sets fans. It is always there, as it also gives them back when they are not declared.
     """
 
-    cards: tuple[CardPower, ...]
+    cards: tuple[GpuPower, ...]
     fans: TextFile
     program: TextFile
     table: TextFile

@@ -11,10 +11,10 @@ RAM = "RAM"
 
 
 class Holds(Planned):
-    """What one card, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
+    """What one GPU, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
 
     `draft` is what speculation adds: the head's weights, its cache, its buffers and the copies of the state. `cuda` is
-    what CUDA takes of a card besides all that: its context, kernels and scratch memory. In RAM it is what the server
+    what CUDA takes of a GPU besides all that: its context, kernels and scratch memory. In RAM it is what the server
     holds for itself there, and pages of a mapped file between those that it needs.
     """
 

@@ -6,16 +6,16 @@ import hashlib
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from llamaherd.inventory.schema import Backend, Connect, Expect, Source
 from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, STATE
 from llamaherd.plan.base import Planned, TextFile
 from llamaherd.plan.endpoint import Endpoint
 from llamaherd.plan.machine import (
-    CardPlan,
-    CardPower,
     DriverPlan,
+    GpuPlan,
+    GpuPower,
     PowerPlan,
     RepositoryPlan,
     RuntimePlan,
@@ -69,7 +69,7 @@ class FromNeighbour(Planned):
     store: str
 
 
-Origin = Annotated[FromHub | FromFolder | FromNeighbour, Field(discriminator="kind")]
+ModelOrigin = Annotated[FromHub | FromFolder | FromNeighbour, Field(discriminator="kind")]
 
 
 class BandwidthRule(NamedTuple):
@@ -84,7 +84,7 @@ class StorePlan(Planned):
     """Where models are kept, and where they come from: the first of `sources` that has a file first."""
 
     path: str = str(DEFAULT_STORE)
-    sources: tuple[Origin, ...] = (FromHub(),)
+    sources: tuple[ModelOrigin, ...] = (FromHub(),)
     bandwidth: tuple[BandwidthRule, ...] = ()
     connections: int = 8
 
@@ -227,8 +227,8 @@ class InstancePlan(Planned):
 class Plan(Planned):
     """All that must be true on one host.
 
-    `ram`: bytes, as declared. `has_cards`: there are cards whose power is this system's to set. `windows_power` is what
-    is declared of cards under WSL, where it is Windows' to set.
+    `ram`: bytes, as declared. `has_cards`: there are GPUs whose power is this system's to set. `windows_power` is what
+    is declared of GPUs under WSL, where it is Windows' to set.
     """
 
     rig: str
@@ -242,14 +242,16 @@ class Plan(Planned):
     instances: tuple[InstancePlan, ...]
     ram: int | None = None
     has_cards: bool = False
-    cards: tuple[CardPlan, ...] = ()
+    cards: tuple[GpuPlan, ...] = ()
     repositories: tuple[RepositoryPlan, ...] = ()
     driver: DriverPlan | None = None
     toolkit: ToolkitPlan | None = None
     runtime: RuntimePlan | None = None
     power: PowerPlan | None = None
-    windows_power: tuple[CardPower, ...] = ()
+    windows_power: tuple[GpuPower, ...] = ()
     wsl: WslPlan | None = None
+    parts: dict[str, JsonValue] = Field(default_factory=dict)
+    """What roles of the fleet's own have planned, by their names."""
 
     @property
     def accounts(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from llamaherd.plan.base import Planned
 from llamaherd.plan.endpoint import Endpoint
-from llamaherd.plan.machine import CardPlace
+from llamaherd.plan.machine import GpuRef
 
 
 class KeyFile(Planned):
@@ -19,20 +19,20 @@ class KeyFile(Planned):
     variable: str | None = None
 
 
-class Gpus(Planned):
+class ServerGpus(Planned):
     """The GPUs of a server. `cdi` are their names for containers; `at` those that its process must be found on.
 
     With `any_one`, one of `at` will do. `gate_seconds`: how long a start waits for them. `wsl`: Windows makes them.
     """
 
     cdi: tuple[str, ...]
-    at: tuple[CardPlace, ...]
+    at: tuple[GpuRef, ...]
     any_one: bool
     gate_seconds: int
     wsl: bool
 
 
-class Limits(Planned):
+class ServerLimits(Planned):
     """What a server may take. `shared_memory` and `scratch`, its /tmp in a container, are sizes as Docker has them."""
 
     files: int
@@ -85,11 +85,11 @@ class ServerSpec(Planned):
     environment: dict[str, str] = Field(default_factory=dict)
     folders: tuple[str, ...]
     key: KeyFile | None
-    gpus: Gpus | None
+    gpus: ServerGpus | None
     endpoint: Endpoint
     host_network: bool
     one_process: bool
-    limits: Limits
+    limits: ServerLimits
     health: Health
     stop: Stop
     start_seconds: int
@@ -100,7 +100,7 @@ class ServerSpec(Planned):
         return (self.key.path if self.key else "-", *self.folders)
 
     @property
-    def cards(self) -> tuple[CardPlace, ...]:
+    def cards(self) -> tuple[GpuRef, ...]:
         """The GPUs that its process must be found on."""
         return self.gpus.at if self.gpus else ()
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
+from llamaherd.inventory.yamlfile_rules import UNREADABLE
 from llamaherd.recipes import article, compose, pages, preset, prose, shell, swap
+from llamaherd.recipes.recipe_rules import NOT_AS_IT_LOOKS
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.tokens import positioned
 from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
@@ -113,7 +116,7 @@ def _read(path: Path) -> Recipe:
         case "shell":
             recipe = _shell(path, text)
         case "wslconfig":
-            recipe = Recipe(wslconfig.check_text(path, text))
+            recipe = Recipe((*_hidden_ending(path), *wslconfig.check_text(path, text)))
         case "preset":
             recipe = Recipe(preset.check_text(path, text))
         case "swap":
@@ -125,6 +128,13 @@ def _read(path: Path) -> Recipe:
             known += "a config.yaml of llama-swap"
             return Recipe((_unreadable(path, "nothing in it is known here", known),))
     return recipe + Recipe(tuple(prose.check_text(path, text)))
+
+
+def _hidden_ending(file: Path) -> Iterator[Finding]:
+    """Notepad and browsers put an ending behind the name, which Windows then hides."""
+    if re.fullmatch(r"\.?wslconfig\.(?:txt|ini|cfg|conf)", file.name, re.IGNORECASE):
+        message = f"WSL reads `.wslconfig` alone, and this is `{file.name}`: nothing in it counts"
+        yield NOT_AS_IT_LOOKS.at(Place(file), message, f"rename it: `ren {file.name} .wslconfig`")
 
 
 def _shell(path: Path, text: str) -> Recipe:
@@ -171,4 +181,4 @@ def _settings_beside(path: Path) -> dict[str, str]:
 
 
 def _unreadable(path: Path, reason: str, way_out: str) -> Finding:
-    return Finding("LH001", Place(path), f"cannot read this file: {reason}", way_out)
+    return UNREADABLE.at(Place(path), f"cannot read this file: {reason}", way_out)

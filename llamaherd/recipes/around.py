@@ -10,7 +10,8 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes import flagged
 from llamaherd.recipes.commands import Command, Word
-from llamaherd.recipes.programs import Kind, base_name
+from llamaherd.recipes.programs import EngineName, base_name
+from llamaherd.recipes.recipe_rules import BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OTHER_VARIABLE
 
 _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
 _SHARD = re.compile(r"-(?:[0-9]{5}|[0-9?*]+)-of-(?:[0-9]{5}|[0-9?*]+)\.gguf$")
@@ -19,11 +20,11 @@ OF_ENGINES = re.compile(r"(?:CUDA|GGML|LLAMA_ARG|VLLM|NCCL|HF|HUGGING_FACE)_|LLA
 
 
 @dataclass(frozen=True)
-class Around:
+class CommandPlace:
     """Where a command stands: its file, the engine that this is about, the folder that it runs in."""
 
     file: Path
-    engine: Kind | None
+    engine: EngineName | None
     folder: str
 
     def check(self, command: Command) -> Iterator[Finding]:
@@ -43,14 +44,14 @@ class Around:
             case "huggingface-cli":
                 first = arguments[0] if arguments else ""
                 right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
-                yield Finding("LH140", at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
+                yield NAME_GONE.at(at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
             case "cmake" if "--build" not in arguments:
                 yield from flagged.check_build(self.file, words[1:], self.engine or "llama.cpp")
             case "make" if (
                 arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments)
             ):
                 way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
-                yield Finding("LH140", at, "llama.cpp is no longer built by make: its Makefile only says so", way_out)
+                yield NAME_GONE.at(at, "llama.cpp is no longer built by make: its Makefile only says so", way_out)
             case "nvidia-smi":
                 yield from self._power(words)
             case "cat" if sum(2 if "*" in each or "?" in each else 1 for each in arguments if _SHARD.search(each)) > 1:
@@ -58,7 +59,7 @@ class Around:
                 way_out = (
                     "name the first shard, and let the others lie beside it; `llama-gguf-split --merge` joins them"
                 )
-                yield Finding("LH141", at, message, way_out)
+                yield NOT_AS_IT_LOOKS.at(at, message, way_out)
             case "wget" | "curl":
                 yield from self._page(words)
 
@@ -68,7 +69,7 @@ class Around:
             if OF_ENGINES.match(name):
                 message = f"sudo takes `{name}` away: the program does not see it"
                 way_out = f"write `sudo {name}=… PROGRAM`"
-                yield Finding("LH142", Place(self.file, *value.start), message, way_out)
+                yield OTHER_VARIABLE.at(Place(self.file, *value.start), message, way_out)
 
     def _page(self, words: tuple[Word, ...]) -> Iterator[Finding]:
         """Downloads of the page about a file in place of the file."""
@@ -76,7 +77,7 @@ class Around:
             if re.match(r"https://huggingface\.co/[^?]+/blob/[^?]+\.(?:gguf|safetensors)", str(word)):
                 right = str(word).replace("/blob/", "/resolve/", 1)
                 message = "this is the page about the file, and what comes is HTML"
-                yield Finding("LH141", Place(self.file, *word.start), message, f"write `{right}`")
+                yield NOT_AS_IT_LOOKS.at(Place(self.file, *word.start), message, f"write `{right}`")
 
     def _of_llama(self, command: Command, arguments: list[str]) -> bool:
         """Whether `make` is to build llama.cpp; ik_llama.cpp has a Makefile that does."""
@@ -90,7 +91,7 @@ class Around:
             if re.search(r"github\.com[:/]ggerganov/llama\.cpp", str(word)):
                 right = str(word).replace("ggerganov", "ggml-org")
                 message = "the repository of llama.cpp moved; the old address only forwards"
-                yield Finding("LH140", Place(self.file, *word.start), message, f"write `{right}`", "warning")
+                yield NAME_GONE.at(Place(self.file, *word.start), message, f"write `{right}`", "warning")
 
     def _power(self, words: tuple[Word, ...]) -> Iterator[Finding]:
         for word in words:
@@ -101,4 +102,4 @@ class Around:
             if what:
                 message = f"{what} that is set this way lasts until the next boot"
                 way_out = "declare it in the inventory, where it is set at every boot and verified"
-                yield Finding("LH149", Place(self.file, *word.start), message, way_out, "note")
+                yield BETTER_BY_RIG.at(Place(self.file, *word.start), message, way_out)

@@ -68,7 +68,7 @@ _ELIDED = re.compile(r"[\w./:-]*(?:\.\.\.|…)|\[[^\]\"']+\]|\{[\w.+-]+(?:[,|][\
 _PROMPT = re.compile(r"\S+@\S+[$#%]")
 
 
-def read(text: Text, known: Mapping[str, str] | None = None) -> Script:
+def read_commands(text: Text, known: Mapping[str, str] | None = None) -> Script:
     """The commands of a script, in order. `known` are variables that are set outside of it."""
     return _Reader(text, known or {}).read()
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.inventory.yamlfile import Document, Path_, parse, read
+from llamaherd.inventory.yamlfile import Document, Path_, parse, read_yaml
+from llamaherd.inventory.yamlfile_rules import TOO_LARGE
 from llamaherd.recipes import (
     composerules,
     composevalues,
@@ -23,11 +24,13 @@ from llamaherd.recipes import (
 )
 from llamaherd.recipes.binds import binds
 from llamaherd.recipes.commands import Word, expand
-from llamaherd.recipes.composerules import Service, listed, mapping, reserved, target
-from llamaherd.recipes.composeschema import refusals
+from llamaherd.recipes.compose_rules import REFUSED_BY_COMPOSE
+from llamaherd.recipes.composerules import Service, as_mapping, listed, reserved, target
+from llamaherd.recipes.composeschema import compose_refusals
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import Published
+from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS, OTHER_VARIABLE
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.tokens import Text, joined, positioned
 from llamaherd.recipes.yamlwords import text_at
@@ -44,7 +47,7 @@ def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
 
     Raises InventoryError (LH001, LH003) for what is no YAML.
     """
-    return _Reader(read(file, merging=True), positioned(text), outside).read()
+    return _Reader(read_yaml(file, merging=True), positioned(text), outside).read()
 
 
 def check_excerpt(file: Path, text: str) -> Recipe:
@@ -69,11 +72,11 @@ class _Reader:
     def read(self) -> Recipe:
         recipe = Recipe((*self._top(), *self._refused()))
         services: list[Service] = []
-        for number, (name, declared) in enumerate(mapping(self.document.data.get("services")).items()):
+        for number, (name, declared) in enumerate(as_mapping(self.document.data.get("services")).items()):
             if number == MOST_SERVICES:
                 message = f"{number} services stand before this one: it is not looked at, nor are those below"
                 place = self.document.key(("services", name))
-                recipe += Recipe((Finding("LH014", place, message, "cut it into several files"),))
+                recipe += Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
                 break
             if isinstance(declared, dict):
                 found, service = self._service(("services", name), declared)
@@ -85,14 +88,14 @@ class _Reader:
         return recipe + Recipe(tuple(neighbours.check(self.document, services)))
 
     def _refused(self) -> Iterator[Finding]:
-        for refusal in refusals(self.document.data):
+        for refusal in compose_refusals(self.document.data):
             place = self.document.key(refusal.path) if refusal.of_key else self.document.value(refusal.path)
-            yield Finding("LH200", place, refusal.message, refusal.help)
+            yield REFUSED_BY_COMPOSE.at(place, refusal.message, refusal.help)
 
     def _top(self) -> Iterator[Finding]:
         if "version" in self.document.data:
             message = "`version` is obsolete: Compose ignores it, and says so at every start"
-            yield Finding("LH146", self.document.key(("version",)), message, "leave the line out", "warning")
+            yield IDLE_LINE.at(self.document.key(("version",)), message, "leave the line out")
 
     def _service(self, path: Path_, service: dict[str, Any]) -> tuple[Recipe, Service]:
         image = service.get("image")
@@ -131,7 +134,7 @@ class _Reader:
         recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
         if server:
             recipe += Recipe(tuple(containerneeds.check(self.document.file, container, server)))
-            told = {each.place for each in recipe.findings if each.code == "LH141"}
+            told = {each.place for each in recipe.findings if each.code == NOT_AS_IT_LOOKS.code}
             found = (each for each in servers.check(self.document.file, server) if each.place not in told)
             recipe += Recipe(tuple(found), (server,))
         return recipe, Service(path, service, container, server)
@@ -155,7 +158,7 @@ class _Reader:
         empty: list[Word] = []
         for where, value in values:
             text = self._text(where, value)
-            text = _quoted(text) if isinstance(command, list) else shellwords.split(text).text
+            text = _quoted(text) if isinstance(command, list) else shellwords.compose_words(text).text
             words += expand(text, {**environment, **self.outside})
             empty += [word for word in expand(text, self.outside) if set(word.unset) & set(environment)]
         return tuple(words), empty
@@ -164,20 +167,20 @@ class _Reader:
         """What Compose makes of a command that was written for a shell."""
         if not isinstance(command, str):
             return
-        split = shellwords.split(self._text(path, command))
+        split = shellwords.compose_words(self._text(path, command))
         if split.continued:
             message = "to Compose a backslash continues no line: what follows it becomes a part of an argument"
             way_out = "leave the backslashes out: behind `>` all lines are one"
-            yield Finding("LH141", Place(self.document.file, *split.continued), message, way_out)
+            yield NOT_AS_IT_LOOKS.at(Place(self.document.file, *split.continued), message, way_out)
         note = next((word for word in expand(split.text, self.outside) if str(word) == "#"), None)
         if note:
             message = "to Compose no comment begins inside of a text: `#` and what follows are arguments"
-            yield Finding("LH141", Place(self.document.file, *note.start), message, "put it above `command:`")
+            yield NOT_AS_IT_LOOKS.at(Place(self.document.file, *note.start), message, "put it above `command:`")
         if split.operator:
             operator, at = split.operator
             message = f"Compose runs no shell: it drops `{operator}` and what stands behind it, without a word"
             way_out = "leave it out, or start a shell: `entrypoint: [sh, -c]`, and `command` a list of one text"
-            yield Finding("LH141", Place(self.document.file, *at), message, way_out)
+            yield NOT_AS_IT_LOOKS.at(Place(self.document.file, *at), message, way_out)
 
     def _entrypoint(
         self, path: Path_, service: dict[str, Any], environment: Mapping[str, str]
@@ -193,7 +196,7 @@ class _Reader:
                     said.add(name)
                     message = f"`${{{name}}}` is empty here: Compose asks its shell and .env, and not `environment:`"
                     way_out = f"write the value itself, `{environment[name]}`, or put `{name}` into .env"
-                    yield Finding("LH142", Place(self.document.file, *word.start), message, way_out)
+                    yield OTHER_VARIABLE.at(Place(self.document.file, *word.start), message, way_out)
 
     def _settings(self, path: Path_, value: Any) -> dict[str, Word]:
         """The variables of a service, each where it stands."""
@@ -225,16 +228,16 @@ class _Reader:
     def _runtime(self, path: Path_, service: dict[str, Any]) -> Iterator[Finding]:
         if service.get("runtime") == "nvidia" and _reserved(service):
             message = "`runtime: nvidia` is redundant beside the reservation of a device"
-            yield Finding("LH146", self.document.key((*path, "runtime")), message, "leave the line out", "warning")
+            yield IDLE_LINE.at(self.document.key((*path, "runtime")), message, "leave the line out")
 
     def _volumes(self, path: Path_, volumes: Any) -> Iterator[Finding]:
-        declared = mapping(self.document.data.get("volumes"))
+        declared = as_mapping(self.document.data.get("volumes"))
         for index, volume in enumerate(volumes if isinstance(volumes, list) else []):
             source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
             if re.fullmatch(r"[A-Za-z0-9][\w.-]+(?:/.*)?", source) and source not in declared:
                 message = f"`{source}` is the name of a volume, which is declared nowhere; a folder begins with `./`"
                 way_out = f"write `./{volume}` for the folder beside this file, or better its whole path"
-                yield Finding("LH143", self.document.value((*path, index)), message, way_out)
+                yield CONTAINER_FAILS.at(self.document.value((*path, index)), message, way_out)
 
 
 def _mounts(service: dict[str, Any]) -> tuple[str, ...] | None:
@@ -259,7 +262,7 @@ def _reserved(service: dict[str, Any]) -> bool:
 
 
 def _given_cards(service: dict[str, Any]) -> int | None:
-    """How many cards a service is given; None where that is not told."""
+    """How many GPUs a service is given; None where that is not told."""
     devices = reserved(service) + [each for each in listed(service.get("gpus")) if isinstance(each, dict)]
     counts = [len(listed(each["device_ids"])) if "device_ids" in each else each.get("count") for each in devices]
     numbers = [int(str(count)) for count in counts if str(count).isdecimal() and len(str(count)) < 4]
@@ -268,15 +271,15 @@ def _given_cards(service: dict[str, Any]) -> int | None:
 
 def _may_lock(service: dict[str, Any]) -> bool:
     """Whether a container may lock more memory than a little."""
-    limit = mapping(service.get("ulimits")).get("memlock")
-    limit = mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
+    limit = as_mapping(service.get("ulimits")).get("memlock")
+    limit = as_mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
     lifted = isinstance(limit, int) and (limit < 0 or limit >= SHARED)
     return lifted or "IPC_LOCK" in map(str, listed(service.get("cap_add"))) or service.get("privileged") is True
 
 
 def _most_memory(service: dict[str, Any]) -> str:
     """The limit of a container's memory; empty for none."""
-    limits = mapping(mapping(mapping(service.get("deploy")).get("resources")).get("limits"))
+    limits = as_mapping(as_mapping(as_mapping(service.get("deploy")).get("resources")).get("limits"))
     limit = service.get("mem_limit", limits.get("memory", ""))
     return str(limit) if isinstance(limit, str | int) else ""
 

@@ -9,11 +9,20 @@ from itertools import combinations
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document, Path_
+from llamaherd.recipes.compose_rules import (
+    KEY_IN_COMPOSE,
+    NETWORK_MODE,
+    REFUSED_BY_COMPOSE,
+    RESTART_POLICY,
+    WAITS_IN_VAIN,
+    WANTED_TWICE,
+)
 from llamaherd.recipes.containers import Container
-from llamaherd.recipes.programs import Server
+from llamaherd.recipes.programs import ServerCommand
 from llamaherd.recipes.servers import is_loopback
-from llamaherd.recipes.unitrules import SECRET
+from llamaherd.recipes.unitrules import SECRET_NAME
 from llamaherd.reference import images
 
 _RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
@@ -28,7 +37,7 @@ class Service:
     path: Path_
     declared: Mapping[str, Any]
     container: Container | None = None
-    server: Server | None = None
+    server: ServerCommand | None = None
 
     @property
     def name(self) -> str:
@@ -46,15 +55,15 @@ class Service:
         return not self.profiles or not other.profiles or bool(self.profiles & other.profiles)
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def as_mapping(value: Any) -> dict[str, Any]:
     """The value, if it is a mapping."""
     return value if isinstance(value, dict) else {}
 
 
 def reserved(service: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The devices that a service reserves."""
-    resources = mapping(mapping(service.get("deploy")).get("resources"))
-    devices = mapping(resources.get("reservations")).get("devices")
+    resources = as_mapping(as_mapping(service.get("deploy")).get("resources"))
+    devices = as_mapping(resources.get("reservations")).get("devices")
     return [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
 
 
@@ -78,19 +87,19 @@ class _Rules:
     document: Document
     services: list[Service]
 
-    def _said(self, code: str, path: Path_, message: str, way_out: str, severity: Severity = "error") -> Finding:
-        return Finding(code, self.document.value(path), message, way_out, severity)
+    def _said(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+        return rule.at(self.document.value(path), message, way_out, severity)
 
     def network(self, service: Service) -> Iterator[Finding]:
         """Keys that a network mode rules out."""
         mode = service.declared.get("network_mode")
         if mode is not None and service.declared.get("networks"):
             message = "Compose refuses `network_mode` and `networks` in one service"
-            yield self._said("LH205", (*service.path, "networks"), message, "keep one of them")
+            yield self._said(NETWORK_MODE, (*service.path, "networks"), message, "keep one of them")
         if mode == "host" and service.declared.get("ports"):
             message = "with `network_mode: host` no port is published: the server listens on the host itself"
             way_out = "leave `ports` out, and choose address and port by `--host` and `--port`"
-            yield self._said("LH205", (*service.path, "ports"), message, way_out, "warning")
+            yield self._said(NETWORK_MODE, (*service.path, "ports"), message, way_out, "warning")
 
     def dependencies(self, service: Service) -> Iterator[Finding]:
         """What `depends_on` waits for."""
@@ -101,19 +110,19 @@ class _Rules:
             path = (*service.path, "depends_on", name)
             if other is None and "include" not in self.document.data:
                 message = f"`{name}` is no service of this file, and Compose refuses it"
-                yield self._said("LH206", path, message, f"services here: {', '.join(sorted(others))}")
-            elif other and mapping(condition).get("condition") == "service_healthy" and not _has_health(other):
+                yield self._said(WAITS_IN_VAIN, path, message, f"services here: {', '.join(sorted(others))}")
+            elif other and as_mapping(condition).get("condition") == "service_healthy" and not _has_health(other):
                 message = f"`{service.name}` waits for `{name}` to be healthy, and `{name}` has no health check"
-                yield self._said("LH206", path, message, f"give `{name}` a `healthcheck`")
+                yield self._said(WAITS_IN_VAIN, path, message, f"give `{name}` a `healthcheck`")
             elif name == service.name:
                 message = f"`{name}` would wait for itself, and Compose refuses that"
-                yield self._said("LH206", path, message, "leave it out")
+                yield self._said(WAITS_IN_VAIN, path, message, "leave it out")
             elif other and name > service.name and service.name in _wanted(other):
                 message = f"`{service.name}` and `{name}` wait for each other, and Compose refuses that"
-                yield self._said("LH206", path, message, "leave out one of the two")
+                yield self._said(WAITS_IN_VAIN, path, message, "leave out one of the two")
             elif other and (not service.beside(other) or (other.profiles and not service.profiles)):
                 message = f"`{name}` starts with other profiles than `{service.name}`, which depends on it"
-                yield self._said("LH206", path, message, "give both a profile in common", "warning")
+                yield self._said(WAITS_IN_VAIN, path, message, "give both a profile in common", "warning")
 
     def devices(self, service: Service) -> Iterator[Finding]:
         """Reservations that contradict themselves."""
@@ -121,11 +130,13 @@ class _Rules:
             path = (*service.path, "deploy", "resources", "reservations", "devices", index)
             if "count" in device and "device_ids" in device:
                 message = "Compose refuses `count` beside `device_ids`"
-                yield self._said("LH200", (*path, "count"), message, "leave `count` out: the ids say how many")
+                yield self._said(
+                    REFUSED_BY_COMPOSE, (*path, "count"), message, "leave `count` out: the ids say how many"
+                )
             kinds = device.get("capabilities")
             if isinstance(kinds, list) and "driver" not in device and "gpu" not in kinds:
                 message = "this reserves no GPU: `gpu` is not among its capabilities"
-                yield self._said("LH200", (*path, "capabilities"), message, "write `capabilities: [gpu]`")
+                yield self._said(REFUSED_BY_COMPOSE, (*path, "capabilities"), message, "write `capabilities: [gpu]`")
 
     def restart(self, service: Service) -> Iterator[Finding]:
         """Policies that Docker refuses."""
@@ -133,37 +144,43 @@ class _Rules:
         if isinstance(policy, str) and "$" not in policy and not _RESTARTS.fullmatch(policy):
             message = f"Docker knows no restart policy `{policy}`"
             way_out = "write `unless-stopped`, `always`, `on-failure` or `no`"
-            yield self._said("LH208", (*service.path, "restart"), message, way_out)
+            yield self._said(RESTART_POLICY, (*service.path, "restart"), message, way_out)
 
     def alone(self, service: Service) -> Iterator[Finding]:
         """What one service says twice, or wants once for several containers."""
-        resources = mapping(mapping(service.declared.get("deploy")).get("resources"))
-        limit, other = service.declared.get("mem_limit"), mapping(resources.get("limits")).get("memory")
+        resources = as_mapping(as_mapping(service.declared.get("deploy")).get("resources"))
+        limit, other = service.declared.get("mem_limit"), as_mapping(resources.get("limits")).get("memory")
         if limit is not None and other is not None and str(limit).lower() != str(other).lower():
             message = f"`mem_limit: {limit}` and `deploy.resources.limits.memory: {other}` contradict each other"
-            yield self._said("LH200", (*service.path, "mem_limit"), f"{message}, and Compose refuses that", "keep one")
-        replicas = mapping(service.declared.get("deploy")).get("replicas", service.declared.get("scale"))
+            yield self._said(
+                REFUSED_BY_COMPOSE, (*service.path, "mem_limit"), f"{message}, and Compose refuses that", "keep one"
+            )
+        replicas = as_mapping(service.declared.get("deploy")).get("replicas", service.declared.get("scale"))
         several = isinstance(replicas, int) and replicas > 1
         if several and service.declared.get("container_name"):
             message = f"{replicas} containers cannot have one name, and Compose refuses that"
-            yield self._said("LH201", (*service.path, "container_name"), message, "leave `container_name` out")
+            yield self._said(WANTED_TWICE, (*service.path, "container_name"), message, "leave `container_name` out")
         elif several and service.container and any(port.host.isdigit() for port in service.container.ports):
             message = f"{replicas} containers want one port of the host: the second does not start"
-            yield self._said("LH201", (*service.path, "ports"), message, "a service for each, with a port of its own")
+            yield self._said(
+                WANTED_TWICE, (*service.path, "ports"), message, "a service for each, with a port of its own"
+            )
 
     def secrets(self, service: Service) -> Iterator[Finding]:
         """Keys that stand in the file."""
         environment = service.declared.get("environment")
-        pairs: list[tuple[str | int, str, Any]] = [(name, name, value) for name, value in mapping(environment).items()]
+        pairs: list[tuple[str | int, str, Any]] = [
+            (name, name, value) for name, value in as_mapping(environment).items()
+        ]
         for index, item in enumerate(listed(environment)):
             name, _, value = str(item).partition("=")
             pairs.append((index, name, value))
         for step, name, value in pairs:
             text = "" if value is None else str(value)
-            if SECRET.search(name) and text and "$" not in text and not text.startswith("/"):
+            if SECRET_NAME.search(name) and text and "$" not in text and not text.startswith("/"):
                 message = f"the value of `{name}` stands in this file, for everybody who reads or copies it"
                 way_out = f"put `{name}=…` into a file of mode 0600, and name that in `env_file`"
-                yield self._said("LH202", (*service.path, "environment", step), message, way_out, "warning")
+                yield self._said(KEY_IN_COMPOSE, (*service.path, "environment", step), message, way_out)
 
     def together(self, first: Service, second: Service) -> Iterator[Finding]:
         """What two services both want."""
@@ -171,14 +188,14 @@ class _Rules:
         name = second.declared.get("container_name")
         if name and name == first.declared.get("container_name"):
             message = f"`{first.name}` and `{second.name}` both want to be the container `{name}`"
-            yield self._said("LH201", (*second.path, "container_name"), message, "give each a name of its own")
+            yield self._said(WANTED_TWICE, (*second.path, "container_name"), message, "give each a name of its own")
         both = [each.server for each in (first, second) if each.server and each.server.program == "vllm"]
         shares = [utilization(server) for server in both]
         cards = _cards(first) & _cards(second)
         if len(both) == 2 and cards and sum(shares) > 1:
-            message = f"`{first.name}` takes {shares[0]:g} of a card, and `{second.name}` {shares[1]:g} of the same one"
-            way_out = "give each a card by `device_ids`, or shares that add up to less than 1"
-            yield self._said("LH201", second.path, f"{message}: the second does not start", way_out)
+            message = f"`{first.name}` takes {shares[0]:g} of a GPU, and `{second.name}` {shares[1]:g} of the same one"
+            way_out = "give each a GPU by `device_ids`, or shares that add up to less than 1"
+            yield self._said(WANTED_TWICE, second.path, f"{message}: the second does not start", way_out)
 
     def _ports(self, first: Service, second: Service) -> Iterator[Finding]:
         if first.container is None or second.container is None:
@@ -189,13 +206,13 @@ class _Rules:
                 if same and port.text.endswith("/udp") == other.text.endswith("/udp"):
                     message = f"port {port.host} of the host is `{first.name}`'s already: the second does not start"
                     place = Place(self.document.file, *port.start)
-                    yield Finding("LH201", place, message, "publish each on a port of its own")
+                    yield WANTED_TWICE.at(place, message, "publish each on a port of its own")
 
 
 def _wanted(service: Service) -> dict[str, Any]:
     """What a service waits for, with the condition where one is given."""
     wanted = service.declared.get("depends_on")
-    return {str(name): None for name in wanted} if isinstance(wanted, list) else mapping(wanted)
+    return {str(name): None for name in wanted} if isinstance(wanted, list) else as_mapping(wanted)
 
 
 def _overlap(first: str, second: str) -> bool:
@@ -227,8 +244,8 @@ def target(volume: Any) -> str | None:
     return parts[1] if len(parts) > 1 else parts[0]
 
 
-def utilization(server: Server) -> float:
-    """The share of a card that a vLLM takes."""
+def utilization(server: ServerCommand) -> float:
+    """The share of a GPU that a vLLM takes."""
     word = server.value("--gpu-memory-utilization")
     try:
         return float(str(word)) if word else 0.9  # vLLM 0.33.0, config/cache.py
@@ -237,7 +254,7 @@ def utilization(server: Server) -> float:
 
 
 def _cards(service: Service) -> frozenset[str]:
-    """Which cards a service sees: their ids; those that Docker counts off are the first ones."""
+    """Which GPUs a service sees: their ids; those that Docker counts off are the first ones."""
     devices = reserved(service.declared)
     gpus = service.declared.get("gpus")
     devices += [each for each in gpus if isinstance(each, dict)] if isinstance(gpus, list) else []

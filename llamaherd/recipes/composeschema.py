@@ -28,7 +28,7 @@ _MOST = 20
 
 
 @dataclass(frozen=True)
-class Refusal:
+class ComposeRefusal:
     """Why Compose refuses a file, and where."""
 
     path: tuple[str | int, ...]
@@ -47,9 +47,9 @@ def _validator() -> Draft7Validator:
     return Draft7Validator(json.loads(text))
 
 
-def refusals(data: dict[str, Any]) -> tuple[Refusal, ...]:
+def compose_refusals(data: dict[str, Any]) -> tuple[ComposeRefusal, ...]:
     """Everything that makes Compose refuse a file, in the order of the schema."""
-    found: list[Refusal] = []
+    found: list[ComposeRefusal] = []
     for error in _validator().iter_errors(data):
         found += _said(error)
         if len(found) >= _MOST:
@@ -57,7 +57,7 @@ def refusals(data: dict[str, Any]) -> tuple[Refusal, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _said(error: ValidationError) -> Iterator[Refusal]:
+def _said(error: ValidationError) -> Iterator[ComposeRefusal]:
     inner = _meant(error)
     path = tuple(inner.absolute_path)
     name = _named(path)
@@ -79,10 +79,10 @@ def _said(error: ValidationError) -> Iterator[Refusal]:
             wanted = " or ".join(dict.fromkeys(_alternatives(inner)))
     if wanted:
         message = f"{name} is {_shown(inner.instance)}, and Compose wants {wanted}"
-        yield Refusal(path, message, _instead(path, inner.instance, wanted))
+        yield ComposeRefusal(path, message, _instead(path, inner.instance, wanted))
     else:
         message = f"{name} is {_shown(inner.instance)}, which Compose refuses"
-        yield Refusal(path, message, "see what docs.docker.com/reference/compose-file says of it")
+        yield ComposeRefusal(path, message, "see what docs.docker.com/reference/compose-file says of it")
 
 
 _TIMES = frozenset({"interval", "timeout", "start_period", "start_interval", "stop_grace_period", "delay", "window"})
@@ -123,7 +123,7 @@ def _meant(error: ValidationError) -> ValidationError:
     return error
 
 
-def _unknown(error: ValidationError, path: tuple[str | int, ...]) -> Iterator[Refusal]:
+def _unknown(error: ValidationError, path: tuple[str | int, ...]) -> Iterator[ComposeRefusal]:
     schema: Any = error.schema
     known = list(schema.get("properties", {}))
     where = f"`{path[-1]}`" if path else "the top"
@@ -133,17 +133,17 @@ def _unknown(error: ValidationError, path: tuple[str | int, ...]) -> Iterator[Re
             continue
         close = get_close_matches(str(key), known, n=1, cutoff=0.7)
         way_out = f"did you mean `{close[0]}`?" if close else "leave it out, or see where it belongs"
-        yield Refusal(
+        yield ComposeRefusal(
             (*path, key), f"Compose knows no key `{key}` in {where}, and refuses the file", way_out, of_key=True
         )
 
 
-def _missing(path: tuple[str | int, ...], key: str) -> Refusal:
+def _missing(path: tuple[str | int, ...], key: str) -> ComposeRefusal:
     if key == "capabilities":
         message = "the reservation of a device names no `capabilities`, and Compose refuses the file"
-        return Refusal(path, message, "add `capabilities: [gpu]`")
+        return ComposeRefusal(path, message, "add `capabilities: [gpu]`")
     where = f"`{path[-1]}`" if path else "the file"
-    return Refusal(path, f"{where} lacks `{key}`, and Compose refuses the file", f"add `{key}`")
+    return ComposeRefusal(path, f"{where} lacks `{key}`, and Compose refuses the file", f"add `{key}`")
 
 
 def _types(value: str | Iterable[str]) -> list[str]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document, Path_
-from llamaherd.recipes.composerules import Service, listed, mapping
+from llamaherd.recipes.composerules import Service, as_mapping, listed
 
 _DOLLAR = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<named>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?P<default>:?[-+?][^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}"
@@ -44,7 +45,46 @@ def _own(name: str) -> bool:
 
 def _given(service: Service) -> frozenset[str]:
     environment = service.declared.get("environment")
-    return frozenset({*mapping(environment), *(str(each).partition("=")[0] for each in listed(environment))})
+    return frozenset({*as_mapping(environment), *(str(each).partition("=")[0] for each in listed(environment))})
+
+
+DOLLAR = Rule(
+    "LH263",
+    "A `$` in a Compose file is not what it is taken for.",
+    why="""
+    Compose puts variables in, from its shell and `.env`. It refuses the file for what is no variable, and puts in
+    nothing for one that is set nowhere. It does not ask `environment:`.
+    """,
+    example="""
+    services:
+      llm:
+        image: ghcr.io/ggml-org/llama.cpp:server@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: -m /models/a.gguf -ot exps$=CPU
+        volumes: ["/srv/models:/models:ro"]
+    """,
+    way_out="write `$$` for a dollar sign, and `${NAME:?}` to be told of a variable that is not set.",
+    sometimes=("warning",),
+)
+
+
+NAMED_NOWHERE = Rule(
+    "LH264",
+    "A Compose file names what is nowhere.",
+    why="""
+    A network, secret or config must be declared at the top; files of `env_file` and `extends` are read before
+    anything starts.
+    """,
+    example="""
+    services:
+      llm:
+        image: ghcr.io/ggml-org/llama.cpp:server@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: -m /models/a.gguf
+        volumes: ["/srv/models:/models:ro"]
+        networks: [inner]
+    """,
+    way_out="declare it, or put the file there.",
+    sometimes=("warning",),
+)
 
 
 @dataclass(frozen=True)
@@ -53,8 +93,8 @@ class _Rules:
     outside: Mapping[str, str]
     whole: bool
 
-    def _said(self, code: str, path: Path_, message: str, way_out: str, severity: Severity = "error") -> Finding:
-        return Finding(code, self.document.value(path), message, way_out, severity)
+    def _said(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+        return rule.at(self.document.value(path), message, way_out, severity)
 
     def variables(self, path: Path_, value: Any, given: frozenset[str]) -> Iterator[Finding]:
         """What stands behind each `$` of all texts below a path."""
@@ -64,7 +104,7 @@ class _Rules:
         for found in _DOLLAR.finditer(value) if isinstance(value, str) else ():
             if found["wrong"] is not None:
                 message = f"`{found[0]}` is no variable of Compose, which refuses the file"
-                yield self._said("LH263", path, message, "write `$$` for a dollar sign, `${NAME:-else}` for a default")
+                yield self._said(DOLLAR, path, message, "write `$$` for a dollar sign, `${NAME:-else}` for a default")
             elif name := found["named"] or found["braced"]:
                 yield from self._unset(path, value, found, name, given)
 
@@ -76,33 +116,41 @@ class _Rules:
         in_environment = "environment" in path
         if in_environment and found["named"] and not name.isupper() and found[0] != value:
             message = f"Compose takes `{found[0]}` for a variable, and puts in nothing for one that is set nowhere"
-            yield self._said("LH263", path, message, f"write `$${name}` for the text itself", "warning")
+            yield self._said(DOLLAR, path, message, f"write `$${name}` for the text itself", "warning")
         elif "healthcheck" in path and name in given:
             message = f"`{found[0]}` is put in by Compose, which does not ask `environment:` for it"
-            yield self._said("LH263", path, message, f"write `$${name}`, which the container's shell puts in")
+            yield self._said(DOLLAR, path, message, f"write `$${name}`, which the container's shell puts in")
         elif self.whole and name not in given and set(path) & set(_WHERE_EMPTY_HARMS):
             message = f"`{name}` is set nowhere here: where the shell has none, Compose puts in nothing, and goes on"
             way_out = f"put `{name}=…` into .env beside this file, or write `${{{name}:?}}` to be told"
-            yield self._said("LH263", path, message, way_out, "warning")
+            yield self._said(DOLLAR, path, message, way_out, "warning")
 
     def names(self, service: Service) -> Iterator[Finding]:
         """Networks, secrets and configs of a service that the file declares nowhere."""
         for key in ("networks", "secrets", "configs"):
             wanted = service.declared.get(key)
-            steps: list[tuple[str | int, str]] = [(name, name) for name in mapping(wanted)]
+            steps: list[tuple[str | int, str]] = [(name, name) for name in as_mapping(wanted)]
             for index, item in enumerate(listed(wanted)):
-                steps.append((index, str(mapping(item).get("source", "") if isinstance(item, dict) else item)))
+                steps.append((index, str(as_mapping(item).get("source", "") if isinstance(item, dict) else item)))
             for step, name in steps:
-                if name and name not in mapping(self.document.data.get(key)) and (key, name) != ("networks", "default"):
+                if (
+                    name
+                    and name not in as_mapping(self.document.data.get(key))
+                    and (key, name) != ("networks", "default")
+                ):
                     message = f"`{name}` is declared under no `{key}:` of this file, and Compose refuses it"
                     shown = "{}" if key == "networks" else "{file: ./" + name + "}"
                     way_out = f"add `{key}: {{{name}: {shown}}}` at the top"
-                    yield self._said("LH264", (*service.path, key, step), message, way_out)
+                    yield self._said(NAMED_NOWHERE, (*service.path, key, step), message, way_out)
         base = service.declared.get("extends")
-        base = base if isinstance(base, str) else None if "file" in mapping(base) else mapping(base).get("service")
-        if isinstance(base, str) and base not in mapping(self.document.data.get("services")):
+        base = (
+            base if isinstance(base, str) else None if "file" in as_mapping(base) else as_mapping(base).get("service")
+        )
+        if isinstance(base, str) and base not in as_mapping(self.document.data.get("services")):
             message = f"`{base}` is no service of this file, and Compose refuses it"
-            yield self._said("LH264", (*service.path, "extends"), message, "write `extends: {file: …, service: …}`")
+            yield self._said(
+                NAMED_NOWHERE, (*service.path, "extends"), message, "write `extends: {file: …, service: …}`"
+            )
 
     def files(self, service: Service) -> Iterator[Finding]:
         """Files that Compose reads before it starts anything."""
@@ -112,7 +160,7 @@ class _Rules:
             path = (*service.path, "env_file", *([step] if step != "" else []))
             if not (isinstance(item, dict) and item.get("required") is False):
                 yield from self._missing(path, item.get("path") if isinstance(item, dict) else item)
-        yield from self._missing((*service.path, "extends"), mapping(service.declared.get("extends")).get("file"))
+        yield from self._missing((*service.path, "extends"), as_mapping(service.declared.get("extends")).get("file"))
 
     def _missing(self, path: Path_, name: Any) -> Iterator[Finding]:
         if not isinstance(name, str) or not name or "$" in name or name.startswith(("/", "~")) or _own(name):
@@ -123,4 +171,6 @@ class _Rules:
             there = False
         if not there:
             message = f"there is no `{name}` beside this file, and Compose does not start without it"
-            yield self._said("LH264", path, message, "put it there, with mode 0600 where it holds a key", "warning")
+            yield self._said(
+                NAMED_NOWHERE, path, message, "put it there, with mode 0600 where it holds a key", "warning"
+            )

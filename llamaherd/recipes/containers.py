@@ -8,9 +8,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.recipes.binds import Bind
 from llamaherd.recipes.commands import Command, Word
-from llamaherd.recipes.programs import OF_LLAMA_CPP, Kind, Published, Server, base_name, engine_of, find, version_of
+from llamaherd.recipes.programs import (
+    OF_LLAMA_CPP,
+    EngineName,
+    Published,
+    ServerCommand,
+    base_name,
+    engine_of,
+    find_program,
+    recipe_version,
+)
+from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NAME_GONE, OPENS_TO_NETWORK
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
 from llamaherd.recipes.tokens import Position, Text
 from llamaherd.reference import images
@@ -44,10 +55,10 @@ class Container:
     """Whether the recipe builds the image itself."""
     settings_elsewhere: bool = False
     """Whether variables, and so a key, may come from a file that is not this one."""
-    engine: Kind | None = None
+    engine: EngineName | None = None
     """The engine that the recipe is about."""
     cards: int | None = None
-    """How many cards it is given, where that is told."""
+    """How many GPUs it is given, where that is told."""
 
     @property
     def repository_and_tag(self) -> str:
@@ -83,7 +94,7 @@ class Container:
 
     @property
     def of_cpu(self) -> bool:
-        """Whether its image is known to have no code for cards."""
+        """Whether its image is known to have no code for GPUs."""
         return self.official and self.tagged and images.FOR_GPUS.search(self.tag) is None
 
     @property
@@ -94,39 +105,39 @@ class Container:
     @property
     def tool(self) -> str | None:
         """The program that an image of all tools is told to start."""
-        return images.TOOLS.get(self.first) if self.tag.startswith("full") else None
+        return images.IMAGE_TOOLS.get(self.first) if self.tag.startswith("full") else None
 
 
-def server_of(container: Container) -> Server | None:
+def server_of(container: Container) -> ServerCommand | None:
     """The engine that a container runs, if it runs one."""
     server = _server(container)
     port = container.ports[0] if container.ports else None
     if server is None:
         return None
-    version = version_of(str(container.image))
+    version = recipe_version(str(container.image))
     return replace(
         server, contained=True, published=port, settings=container.environment, version=version, cards=container.cards
     )
 
 
-def _server(container: Container) -> Server | None:
+def _server(container: Container) -> ServerCommand | None:
     engine = engine_of(container.repository) or (container.engine if container.local else None)
     if container.entrypoint is not None:
-        return find(Command((*container.entrypoint, *container.command)), engine)
-    if container.command and (server := find(Command(container.command), engine)):
+        return find_program(Command((*container.entrypoint, *container.command)), engine)
+    if container.command and (server := find_program(Command(container.command), engine)):
         return server
     words = container.command
     if words and not container.first.startswith("-"):
         if not (container.official and base_name(container.first) == "server"):
             return None
         words = words[1:]
-    kind: Kind | None = "vllm" if "vllm" in container.repository else engine
+    kind: EngineName | None = "vllm" if "vllm" in container.repository else engine
     if kind is None and re.search(r"llama[._-]?cpp", container.repository):
         kind = "llama.cpp"
     program = _started(container) if kind != "vllm" else "vllm"
     if kind is None or program is None:
         return None
-    return Server(program, kind, words[1:] if container.tool else words, container.image.start)
+    return ServerCommand(program, kind, words[1:] if container.tool else words, container.image.start)
 
 
 def _started(container: Container) -> str | None:
@@ -151,16 +162,28 @@ def check(file: Path, container: Container) -> Iterator[Finding]:
     if container.privileged:
         message = "`privileged` gives the container the whole host"
         way_out = "leave it out: a reservation of the GPU is all that an engine needs"
-        yield Finding("LH146", Place(file, *container.privileged), message, way_out, "warning")
+        yield IDLE_LINE.at(Place(file, *container.privileged), message, way_out)
     if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
-        yield Finding("LH143", at_image, message, way_out)
+        yield CONTAINER_FAILS.at(at_image, message, way_out)
     if container.official and container.tagged and container.gpu and not images.FOR_GPUS.search(container.tag):
         message = f"`{container.image}` is built for the CPU alone: the GPU given to it stays idle"
-        yield Finding("LH143", at_image, message, f"use `{images.LLAMA_CPP}:server-cuda@sha256:…`")
+        yield CONTAINER_FAILS.at(at_image, message, f"use `{images.LLAMA_CPP}:server-cuda@sha256:…`")
     if server is not None:
         yield from _network(file, container, server)
+
+
+RECIPE_TAG = Rule(
+    "LH145",
+    "A recipe's image is named by a tag, which moves.",
+    example="""
+    docker run -v /srv/models:/models:ro --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda --model /models/qwen.gguf
+    """,
+    language="sh",
+    way_out="write the image's digest. In an inventory `herd lock` finds it.",
+    severity="warning",
+)
 
 
 def _image(container: Container, place: Place) -> Iterator[Finding]:
@@ -169,21 +192,21 @@ def _image(container: Container, place: Place) -> Iterator[Finding]:
         message = "the images of llama.cpp moved; nothing is found under `ghcr.io/ggerganov` any more"
         kept = container.tool or (container.tag.startswith("light") and not _serves(container))
         same = f"{images.LLAMA_CPP}:{images.same_tag(container.tag)}" if kept else right
-        yield Finding("LH140", place, message, f"write `{same}`, and its digest after it")
+        yield NAME_GONE.at(place, message, f"write `{same}`, and its digest after it")
     elif container.official and container.tagged and not container.image.unknown and not images.exists(container.tag):
         message = f"llama.cpp publishes no image under the tag `{container.tag}`"
-        yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
+        yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     if container.official and container.tag.startswith("full") and not container.tool and container.entrypoint is None:
         message = f"`{container.tag}` is the image of all tools; it starts a script that does not know this command"
-        yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
+        yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     if container.official and container.tag.startswith("light") and _serves(container):
         message = f"`{container.tag}` holds llama-cli and llama-completion alone: it serves nobody"
-        yield Finding("LH143", place, message, f"use `{right}`, which starts llama-server")
+        yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     pinned = re.search(r"@sha256:[0-9a-f]{64}$", str(container.image))
     if not (pinned or container.local or container.image.unknown):
         message = f"the tag in `{container.image}` moves: tomorrow it is another engine"
         way_out = "name the image by its digest, NAME@sha256:…, as `docker buildx imagetools inspect IMAGE` shows it"
-        yield Finding("LH145", place, message, way_out, "warning")
+        yield RECIPE_TAG.at(place, message, way_out)
 
 
 def _serves(container: Container) -> bool:
@@ -200,16 +223,16 @@ def _program(file: Path, container: Container) -> Iterator[Finding]:
     word = container.command[0]
     message = f"the image starts a program by itself; `{word}` would be an argument of that, and an invalid one"
     way_out = "leave it out of the command: with the server image the command is the arguments alone"
-    yield Finding("LH143", Place(file, *word.start), message, way_out)
+    yield CONTAINER_FAILS.at(Place(file, *word.start), message, way_out)
 
 
-def _network(file: Path, container: Container, server: Server) -> Iterator[Finding]:
+def _network(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
     host = server.value("--host")
     port_word = server.value("--port") or container.environment.get("LLAMA_ARG_PORT")
     port = str(port_word) if port_word else PORTS.get(server.program, "")
     if host and not host.unknown and container.ports and not container.host_network and is_loopback(str(host)):
         message = f"inside a container, {host} is the container itself: no published port reaches it"
-        yield Finding("LH143", Place(file, *host.start), message, "write `--host 0.0.0.0`, and publish on 127.0.0.1")
+        yield CONTAINER_FAILS.at(Place(file, *host.start), message, "write `--host 0.0.0.0`, and publish on 127.0.0.1")
     known = port.isdigit()
     keyed = container.settings_elsewhere or bool(API_KEY_VARIABLES & set(container.environment))
     keyed = keyed or server.has(*API_KEY_FLAGS) is not None
@@ -218,18 +241,18 @@ def _network(file: Path, container: Container, server: Server) -> Iterator[Findi
         if known and published.container.isdigit() and published.container != port:
             message = f"port {published.container} of the container is published, and the server listens on {port}"
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
-            yield Finding("LH143", place, message, way_out)
+            yield CONTAINER_FAILS.at(place, message, way_out)
         elif not is_loopback(published.address) and not keyed:
             message = f"`{published.text}` is open to the whole network, and no API key is asked for"
             chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
             way_out = f"write `127.0.0.1:{chosen}{published.text}`, or {key_advice(server)}"
             if published.address:
                 way_out = f"publish on 127.0.0.1, or {key_advice(server)}"
-            yield Finding("LH144", place, message, way_out)
+            yield OPENS_TO_NETWORK.at(place, message, way_out)
     if container.host_network and not keyed and not (host and (host.unknown or is_loopback(str(host)))):
         message = "the container is in the network of the host, open to all of it, and no API key is asked for"
         way_out = f"pass `--host 127.0.0.1`, or {key_advice(server)}"
-        yield Finding("LH144", Place(file, *container.host_network), message, way_out)
+        yield OPENS_TO_NETWORK.at(Place(file, *container.host_network), message, way_out)
     yield from _health(file, container, port if known else None)
 
 
@@ -238,13 +261,13 @@ def _health(file: Path, container: Container, port: str | None) -> Iterator[Find
         if container.official and port and port != "8080" and container.ports:
             message = f"the image asks port 8080 for its health, and the server listens on {port}: it stays `unhealthy`"
             way_out = f"give it a health check of its own, of http://localhost:{port}/health"
-            yield Finding("LH143", Place(file, *container.image.start), message, way_out, "warning")
+            yield CONTAINER_FAILS.at(Place(file, *container.image.start), message, way_out, "warning")
         return
     test, start = container.healthcheck
     asked = re.search(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d+)", test)
     if asked and port and asked[1] != port:
         message = f"the health check asks port {asked[1]}, and the server listens on {port}"
-        yield Finding("LH143", Place(file, *start), message, f"ask http://localhost:{port}/health")
+        yield CONTAINER_FAILS.at(Place(file, *start), message, f"ask http://localhost:{port}/health")
 
 
 def placed(text: str, start: Position) -> Word:

@@ -10,7 +10,9 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.binds import Bind, of_mount, of_volume
 from llamaherd.recipes.commands import Word
+from llamaherd.recipes.compose_rules import NETWORK_MODE
 from llamaherd.recipes.containers import Container, placed, published
+from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, NOT_AS_IT_LOOKS
 from llamaherd.recipes.tokens import Position
 
 _SWITCHES = {
@@ -21,7 +23,7 @@ _SWITCHES = {
 
 
 @dataclass(frozen=True)
-class Option:
+class DockerOption:
     """One option of `docker run`: what it is set to, and where the value stands, or the switch."""
 
     name: str
@@ -29,9 +31,9 @@ class Option:
     start: Position
 
 
-def split(arguments: tuple[Word, ...]) -> tuple[tuple[Option, ...], tuple[Word, ...]]:
+def docker_words(arguments: tuple[Word, ...]) -> tuple[tuple[DockerOption, ...], tuple[Word, ...]]:
     """The options, and the image with its command behind them."""
-    options: list[Option] = []
+    options: list[DockerOption] = []
     index = 0
     while index < len(arguments) and str(arguments[index]).startswith("-"):
         word = arguments[index]
@@ -41,13 +43,13 @@ def split(arguments: tuple[Word, ...]) -> tuple[tuple[Option, ...], tuple[Word, 
         if name not in _SWITCHES and not equals and index < len(arguments):
             value, start = str(arguments[index]), arguments[index].start
             index += 1
-        options.append(Option(name, value, start))
+        options.append(DockerOption(name, value, start))
     return tuple(options), arguments[index:]
 
 
 def container_of(arguments: tuple[Word, ...]) -> Container | None:
     """The container of `docker run ARGUMENTS`; None when no image is among them."""
-    options, rest = split(arguments)
+    options, rest = docker_words(arguments)
     if not rest:
         return None
     given = {option.name: option for option in options}
@@ -76,30 +78,30 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
 
 def check(file: Path, arguments: tuple[Word, ...]) -> Iterator[Finding]:
     """Options that Docker refuses or ignores, whatever runs in the container."""
-    options, _ = split(arguments)
+    options, _ = docker_words(arguments)
     given = {option.name: option for option in options}
     restart = given.get("--restart")
     if restart and restart.value != "no" and "--rm" in given:
         message = "Docker refuses `--restart` beside `--rm`"
-        yield Finding("LH143", Place(file, *restart.start), message, "leave `--rm` out")
+        yield CONTAINER_FAILS.at(Place(file, *restart.start), message, "leave `--rm` out")
     gpus = given.get("--gpus")
     if gpus and re.fullmatch(r"device=[^,]+,.+", gpus.value):
         message = f"Docker takes `{gpus.value}` for two options, as the shell has taken the quotes away"
-        yield Finding("LH143", Place(file, *gpus.start), message, f"write `--gpus '\"{gpus.value}\"'`")
+        yield CONTAINER_FAILS.at(Place(file, *gpus.start), message, f"write `--gpus '\"{gpus.value}\"'`")
     for word in arguments:
         if word.tilde and ":" in str(word):
             message = f"`{word}` is no path: in quotes, the shell puts no home in for `~`"
-            yield Finding("LH141", Place(file, *word.start), message, "write `$HOME` in its place")
+            yield NOT_AS_IT_LOOKS.at(Place(file, *word.start), message, "write `$HOME` in its place")
     network = given.get("--network") or given.get("--net")
     port = given.get("-p") or given.get("--publish")
     if network and network.value == "host" and port:
         message = "with `--network host` no port is published: the server listens on the host itself"
         way_out = "leave `-p` out, and choose address and port by `--host` and `--port`"
-        yield Finding("LH205", Place(file, *port.start), message, way_out, "warning")
+        yield NETWORK_MODE.at(Place(file, *port.start), message, way_out, "warning")
 
 
-def _cards(gpus: Option | None) -> int | None:
-    """How many cards `--gpus` gives; None for all of them."""
+def _cards(gpus: DockerOption | None) -> int | None:
+    """How many GPUs `--gpus` gives; None for all of them."""
     value = gpus.value.strip("\"'") if gpus else ""
     if value.startswith("device="):
         return len(value.split(","))
@@ -118,7 +120,7 @@ _BEHIND: Mapping[str, str] = {
 
 def misplaced(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
     """The arguments with Docker's options before the image, where they belong, and those that stand behind it."""
-    _, rest = split(arguments)
+    _, rest = docker_words(arguments)
     before, kept, found = arguments[: len(arguments) - len(rest)], list(rest[:1]), list[Word]()
     index = 1
     while index < len(rest):
@@ -130,37 +132,37 @@ def misplaced(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word
     return (*before, *found, *kept), tuple(found)
 
 
-def _binds(options: tuple[Option, ...]) -> tuple[Bind, ...]:
+def _binds(options: tuple[DockerOption, ...]) -> tuple[Bind, ...]:
     found = (of_mount(each.value) if each.name == "--mount" else of_volume(each.value) for each in options)
     named = (bind for each, bind in zip(options, found, strict=True) if each.name in {"-v", "--volume", "--mount"})
     return tuple(bind for bind in named if bind)
 
 
-def _health(given: Mapping[str, Option]) -> tuple[str, Position] | None:
+def _health(given: Mapping[str, DockerOption]) -> tuple[str, Position] | None:
     """What asks for its health in place of the image's own check, if something else does, or nothing."""
     option = given.get("--health-cmd") or given.get("--no-healthcheck")
     return (option.value, option.start) if option else None
 
 
-def _limit(given: Mapping[str, Option]) -> str:
+def _limit(given: Mapping[str, DockerOption]) -> str:
     limit = given.get("--memory") or given.get("-m")
     return limit.value if limit else ""
 
 
-def _entry(option: Option) -> tuple[Word, ...]:
+def _entry(option: DockerOption) -> tuple[Word, ...]:
     return (placed(option.value, option.start),) if option.value else ()
 
 
-def _environment(options: tuple[Option, ...]) -> Mapping[str, Word]:
+def _environment(options: tuple[DockerOption, ...]) -> Mapping[str, Word]:
     pairs = [(each.value.partition("="), each.start) for each in options if each.name in {"-e", "--env"}]
     return {name: placed(value, start) for (name, _, value), start in pairs}
 
 
-def _gives_gpu(option: Option) -> bool:
+def _gives_gpu(option: DockerOption) -> bool:
     return option.name == "--gpus" or (option.name in {"--runtime", "--device"} and "nvidia" in option.value)
 
 
-def _target(option: Option) -> str | None:
+def _target(option: DockerOption) -> str | None:
     """The path in the container that an option mounts something at."""
     if option.name in {"-v", "--volume"}:
         parts = re.sub(r"^[A-Za-z]:", "", option.value).split(":")  # a disk of Windows

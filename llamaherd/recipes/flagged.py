@@ -10,13 +10,15 @@ from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import flags
-from llamaherd.engines.flags import Catalogue, Problem, Value, codes
+from llamaherd.engines.flags import Catalogue, Problem, Value
 from llamaherd.engines.flags.access import is_local
+from llamaherd.engines.flags.advice import ENDS, OPEN, SECRET
 from llamaherd.engines.flags.clash import Around, Clash
+from llamaherd.engines.flags.cmake import OPTION_TAKEN
 from llamaherd.engines.flags.meant import meant
 from llamaherd.engines.flags.together import clashes
 from llamaherd.recipes.commands import Word
-from llamaherd.recipes.programs import Kind, Server
+from llamaherd.recipes.programs import EngineName, ServerCommand
 from llamaherd.recipes.tokens import Position
 
 CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
@@ -32,7 +34,7 @@ OF_CLI: Mapping[str, int] = {
     **dict.fromkeys(("-cnv", "--conversation", "-no-cnv", "--no-conversation", "-i", "--interactive"), 0),
 }
 """With the number of values."""
-_SAID_ELSEWHERE = {codes.OPEN, codes.SECRET}
+_SAID_ELSEWHERE = {OPEN, SECRET}
 """Who can reach a server is asked with its container in view; a key in a recipe is its owner's."""
 _MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
 """Without a model nobody means to serve: `llama-server --version` is a question, asked before the start."""
@@ -42,17 +44,17 @@ _STAND_IN = "4321"
 """A number in the place of one that only a shell knows."""
 
 
-def check(file: Path, server: Server) -> Iterator[Finding]:
+def check(file: Path, server: ServerCommand) -> Iterator[Finding]:
     """What is wrong with the arguments of a server, and with the variables that it is given."""
     for problem, word in _problems(server):
         yield _finding(problem, Place(file, *word.start))
     for problem, name in _of_environment(server):
         yield _finding(problem, Place(file, *server.settings[name].start))
     for clash, start in _clashes(server):
-        yield Finding(clash.code, Place(file, *start), clash.message, clash.help, clash.severity)
+        yield clash.at(Place(file, *start))
 
 
-def familiar(words: Iterable[Word], engine: Kind | None) -> bool:
+def familiar(words: Iterable[Word], engine: EngineName | None) -> bool:
     """Whether flags that stand alone are likely to be llama-server's: at least two, and most of them known to it."""
     names = [str(word).split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", str(word))]
     known = [name for name in names if any(each.find(name) for each in _of_llama_server(engine))]
@@ -64,12 +66,12 @@ def program_of(words: Iterable[Word]) -> str:
     return "llama-cli" if any(str(word) in OF_CLI for word in words) else "llama-server"
 
 
-def _of_llama_server(engine: Kind | None) -> list[Catalogue]:
-    kinds: tuple[Kind, ...] = (engine,) if engine else ("llama.cpp", "ik_llama.cpp")
+def _of_llama_server(engine: EngineName | None) -> list[Catalogue]:
+    kinds: tuple[EngineName, ...] = (engine,) if engine else ("llama.cpp", "ik_llama.cpp")
     return [catalogue for kind in kinds for catalogue in flags.catalogues(kind)]
 
 
-def check_build(file: Path, words: tuple[Word, ...], kind: Kind) -> Iterator[Finding]:
+def check_build(file: Path, words: tuple[Word, ...], kind: EngineName) -> Iterator[Finding]:
     """What is wrong with the `-D` options among the arguments of cmake."""
     options: dict[str, str] = {}
     places: list[Place] = []
@@ -84,7 +86,7 @@ def check_build(file: Path, words: tuple[Word, ...], kind: Kind) -> Iterator[Fin
     if not any(name.startswith(("GGML_", "LLAMA_")) for name in options):
         return  # of some other project
     for problem in flags.check_options(kind, options):
-        if problem.code == codes.OPTION_TAKEN and problem.severity == "warning":
+        if problem.rule is OPTION_TAKEN and problem.severity == "warning":
             continue  # who builds by hand may want to debug
         found = _finding(problem, places[problem.index])
         if problem.replacement:
@@ -93,7 +95,7 @@ def check_build(file: Path, words: tuple[Word, ...], kind: Kind) -> Iterator[Fin
         yield found
 
 
-def corrected(server: Server) -> tuple[str, ...]:
+def corrected(server: ServerCommand) -> tuple[str, ...]:
     """The arguments as they should have been written; what is wrong beyond repair is left out."""
     words, arguments = _arguments(server)
     result: list[str] = []
@@ -114,21 +116,21 @@ def corrected(server: Server) -> tuple[str, ...]:
     return tuple(text for index, text in enumerate(result) if index not in left_out)
 
 
-def sound_environment(server: Server) -> dict[str, str]:
+def sound_environment(server: ServerCommand) -> dict[str, str]:
     """The variables given to a server whose values are known, without those that are wrong."""
     wrong = {name for _, name in _of_environment(server)}
     return {name: str(word) for name, word in server.settings.items() if not word.unknown and name not in wrong}
 
 
-def _of_environment(server: Server) -> list[tuple[Problem, str]]:
+def _of_environment(server: ServerCommand) -> list[tuple[Problem, str]]:
     catalogue = _catalogue(server)
     known = {name: str(word) for name, word in server.settings.items() if not word.unknown}
     problems = flags.check_environment(catalogue, known) if catalogue else ()
     names = list(known)
-    return [(problem, names[problem.index]) for problem in problems if problem.code not in _SAID_ELSEWHERE]
+    return [(problem, names[problem.index]) for problem in problems if problem.rule not in _SAID_ELSEWHERE]
 
 
-def _clashes(server: Server) -> Iterator[tuple[Clash, Position]]:
+def _clashes(server: ServerCommand) -> Iterator[tuple[Clash, Position]]:
     """What of the arguments and variables does not go together; what only a shell knows is passed over."""
     catalogue = _catalogue(server)
     if catalogue is None or server.program not in CHECKED or any(str(word) in _ELLIPSES for word in server.arguments):
@@ -151,10 +153,10 @@ def _clashes(server: Server) -> Iterator[tuple[Clash, Position]]:
 
 
 def _finding(problem: Problem, place: Place) -> Finding:
-    return Finding(problem.code, place, problem.message, problem.help, problem.severity)
+    return problem.at(place)
 
 
-def _catalogue(server: Server) -> Catalogue | None:
+def _catalogue(server: ServerCommand) -> Catalogue | None:
     """The flags of the version that a recipe names, or of the newest that is known."""
     named = flags.catalogue(server.kind, server.version) if server.version else None
     known = flags.catalogues(server.kind)
@@ -166,7 +168,7 @@ def _others(catalogue: Catalogue) -> list[Catalogue]:
     return [other for kind in kinds for other in flags.catalogues(kind) if str(other) != str(catalogue)]
 
 
-def _problems(server: Server) -> list[tuple[Problem, Word]]:
+def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
     """What is wrong with the arguments, each with the word where it begins."""
     catalogue = _catalogue(server)
     if catalogue is None or server.program not in CHECKED:
@@ -175,10 +177,10 @@ def _problems(server: Server) -> list[tuple[Problem, Word]]:
     found: list[tuple[Problem, Word]] = []
     for problem in flags.check(catalogue, arguments, _others(catalogue)):
         word = words[problem.index]
-        if problem.code == codes.OPEN or (problem.code == codes.ENDS and not server.has(*_MODEL_FLAGS)):
+        if problem.rule is OPEN or (problem.rule is ENDS and not server.has(*_MODEL_FLAGS)):
             continue
-        if problem.code == codes.SECRET:
-            problem = replace(problem, help="put the key into a file, and give `--api-key-file`", severity="note")
+        if problem.rule is SECRET:
+            problem = replace(problem, help="put the key into a file, and give `--api-key-file`", unusual="note")
         unknown = [each for each in words[problem.index : problem.index + problem.length] if each.unknown]
         for each in unknown:
             problem = replace(
@@ -190,7 +192,7 @@ def _problems(server: Server) -> list[tuple[Problem, Word]]:
     return found
 
 
-def _arguments(server: Server) -> tuple[list[Word], list[str]]:
+def _arguments(server: ServerCommand) -> tuple[list[Word], list[str]]:
     """The words that a catalogue can judge, and their texts: for a value that only a shell knows, a likely one."""
     catalogue = _catalogue(server)
     words: list[Word] = []

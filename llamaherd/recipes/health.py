@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document
-from llamaherd.recipes.composerules import Service, listed, mapping
+from llamaherd.recipes.composerules import Service, as_mapping, listed
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES
 from llamaherd.recipes.unitrules import is_operator
 from llamaherd.reference import images
@@ -16,14 +17,36 @@ _BEHIND_A_KEY = re.compile(r"/(?:v1/(?!health)|props|slots|metrics|models|comple
 """What asks for a key where there is one (llama.cpp b11434, tools/server/server-http.cpp:251; vLLM: all below /v1)."""
 
 
+HEALTH_CHECK = Rule(
+    "LH203",
+    "A health check cannot run.",
+    why="""
+    It calls a program that the image does not hold. Or it is a list that begins with none of `CMD`, `CMD-SHELL`
+    and `NONE`, or has an operator of the shell under `CMD`. Or it asks for what wants a key, or takes the 503 of
+    loading for a good answer.
+    """,
+    example="""
+    services:
+      server:
+        image: ghcr.io/ggml-org/llama.cpp:server
+        command: --model /models/qwen.gguf
+        volumes: ["/srv/models:/models:ro"]
+        healthcheck:
+          test: wget -q http://localhost:8080/health
+    """,
+    way_out="ask by a program that the image has.",
+    sometimes=("warning",),
+)
+
+
 def check(document: Document, service: Service) -> Iterator[Finding]:
     """Everything wrong with a service's health check."""
-    test = mapping(service.declared.get("healthcheck")).get("test")
+    test = as_mapping(service.declared.get("healthcheck")).get("test")
     path = (*service.path, "healthcheck", "test")
     place = document.value(path)
 
     def said(message: str, way_out: str, severity: Severity = "error") -> Finding:
-        return Finding("LH203", place, message, way_out, severity)
+        return HEALTH_CHECK.at(place, message, way_out, severity)
 
     words = [str(each) for each in listed(test)]
     if words and words[0] not in {"CMD", "CMD-SHELL", "NONE"}:
@@ -49,7 +72,7 @@ def _asked(service: Service, called: str) -> Iterator[tuple[str, str, Severity]]
     assert container is not None
     for program in ("curl", "wget"):
         other = "wget" if program == "curl" else "curl"
-        lacking = images.lacks(container.repository, container.tag, program)
+        lacking = images.image_lacks(container.repository, container.tag, program)
         if re.search(rf"(?:^|[\s/;&|]){program}\s", called) and lacking and not re.search(rf"\b{other}\b", called):
             message = f"the image has no {program}: the container would stay `unhealthy`"
             yield message, "ask by `curl -f http://localhost:PORT/health`, which the image has", "error"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document
-from llamaherd.recipes.composerules import Service, listed, mapping
+from llamaherd.recipes.composerules import Service, as_mapping, listed
 from llamaherd.recipes.servers import PORTS
 
 _ADDRESS = re.compile(
@@ -25,6 +26,28 @@ class _Called:
     published: frozenset[str]
 
 
+ASKS_ITSELF = Rule(
+    "LH267",
+    "A container asks itself for its neighbour.",
+    why="""
+    Inside a container, localhost is the container. Services find each other by name, on the port that is listened
+    on, whatever the host publishes.
+    """,
+    example="""
+    services:
+      llm:
+        image: ghcr.io/ggml-org/llama.cpp:server@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: -m /models/a.gguf
+        volumes: ["/srv/models:/models:ro"]
+        ports: ["127.0.0.1:8080:8080"]
+      chat:
+        image: ghcr.io/open-webui/open-webui:main
+        environment: {OPENAI_API_BASE_URL: "http://localhost:8080/v1"}
+    """,
+    way_out="call it by its service's name.",
+)
+
+
 def check(document: Document, services: list[Service]) -> Iterator[Finding]:
     """Addresses in the variables of a service at which it finds no server of the file."""
     servers = [called for each in services if (called := _called(each))]
@@ -32,12 +55,12 @@ def check(document: Document, services: list[Service]) -> Iterator[Finding]:
         if service.declared.get("network_mode"):
             continue
         environment = service.declared.get("environment")
-        pairs: list[tuple[str | int, str]] = [(name, str(value)) for name, value in mapping(environment).items()]
+        pairs: list[tuple[str | int, str]] = [(name, str(value)) for name, value in as_mapping(environment).items()]
         pairs += list(enumerate(map(str, listed(environment))))
         for step, value in pairs:
             for found in _ADDRESS.finditer(value):
                 if said := _wrong(service, servers, found["host"], found["port"]):
-                    yield Finding("LH267", document.value((*service.path, "environment", step)), *said)
+                    yield ASKS_ITSELF.at(document.value((*service.path, "environment", step)), *said)
 
 
 def _called(service: Service) -> _Called | None:
@@ -63,7 +86,7 @@ def _wrong(service: Service, servers: list[_Called], host: str, port: str) -> tu
         message = f"inside a container, {host} is the container itself: nothing listens on {port} there"
         return message, f"write `http://{meant.name}:{meant.port}`"
     hosts = [str(each) for each in listed(service.declared.get("extra_hosts"))]
-    hosts += list(mapping(service.declared.get("extra_hosts")))
+    hosts += list(as_mapping(service.declared.get("extra_hosts")))
     if host == "host.docker.internal" and not any(each.startswith(host) for each in hosts):
         message = f"Docker on Linux knows no `{host}` unless `extra_hosts` names it"
         return message, f"write `http://{meant.name}:{meant.port}`"

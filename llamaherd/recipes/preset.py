@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity
 from llamaherd.diagnostics.near import near
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import flags
 from llamaherd.engines.flags import Catalogue, Problem
-from llamaherd.engines.flags.codes import DOWNLOADS, ENDS, OPEN, SECRET, UNKNOWN
+from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
 from llamaherd.engines.flags.environment import SWITCHED, stands_for
 from llamaherd.engines.flags.meant import meant
+from llamaherd.engines.flags.origin import UNKNOWN_FLAG
 from llamaherd.engines.flags.together import clashes
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
@@ -81,13 +83,50 @@ def _flag(known: Catalogue, key: str) -> str | None:
     return next((name for name in (f"--{key}", f"-{key}") if known.find(name)), None)
 
 
+PRESET_REFUSED = Rule(
+    "LH270",
+    "The router does not start with a preset file.",
+    why="""
+    `--models-preset` takes sections and `key = value` lines that begin at the first column. Keys are flags
+    without dashes, or their variables. The router refuses an unknown key, and any other line.
+    """,
+    example="""
+    [qwen]
+    model = /srv/models/qwen.gguf
+    context = 8192
+    """,
+    language="ini",
+    way_out="write the key as the flag is called: here `ctx-size`.",
+)
+
+
+PRESET_LINE = Rule(
+    "LH271",
+    "A line of a preset file is not what it looks like.",
+    why="""
+    A value ends at the first `;` or `#`. Quotes belong to it. A switch is on unless it is `off`, `false`, `0` or
+    `disabled`. The router sets host, port and keys itself. The second section of one name replaces the first.
+    """,
+    example="""
+    [qwen]
+    model = "/srv/models/qwen.gguf"
+    """,
+    language="ini",
+    way_out="write what the finding names.",
+    sometimes=(
+        "warning",
+        "note",
+    ),
+)
+
+
 @dataclass(frozen=True)
 class _Reader:
     file: Path
     known: Catalogue
 
-    def _said(self, code: str, line: int, message: str, way_out: str, severity: Severity = "error") -> Finding:
-        return Finding(code, Place(self.file, line, 1), message, way_out, severity)
+    def _said(self, rule: Rule, line: int, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+        return rule.at(Place(self.file, line, 1), message, way_out, severity)
 
     def read(self, text: str) -> Iterator[Finding]:
         sections: list[tuple[str, int, list[_Setting]]] = [("", 1, [])]
@@ -112,19 +151,21 @@ class _Reader:
             way_out = "begin it at the first column"
         else:
             way_out = f"write `{key} = {value}`"
-        return self._said("LH270", number, message, way_out)
+        return self._said(PRESET_REFUSED, number, message, way_out)
 
     def _value(self, number: int, line: str, key: str, value: str) -> Iterator[Finding]:
         """What the value is not that it looks like."""
         if cut := _CUT.search(line):
             message = f"the value ends at `{cut['at']}`: what follows is a comment to the router"
-            yield self._said("LH271", number, message, "pass it by the router's command line, or leave the sign out")
+            yield self._said(
+                PRESET_LINE, number, message, "pass it by the router's command line, or leave the sign out"
+            )
         if value[:1] in ("'", '"') and value[-1:] == value[:1]:
             message = f"the quotes are a part of `{key}`: the router takes none away"
-            yield self._said("LH271", number, message, f"write `{key} = {value[1:-1]}`")
+            yield self._said(PRESET_LINE, number, message, f"write `{key} = {value[1:-1]}`")
         elif value.startswith("~") or re.match(r"\$\{?\w", value):
             message = f"the router puts nothing in for `{value.split('/')[0]}`: this is no path"
-            yield self._said("LH271", number, message, "write the whole path, from `/` on")
+            yield self._said(PRESET_LINE, number, message, "write the whole path, from `/` on")
 
     def _setting(self, key: str, value: str, number: int) -> _Setting:
         name = _flag(self.known, key)
@@ -146,18 +187,18 @@ class _Reader:
             if not name and any(each.words for each in settings):
                 message = "what stands above all sections makes a model that is called `default`"
                 yield self._said(
-                    "LH271", settings[0].line, message, "put `[*]` above what is for every model", "warning"
+                    PRESET_LINE, settings[0].line, message, "put `[*]` above what is for every model", "warning"
                 )
             if name in seen:
                 message = f"`[{name}]` stands here again: nothing of the first one counts"
-                yield self._said("LH271", number, message, "put both into one section", "warning")
+                yield self._said(PRESET_LINE, number, message, "put both into one section", "warning")
             if name == "*" and sources:
                 message = "every model would be this one"
-                yield self._said("LH271", sources[0].line, message, "put it into a section of its own", "warning")
+                yield self._said(PRESET_LINE, sources[0].line, message, "put it into a section of its own", "warning")
             elif name not in ("", "*") and settings and not sources and not re.search(r"[/:]", name):
                 message = f"`[{name}]` names no model: it is one only if `--models-dir` holds it under this name"
                 yield self._said(
-                    "LH271", number, message, "add `model = /path/to.gguf`, or `hf-repo = USER/NAME`", "note"
+                    PRESET_LINE, number, message, "add `model = /path/to.gguf`, or `hf-repo = USER/NAME`", "note"
                 )
             seen.add(name)
 
@@ -172,7 +213,7 @@ class _Reader:
         for setting in settings:
             if section != "" and self._among(setting, OF_THE_ROUTER):
                 message = f"`{setting.key}` does nothing here: the router sets it itself for each model"
-                yield self._said("LH271", setting.line, message, "say it on the router's command line", "warning")
+                yield self._said(PRESET_LINE, setting.line, message, "say it on the router's command line", "warning")
                 continue
             yield from self._switch(setting)
             arguments += setting.words
@@ -181,11 +222,11 @@ class _Reader:
             each for each in flags.catalogues("llama.cpp") + flags.catalogues("ik_llama.cpp") if each != self.known
         ]
         for problem in flags.check(self.known, arguments, others):
-            if problem.code not in (DOWNLOADS, ENDS, OPEN, SECRET):
+            if problem.rule not in (DOWNLOADS, ENDS, OPEN, SECRET):
                 yield self._problem(problem, lines[problem.index])
         for clash in clashes(meant(self.known, arguments)):
             own = lines[clash.options[0].index]
-            yield Finding(clash.code, Place(self.file, own.line, 1), clash.message, clash.help, clash.severity)
+            yield clash.at(Place(self.file, own.line, 1))
 
     def _switch(self, setting: _Setting) -> Iterator[Finding]:
         name = _flag(self.known, setting.key)
@@ -196,18 +237,20 @@ class _Reader:
             )
             if flag.negated and name in flag.negated:
                 message = f"`{setting.key} = {setting.value}` switches it on: it is not `true` to the router"
-            yield self._said("LH271", setting.line, message, f"write `{setting.key} = true`, or `false`")
+            yield self._said(PRESET_LINE, setting.line, message, f"write `{setting.key} = true`, or `false`")
 
     def _problem(self, problem: Problem, setting: _Setting) -> Finding:
         """What is wrong with a flag, in a preset's words."""
-        if problem.code == UNKNOWN:
+        if problem.rule is UNKNOWN_FLAG:
             names = (*OF_PRESETS, *(name.lstrip("-") for name in self.known.flags))
             longer = (name for name in names if len(setting.key) > 4 and name.startswith(setting.key))
             close = near(setting.key, names) or next(longer, None)
             message = f"`{setting.key}` is no option of {self.known}: the router does not start"
-            return self._said("LH270", setting.line, message, f"did you mean `{close}`?" if close else "leave it out")
+            return self._said(
+                PRESET_REFUSED, setting.line, message, f"did you mean `{close}`?" if close else "leave it out"
+            )
         way_out = problem.help
         if problem.replacement:
             name, *values = problem.replacement
             way_out = f"write `{name.lstrip('-')} = {values[0] if values else 'true'}`"
-        return self._said(problem.code, setting.line, problem.message, way_out, problem.severity)
+        return replace(problem, help=way_out).at(Place(self.file, setting.line, 1))

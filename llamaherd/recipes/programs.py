@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from llamaherd.recipes.commands import Command, Word, read
+from llamaherd.recipes.commands import Command, Word, read_commands
 from llamaherd.recipes.tokens import Position
 
-Kind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
+EngineName = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 
 OF_LLAMA_CPP = ("llama-server", "llama-cli", "llama-completion", "llama-bench", "llama-sweep-bench")
 OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
@@ -47,11 +47,11 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerCommand:
     """A command of an engine: its program, and its arguments without the program."""
 
     program: str
-    kind: Kind
+    kind: EngineName
     arguments: tuple[Word, ...]
     start: Position
     settings: Mapping[str, Word] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Server:
     """For a server in a container: where its host offers it, if it does."""
     contained: bool = False
     cards: int | None = None
-    """How many cards its container is given, where that is told."""
+    """How many GPUs its container is given, where that is told."""
     version: str = ""
     """The build of llama.cpp that the recipe names, such as `b9592`."""
 
@@ -89,23 +89,23 @@ def base_name(path: str) -> str:
     return PurePosixPath(path.replace("\\", "/")).name.removesuffix(".exe")
 
 
-def engine_of(text: str) -> Kind | None:
+def engine_of(text: str) -> EngineName | None:
     """The engine that a recipe names by its repository, a path or an image."""
     if re.search(r"\bik[_-]llama|\bikawrakow\b", text):
         return "ik_llama.cpp"
     return "llama.cpp" if re.search(r"(?:ggml-org|ggerganov)[/+]llama\.cpp", text) else None
 
 
-def engine_at(path: Path) -> Kind | None:
+def engine_at(path: Path) -> EngineName | None:
     """The engine in whose folder a file lies, such as a clone of its repository."""
     for part in reversed(path.parts[:-1]):
-        engine: Kind | None = "llama.cpp" if re.match(r"llama\.cpp\b", part) else engine_of(part)
+        engine: EngineName | None = "llama.cpp" if re.match(r"llama\.cpp\b", part) else engine_of(part)
         if engine:
             return engine
     return None
 
 
-def version_of(text: str) -> str:
+def recipe_version(text: str) -> str:
     """The build of llama.cpp that a recipe checks out or that an image's tag names; empty for none."""
     found = re.search(r"(?:checkout|--branch|-b)\s+(?:tags/)?(b\d{4,5})\b|(?:server|full|light)\S*-(b\d{4,5})\b", text)
     return (found[1] or found[2]) if found else ""
@@ -121,16 +121,16 @@ def built_of(text: str) -> frozenset[str]:
     return frozenset(name for line in building for name in re.findall(r"(?:-t|--tag)[ =](\S+)", line))
 
 
-def find(command: Command, engine: Kind | None) -> Server | None:
+def find_program(command: Command, engine: EngineName | None) -> ServerCommand | None:
     """The engine's program that a command runs, if it runs one, behind whatever prefixes."""
     words = command.words
     outer = base_name(str(words[0])) if words else ""
     for index, word in enumerate(words if outer in PREFIXES else words[:1]):
         name, rest = base_name(str(word)), words[index + 1 :]
         if index and outer in SHELLS and " " in str(word):
-            for inner in read(word.text).commands:
+            for inner in read_commands(word.text).commands:
                 settings = {**command.settings, **inner.settings}
-                if server := find(replace(inner, settings=settings), engine):
+                if server := find_program(replace(inner, settings=settings), engine):
                     return server
         if name in {"docker", "podman"} and rest and str(rest[0]) in {"run", "create"}:
             return None  # its arguments are another program's
@@ -138,7 +138,7 @@ def find(command: Command, engine: Kind | None) -> Server | None:
             skipped = 1 if name in {"llama", "vllm"} else 2 if name.startswith("python") else 0
             arguments = rest[skipped:]
             kind = _kind(program, arguments, engine)
-            return Server(program, kind, arguments, word.start, command.settings, str(word))
+            return ServerCommand(program, kind, arguments, word.start, command.settings, str(word))
     return None
 
 
@@ -160,7 +160,7 @@ def _program(word: Word, name: str, rest: tuple[Word, ...]) -> str | None:
     return None
 
 
-def _kind(program: str, arguments: tuple[Word, ...], engine: Kind | None) -> Kind:
+def _kind(program: str, arguments: tuple[Word, ...], engine: EngineName | None) -> EngineName:
     if program == "vllm":
         return "vllm"
     if engine:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.engines.flags import codes
+from llamaherd.engines.flags.arguments_rules import STRAY
+from llamaherd.inventory.yamlfile_rules import TOO_LARGE
 from llamaherd.recipes import (
     atonce,
     containerneeds,
@@ -23,10 +24,21 @@ from llamaherd.recipes import (
     unitvalues,
     unquoted,
 )
-from llamaherd.recipes.around import OF_ENGINES, Around
-from llamaherd.recipes.commands import Command, Word, read
-from llamaherd.recipes.programs import Kind, Server, base_name, built_of, engine_at, engine_of, find, version_of
+from llamaherd.recipes.around import OF_ENGINES, CommandPlace
+from llamaherd.recipes.commands import Command, Word, read_commands
+from llamaherd.recipes.programs import (
+    EngineName,
+    ServerCommand,
+    base_name,
+    built_of,
+    engine_at,
+    engine_of,
+    find_program,
+    recipe_version,
+)
+from llamaherd.recipes.recipe_rules import BEHIND_IMAGE, BETTER_BY_RIG, NOT_AS_IT_LOOKS, OTHER_VARIABLE
 from llamaherd.recipes.tokens import Position, Text, positioned, unixed
+from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
 
 _UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
@@ -42,7 +54,7 @@ class Recipe:
     """What was found in a recipe: everything that is wrong, and the servers that it would start."""
 
     findings: tuple[Finding, ...] = ()
-    servers: tuple[Server, ...] = ()
+    servers: tuple[ServerCommand, ...] = ()
 
     def __add__(self, other: Recipe) -> Recipe:
         return Recipe(self.findings + other.findings, self.servers + other.servers)
@@ -50,11 +62,11 @@ class Recipe:
 
 def check_text(file: Path, text: str) -> Recipe:
     """Everything wrong with a shell script, a systemd unit, or flags alone."""
-    reader = _Reader(file, engine_of(text), version_of(text), built_of(text))
+    reader = _Reader(file, engine_of(text), recipe_version(text), built_of(text))
     recipe = reader.read(unixed(positioned(text.removeprefix("\ufeff"))))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux takes the last sign of each for a part of its command"
-        recipe += Recipe((Finding("LH141", Place(file), message, f"convert it: `dos2unix {file.name}`"),))
+        recipe += Recipe((NOT_AS_IT_LOOKS.at(Place(file), message, f"convert it: `dos2unix {file.name}`"),))
     return recipe
 
 
@@ -64,7 +76,7 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
     Nobody knows whether lines of an excerpt that follow each other were one command, or whose flags alone are.
     """
     engine = engine_at(file.absolute()) or engine_of(text)
-    reader = _Reader(file, engine, version_of(text), built_of(text), excerpts=True)
+    reader = _Reader(file, engine, recipe_version(text), built_of(text), excerpts=True)
     recipe = Recipe()
     for excerpt in excerpts:
         recipe += reader.read(unixed(excerpt))
@@ -73,7 +85,7 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
 
 def check_command(file: Path, text: str, command: Command) -> Recipe:
     """Everything wrong with one command that a file of another kind holds, whose whole text is `text`."""
-    return _Reader(file, engine_of(text), version_of(text), built_of(text)).checked(command, ())
+    return _Reader(file, engine_of(text), recipe_version(text), built_of(text)).checked(command, ())
 
 
 @dataclass
@@ -81,7 +93,7 @@ class _Reader:
     """The state of one reading, which the excerpts of a page share."""
 
     file: Path
-    engine: Kind | None
+    engine: EngineName | None
     version: str
     built: frozenset[str]
     """Images that the text itself builds."""
@@ -90,7 +102,7 @@ class _Reader:
     assigned: dict[str, Word] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     started: int = 0
-    running: list[Server] = field(default_factory=list)
+    running: list[ServerCommand] = field(default_factory=list)
     """Servers that a script has started and left running."""
     everything: bool = False
     """Whether `set -a` hands on all that is assigned."""
@@ -101,12 +113,12 @@ class _Reader:
             return Recipe()
         if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
             return self._unit(text, generated=nested)
-        script = read(text)
+        script = read_commands(text)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         for command, orphans in _joined(script.commands):
             if self.excerpts and _flags_alone(command) and not flagged.familiar(command.words[1:], self.engine):
                 continue  # some other program's
-            recipe += Recipe(tuple(Around(self.file, self.engine, self.folder).check(command)))
+            recipe += Recipe(tuple(CommandPlace(self.file, self.engine, self.folder).check(command)))
             recipe += Recipe(tuple(unquoted.check(self.file, command)) if not self.excerpts else ())
             words = [str(word) for word in command.words]
             self.everything |= words in (["set", "-a"], ["set", "-o", "allexport"])
@@ -124,14 +136,14 @@ class _Reader:
             if self.started >= MOST_SERVERS:
                 message = f"{MOST_SERVERS} servers are started down to here: what follows is not looked at"
                 place = Place(self.file, *started.servers[-1].start)
-                return recipe + Recipe((Finding("LH014", place, message, "cut it into several files"),))
+                return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             if words[:1] == ["cd"] and len(words) > 1:
                 self.folder = base_name(words[1].rstrip("/"))
         for document in script.documents if not nested else ():
             recipe += self.read(document, nested=True)
         return recipe
 
-    def _beside(self, command: Command, started: tuple[Server, ...]) -> Iterator[Finding]:
+    def _beside(self, command: Command, started: tuple[ServerCommand, ...]) -> Iterator[Finding]:
         """What a server wants that one which a script has left running has already."""
         for server in started:
             yield from atonce.check(self.file, self.running, server)
@@ -150,17 +162,17 @@ class _Reader:
                 self.exported.add(name)
                 message = f"`{name}` is set for this shell alone: the server does not see it"
                 way_out = f"write `export {name}=…`, or put it before the command on its line"
-                yield Finding("LH142", Place(self.file, *value.start), message, way_out)
+                yield OTHER_VARIABLE.at(Place(self.file, *value.start), message, way_out)
 
     def _not_continued(self, position: Position) -> Finding:
         message = "this backslash is not the last sign of its line: the command ends here, without the lines below"
         way_out = "let the backslash be the last sign of its line, and put comments above the command"
-        return Finding("LH141", Place(self.file, *position), message, way_out)
+        return NOT_AS_IT_LOOKS.at(Place(self.file, *position), message, way_out)
 
     def _unit(self, text: Text, *, generated: bool) -> Recipe:
         """A systemd unit: no shell reads its lines."""
-        unit = units.read(text)
-        settings, _ = units.environment(unit)
+        unit = units.read_unit(text)
+        settings, _ = units.unit_environment(unit)
         known = {name: str(word) for name, word in settings.items()}
         recipe = Recipe()
         words: tuple[Word, ...] = ()
@@ -174,9 +186,15 @@ class _Reader:
         for server in recipe.servers[:1]:
             recipe += Recipe(tuple(unitservice.check(started, server)))
         # One word, one sentence: what no shell reads is no wrong argument besides.
-        unread = {each.place for each in recipe.findings if each.code in {"LH142", "LH191", "LH193"}}
+        unread = {
+            each.place
+            for each in recipe.findings
+            if each.code in {OTHER_VARIABLE.code, SHELL_IN_UNIT.code, UNIT_VARIABLE.code}
+        }
         kept = (
-            each for each in recipe.findings if each.place not in unread or each.code in {"LH142", "LH191", "LH193"}
+            each
+            for each in recipe.findings
+            if each.place not in unread or each.code in {OTHER_VARIABLE.code, SHELL_IN_UNIT.code, UNIT_VARIABLE.code}
         )
         return Recipe(tuple(kept), recipe.servers)
 
@@ -184,10 +202,10 @@ class _Reader:
         for word in words:
             if re.search(r"\$\(|`", str(word)):
                 message = f"systemd runs no shell: `{word}` reaches the program as it is written"
-                yield Finding("LH142", Place(self.file, *word.start), message, "write the value itself")
+                yield OTHER_VARIABLE.at(Place(self.file, *word.start), message, "write the value itself")
         if words and not str(words[0]).startswith(("/", "%", "$")) and "/" in str(words[0]):
             message = f"systemd does not start `{words[0]}`: its path is not absolute"
-            yield Finding("LH141", Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
+            yield NOT_AS_IT_LOOKS.at(Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
 
     def checked(self, command: Command, orphans: tuple[Word, ...]) -> Recipe:
         """The server, the container or the build that a command starts."""
@@ -210,10 +228,10 @@ class _Reader:
             if behind:
                 message = f"`{behind[0]}` stands behind the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"
-                recipe += Recipe((Finding("LH265", Place(self.file, *behind[0].start), message, way_out),))
+                recipe += Recipe((BEHIND_IMAGE.at(Place(self.file, *behind[0].start), message, way_out),))
             recipe += Recipe(tuple(containerneeds.check(self.file, container, server)))
             return recipe + Recipe(self._checked(server), (server,))
-        server = find(command, self.engine)
+        server = find_program(command, self.engine)
         if server is None:
             return Recipe()
         cut = unquoted.cuts(command)
@@ -226,14 +244,14 @@ class _Reader:
         if orphans and not self.excerpts and not cut:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
             way_out = "end every line of the command but the last with a backslash, and put no comment between them"
-            recipe += Recipe((Finding("LH141", Place(self.file, *orphans[0].start), message, way_out),))
+            recipe += Recipe((NOT_AS_IT_LOOKS.at(Place(self.file, *orphans[0].start), message, way_out),))
         return recipe + Recipe(tuple(self._not_a_service(command, server)))
 
-    def _checked(self, server: Server) -> tuple[Finding, ...]:
+    def _checked(self, server: ServerCommand) -> tuple[Finding, ...]:
         found = servers.check(self.file, server)
         return tuple(each for each in found if not (self.excerpts and _of_a_manual(each, server)))
 
-    def _not_a_service(self, command: Command, server: Server) -> Iterator[Finding]:
+    def _not_a_service(self, command: Command, server: ServerCommand) -> Iterator[Finding]:
         if server.program not in servers.PORTS:
             return
         way = next((word for word in command.words if base_name(str(word)) in _DETACHING), None)
@@ -242,7 +260,7 @@ class _Reader:
             at = way.start if way else server.start
             message = f"by {how} the server is gone after a crash or a reboot, and nobody notices"
             way_out = "let systemd run it: `herd up` writes the unit"
-            yield Finding("LH149", Place(self.file, *at), message, way_out, "note")
+            yield BETTER_BY_RIG.at(Place(self.file, *at), message, way_out)
 
 
 def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -253,11 +271,11 @@ def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
     return words[: ends[0]] if ends else words
 
 
-def _of_a_manual(finding: Finding, server: Server) -> bool:
+def _of_a_manual(finding: Finding, server: ServerCommand) -> bool:
     """Whether a finding is right of a recipe, and beside the point on a page that shows what a program can do."""
-    if finding.code == "LH149" and server.program == "llama-cli":
+    if finding.code == BETTER_BY_RIG.code and server.program == "llama-cli":
         return True
-    return finding.code == codes.STRAY and sum(str(word).isalpha() for word in server.arguments[-3:]) == 3
+    return finding.code == STRAY.code and sum(str(word).isalpha() for word in server.arguments[-3:]) == 3
 
 
 def _flags_alone(command: Command) -> bool:

@@ -12,7 +12,7 @@ from llamaherd.recipes.tokens import Position, Text, joined
 
 
 @dataclass(frozen=True)
-class Split:
+class Mistaken:
     """What its author meant, and where Compose takes it otherwise."""
 
     text: Text
@@ -23,7 +23,7 @@ class Split:
     """Where the command ends for Compose."""
 
 
-def split(text: Text) -> Split:
+def compose_words(text: Text) -> Mistaken:
     """Read a text as Compose does, outside of quotes."""
     kept: list[Text] = []
     continued: Position | None = None
@@ -40,7 +40,7 @@ def split(text: Text) -> Split:
         elif char in "'\"":
             quote = "" if quote == char else quote or char
         elif char in ";&|<>" and not quote:
-            return Split(joined(kept), continued, (char, text.at[index]))
+            return Mistaken(joined(kept), continued, (char, text.at[index]))
         kept.append(one)
         index += len(one.chars)
-    return Split(joined(kept), continued)
+    return Mistaken(joined(kept), continued)

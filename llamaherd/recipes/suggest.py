@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from llamaherd.recipes.flagged import corrected, sound_environment
-from llamaherd.recipes.programs import Server
+from llamaherd.recipes.programs import ServerCommand
 from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, is_loopback
 
 Keys = dict[str, Any]
@@ -111,10 +111,10 @@ _ORDER = (
     *("cache_reuse", "listen", "port", "api_key", "backend", "extra_args", "environment"),
 )
 _ENVIRONMENT = re.compile(r"(?:GGML|LLAMA_ARG|CUDA(?!_VISIBLE_DEVICES|_DEVICE_ORDER)|NCCL|VLLM)_(?!.*(?:KEY|TOKEN))\w+")
-"""Variables that engines read. Cards are chosen by `on`, and keys are never copied."""
+"""Variables that engines read. GPUs are chosen by `on`, and keys are never copied."""
 
 
-def fragment(file: Path, servers: Iterable[Server]) -> str:
+def fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
     """YAML for an inventory that says what these commands say; empty when there is no command."""
     instances: dict[str, Keys] = {}
     models: dict[str, Keys] = {}
@@ -131,7 +131,7 @@ def fragment(file: Path, servers: Iterable[Server]) -> str:
             models[keys["model"]] = model
     if not instances:
         return ""
-    about.append("# name the engine, the model and the cards as your rig does")
+    about.append("# name the engine, the model and the GPUs as your rig does")
     if any(keys.get("api_key") == KEY_FILE for keys in instances.values()):
         about.append(f"# write a key of your own into the file {KEY_FILE['file']} beside the inventory")
     parts = {"models": models, "instances": instances}
@@ -149,7 +149,7 @@ def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
             yield f"    {key}{text.strip().removeprefix('_')}"  # `on` is a word in an inventory
 
 
-def instance(server: Server) -> tuple[str, Keys, Keys]:
+def instance(server: ServerCommand) -> tuple[str, Keys, Keys]:
     """The name of an instance, its keys in the order of docs/inventory.md, and its model where a hub has it."""
     words = list(corrected(server))
     keys, model, rest = _read(words)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, nearest
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document, Path_, parse
 from llamaherd.recipes import shell
 from llamaherd.recipes.commands import Command, Word, expand
-from llamaherd.recipes.composerules import listed, mapping
+from llamaherd.recipes.composerules import as_mapping, listed
 from llamaherd.recipes.shell import MOST_SERVERS, Recipe
 from llamaherd.recipes.tokens import Text, joined, positioned
 from llamaherd.recipes.yamlwords import text_at
@@ -41,12 +42,30 @@ def check_text(file: Path, text: str) -> Recipe:
     """Everything wrong with the commands of a config.yaml. Raises InventoryError for what is no YAML."""
     reader = _Reader(parse(file, text), positioned(text), text)
     recipe = Recipe()
-    for number, (name, model) in enumerate(mapping(reader.document.data.get("models")).items()):
+    for number, (name, model) in enumerate(as_mapping(reader.document.data.get("models")).items()):
         if number == MOST_SERVERS:
             break
         if isinstance(model, dict) and isinstance(model.get("cmd"), str):
             recipe += reader.model(("models", name), model, number)
     return recipe
+
+
+SWAP_REFUSED = Rule(
+    "LH282",
+    "llama-swap does not start with this config.yaml.",
+    why="""
+    The command of a model takes no `${PORT}`: llama-swap asks for the server there, unless `proxy` names another
+    address. Or it names a macro that is declared nowhere. Or `env` is no list. Or it has what only a shell reads,
+    such as `&&`. What else is wrong with the commands is said as of any script.
+    """,
+    example="""
+    $ herd check config.yaml
+    config.yaml:3:10: error LH282: the command takes no `${PORT}`, at which llama-swap asks for the server
+      help: add `--port ${PORT}`, or give `proxy` the address with its port
+    """,
+    language="console",
+    way_out="do what the help line says.",
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +79,7 @@ class _Reader:
         macros = {**_macros(self.document.data), **_macros(model)}
         command = _without_comments(text_at(self.document, self.whole, (*path, "cmd"), model["cmd"]))
         body = _put_in(command, macros)
-        start = mapping(self.document.data).get("startPort")
+        start = as_mapping(self.document.data).get("startPort")
         port = (start if isinstance(start, int) else _FIRST_PORT) + number
         words = expand(body, {"PORT": str(port), "MODEL_ID": str(path[-1])})
         ends = next((at for at, word in enumerate(words) if str(word) in _OPERATORS), len(words))
@@ -73,10 +92,10 @@ class _Reader:
         if rest:
             message = f"no shell reads this: `{rest[0]}` reaches the server as an argument"
             way_out = "put the whole command into `sh -c '…'`, or leave out what follows"
-            yield Finding("LH282", Place(self.document.file, *rest[0].start), message, way_out)
+            yield SWAP_REFUSED.at(Place(self.document.file, *rest[0].start), message, way_out)
         if model.get("env") is not None and not isinstance(model["env"], list):
             place = self.document.value((*path, "env"))
-            yield Finding("LH282", place, "`env` must be a list", "write it like `env: [CUDA_VISIBLE_DEVICES=0]`")
+            yield SWAP_REFUSED.at(place, "`env` must be a list", "write it like `env: [CUDA_VISIBLE_DEVICES=0]`")
 
     def _settings(self, path: Path_, model: dict[str, Any]) -> Iterator[tuple[str, Word]]:
         for index, item in enumerate(listed(model.get("env"))):
@@ -92,8 +111,8 @@ class _Reader:
         if "${PORT}" not in body.chars.replace("${port}", "${PORT}") and "${PORT}" in str(
             model.get("proxy", "http://localhost:${PORT}")
         ):
-            message = "the command takes no `${PORT}`, at which llama-swap asks for the server: it does not start"
-            yield Finding("LH282", place, message, "add `--port ${PORT}`, or give `proxy` the address with its port")
+            message = "the command takes no `${PORT}`, at which llama-swap asks for the server"
+            yield SWAP_REFUSED.at(place, message, "add `--port ${PORT}`, or give `proxy` the address with its port")
         known = {*_macros(self.document.data), *_macros(model), *_ITS_OWN}
         for found in _MACRO.finditer(body.chars):
             name = found[1]
@@ -101,7 +120,7 @@ class _Reader:
                 message = f"there is no macro `{name}`, and llama-swap does not start"
                 same = next((each for each in known if each.lower() == name.lower()), None)
                 way_out = f"did you mean `{same}`?" if same else nearest(name, known)
-                yield Finding("LH282", Place(self.document.file, *body.at[found.start()]), message, way_out)
+                yield SWAP_REFUSED.at(Place(self.document.file, *body.at[found.start()]), message, way_out)
 
 
 def _macros(data: Mapping[str, Any]) -> dict[str, str]:

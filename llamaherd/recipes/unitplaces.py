@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.recipes.commands import Word
-from llamaherd.recipes.programs import Server
+from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.unit_rules import OUT_OF_SIGHT
 from llamaherd.recipes.unitrules import Started
 
 _PATH_FLAGS = {
@@ -28,14 +29,14 @@ _FOLDERS = {
 _CACHES = frozenset({"LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HOME"})
 
 
-def check(started: Started, server: Server) -> Iterator[Finding]:
+def check(started: Started, server: ServerCommand) -> Iterator[Finding]:
     """Everything wrong with the paths of a server."""
     yield from _paths(started, server)
     yield from _written(started, server)
     yield from _cache(started, server)
 
 
-def _written(started: Started, server: Server) -> Iterator[Finding]:
+def _written(started: Started, server: ServerCommand) -> Iterator[Finding]:
     """What `ProtectSystem=strict` makes read-only: all but /dev, /proc, /sys and what is named."""
     if started.unit.value("ProtectSystem") != "strict" or started.partial or server.contained:
         return
@@ -50,10 +51,10 @@ def _written(started: Started, server: Server) -> Iterator[Finding]:
         if asked and not any(path.is_relative_to(each) for each in open_):
             message = f"`ProtectSystem=strict` lets the server write no `{word}`"
             way_out = f"add `ReadWritePaths={path.parent if str(flag) == '--log-file' else path}`"
-            yield started.finding("LH194", word.start, message, way_out)
+            yield started.finding(OUT_OF_SIGHT, word.start, message, way_out)
 
 
-def _cache(started: Started, server: Server) -> Iterator[Finding]:
+def _cache(started: Started, server: ServerCommand) -> Iterator[Finding]:
     """Where a download is kept: below HOME, which a dynamic user does not have (man systemd.exec, DynamicUser=)."""
     fetches = server.has("-hf", "-hfr", "--hf-repo", "-mu", "--model-url") or (server.program == "vllm" and server)
     if not fetches or server.contained or _CACHES & set(server.settings) or started.partial:
@@ -65,10 +66,10 @@ def _cache(started: Started, server: Server) -> Iterator[Finding]:
         way_out = "add `CacheDirectory=llama` and `Environment=LLAMA_CACHE=/var/cache/llama`"
         if server.program == "vllm":
             way_out = "add `CacheDirectory=vllm` and `Environment=HF_HOME=/var/cache/vllm`"
-        yield started.finding("LH194", setting.at, message, way_out)
+        yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
 
 
-def _paths(started: Started, server: Server) -> Iterator[Finding]:
+def _paths(started: Started, server: ServerCommand) -> Iterator[Finding]:
     folder = started.unit.value("WorkingDirectory")
     named = [(flag, word) for flag, word in zip(server.arguments, server.arguments[1:], strict=False)]
     paths = [word for flag, word in named if str(flag) in _PATH_FLAGS and not word.unknown and not server.contained]
@@ -77,7 +78,7 @@ def _paths(started: Started, server: Server) -> Iterator[Finding]:
             message = (
                 f"`{word}` is looked for in `/`: a service starts there, unless `WorkingDirectory=` names a folder"
             )
-            yield started.finding("LH194", word.start, message, "write the whole path, from `/` on")
+            yield started.finding(OUT_OF_SIGHT, word.start, message, "write the whole path, from `/` on")
     for key in ("WorkingDirectory", "EnvironmentFile"):
         for setting in started.unit.all(key):
             home = key == "WorkingDirectory" and re.fullmatch(r"-?~", setting.text)
@@ -85,7 +86,7 @@ def _paths(started: Started, server: Server) -> Iterator[Finding]:
                 message = f"`{setting.text}` is not absolute, and systemd refuses it"
                 quoted = setting.text[0] in "\"'" and setting.text[1:2] == "/"
                 way_out = "leave the quotes out" if quoted else "write the whole path, from `/` on"
-                yield started.finding("LH194", setting.at, message, way_out)
+                yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
     folders = [Word(each.value, each.at) for each in started.unit.all("WorkingDirectory")]
     yield from _hidden(started, [*paths, *started.words[:1], *folders])
 
@@ -104,4 +105,4 @@ def _hidden(started: Started, paths: list[Word]) -> Iterator[Finding]:
             if text.startswith(prefixes) and not any(text.startswith(each.split(":")[-1]) for each in bound.split()):
                 message = f"`{key}` hides `{text}` from the server"
                 way_out = "let it lie elsewhere, such as in /srv; or `BindReadOnlyPaths=` with its folder"
-                yield started.finding("LH194", word.start, message, way_out)
+                yield started.finding(OUT_OF_SIGHT, word.start, message, way_out)

@@ -9,13 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.tokens import Position
-from llamaherd.recipes.units import Setting, Unit, environment, known_keys, words
+from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, SKIPPED_BY_SYSTEMD, UNIT_VARIABLE
+from llamaherd.recipes.units import Setting, Unit, known_keys, unit_environment, words
 
 _OPERATORS = {"|", "||", "&", "&&", "<", "<<", ">", ">>", "2>&1", "&>", "&>>", ";"}
 _BUILTINS = {"cd", "export", "source", ".", "ulimit", "set", "umask", "alias", "exec", "eval", "if", "while", "for"}
-SECRET = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 """Names of variables that hold a secret themselves, and not the path of a file with it."""
 _BEHIND = re.compile(r"(?:^|\s)#")
 _PART = re.compile(r"(?<=[^\s$])\$[A-Za-z_]\w*|^\$[A-Za-z_]\w*(?=[^\s\w])")
@@ -51,9 +53,11 @@ class Started:
         """Whether it lies where users have theirs."""
         return "/systemd/user/" in str(self.file.absolute())
 
-    def finding(self, code: str, at: Position, message: str, way_out: str, severity: Severity = "error") -> Finding:
+    def finding(
+        self, rule: Rule, at: Position, message: str, way_out: str, severity: Severity | None = None
+    ) -> Finding:
         """A finding in this unit's file."""
-        return Finding(code, Place(self.file, *at), message, way_out, severity)
+        return rule.at(Place(self.file, *at), message, way_out, severity)
 
 
 def check(started: Started) -> Iterator[Finding]:
@@ -80,12 +84,12 @@ def _names(started: Started) -> Iterator[Finding]:
         shown = text if len(text) < 40 else f"{text[:40]}…"
         message = f"systemd skips this line: `{shown}` is neither a section nor a setting"
         way_out = "write `Key=value`; the line above goes on here if a backslash is its last sign"
-        yield started.finding("LH190", at, message, way_out)
+        yield started.finding(SKIPPED_BY_SYSTEMD, at, message, way_out)
     for setting in started.unit.settings:
         if not setting.section and not started.excerpt:
             message = f"`{setting.key}` stands under no section: systemd skips it"
             home = _home(setting.key) or "Service"
-            yield started.finding("LH190", setting.start, message, f"put `[{home}]` on a line above it")
+            yield started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, f"put `[{home}]` on a line above it")
         elif setting.section in known and setting.key not in known[setting.section] and not _own(setting.key):
             yield _unknown(started, setting)
 
@@ -103,7 +107,7 @@ def _swallowed(started: Started) -> Iterator[Finding]:
     if index is not None:
         key = str(started.words[index]).partition("=")[0]
         message = f"the line above ends in a backslash: `{key}` becomes an argument, and is not set"
-        yield started.finding("LH190", started.words[index].start, message, "leave that backslash out")
+        yield started.finding(SKIPPED_BY_SYSTEMD, started.words[index].start, message, "leave that backslash out")
 
 
 def _own(name: str) -> bool:
@@ -118,7 +122,7 @@ def _sections(started: Started) -> Iterator[Finding]:
             close = get_close_matches(section, known, n=1, cutoff=0.6)
             way_out = f"did you mean `[{close[0]}]`?" if close else "leave it out"
             message = f"systemd knows no section `[{section}]`: what follows it is skipped"
-            yield started.finding("LH190", at, message, way_out)
+            yield started.finding(SKIPPED_BY_SYSTEMD, at, message, way_out)
 
 
 def _of_another_generator(section: str) -> bool:
@@ -135,13 +139,13 @@ def _unknown(started: Started, setting: Setting) -> Finding:
     home = _home(setting.key)
     if home:
         message = f"`{setting.key}` does nothing under `[{setting.section}]`: systemd skips it there"
-        return started.finding("LH190", setting.start, message, f"put it under `[{home}]`")
+        return started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, f"put it under `[{home}]`")
     known = known_keys()[setting.section]
     same = next((key for key in known if key.lower() == setting.key.lower()), None)
     close = [same] if same else get_close_matches(setting.key, known, n=1, cutoff=0.75)
     way_out = f"did you mean `{close[0]}`?" if close else "leave it out"
     message = f"systemd 257 knows no key `{setting.key}` under `[{setting.section}]`: it skips it"
-    return started.finding("LH190", setting.start, message, way_out, "error" if close else "warning")
+    return started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, way_out, "error" if close else "warning")
 
 
 def _behind(started: Started) -> Iterator[Finding]:
@@ -152,32 +156,32 @@ def _behind(started: Started) -> Iterator[Finding]:
         if found and setting.key not in {"Description", "Documentation"}:
             at = setting.value.at[found.end() - 1]
             message = f"systemd knows no comment behind a value: this is a part of `{setting.key}`"
-            yield started.finding("LH191", at, message, "put the comment on a line of its own")
+            yield started.finding(SHELL_IN_UNIT, at, message, "put the comment on a line of its own")
 
 
 def _environment(started: Started) -> Iterator[Finding]:
-    found, stray = environment(started.unit)
+    found, stray = unit_environment(started.unit)
     for word in stray:
         if str(word).startswith("#"):
             break  # a comment, which is said
         if str(word) == "export":
             message = "`export` is the shell's: systemd skips it"
-            yield started.finding("LH193", word.start, message, "write `Environment=NAME=value`")
+            yield started.finding(UNIT_VARIABLE, word.start, message, "write `Environment=NAME=value`")
             break
         if not (started.generated and "$" in str(word)):
             message = f"`{word}` is no `NAME=value`: systemd ends a value at a blank, and skips this"
             way_out = 'put quotes around the whole assignment: `Environment="NAME=a b"`'
-            yield started.finding("LH193", word.start, message, way_out)
+            yield started.finding(UNIT_VARIABLE, word.start, message, way_out)
             break
     for name, value in found.items():
         if several := re.search(r",\s*([A-Z_]{3,})=", str(value)):
             message = f"all of this is the value of `{name}`: systemd separates variables by blanks"
             at = value.text.at[several.start()] if value.text.at else value.start
-            yield started.finding("LH193", at, message, "write a blank for the comma", "warning")
+            yield started.finding(UNIT_VARIABLE, at, message, "write a blank for the comma", "warning")
         variable = re.search(r"\$\{?([A-Za-z_]\w*)", str(value))
         if variable and not started.generated:
             message = f"`{variable[0]}` in `Environment={name}=` is not put in: systemd takes it as it is written"
-            yield started.finding("LH193", value.start, message, "write the value itself")
+            yield started.finding(UNIT_VARIABLE, value.start, message, "write the value itself")
 
 
 def is_operator(word: str) -> bool:
@@ -185,12 +189,28 @@ def is_operator(word: str) -> bool:
     return word in _OPERATORS or re.match(r"\d?>>?[&/\w]", word) is not None
 
 
+KEY_IN_UNIT = Rule(
+    "LH199",
+    "A key or token stands in a unit.",
+    why="Units are readable, and `systemctl show` tells their variables to every user of the host.",
+    example="""
+    [Service]
+    User=llama
+    Environment=LLAMA_API_KEY=0123456789
+    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
+    """,
+    language="ini",
+    way_out="put it into a file of mode 0600 that `EnvironmentFile=` names, or use `LoadCredential=`.",
+    severity="warning",
+)
+
+
 def _secrets(started: Started) -> Iterator[Finding]:
-    for name, value in environment(started.unit)[0].items():
-        if SECRET.search(name) and str(value) and not str(value).startswith(("/", "%", "$")):
+    for name, value in unit_environment(started.unit)[0].items():
+        if SECRET_NAME.search(name) and str(value) and not str(value).startswith(("/", "%", "$")):
             message = f"the value of `{name}` stands in the unit: `systemctl show` tells it to every user of the host"
             way_out = f"put `{name}=…` into a file of mode 0600, and name that in `EnvironmentFile=`"
-            yield started.finding("LH199", value.start, message, way_out, "warning")
+            yield started.finding(KEY_IN_UNIT, value.start, message, way_out)
 
 
 def _no_shell(started: Started, line: tuple[Word, ...]) -> Iterator[Finding]:
@@ -198,22 +218,22 @@ def _no_shell(started: Started, line: tuple[Word, ...]) -> Iterator[Finding]:
     if first in _BUILTINS:
         message = f"`{first}` is a command of the shell, and systemd runs none"
         way_out = "use `Environment=`, `WorkingDirectory=` or a limit of systemd's; or `/bin/sh -c '…'`"
-        yield started.finding("LH191", line[0].start, message, way_out)
+        yield started.finding(SHELL_IN_UNIT, line[0].start, message, way_out)
         return
     for word in line:
         text = str(word)
         if is_operator(text):
             message = f"systemd runs no shell: `{text}` reaches the program as an argument"
             way_out = "leave it out; output goes to the journal, and what must come first into `ExecStartPre=`"
-            yield started.finding("LH191", word.start, message, way_out)
+            yield started.finding(SHELL_IN_UNIT, word.start, message, way_out)
             return
         if text.startswith("~/") or "=~/" in text:
             message = f"systemd does not put a home in for `~`: `{text}` is no path"
-            yield started.finding("LH191", word.start, message, "write the whole path, from `/` on")
+            yield started.finding(SHELL_IN_UNIT, word.start, message, "write the whole path, from `/` on")
     if first.rpartition("/")[2] in {"nohup", "screen", "tmux", "setsid"}:
         message = f"`{first}` takes the server away from systemd, which sees it end"
         way_out = "start the server itself: systemd keeps it running"
-        yield started.finding("LH191", line[0].start, message, way_out)
+        yield started.finding(SHELL_IN_UNIT, line[0].start, message, way_out)
 
 
 def _variables(started: Started) -> Iterator[Finding]:
@@ -227,10 +247,10 @@ def _variables(started: Started) -> Iterator[Finding]:
         part = _PART.search(str(word))
         if part and not word.unset and " " not in str(word):
             message = f"`{part[0]}` is not put in: inside a word systemd knows `${{NAME}}` alone"
-            yield started.finding("LH193", word.start, message, "write the value itself, or `${NAME}`")
+            yield started.finding(UNIT_VARIABLE, word.start, message, "write the value itself, or `${NAME}`")
         for name in word.unset:
             if name not in given | said and not started.partial:
                 said.add(name)
                 message = f"nothing sets `{name}` here: systemd puts in nothing for it"
                 way_out = f"write the value itself, or set it: `Environment={name}=…`, or an `EnvironmentFile=`"
-                yield started.finding("LH193", word.start, message, way_out)
+                yield started.finding(UNIT_VARIABLE, word.start, message, way_out)

@@ -80,7 +80,7 @@ def known_keys() -> Mapping[str, Mapping[str, str]]:
     return sections
 
 
-def read(text: Text) -> Unit:
+def read_unit(text: Text) -> Unit:
     """The settings of a unit, in order."""
     settings: list[Setting] = []
     sections: list[tuple[str, Position]] = []
@@ -189,7 +189,7 @@ def _split(text: Text) -> Iterator[tuple[Text, bool]]:
         yield joined(kept), quoted
 
 
-def environment(unit: Unit) -> tuple[dict[str, Word], list[Word]]:
+def unit_environment(unit: Unit) -> tuple[dict[str, Word], list[Word]]:
     """The variables that `Environment=` sets, and the words there that set none."""
     found: dict[str, Word] = {}
     stray: list[Word] = []

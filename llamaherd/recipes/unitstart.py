@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.recipes.programs import Server
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.unit_rules import NEVER_STARTED
 from llamaherd.recipes.unitrules import Started, swallowed
 from llamaherd.recipes.units import known_keys, words
 
 
-def check(started: Started, server: Server) -> Iterator[Finding]:
+def check(started: Started, server: ServerCommand) -> Iterator[Finding]:
     """Everything wrong with when a server runs."""
     yield from _restarts(started)
     yield from _at_boot(started)
@@ -29,6 +31,30 @@ def _whole(started: Started) -> bool:
     return not (started.partial or started.generated) and "Unit" in sections and sections <= set(known_keys())
 
 
+NOT_AT_BOOT = Rule(
+    "LH268",
+    "A service is not started at boot, or not again after a crash.",
+    why="""
+    `systemctl enable` makes the links that `[Install]` names; `Restart=` says when systemd starts a service
+    again.
+    """,
+    example="""
+    [Unit]
+    Description=llama
+
+    [Service]
+    User=llama
+    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080
+    Restart=on-failure
+    RestartSec=5
+    """,
+    language="ini",
+    way_out="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
+    severity="warning",
+    sometimes=("note",),
+)
+
+
 def _at_boot(started: Started) -> Iterator[Finding]:
     """`systemctl enable` makes the links that [Install] names, and does nothing without it."""
     wanted = started.unit.last("WantedBy", "Install")
@@ -36,10 +62,10 @@ def _at_boot(started: Started) -> Iterator[Finding]:
     start = started.unit.last("ExecStart")
     if not pulled and start and _whole(started):
         message = "nothing starts this at boot: `WantedBy=` under `[Install]` is missing"
-        yield started.finding("LH268", start.start, message, "add `WantedBy=multi-user.target` there", "note")
+        yield started.finding(NOT_AT_BOOT, start.start, message, "add `WantedBy=multi-user.target` there", "note")
     elif wanted and started.under_user and wanted.text in {"multi-user.target", "graphical.target"}:
         message = f"a user's manager never reaches `{wanted.text}`: this does not start by itself"
-        yield started.finding("LH268", wanted.at, message, "write `WantedBy=default.target`", "warning")
+        yield started.finding(NOT_AT_BOOT, wanted.at, message, "write `WantedBy=default.target`")
 
 
 def _again(started: Started) -> Iterator[Finding]:
@@ -47,13 +73,13 @@ def _again(started: Started) -> Iterator[Finding]:
     restart, start = started.unit.last("Restart"), started.unit.last("ExecStart")
     if restart is None and start and _whole(started):
         message = "a server that crashes stays down: `Restart=` is missing"
-        yield started.finding("LH268", start.start, message, "add `Restart=on-failure` and `RestartSec=5`", "note")
+        yield started.finding(NOT_AT_BOOT, start.start, message, "add `Restart=on-failure` and `RestartSec=5`", "note")
     elif restart and restart.text == "on-success":
         message = "a server that crashes stays down: `on-success` starts again what has ended well"
-        yield started.finding("LH268", restart.at, message, "write `Restart=on-failure`", "warning")
+        yield started.finding(NOT_AT_BOOT, restart.at, message, "write `Restart=on-failure`")
 
 
-def _asked(started: Started, server: Server) -> Iterator[Finding]:
+def _asked(started: Started, server: ServerCommand) -> Iterator[Finding]:
     """ExecStartPost runs as soon as the process is there, and a model loads for longer."""
     if started.unit.value("Type") in {"notify", "forking", "oneshot"} or server.contained:
         return
@@ -66,22 +92,46 @@ def _asked(started: Started, server: Server) -> Iterator[Finding]:
                 "this asks at once, while the server still loads: systemd takes the service for failed, and ends it"
             )
             way_out = "add `--retry 60 --retry-delay 5 --retry-connrefused`" if first == "curl" else "leave it out"
-            yield started.finding("LH192", setting.at, message, way_out)
+            yield started.finding(NEVER_STARTED, setting.at, message, way_out)
 
 
 def _as_somebody_else(started: Started) -> Iterator[Finding]:
     user = started.unit.last("User")
     if started.under_user and user:
         message = "a user's manager starts nothing as somebody else: the service fails with 216/GROUP"
-        yield started.finding("LH192", user.at, message, "leave `User=` out")
+        yield started.finding(NEVER_STARTED, user.at, message, "leave `User=` out")
     elif user and user.text not in {"", "root", "0"} and started.words and str(started.words[0]).endswith("/sudo"):
         message = f"sudo asks `{user.text}` for a password, and a service has no terminal"
         yield started.finding(
-            "LH192", started.words[0].start, message, "start the server itself: `User=` is who runs it"
+            NEVER_STARTED, started.words[0].start, message, "start the server itself: `User=` is who runs it"
         )
 
 
-def _processors(started: Started, server: Server) -> Iterator[Finding]:
+FEWER_PROCESSORS = Rule(
+    "LH269",
+    "A server has more threads than its service has processors.",
+    why="`CPUAffinity=`, `AllowedCPUs=` and `CPUQuota=` hold all threads together: those that wait stop the others.",
+    example="""
+    [Unit]
+    Description=llama
+
+    [Service]
+    User=llama
+    CPUAffinity=0-7
+    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080 -t 16
+    Restart=on-failure
+    RestartSec=5
+
+    [Install]
+    WantedBy=multi-user.target
+    """,
+    language="ini",
+    way_out="write at most as many threads as there are processors.",
+    severity="warning",
+)
+
+
+def _processors(started: Started, server: ServerCommand) -> Iterator[Finding]:
     """More threads than the processors that the service may use: they wait for each other."""
     threads = server.value("-t", "--threads")
     if threads is None or not str(threads).isdecimal() or len(str(threads)) > 4:
@@ -91,12 +141,12 @@ def _processors(started: Started, server: Server) -> Iterator[Finding]:
         number = _counted(setting.text) if setting else 0
         if 0 < number < int(str(threads)):
             message = f"`-t {threads}` are more threads than the {number} processors of `{key}=`"
-            yield started.finding("LH269", threads.start, message, f"write {number} at most", "warning")
+            yield started.finding(FEWER_PROCESSORS, threads.start, message, f"write {number} at most")
     quota = re.fullmatch(r"(\d{1,6})%", started.unit.value("CPUQuota"))
     if quota and int(quota[1]) < 100 * int(str(threads)):
         message = f"`CPUQuota={quota[0]}` stops {threads} threads for a part of every tenth of a second"
         way_out = f"leave `CPUQuota=` out, and write `-t {max(1, int(quota[1]) // 100)}`"
-        yield started.finding("LH269", threads.start, message, way_out, "warning")
+        yield started.finding(FEWER_PROCESSORS, threads.start, message, way_out)
 
 
 def _counted(text: str) -> int:
@@ -110,6 +160,25 @@ def _counted(text: str) -> int:
     return len(found)
 
 
+GIVEN_UP = Rule(
+    "LH196",
+    "A server that cannot start is given up at once.",
+    why="""
+    `Restart=` waits a tenth of a second, and gives up after five starts in ten seconds, unless it is told
+    otherwise.
+    """,
+    example="""
+    [Service]
+    User=llama
+    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
+    Restart=on-failure
+    """,
+    language="ini",
+    way_out="add `RestartSec=5`, and `StartLimitIntervalSec=` and `StartLimitBurst=` under `[Unit]`.",
+    severity="note",
+)
+
+
 def _restarts(started: Started) -> Iterator[Finding]:
     restart = started.unit.last("Restart")
     limits = ("StartLimitIntervalSec", "StartLimitInterval", "StartLimitBurst")
@@ -117,4 +186,4 @@ def _restarts(started: Started) -> Iterator[Finding]:
     if restart and restart.text != "no" and not limited and started.unit.last("RestartSec") is None:
         message = "a server that cannot start is tried five times within a second, and then never again"
         way_out = "add `RestartSec=5`, and `StartLimitIntervalSec=` under `[Unit]`"
-        yield started.finding("LH196", restart.at, message, way_out, "note")
+        yield started.finding(GIVEN_UP, restart.at, message, way_out)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.recipes.unit_rules import SKIPPED_BY_SYSTEMD, UNIT_VARIABLE
 from llamaherd.recipes.unitrules import Started
 from llamaherd.recipes.units import Setting, known_keys
 
@@ -69,15 +70,19 @@ def _value(started: Started, setting: Setting, kind: str) -> Iterator[Finding]:
     text = setting.text
     skipped = f"systemd cannot read `{setting.key}={text}`, and takes its default"
     if kind == "time" and not _TIME.fullmatch(text):
-        yield started.finding("LH190", setting.at, skipped, "write a time, such as `30`, `5min` or `1h 30min`")
+        yield started.finding(
+            SKIPPED_BY_SYSTEMD, setting.at, skipped, "write a time, such as `30`, `5min` or `1h 30min`"
+        )
     elif kind in _WORDS and text.lower() not in _WORDS[kind] and text not in _WORDS[kind]:
         close = get_close_matches(text, _WORDS[kind], n=1, cutoff=0.6)
         shown = ", ".join(f"`{word}`" for word in _WORDS[kind][:8])
         way_out = f"did you mean `{close[0]}`?" if close and kind != "bool" else f"it is one of {shown}"
-        yield started.finding("LH190", setting.at, skipped, "write `true` or `false`" if kind == "bool" else way_out)
+        yield started.finding(
+            SKIPPED_BY_SYSTEMD, setting.at, skipped, "write `true` or `false`" if kind == "bool" else way_out
+        )
     elif kind == "gone":
         message = f"`{setting.key}` did something once: systemd only warns of it now"
-        yield started.finding("LH190", setting.start, message, "leave it out", "warning")
+        yield started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, "leave it out", "warning")
 
 
 _NAMES = frozenset({"WantedBy", "RequiredBy", "After", "Before", "Wants", "Requires", "Requisite", "BindsTo", "PartOf"})
@@ -89,19 +94,23 @@ def _shape(started: Started, setting: Setting) -> Iterator[Finding]:
     for keys, values, way_out in _SHAPES:
         if re.fullmatch(keys, setting.key) and setting.text[:1] != "%" and not re.fullmatch(values, setting.text):
             message = f"systemd cannot read `{setting.key}={setting.text}`, and takes its default"
-            yield started.finding("LH190", setting.at, message, way_out)
+            yield started.finding(SKIPPED_BY_SYSTEMD, setting.at, message, way_out)
 
 
 def _specifiers(started: Started, setting: Setting) -> Iterator[Finding]:
     if date := _DATE.search(setting.text):
         message = f"`{date[0]}` is no date here: systemd puts in names of its own, such as that of the machine"
         at = setting.value.at[date.start()]
-        yield started.finding("LH193", at, message, "write `%%` for a percent sign, or leave the date to the journal")
+        yield started.finding(
+            UNIT_VARIABLE, at, message, "write `%%` for a percent sign, or leave the date to the journal"
+        )
         return
     for found in _SPECIFIER.finditer(setting.text):
         if found[1] not in _SPECIFIERS:
             message = f"`{found[0]}` is no specifier of systemd, which skips the whole line"
-            yield started.finding("LH193", setting.value.at[found.start()], message, "write `%%` for a percent sign")
+            yield started.finding(
+                UNIT_VARIABLE, setting.value.at[found.start()], message, "write `%%` for a percent sign"
+            )
             return
 
 
@@ -109,9 +118,9 @@ def _targets(started: Started, setting: Setting) -> Iterator[Finding]:
     for name in setting.text.split():
         if not _SUFFIX.fullmatch(name) and "%" not in name:
             message = f"systemd ignores `{name}` in `{setting.key}=`: a unit's name has its kind behind a dot"
-            yield started.finding("LH190", setting.at, message, f"write `{name}.service`", "warning")
+            yield started.finding(SKIPPED_BY_SYSTEMD, setting.at, message, f"write `{name}.service`", "warning")
             continue
         close = get_close_matches(name, _TARGETS, n=1, cutoff=0.85)
         if close and name != close[0]:
             message = f"there is no `{name}` in systemd: nothing would come of this"
-            yield started.finding("LH190", setting.at, message, f"did you mean `{close[0]}`?", "warning")
+            yield started.finding(SKIPPED_BY_SYSTEMD, setting.at, message, f"did you mean `{close[0]}`?", "warning")

@@ -9,13 +9,14 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.commands import Command
 from llamaherd.recipes.programs import base_name
+from llamaherd.recipes.recipe_rules import NOT_AS_IT_LOOKS
 
 _OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--spec-draft-override-tensor")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ELEMENT = re.compile(r"[0-9]+[a-z0-9_-]*|q[0-9]\S*|bf16\S*|f16\S*", re.IGNORECASE)
 """What may go on behind a `;` in a list of CMake's: an architecture, or types of a cache."""
 _NUMBER = re.compile(r"[0-9][0-9.,;/]*")
-"""Shares of cards, which have commas between them."""
+"""Shares of GPUs, which have commas between them."""
 _VALUE = re.compile(r"[0-9]+|\S+\.gguf")
 
 
@@ -28,7 +29,7 @@ def check(file: Path, command: Command) -> Iterator[Finding]:
         if sign == ";" and not _of_cmake(command):
             way_out += ", with a comma for each `;`, as values are separated"
         assert command.cut
-        yield Finding("LH141", Place(file, *command.cut.start), message, way_out)
+        yield NOT_AS_IT_LOOKS.at(Place(file, *command.cut.start), message, way_out)
 
 
 def cuts(command: Command) -> str:
@@ -55,8 +56,8 @@ def _assigned(file: Path, command: Command) -> Iterator[Finding]:
     if len(words) > 1 and _NAME.fullmatch(words[0]) and words[1] == "=":
         message = "this sets nothing: an assignment has no blanks around its `=`"
         value = words[2] if len(words) > 2 else "…"
-        yield Finding("LH141", Place(file, *command.words[0].start), message, f"write `{words[0]}={value}`")
+        yield NOT_AS_IT_LOOKS.at(Place(file, *command.words[0].start), message, f"write `{words[0]}={value}`")
     for name, setting in command.settings.items():
         if not str(setting) and not setting.unknown and len(words) == 1 and _VALUE.fullmatch(words[0]):
             message = f"this runs `{words[0]}`, with `{name}` empty: an assignment has no blanks around its `=`"
-            yield Finding("LH141", Place(file, *command.words[0].start), message, f"write `{name}={words[0]}`")
+            yield NOT_AS_IT_LOOKS.at(Place(file, *command.words[0].start), message, f"write `{name}={words[0]}`")

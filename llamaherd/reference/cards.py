@@ -1,4 +1,4 @@
-"""Cards found in homes: what an engine must be compiled for, and how much memory there is."""
+"""GPUs found in homes: what an engine must be compiled for, and how much memory there is."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class KnownCard:
+class KnownGpu:
     """`architecture` is the compute capability without its dot, as CMAKE_CUDA_ARCHITECTURES wants it (NVIDIA's list of
     CUDA GPUs); `memory_mib` is the total that `nvidia-smi` shows, `multiprocessors` what a context of CUDA grows with
-    (NVIDIA's specifications); `laptop` cards often refuse a power limit. GB10 shares the machine's memory and shows
+    (NVIDIA's specifications); `laptop` GPUs often refuse a power limit. GB10 shares the machine's memory and shows
     none there: here is what CUDA has of it, the least that llama.cpp was seen to print (122,502 to 124,610 MiB)."""
 
     architecture: str
@@ -20,45 +20,45 @@ class KnownCard:
     laptop: bool = False
 
 
-CARDS: dict[str, KnownCard] = {
-    "GTX 1080 Ti": KnownCard("61", 11264, 28),
-    "RTX 2060": KnownCard("75", 6144, 30),
-    "RTX 2070": KnownCard("75", 8192, 36),
-    "RTX 2080": KnownCard("75", 8192, 46),
-    "RTX 2080 Ti": KnownCard("75", 11264, 68),
-    "RTX 3060": KnownCard("86", 12288, 28),
-    "RTX 3060 Ti": KnownCard("86", 8192, 38),
-    "RTX 3070": KnownCard("86", 8192, 46),
-    "RTX 3070 Ti": KnownCard("86", 8192, 48),
-    "RTX 3080": KnownCard("86", 10240, 68),
-    "RTX 3080 Ti": KnownCard("86", 12288, 80),
-    "RTX 3090": KnownCard("86", 24576, 82),
-    "RTX 3090 Ti": KnownCard("86", 24564, 84),
-    "RTX A6000": KnownCard("86", 49140, 84),
-    "RTX 4060": KnownCard("89", 8188, 24),
-    "RTX 4060 Ti": KnownCard("89", 8188, 34),
-    "RTX 4060 Ti 16GB": KnownCard("89", 16380, 34),
-    "RTX 4070": KnownCard("89", 12282, 46),
-    "RTX 4070 Super": KnownCard("89", 12282, 56),
-    "RTX 4070 Ti": KnownCard("89", 12282, 60),
-    "RTX 4070 Ti Super": KnownCard("89", 16376, 66),
-    "RTX 4080": KnownCard("89", 16376, 76),
-    "RTX 4080 Super": KnownCard("89", 16376, 80),
-    "RTX 4090": KnownCard("89", 24564, 128),
-    "RTX 4090M": KnownCard("89", 16376, 76, laptop=True),
-    "RTX 5060 Ti": KnownCard("120", 8151, 36),
-    "RTX 5060 Ti 16GB": KnownCard("120", 16311, 36),
-    "RTX 5070": KnownCard("120", 12227, 48),
-    "RTX 5070 Ti": KnownCard("120", 16303, 70),
-    "RTX 5080": KnownCard("120", 16303, 84),
-    "RTX 5090": KnownCard("120", 32607, 170),
-    "RTX 5090M": KnownCard("120", 24463, 82, laptop=True),
-    "RTX PRO 6000 Blackwell": KnownCard("120", 97887, 188),
-    "RTX 5060": KnownCard("120", 8151, 30),
-    "GB10": KnownCard("121", 122502, 48),
-    "A100": KnownCard("80", 81920, 108),
-    "H100": KnownCard("90", 81559, 132),
-    "H200": KnownCard("90", 143771, 132),
+CARDS: dict[str, KnownGpu] = {
+    "GTX 1080 Ti": KnownGpu("61", 11264, 28),
+    "RTX 2060": KnownGpu("75", 6144, 30),
+    "RTX 2070": KnownGpu("75", 8192, 36),
+    "RTX 2080": KnownGpu("75", 8192, 46),
+    "RTX 2080 Ti": KnownGpu("75", 11264, 68),
+    "RTX 3060": KnownGpu("86", 12288, 28),
+    "RTX 3060 Ti": KnownGpu("86", 8192, 38),
+    "RTX 3070": KnownGpu("86", 8192, 46),
+    "RTX 3070 Ti": KnownGpu("86", 8192, 48),
+    "RTX 3080": KnownGpu("86", 10240, 68),
+    "RTX 3080 Ti": KnownGpu("86", 12288, 80),
+    "RTX 3090": KnownGpu("86", 24576, 82),
+    "RTX 3090 Ti": KnownGpu("86", 24564, 84),
+    "RTX A6000": KnownGpu("86", 49140, 84),
+    "RTX 4060": KnownGpu("89", 8188, 24),
+    "RTX 4060 Ti": KnownGpu("89", 8188, 34),
+    "RTX 4060 Ti 16GB": KnownGpu("89", 16380, 34),
+    "RTX 4070": KnownGpu("89", 12282, 46),
+    "RTX 4070 Super": KnownGpu("89", 12282, 56),
+    "RTX 4070 Ti": KnownGpu("89", 12282, 60),
+    "RTX 4070 Ti Super": KnownGpu("89", 16376, 66),
+    "RTX 4080": KnownGpu("89", 16376, 76),
+    "RTX 4080 Super": KnownGpu("89", 16376, 80),
+    "RTX 4090": KnownGpu("89", 24564, 128),
+    "RTX 4090M": KnownGpu("89", 16376, 76, laptop=True),
+    "RTX 5060 Ti": KnownGpu("120", 8151, 36),
+    "RTX 5060 Ti 16GB": KnownGpu("120", 16311, 36),
+    "RTX 5070": KnownGpu("120", 12227, 48),
+    "RTX 5070 Ti": KnownGpu("120", 16303, 70),
+    "RTX 5080": KnownGpu("120", 16303, 84),
+    "RTX 5090": KnownGpu("120", 32607, 170),
+    "RTX 5090M": KnownGpu("120", 24463, 82, laptop=True),
+    "RTX PRO 6000 Blackwell": KnownGpu("120", 97887, 188),
+    "RTX 5060": KnownGpu("120", 8151, 30),
+    "GB10": KnownGpu("121", 122502, 48),
+    "A100": KnownGpu("80", 81920, 108),
+    "H100": KnownGpu("90", 81559, 132),
+    "H200": KnownGpu("90", 143771, 132),
 }
 
 OTHER_SIZES: Mapping[str, tuple[int, ...]] = {
@@ -74,7 +74,7 @@ OTHER_SIZES: Mapping[str, tuple[int, ...]] = {
     "A100": (40960,),
     "H100": (95830,),
 }
-"""MiB of cards of the same name that have another size: NVIDIA's own, and those that are sold with more soldered on."""
+"""MiB of GPUs of the same name that have another size: NVIDIA's own, and those that are sold with more soldered on."""
 
 BOARD_WATTS: Mapping[str, int] = {
     "GTX 1080 Ti": 250,
@@ -113,21 +113,21 @@ BOARD_WATTS: Mapping[str, int] = {
     "H100": 700,
     "H200": 700,
 }
-"""Board power of NVIDIA's own design, in watts (NVIDIA's specifications); partners' cards go up to 1.4 times that."""
+"""Board power of NVIDIA's own design, in watts (NVIDIA's specifications); partners' GPUs go up to 1.4 times that."""
 
 USUAL_MULTIPROCESSORS = 84
-"""Of a card that is not known: a large one of its generation."""
+"""Of a GPU that is not known: a large one of its generation."""
 
 DRIVER_PART = 0.03
 DRIVER_MOST = 500 << 20
 DRIVER_MOST_OF_MANY = 640 << 20
-"""What the driver keeps of a card for itself: a part of its memory, up to so many bytes, and up to a few more of cards
+"""What the driver keeps of a GPU for itself: a part of its memory, up to so many bytes, and up to a few more of GPUs
 with 64 GiB and above. CUDA is left with 7,946 of a 3070's 8,192 MiB, 24,124 of a 3090's 24,576, 24,077 of a 4090's
 24,564, 23.42 of a 5090M's 23.89 GiB, 143,155 of an H200's 143,771 MiB (docs/gpu.md, docs/memory.md)."""
 
 
 def usable(memory: int) -> int:
-    """Bytes that programs can get of a card with `memory` bytes and no display."""
+    """Bytes that programs can get of a GPU with `memory` bytes and no display."""
     most = DRIVER_MOST_OF_MANY if memory >= 64 << 30 else DRIVER_MOST
     return memory - min(int(memory * DRIVER_PART), most)
 
@@ -202,15 +202,15 @@ _DEVICES: Mapping[str, str] = {
     "RTX 5070": "2f04",
     "RTX 5070 Ti Laptop": "2f18 2f58",
 }
-"""The ids that cards have on the PCI bus, for hosts without lspci (the PCI ID Project's list of June 2025, without
-engineering samples; GB10 as a DGX Spark shows it). Cards that differ in their memory alone may share an id; a D is
+"""The ids that GPUs have on the PCI bus, for hosts without lspci (the PCI ID Project's list of June 2025, without
+engineering samples; GB10 as a DGX Spark shows it). GPUs that differ in their memory alone may share an id; a D is
 its model for China."""
 
 _MODELS = {device: model for model, devices in _DEVICES.items() for device in devices.split()}
 
 
 def model_of(device: str, name: str = "") -> str | None:
-    """The card with an id on the bus, or with a name of lspci's or the driver's; None for one that is not known here.
+    """The GPU with an id on the bus, or with a name of lspci's or the driver's; None for one that is not known here.
 
     Of a name, what stands in its brackets counts, or all of it where there are none.
     """
@@ -218,13 +218,13 @@ def model_of(device: str, name: str = "") -> str | None:
 
 
 def sold_as(name: str) -> str:
-    """What lspci's name of a card has in its brackets: `GeForce RTX 4090` of `AD102 [GeForce RTX 4090]`."""
+    """What lspci's name of a GPU has in its brackets: `GeForce RTX 4090` of `AD102 [GeForce RTX 4090]`."""
     bracketed = re.search(r"\[(.+)\]", name)
     return bracketed[1] if bracketed else name
 
 
 def known_as(name: str) -> str | None:
-    """The card of `CARDS` that people or nvidia-smi call so: `RTX 3090` for `NVIDIA GeForce RTX 3090` and `rtx3090`."""
+    """The GPU of `CARDS` that people or nvidia-smi call so: `RTX 3090` for `NVIDIA GeForce RTX 3090` and `rtx3090`."""
     return name if name in CARDS else _CALLED.get(_called(name))
 
 
@@ -237,12 +237,12 @@ def _called(name: str) -> str:
 
 
 def is_known(model: str) -> bool:
-    """Whether cards of a model, as it is declared, can be told from others."""
+    """Whether GPUs of a model, as it is declared, can be told from others."""
     return _plain(model) in _BY_PLAIN_NAME
 
 
 def is_other(declared: str, found: str) -> bool:
-    """Whether a card that is declared as one model is surely another. `found` is one that `model_of` gives.
+    """Whether a GPU that is declared as one model is surely another. `found` is one that `model_of` gives.
 
     What is declared may be a name that is not known here, of which nothing can be said.
     """
@@ -250,7 +250,7 @@ def is_other(declared: str, found: str) -> bool:
 
 
 def _plain(model: str) -> str:
-    """A model without its maker, its family and its memory, and laptops' cards by their usual short name."""
+    """A model without its maker, its family and its memory, and laptops' GPUs by their usual short name."""
     text = re.sub(r"nvidia|geforce|\d+ ?gi?b\b|\bgpu\b", "", model.lower())
     if "pro" not in text:
         text = re.sub(r"laptop|mobile|max-q", "m", text)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Source = Literal["nvidia", "distribution"]
+DriverSource = Literal["nvidia", "distribution"]
 Modules = Literal["open", "proprietary"]
 
 FAMILIES = (
@@ -26,7 +26,7 @@ FAMILIES = (
 PARTS = (*FAMILIES, "cuda-drivers*")
 """The same, with the metapackages that pull such in."""
 
-TOOLS = ("nvidia-modprobe", "nvidia-settings", "nvidia-xconfig")
+DRIVER_TOOLS = ("nvidia-modprobe", "nvidia-settings", "nvidia-xconfig")
 """Of those, what goes with any driver: Debian 13 has nvidia-modprobe 570 beside driver 550."""
 
 DESKTOP = (
@@ -37,7 +37,7 @@ DESKTOP = (
 """Of those, what a desktop stands on: never removed by us."""
 
 NEVER = ("cuda", "cuda-[0-9]*", "cuda-drivers*", "cuda-runtime-*", "cuda-demo-suite-*", "cuda-compat-*")
-"""Packages that bring a driver of their own choice, or libraries of another one that GeForce cards refuse."""
+"""Packages that bring a driver of their own choice, or libraries of another one that GeForce GPUs refuse."""
 
 DISTRIBUTIONS_OWN = (
     *("src:nvidia-graphics-drivers*", "src:nvidia-open-gpu-kernel-modules*", "src:linux-restricted-modules*"),
@@ -50,7 +50,7 @@ UNSUFFIXED = 590
 
 OPEN_BY_DEFAULT = 560
 """Since this branch, NVIDIA installs the open modules unless told otherwise; before it they were no match for GeForce
-cards (its driver installation guide)."""
+GPUs (its driver installation guide)."""
 
 OPEN_ONLY = 615
 """Since this branch there are no others (the release notes of 615.71.09)."""
@@ -66,7 +66,7 @@ UBUNTU_BRANCHES: Mapping[str, frozenset[int]] = {
 """Branches that were seen in Ubuntu's archive (its package lists, 2026); it gets new ones, and empties old ones."""
 
 
-def named(name: str, globs: tuple[str, ...]) -> bool:
+def is_named(name: str, globs: tuple[str, ...]) -> bool:
     """Whether a package's name is matched by one of these."""
     return any(fnmatchcase(name, glob) for glob in globs)
 

@@ -17,7 +17,7 @@ _FLAVOURS = ("cuda", "cuda12", "cuda13", "rocm", "musa", "intel", "vulkan", "ope
 _TAG = re.compile(rf"(full|light|server)(?:-({'|'.join(_FLAVOURS)}))?(?:-b\d+)?")
 FOR_GPUS = re.compile(r"cuda|vulkan|rocm|intel|musa|openvino")
 
-TOOLS: Mapping[str, str] = {
+IMAGE_TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("--server", "-s"), "llama-server"),
     **dict.fromkeys(("--run", "-r"), "llama-cli"),
     **dict.fromkeys(("--run-legacy", "-l"), "llama-completion"),
@@ -40,7 +40,7 @@ def serving_tag(tag: str) -> str:
 
 
 def same_tag(tag: str) -> str:
-    """The tag that there is in place of this one: of the same programs, on the same kind of card."""
+    """The tag that there is in place of this one: of the same programs, on the same kind of GPU."""
     programs = re.match(r"full|light|server", tag)
     return f"{programs[0] if programs else 'server'}{_flavour(tag)}"
 
@@ -55,7 +55,7 @@ def _flavour(tag: str) -> str:
     return f"-{found}" if found else ""
 
 
-def lacks(repository: str, tag: str, program: str) -> bool:
+def image_lacks(repository: str, tag: str, program: str) -> bool:
     """Whether it is known that an image does not hold a program that health checks call: `curl` or `wget`."""
     if repository in {LLAMA_CPP, OLD_LLAMA_CPP}:
         return program == "wget" and "openvino" not in tag

@@ -1,4 +1,4 @@
-"""Which CUDA toolkits, architectures of cards, host compilers and drivers go together: tables, each with its source.
+"""Which CUDA toolkits, architectures of GPUs, host compilers and drivers go together: tables, each with its source.
 
 No row is a guess. What is not in a table is not known here, and no finding is made of it.
 """
@@ -48,10 +48,10 @@ FIRST_TOOLKIT: Mapping[int, Release] = {
 }
 """The first toolkit that compiles for an architecture. Older architectures are older than any toolkit listed here."""
 
-FAMILIES: Release = (12, 9)
+FIRST_WITH_FAMILIES: Release = (12, 9)
 """The first toolkit that knows the family variants, such as `120f` (`nvcc --list-gpu-code` of 12.8 and 12.9)."""
 
-REMOVED: tuple[tuple[int, Release], ...] = ((50, (12, 0)), (75, (13, 0)))
+DROPPED_SINCE: tuple[tuple[int, Release], ...] = ((50, (12, 0)), (75, (13, 0)))
 """Architectures below the number are gone since that toolkit: release notes of CUDA 12.0 (Kepler), and
 `nvcc --list-gpu-code` of 12.9 and 13.0 (Maxwell, Pascal, Volta)."""
 
@@ -129,7 +129,7 @@ def release(text: str) -> Release | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def shown(toolkit: Release) -> str:
+def dotted(toolkit: Release) -> str:
     """`12.8` for (12, 8)."""
     return f"{toolkit[0]}.{toolkit[1]}"
 
@@ -137,22 +137,22 @@ def shown(toolkit: Release) -> str:
 def first_toolkit(architecture: str) -> Release:
     """The first toolkit that compiles for an architecture such as `86`, `120a` or `120f`; (0, 0) where any does."""
     first = FIRST_TOOLKIT.get(int(architecture.rstrip("af")), (0, 0))
-    return max(first, FAMILIES) if architecture.endswith("f") else first
+    return max(first, FIRST_WITH_FAMILIES) if architecture.endswith("f") else first
 
 
 def removed_in(architecture: str) -> Release | None:
     """The toolkit that no longer compiles for an architecture, if there is one."""
     number = int(architecture.rstrip("af"))
-    return next((toolkit for below, toolkit in REMOVED if number < below), None)
+    return next((toolkit for below, toolkit in DROPPED_SINCE if number < below), None)
 
 
-def runs_on(built: str, card: str) -> bool:
-    """Whether code for one architecture runs on a card of another: the same generation, and no newer step of it.
+def runs_on(built: str, gpu: str) -> bool:
+    """Whether code for one architecture runs on a GPU of another: the same generation, and no newer step of it.
 
     Code of a variant such as `120a` runs on that architecture alone, and of a family such as `120f` from it on
     (NVIDIA, CUDA C++ Programming Guide, binary compatibility and family-specific features).
     """
-    have, need = int(card.rstrip("af")), int(built.rstrip("af"))
+    have, need = int(gpu.rstrip("af")), int(built.rstrip("af"))
     return need == have or (not built.endswith("a") and have // 10 == need // 10 and need < have)
 
 
@@ -177,7 +177,7 @@ def beside_gcc(system: str, toolkit: Release) -> int | None:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a toolkit has to go with: architectures of cards, the host's C library, its driver branch if known.
+    """What a toolkit has to go with: architectures of GPUs, the host's C library, its driver branch if known.
 
     `first` is the oldest that can be had there.
     """

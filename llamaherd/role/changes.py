@@ -1,4 +1,4 @@
-"""The two things that can be done to a host, and the files that both kinds of serving write."""
+"""`Change`: what is done to a host and why, before how. And the files that every role may write."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import INCOMING
-from llamaherd.plan import InstancePlan, TextFile
+from llamaherd.plan import TextFile
 from llamaherd.text.quoting import base64_lines
 from llamaherd.text.render import render
+
+Action = Literal[
+    "create", "update", "install", "build", "fetch", "send", "start", "restart", "stop", "remove", "load", "reboot"
+]
+"""What is done. `update` writes what differs, `start` brings up what is as planned, `restart` ends what runs first."""
 
 
 @dataclass(frozen=True)
 class SendFile:
-    """A file of the controller that is to be on the host under incoming/, named after its hash."""
+    """A file of the controller that must be on the host under incoming/, named after its hash."""
 
     local: Path
     sha256: str
@@ -43,7 +49,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DeferredScript:
-    """A step whose script depends on what other hosts say, which are asked when it is carried out. `says` as above."""
+    """A script that depends on what other hosts say, which are asked when it is carried out. `says` as above."""
 
     make: Callable[[Say], RunScript]
     says: str = ""
@@ -51,32 +57,74 @@ class DeferredScript:
 
 @dataclass(frozen=True)
 class RebootHost:
-    """The host is booted anew, so that the kernel takes `driver`; `why` is shown. `kernel` is the one that boots."""
+    """The host is booted anew: `ask` is the script that asks for it, `after` the one that tells whether it helped."""
 
-    driver: str
-    kernel: str
-    why: str
+    ask: str = field(repr=False)
+    after: str = field(repr=False)
 
 
-def differs(file: TextFile, seen: HostState) -> bool:
-    """Whether the host's file is not this one: its bytes, its mode, or its owner."""
-    have = seen.files.get(file.path)
+How = RunScript | SendFile | DeferredScript | RebootHost
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is done to a host: what, to what, and why; then how. Prints itself, and compares.
+
+    `kind` and `name` say of what: `package` and `curl`, `server` and `coder`. No reason holds a secret.
+    """
+
+    action: Action
+    kind: str
+    name: str
+    reasons: tuple[str, ...]
+    how: How
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"
+
+    @property
+    def script(self) -> str:
+        """The script that is known by now; empty where there is none yet."""
+        return self.how.script if isinstance(self.how, RunScript) else ""
+
+    @property
+    def says(self) -> str:
+        """What is shown while it is carried out."""
+        return self.how.says if isinstance(self.how, RunScript | DeferredScript) else ""
+
+
+def difference(file: TextFile, state: HostState) -> str:
+    """Why the host's file is not this one, by its bytes, its mode or its owner; empty where it is."""
+    have = state.files.get(file.path)
     if have is None:
-        return True
-    wanted = hashlib.sha256(file.text.encode()).hexdigest()
-    return (have.sha256, int(have.mode, 8)) != (wanted, int(file.mode, 8)) or file.owner not in have.owner
+        return f"{file.path} is not there"
+    if have.sha256 != hashlib.sha256(file.text.encode()).hexdigest():
+        return f"{file.path} has another text"
+    if int(have.mode, 8) != int(file.mode, 8):
+        return f"{file.path} has mode {int(have.mode, 8):o}, not {int(file.mode, 8):o}"
+    return "" if file.owner in have.owner else f"{file.path} belongs to {have.owner[1]}, not to {file.owner}"
 
 
-def reads_otherwise(file: TextFile, seen: HostState) -> bool:
+def differs(file: TextFile, state: HostState) -> bool:
+    """Whether the host's file is not this one: its bytes, its mode, or its owner."""
+    return bool(difference(file, state))
+
+
+def differences(files: Iterable[TextFile], state: HostState) -> tuple[str, ...]:
+    """Why the host's files are not these."""
+    return tuple(filter(None, (difference(file, state) for file in files)))
+
+
+def reads_otherwise(file: TextFile, state: HostState) -> bool:
     """Whether it is not there or has another text: permissions alone are set right without starting anything anew."""
-    have = seen.files.get(file.path)
+    have = state.files.get(file.path)
     return have is None or have.sha256 != hashlib.sha256(file.text.encode()).hexdigest()
 
 
 def put_files(files: Iterable[TextFile]) -> str:
     """The script that writes these files, each at once."""
     return render(
-        "steps/put-files.sh.j2",
+        "host/put-files.sh.j2",
         files=[
             {
                 "path": file.path,
@@ -87,24 +135,4 @@ def put_files(files: Iterable[TextFile]) -> str:
             }
             for file in files
         ],
-    )
-
-
-def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
-    """The unit or project, and the key file, which its own server alone can read."""
-    files = [instance.file]
-    if instance.key_file and key is not None:
-        files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.server.user))
-    return files
-
-
-def check_arguments(instance: InstancePlan, build_folder: str) -> str:
-    """The script that asks the built engine whether it understands the instance's arguments."""
-    return render(
-        "steps/check-arguments.sh.j2",
-        name=instance.name,
-        user=instance.server.user,
-        program=f"{build_folder}/bin/llama-server",
-        arguments=instance.server.arguments,
-        key_file=instance.key_file,
     )

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+PROMPT = "The three primary colours are"
+"""Answered by models that were taught to chat, and completed by those that were not."""
+
+CHAT_SECONDS = 120
+"""For one answer of at most 64 tokens: a big model on a slow host manages one token a second."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -60,7 +66,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every check of every instance, of every card, of the driver and of the host under them passed."""
+        """Whether every check of every instance, of every GPU, of the driver and of the host under them passed."""
         below = (*self.driver, *self.cards, *self.machine)
         return all(instance.ok for instance in self.instances) and all(check.ok for check in below)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Repository, Rig
 from llamaherd.plan import RepositoryPlan, TextFile
+from llamaherd.role.changes import Change, RunScript, differences, put_files
+from llamaherd.text.render import render
 
 NVIDIA = "nvidia"
 """The repository of driver and CUDA toolkit."""
@@ -35,7 +38,7 @@ _CODES = {
 """NVIDIA's name of each distribution's repository, and the key that signs it (NVIDIA, Driver Installation Guide)."""
 
 _ARM = 121
-"""The architecture of GB10, whose hosts are no PCs; `121a` and `121f` are the same card."""
+"""The architecture of GB10, whose hosts are no PCs; `121a` and `121f` are the same GPU."""
 
 
 def nvidia_repository(rig: Rig) -> RepositoryPlan:
@@ -44,8 +47,8 @@ def nvidia_repository(rig: Rig) -> RepositoryPlan:
     if declared:
         return _declared(NVIDIA, rig.rig, declared)
     code, key = ("wsl-ubuntu", _OLD) if rig.host.wsl else _CODES[rig.host.os]
-    cards = rig.gpus.cards.values() if rig.gpus else ()
-    machine = "sbsa" if any(int(card.cuda_architecture.rstrip("af")) == _ARM for card in cards) else "x86_64"
+    gpus = rig.gpus.cards.values() if rig.gpus else ()
+    machine = "sbsa" if any(int(gpu.cuda_architecture.rstrip("af")) == _ARM for gpu in gpus) else "x86_64"
     url = f"https://developer.download.nvidia.com/compute/cuda/repos/{code}/{machine}"
     return _repository(NVIDIA, rig.rig, url, f"{url}/{key.path}", key.fingerprint)
 
@@ -59,6 +62,20 @@ def container_toolkit_repository(rig: Rig) -> RepositoryPlan:
     # apt itself puts its architecture here.
     url = f"{root}/stable/deb/$(ARCH)"
     return _repository(CONTAINER_TOOLKIT, rig.rig, url, f"{root}/gpgkey", "C95B321B61E88C1809C4F759DDCAE044F796ECB0")
+
+
+def repository_changes(repository: RepositoryPlan, state: HostState) -> list[Change]:
+    """Make a repository known to apt, unless somebody has done so already: two files for one address are an error."""
+    if repository.name in state.repositories:
+        return []
+    why = differences([repository.sources], state)
+    if repository.keyring not in state.files:
+        why = (f"its key {repository.keyring} is not there", *why)
+    if not why:
+        return []
+    script = render("host/repository.sh.j2", r=repository, put=put_files([repository.sources]))
+    how = RunScript(script, f"making {repository.url} known to apt")
+    return [Change("create", "repository", repository.name, why, how)]
 
 
 def _declared(name: str, rig: str, declared: Repository) -> RepositoryPlan:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from llamaherd.scaffold.cards import WrittenCard, written_cards
-from llamaherd.scaffold.folder import EXAMPLE, Outcome, example_rig, fleet_files, holds_rigs, write
-from llamaherd.scaffold.look import FoundGpu, Look, LookError, answer, check, look, question
-from llamaherd.scaffold.rig import card_names, cuda_for, reached, rig_name, rig_yaml, round_ram
+from llamaherd.scaffold.folder import EXAMPLE, FileOutcome, example_rig, fleet_files, holds_rigs, write_files
+from llamaherd.scaffold.gpus import WrittenGpu, written_gpus
+from llamaherd.scaffold.look import FoundGpu, FoundHost, LookError, init_script, look, parse_look, refuse_unfit
+from llamaherd.scaffold.rig import connect_to, cuda_for, gpu_names, rig_name, rig_yaml, round_ram
 
 __all__ = [
     "EXAMPLE",
+    "FileOutcome",
     "FoundGpu",
-    "Look",
+    "FoundHost",
     "LookError",
-    "Outcome",
-    "WrittenCard",
-    "answer",
-    "card_names",
-    "check",
+    "WrittenGpu",
+    "connect_to",
     "cuda_for",
     "example_rig",
     "fleet_files",
+    "gpu_names",
     "holds_rigs",
+    "init_script",
     "look",
-    "question",
-    "reached",
+    "parse_look",
+    "refuse_unfit",
     "rig_name",
     "rig_yaml",
     "round_ram",
-    "write",
-    "written_cards",
+    "write_files",
+    "written_gpus",
 ]

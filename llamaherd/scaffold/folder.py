@@ -12,14 +12,14 @@ from llamaherd.inventory.json_schema import SCHEMAS, schema_text
 from llamaherd.scaffold.look import LookError
 from llamaherd.text.render import render
 
-OWN = ".herd"
+HERD_FOLDER = ".herd"
 """llamaherd's own folder in a fleet: it is brought up to date, while all other files are their owner's."""
 EXAMPLE = "attic"
 SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FileOutcome:
     """What became of a file: `written`, `kept` because one is there, or `unchanged` because it is the same."""
 
     file: Path
@@ -28,7 +28,7 @@ class Outcome:
 
 def example_rig() -> str:
     """An annotated rig, to be changed into one's own."""
-    return render("fleet/example.yaml.j2", rig=EXAMPLE)
+    return render("scaffold/example.yaml.j2", rig=EXAMPLE)
 
 
 def holds_rigs(folder: Path) -> bool:
@@ -42,28 +42,28 @@ def holds_rigs(folder: Path) -> bool:
 def fleet_files(rigs: Mapping[str, str]) -> dict[str, str]:
     """The files of a fleet with these rigs, text by name of rig: text by path in the folder."""
     files = {
-        name: render(f"fleet/{name.removeprefix('.')}.j2")
+        name: render(f"scaffold/{name.removeprefix('.')}.j2")
         for name in ("inventory.py", "deploy.py", "defaults.yaml", "README.md", ".gitignore")
     }
-    schemas = {f"{OWN}/{kind}.schema.json": schema_text(kind) for kind in SCHEMAS}
+    schemas = {f"{HERD_FOLDER}/{kind}.schema.json": schema_text(kind) for kind in SCHEMAS}
     return files | {f"{name}.yaml": text for name, text in rigs.items()} | schemas
 
 
-def write(folder: Path, files: Mapping[str, str]) -> tuple[Outcome, ...]:
+def write_files(folder: Path, files: Mapping[str, str]) -> tuple[FileOutcome, ...]:
     """Write what is not there yet. Nothing of the owner's is overwritten. Raises LookError where a file cannot be."""
     return tuple(_write(folder, name, text) for name, text in files.items())
 
 
-def _write(folder: Path, name: str, text: str) -> Outcome:
+def _write(folder: Path, name: str, text: str) -> FileOutcome:
     file = folder / name
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() or file.is_symlink():
             if file.read_text(encoding="utf-8", errors="replace") == text:
-                return Outcome(file, "unchanged")
-            if not name.startswith(f"{OWN}/"):
-                return Outcome(file, "kept")
+                return FileOutcome(file, "unchanged")
+            if not name.startswith(f"{HERD_FOLDER}/"):
+                return FileOutcome(file, "kept")
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise LookError(f"cannot write {file}: {error.strerror}", "name a folder that you can write to") from None
-    return Outcome(file, "written")
+    return FileOutcome(file, "written")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import get_args
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host import protocol
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.inventory.schema.machine import OperatingSystem
-from llamaherd.text.render import render
 
-LOOK_SECONDS = 60.0
+INIT_SECONDS = 60.0
 """More than `nvidia-smi` gets to answer in the script."""
 
 
@@ -22,7 +22,7 @@ class LookError(UserError):
 
 @dataclass(frozen=True)
 class FoundGpu:
-    """One card as `nvidia-smi` shows it; memory in MiB, power in watts, None where it says `[N/A]`."""
+    """One GPU as `nvidia-smi` shows it; memory in MiB, power in watts, None where it says `[N/A]`."""
 
     index: int
     uuid: str
@@ -37,7 +37,7 @@ class FoundGpu:
 
 
 @dataclass(frozen=True)
-class Look:
+class FoundHost:
     """What a host tells of itself. 0 and empty texts stand for what it did not tell; memory and disk are in bytes."""
 
     name: str = ""
@@ -55,33 +55,27 @@ class Look:
     cards: tuple[FoundGpu, ...] = ()
     """As the driver shows them."""
     bus: tuple[tuple[str, str], ...] = ()
-    """NVIDIA's cards on the PCI bus: address, and what `lspci` calls them."""
+    """NVIDIA's GPUs on the PCI bus: address, and what `lspci` calls them."""
     refused: str = ""
     """What `nvidia-smi` said instead of an answer."""
 
 
-def question(root: str = "") -> str:
+def init_script(root: str = "") -> str:
     """The script to run on a host. `root` is where its files are, for a host that is not the running one."""
-    return render("look.sh.j2", root=root)
+    return protocol.question_of("scaffold/look.sh.j2", root=root)
 
 
-def look(connect: Connect) -> Look:
+def look(connect: Connect) -> FoundHost:
     """Look at a host, in one connection.
 
     Raises RemoteError where it cannot be reached, LookError where what it says is nothing to start from.
     """
-    ended = Remote(connect).run(question(), LOOK_SECONDS)
-    host = "this machine" if connect.host == LOCAL else connect.host
-    try:
-        seen = answer(ended.out.splitlines())
-    except ValueError as error:
-        help_ = "does its shell print something of its own at each login?"
-        raise LookError(f"{host} answers what was not asked: {error}", help_) from None
-    check(seen, host)
+    seen = parse_look(protocol.ask_host(Remote(connect), init_script(), INIT_SECONDS))
+    refuse_unfit(seen, "this machine" if connect.host == LOCAL else connect.host)
     return seen
 
 
-def check(seen: Look, host: str) -> None:
+def refuse_unfit(seen: FoundHost, host: str) -> None:
     """Raises LookError where llamaherd could do nothing with such a host."""
     known = get_args(OperatingSystem)
     if seen.os not in known:
@@ -91,29 +85,31 @@ def check(seen: Look, host: str) -> None:
         raise LookError(f"{host} does not tell its cores and memory", "is /proc mounted there?")
 
 
-def answer(lines: Iterable[str]) -> Look:
-    """A host's answer as a Look. Raises ValueError for a line that was not asked for."""
+def parse_look(lines: Iterable[str]) -> FoundHost:
+    """What the facts of these lines say. Raises UnaskedError for a line that the script cannot have printed."""
     facts: dict[str, str] = {}
     cuda: list[str] = []
-    cards: list[FoundGpu] = []
+    gpus: list[FoundGpu] = []
     bus: list[tuple[str, str]] = []
-    for line in lines:
-        if not line.replace("\t", " ").isprintable():
-            raise ValueError(f"{line[:200]!r}")
-        match line.split("\t"):
-            case ["cuda", version]:
+
+    def take(kind: str, fields: list[str]) -> bool:
+        match kind, fields:
+            case "cuda", [version]:
                 cuda.append(version)
-            case ["card", *fields]:
-                cards.append(_card(fields, line))
-            case ["bus", address, name]:
+            case "card", _:
+                gpus.append(_gpu(fields))
+            case "bus", [address, name]:
                 bus.append((address, name))
-            case [("name" | "os" | "arch" | "cpu" | "refused" | "wsl") as key, value]:
-                facts[key] = value
-            case [("cores" | "threads" | "performance" | "memory" | "free") as key, value] if _count(value):
-                facts[key] = value or "0"
+            case (("name" | "os" | "arch" | "cpu" | "refused" | "wsl"), [value]):
+                facts[kind] = value
+            case (("cores" | "threads" | "performance" | "memory" | "free"), [value]) if _count(value):
+                facts[kind] = value or "0"
             case _:
-                raise ValueError(f"`{line[:200]}`")
-    return Look(
+                return False
+        return all(field.isprintable() for field in fields)
+
+    protocol.take_facts(lines, take)
+    return FoundHost(
         name=facts.get("name", ""),
         os=facts.get("os", ""),
         arch=facts.get("arch", ""),
@@ -125,7 +121,7 @@ def answer(lines: Iterable[str]) -> Look:
         free=int(facts.get("free", 0)) << 10,
         wsl="wsl" in facts,
         cuda=tuple(cuda),
-        cards=tuple(cards),
+        cards=tuple(gpus),
         bus=tuple(bus),
         refused=facts.get("refused", ""),
     )
@@ -135,9 +131,7 @@ def _count(value: str) -> bool:
     return not value or (value.isascii() and value.isdigit() and len(value) < 16)
 
 
-def _card(fields: list[str], line: str) -> FoundGpu:
-    if len(fields) != 10 or not fields[0].isdecimal():
-        raise ValueError(f"`{line[:200]}`")
+def _gpu(fields: list[str]) -> FoundGpu:
     index, uuid, pci, memory, limit, default, most, driver, capability, name = fields
     total = _number(memory)
     return FoundGpu(

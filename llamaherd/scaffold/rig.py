@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from llamaherd.inventory.inheritance import DEFAULTS
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.scaffold.cards import WrittenCard, written_cards
-from llamaherd.scaffold.look import Look, LookError
+from llamaherd.scaffold.gpus import WrittenGpu, written_gpus
+from llamaherd.scaffold.look import FoundHost, LookError
 from llamaherd.text.quoting import Written, yaml_value
 from llamaherd.text.render import render
 from llamaherd.text.units import show_size
@@ -30,13 +30,13 @@ _MISCOMPILES = "13.2"
 """This CUDA makes gibberish of IQ3 and IQ2 quants (ggml-org/llama.cpp#21255)."""
 
 
-def rig_yaml(seen: Look, name: str, connect: Connect) -> str:
+def rig_yaml(seen: FoundHost, name: str, connect: Connect) -> str:
     """A whole rig: the facts of its host, and an engine, a small model and an instance to start from."""
-    cards = written_cards(seen)
-    known = dict(zip(card_names(cards), cards, strict=True)) if all(card.known for card in cards) else {}
+    gpus = written_gpus(seen)
+    known = dict(zip(gpu_names(gpus), gpus, strict=True)) if all(gpu.known for gpu in gpus) else {}
     largest = max(known, key=lambda each: known[each].memory, default=None)
     return render(
-        "fleet/rig.yaml.j2",
+        "scaffold/rig.yaml.j2",
         rig=scalar(name),
         local=connect.host == LOCAL,
         host=scalar(connect.host),
@@ -47,15 +47,15 @@ def rig_yaml(seen: Look, name: str, connect: Connect) -> str:
         cores=seen.cores or seen.threads,
         ram=round_ram(seen.memory),
         free=show_size(seen.free) if seen.free else None,
-        cards={name: (card, scalar(card.model)) for name, card in known.items()},
-        unknown=() if known else cards,
-        cuda=cuda_for(seen, cards),
+        cards={name: (gpu, scalar(gpu.model)) for name, gpu in known.items()},
+        unknown=() if known else gpus,
+        cuda=cuda_for(seen, gpus),
         driver=seen.cards[0].driver if seen.cards else None,
         largest=largest,
     )
 
 
-def reached(host: str, user: str | None, port: int) -> Connect:
+def connect_to(host: str, user: str | None, port: int | None) -> Connect:
     """How a host is reached whose name, user and port somebody has typed. Raises LookError."""
     try:
         return Connect(host=host, user=user, port=port)
@@ -98,9 +98,9 @@ def round_ram(memory: int) -> str:
     return f"{int(gigabytes)}GB" if gigabytes >= 1 else f"{memory // 10**6}MB"
 
 
-def card_names(cards: Sequence[WrittenCard]) -> list[str]:
+def gpu_names(gpus: Sequence[WrittenGpu]) -> list[str]:
     """A name for each: `3090-ti` where there is one of its kind, `3090-1` and `3090-2` where there are two."""
-    short = [re.sub(r"[^a-z0-9]+", "-", re.sub(r"^[RG]TX ", "", c.model).lower()).strip("-")[:36] for c in cards]
+    short = [re.sub(r"[^a-z0-9]+", "-", re.sub(r"^[RG]TX ", "", c.model).lower()).strip("-")[:36] for c in gpus]
     short = [name or "card" for name in short]
     many = Counter(short)
     given: Counter[str] = Counter()
@@ -111,13 +111,13 @@ def card_names(cards: Sequence[WrittenCard]) -> list[str]:
     return names
 
 
-def cuda_for(seen: Look, cards: Sequence[WrittenCard]) -> str:
-    """The newest toolkit there that does for its driver and all of its cards, or which one to install.
+def cuda_for(seen: FoundHost, gpus: Sequence[WrittenGpu]) -> str:
+    """The newest toolkit there that does for its driver and all of its GPUs, or which one to install.
 
-    Bounds: CUDA 13 needs driver 580 and cards from 75 on; 12.8 is the first for 100 and later, 11.8 for 89 and 90
+    Bounds: CUDA 13 needs driver 580 and GPUs from 75 on; 12.8 is the first for 100 and later, 11.8 for 89 and 90
     (NVIDIA's compatibility guide; `nvcc --list-gpu-code` of each).
     """
-    architectures = [card.sm for card in cards if card.sm] or [86]
+    architectures = [gpu.sm for gpu in gpus if gpu.sm] or [86]
     branch = re.match(r"\d+", seen.cards[0].driver) if seen.cards else None
     least = (12, 8) if max(architectures) >= 100 else (11, 8)
     modern = min(architectures) >= 75 and (branch is None or int(branch[0]) >= 580)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llamaherd.host.remote import Remote, RemoteError, Result
+from llamaherd.host.protocol import ask_host, question_of, take_facts
+from llamaherd.host.remote import Remote
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, INCOMING, PROJECTS, UNITS
 from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Removal
-from llamaherd.store.judge import judge
-from llamaherd.store.state import parse
-from llamaherd.text.render import render
+from llamaherd.store.judge import judge_store
+from llamaherd.store.state import parse_store
 
 _LOOK_SECONDS = 120
 _REMOVE_SECONDS = 30
@@ -32,43 +32,43 @@ class Outcome:
         return not self.kept and self.fetch is None
 
 
-def look(plan: Plan, remote: Remote) -> Holdings:
+def look_into(plan: Plan, remote: Remote) -> Holdings:
     """What lies in the rig's store. Raises RemoteError where its host cannot be asked."""
-    result = remote.run(look_script(plan.store.path), _LOOK_SECONDS)
-    seen = parse(result.out)
-    if seen is None:
-        raise _broken_off(result)
-    return judge(plan, seen)
+    return judge_store(plan, parse_store(ask_host(remote, look_script(plan.store.path), _LOOK_SECONDS)))
 
 
 def remove(holdings: Holdings, remote: Remote) -> Outcome:
     """Remove what can go and is still unused. Raises RemoteError where it is not known what has become of it."""
     seconds = _LOOK_SECONDS + _REMOVE_SECONDS * len(holdings.removals)
-    result = remote.run(prune_script(holdings.store, holdings.removals), seconds)
-    return outcome(result)
+    return outcome(ask_host(remote, prune_script(holdings.store, holdings.removals), seconds))
 
 
-def outcome(result: Result) -> Outcome:
-    """What the script said of its removals. Raises RemoteError if it did not come to its end."""
-    lines = [line.split("\t") for line in result.out.split("\n")]
-    fetch = next((fields[1] for fields in lines if fields[0] == "fetching"), None)
-    if fetch is None and ["end"] not in lines:
-        raise _broken_off(result)
-    return Outcome(
-        removed=tuple(fields[1] for fields in lines if fields[0] == "removed"),
-        kept={fields[1]: fields[2] for fields in lines if fields[0] == "kept"},
-        fetch=fetch,
-    )
+def outcome(lines: Iterable[str]) -> Outcome:
+    """What the script said of its removals. Raises UnaskedError for what it cannot have said."""
+    removed: list[str] = []
+    kept: dict[str, str] = {}
+    fetch: str | None = None
 
+    def take(kind: str, fields: list[str]) -> bool:
+        nonlocal fetch
+        match kind, fields:
+            case "removed", [what]:
+                removed.append(what)
+            case "kept", [what, why]:
+                kept[what] = why
+            case "fetching", progress:
+                fetch = " ".join(progress)
+            case _:
+                return False
+        return True
 
-def _broken_off(result: Result) -> RemoteError:
-    said = result.err.strip().splitlines()[-1:] or ["it said nothing"]
-    return RemoteError(f"the host stopped answering halfway: {said[0]}", "try again; nothing that is used was touched")
+    take_facts(lines, take)
+    return Outcome(tuple(removed), kept, fetch)
 
 
 def look_script(store: str) -> str:
     """The script that asks a host what is in its store."""
-    return render("store-look.sh.j2", **places(store))
+    return question_of("store/look.sh.j2", **store_places(store))
 
 
 def prune_script(store: str, removals: Iterable[Removal]) -> str:
@@ -76,8 +76,8 @@ def prune_script(store: str, removals: Iterable[Removal]) -> str:
     removals = list(removals)
     parts = [each for each in removals if each.what.startswith(".incoming/")]
     sent = [each.what for each in removals if each.what.startswith(f"{INCOMING}/")]
-    return render(
-        "store-prune.sh.j2",
+    return question_of(
+        "store/prune.sh.j2",
         items=[
             {"folder": each.what, "files": each.files, "keep": each.keep}
             for each in removals
@@ -85,11 +85,11 @@ def prune_script(store: str, removals: Iterable[Removal]) -> str:
         ],
         uploads=sent,
         parts=[each.what.removeprefix(".incoming/") for each in parts],
-        **places(store),
+        **store_places(store),
     )
 
 
-def places(store: str) -> dict[str, object]:
+def store_places(store: str) -> dict[str, object]:
     """Where the scripts find what on a host."""
     progress = FETCH_RUN / "progress"
     return {

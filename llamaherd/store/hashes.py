@@ -7,10 +7,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.protocol import heard, question_of, take_facts
+from llamaherd.host.remote import Remote
 from llamaherd.plan import ModelFile, Plan
-from llamaherd.store.ask import places
-from llamaherd.text.render import render
+from llamaherd.store.ask import store_places
 
 Status = Literal["ok", "damaged", "missing"]
 
@@ -47,7 +47,7 @@ class ModelCheck:
 
 
 @dataclass(frozen=True)
-class Progress:
+class HashProgress:
     """How far hashing is: bytes of all files that are there, and the file that is being read."""
 
     done: int
@@ -59,17 +59,15 @@ Key = tuple[str, str]
 """A file of the store: its model's folder and its name."""
 
 
-def check(plan: Plan, remote: Remote, tell: Callable[[Progress], None]) -> tuple[ModelCheck, ...]:
+def check_hashes(plan: Plan, remote: Remote, tell: Callable[[HashProgress], None]) -> tuple[ModelCheck, ...]:
     """Hash every file of the plan's models on the rig's host. Raises RemoteError where that cannot be done."""
-    wanted = files(plan)
+    wanted = files_once(plan)
     hearing = Hearing(wanted)
-    with closing(remote.lines(script(plan), SILENCE_SECONDS)) as lines:
-        for line in lines:
+    with closing(remote.lines(hash_script(plan), SILENCE_SECONDS)) as lines:
+        for line in heard(lines):
             hearing.hear(line)
             if progress := hearing.progress:
                 tell(progress)
-    if not hearing.ended:
-        raise RemoteError("the host stopped answering halfway", "try again; is it out of memory?")
     found = dict(zip(wanted, hearing.checks(), strict=True))
     return tuple(
         ModelCheck(model.name, model.folder, tuple(found[model.folder, file.name] for file in model.files))
@@ -77,25 +75,24 @@ def check(plan: Plan, remote: Remote, tell: Callable[[Progress], None]) -> tuple
     )
 
 
-def files(plan: Plan) -> dict[Key, ModelFile]:
+def files_once(plan: Plan) -> dict[Key, ModelFile]:
     """Every file of the plan's models, each once: two models may have one."""
     return {(model.folder, file.name): file for model in plan.models for file in model.files}
 
 
-def script(plan: Plan) -> str:
+def hash_script(plan: Plan) -> str:
     """The script that hashes them; it knows them by their number."""
     listed = [
         {"folder": folder, "name": name, "path": f"{folder}/{name}", "sha256": file.sha256, "size": file.size}
-        for (folder, name), file in files(plan).items()
+        for (folder, name), file in files_once(plan).items()
     ]
-    return render("store-hash.sh.j2", files=listed, **places(plan.store.path))
+    return question_of("store/hash.sh.j2", files=listed, **store_places(plan.store.path))
 
 
 class Hearing:
     """What the script has said so far, a line at a time."""
 
     def __init__(self, wanted: Mapping[Key, ModelFile]) -> None:
-        self.ended = False
         self._wanted = [(name, file) for (_, name), file in wanted.items()]
         self._sizes: dict[int, int] = {}
         self._found: dict[int, tuple[Status, str]] = {}
@@ -103,31 +100,35 @@ class Hearing:
         self._reading: tuple[int, int] | None = None
 
     def hear(self, line: str) -> None:
-        """Take in one line."""
-        what, _, rest = line.partition("\t")
-        number, _, said = rest.partition("\t")
-        if what == "end":
-            self.ended = True
-        elif _integer(number, -1) not in range(len(self._wanted)):
-            return
-        elif what == "there":
-            self._sizes[int(number)] = _integer(said, 0)
-        elif what == "at":
-            self._reading = int(number), _integer(said, 0)
-        elif what == "dropped":
-            self._dropped.add(int(number))
-        else:
-            self._reading = None
-            self._found[int(number)] = _judged(self._wanted[int(number)][1], what, said)
+        """Take in one line. Raises UnaskedError for one that the script cannot have said."""
+        take_facts([line], self._take)
+
+    def _take(self, kind: str, fields: list[str]) -> bool:
+        number = _integer(fields[0], -1)
+        if number not in range(len(self._wanted)):
+            return False
+        match kind, fields[1:]:
+            case "there", [size]:
+                self._sizes[number] = _integer(size, 0)
+            case "at", [read]:
+                self._reading = number, _integer(read, 0)
+            case "dropped", []:
+                self._dropped.add(number)
+            case ("is" | "sized" | "unreadable", [_]) | ("missing", []):
+                self._reading = None
+                self._found[number] = _judged(self._wanted[number][1], kind, *fields[1:])
+            case _:
+                return False
+        return True
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> HashProgress | None:
         """How far it is; None while no file is being read."""
         if not self._reading:
             return None
         number, read = self._reading
         done = sum(size for each, size in self._sizes.items() if each in self._found)
-        return Progress(done + read, sum(self._sizes.values()), self._wanted[number][0])
+        return HashProgress(done + read, sum(self._sizes.values()), self._wanted[number][0])
 
     def checks(self) -> list[FileCheck]:
         """What was found of every file, in the order in which they were asked for."""
@@ -142,7 +143,7 @@ def _integer(text: str, otherwise: int) -> int:
     return int(text) if text.isdecimal() and len(text) < 19 else otherwise
 
 
-def _judged(file: ModelFile, what: str, said: str) -> tuple[Status, str]:
+def _judged(file: ModelFile, what: str, said: str = "") -> tuple[Status, str]:
     """What a line says of its file, and how that differs from what was declared."""
     if what == "is" and said == file.sha256:
         return "ok", ""

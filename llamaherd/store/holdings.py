@@ -33,7 +33,7 @@ class Revision:
 
 
 @dataclass(frozen=True)
-class Part:
+class Unfinished:
     """A file on its way in, of which `have` bytes are there; `wanted` is the file of the plan that it becomes."""
 
     sha256: str
@@ -61,7 +61,7 @@ class Holdings:
     free: int | None
     fetch: str | None
     revisions: tuple[Revision, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Unfinished, ...]
     removals: tuple[Removal, ...]
     notes: tuple[str, ...]
 

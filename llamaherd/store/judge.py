@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from llamaherd.layout import INCOMING
 from llamaherd.plan import Plan
-from llamaherd.store.holdings import LEFT, Holdings, Part, Removal, Revision, State, User
+from llamaherd.store.holdings import LEFT, Holdings, Removal, Revision, State, Unfinished, User
 from llamaherd.store.state import StoredFile, StoreState
 
 _CONTROL = frozenset({".manifest", ".manifest.part", ".lock"})
@@ -21,13 +21,13 @@ _SENT = re.compile(r"[0-9a-f]{64}(\.part)?")
 _REVISION = re.compile(r"([^/]+/[^/]+/[0-9a-f]{40}|local/[0-9a-f]{16})(?=/|$)")
 _NAME_GOES_ON = re.compile(r"[A-Za-z0-9._-]")
 
-Wanted = Mapping[str, frozenset[str]]
+PlannedFiles = Mapping[str, frozenset[str]]
 """The names of the files that the plan wants in each folder of the store."""
 Held = Mapping[str, tuple[StoredFile, ...]]
 """The files that lie in each folder of the store."""
 
 
-def judge(plan: Plan, seen: StoreState) -> Holdings:
+def judge_store(plan: Plan, seen: StoreState) -> Holdings:
     """What the plan, and what the host said of its store, come to."""
     store, wanted = plan.store.path, _wanted(plan)
     held = _by_folder(seen, wanted)
@@ -51,13 +51,13 @@ def judge(plan: Plan, seen: StoreState) -> Holdings:
             *(f"{link} is a symbolic link: what it leads to is not looked at" for link in seen.links),
             *(
                 f"{folder or 'the store'} has a name with a control character in it: not looked at"
-                for folder in seen.odd
+                for folder in sorted(seen.odd)
             ),
         ),
     )
 
 
-def _wanted(plan: Plan) -> Wanted:
+def _wanted(plan: Plan) -> PlannedFiles:
     found: dict[str, frozenset[str]] = {}
     for model in plan.models:
         folder = model.folder.removeprefix(f"{plan.store.path}/")
@@ -65,7 +65,7 @@ def _wanted(plan: Plan) -> Wanted:
     return found
 
 
-def _by_folder(seen: StoreState, wanted: Wanted) -> Held:
+def _by_folder(seen: StoreState, wanted: PlannedFiles) -> Held:
     """The files of each revision; those on their way in or out are in none."""
     locked = {str(PurePosixPath(file.path).parent) for file in seen.files if file.name == ".lock"}
     known = {*seen.manifests, *wanted, *locked} - {"."}
@@ -86,7 +86,9 @@ def _revision_of(path: str, known: set[str]) -> str:
     return next((folder for folder in above if folder in known), named[1] if named else above[0])
 
 
-def _revision(plan: Plan, seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: Wanted) -> Revision:
+def _revision(
+    plan: Plan, seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: PlannedFiles
+) -> Revision:
     models = [file for file in files if file.name not in _CONTROL]
     return Revision(
         folder=folder,
@@ -135,19 +137,19 @@ def _arriving(seen: StoreState) -> Mapping[str, list[StoredFile]]:
     return found
 
 
-def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Part:
+def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Unfinished:
     """How much is there by what it takes of the disk: a file that arrives in pieces has holes."""
     by_name = {file.name: file for file in files}
     wanted = next((file for model in plan.models for file in model.files if file.sha256 == sha256), None)
     name = wanted.name if wanted else None
     if whole := by_name.get(sha256):
-        return Part(sha256, whole.size, whole.size, name)
+        return Unfinished(sha256, whole.size, whole.size, name)
     part = by_name.get(f"{sha256}.part")
     size = wanted.size if wanted and wanted.size is not None else part.size if part else None
-    return Part(sha256, min(part.allocated, part.size) if part else 0, size, name)
+    return Unfinished(sha256, min(part.allocated, part.size) if part else 0, size, name)
 
 
-def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Part:
+def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Unfinished:
     """A file of the controller's, or the beginning of one; what is in its place by now wants none of it."""
     sha256 = file.name.removesuffix(".part")
     missing = (
@@ -159,10 +161,10 @@ def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Part:
     )
     sources = (f"the source of {build.engine}" for build in plan.builds if build.source.sha256 == sha256)
     whole = file.size if file.name == sha256 else None
-    return Part(sha256, file.size, whole, next(chain(missing, sources), None))
+    return Unfinished(sha256, file.size, whole, next(chain(missing, sources), None))
 
 
-def _unsent(seen: StoreState, sent: Iterable[Part]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+def _unsent(seen: StoreState, sent: Iterable[Unfinished]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
     """What was sent for nothing."""
     for sha256 in sorted({part.sha256 for part in sent if not part.wanted}):
         yield Removal(str(INCOMING / sha256)), [file for file in seen.sent if file.name.startswith(sha256)]
@@ -173,9 +175,9 @@ def _removals(
     seen: StoreState,
     held: Held,
     revisions: Iterable[Revision],
-    wanted: Wanted,
+    wanted: PlannedFiles,
     arriving: Mapping[str, list[StoredFile]],
-    parts: Iterable[Part],
+    parts: Iterable[Unfinished],
 ) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
     """What can go, each with its files; what that frees is not yet in it."""
     left = [file for file in seen.files if file.path.startswith(".trash-")]

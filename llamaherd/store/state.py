@@ -1,10 +1,12 @@
-"""What a host said of its store to `templates/store-look.sh.j2`, taken apart. Pure, and judges nothing."""
+"""What a host said of its store to `templates/store/look.sh.j2`, taken apart. Pure, and judges nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal
+
+from llamaherd.host.protocol import take_facts
 
 UseKind = Literal["unit", "container", "file", "process"]
 BLOCK = 512
@@ -28,7 +30,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True, order=True)
-class Use:
+class PathUse:
     """Who names, has open or has mapped a path of the store. Something else may follow the path."""
 
     kind: UseKind
@@ -36,72 +38,77 @@ class Use:
     path: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class StoreState:
     """The store of a host as it is now; all paths but those of uses are relative to it."""
 
-    there: bool
-    free: int | None
-    files: tuple[StoredFile, ...]
-    empty: tuple[str, ...]
-    links: tuple[str, ...]
-    odd: tuple[str, ...]
+    there: bool = False
+    free: int | None = None
+    files: list[StoredFile] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    odd: set[str] = field(default_factory=set)
     """Folders in which something has a line break, or the like, in its name."""
-    manifests: frozenset[str]
-    vouched: dict[str, int]
+    manifests: set[str] = field(default_factory=set)
+    vouched: dict[str, int] = field(default_factory=dict)
     """The sizes of the files that manifests vouch for."""
-    uses: tuple[Use, ...]
-    fetch: str | None
+    uses: list[PathUse] = field(default_factory=list)
+    fetch: str | None = None
     """How far a fetch is that runs now; None where none does."""
-    sent: tuple[StoredFile, ...] = ()
+    sent: list[StoredFile] = field(default_factory=list)
     """What has come from the controller and is not let in; paths are relative to where that arrives."""
 
-
-def parse(text: str) -> StoreState | None:
-    """What the script printed, taken apart; None if it did not come to its end."""
-    lines = [line.split("\t") for line in text.split("\n")]
-    if ["end"] not in lines:
-        return None
-
-    def of(kind: str, *numbers: int, fields: int) -> Iterator[list[str]]:
-        """What lines of this kind hold that have so many fields, with numbers in these."""
-        for first, *rest in lines:
-            if first == kind and len(rest) == fields and all(_is_number(rest[number]) for number in numbers):
-                yield rest
-
-    def files(kind: str) -> tuple[StoredFile, ...]:
-        return tuple(
-            StoredFile(path, inode, int(links), int(size), int(blocks) * BLOCK)
-            for inode, links, size, blocks, path in of(kind, 1, 2, 3, fields=5)
-        )
-
-    return StoreState(
-        there=any(of("free", fields=1)),
-        free=next((int(free) for (free,) in of("free", 0, fields=1)), None),
-        files=files("file"),
-        sent=files("sent"),
-        empty=tuple(path for (path,) in of("empty", fields=1) if path),
-        links=tuple(path for (path,) in of("link", fields=1)),
-        odd=tuple(sorted({_relative(path) for (path,) in of("odd", fields=1)})),
-        manifests=frozenset(_relative(path) for (path,) in of("manifest", fields=1)),
-        vouched={_relative(path): int(size) for size, path in of("vouched", 0, fields=2)},
-        uses=tuple(sorted({_use(kind, *rest) for _, kind, *rest in filter(_is_use, lines)})),
-        fetch=next((" ".join(rest) for first, *rest in lines if first == "fetch"), None),
-    )
+    def take(self, kind: str, fields: list[str]) -> bool:
+        """Take in one fact; whether it is one. Raises ValueError where it is none."""
+        match kind, fields:
+            case "free", [free]:
+                self.there = True
+                self.free = _integer(free) if free.isdecimal() else None
+            case "file", [_, _, _, _, _]:
+                self.files.append(_file(*fields))
+            case "sent", [_, _, _, _, _]:
+                self.sent.append(_file(*fields))
+            case "empty", [path]:
+                self.empty += [path] if path else []
+            case "link", [path]:
+                self.links.append(path)
+            case "odd", [path]:
+                self.odd.add(_relative(path))
+            case "manifest", [path]:
+                self.manifests.add(_relative(path))
+            case "vouched", [size, path]:
+                self.vouched[_relative(path)] = _integer(size)
+            case "use", [use, name, *path] if path:
+                self.uses.append(_use(use, name, *path))
+            case "fetch", progress:
+                self.fetch = " ".join(progress)
+            case _:
+                return False
+        return True
 
 
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and len(text) < 19
+def parse_store(lines: Iterable[str]) -> StoreState:
+    """What the script said. Raises UnaskedError for what it cannot have said."""
+    state = StoreState()
+    take_facts(lines, state.take)
+    state.uses = sorted({*state.uses})
+    return state
 
 
-def _is_use(fields: list[str]) -> bool:
-    return fields[0] == "use" and len(fields) >= 4
+def _file(inode: str, links: str, size: str, blocks: str, path: str) -> StoredFile:
+    return StoredFile(path, inode, _integer(links), _integer(size), _integer(blocks) * BLOCK)
+
+
+def _integer(text: str) -> int:
+    if not (text.isdecimal() and len(text) < 19):
+        raise ValueError(text)
+    return int(text)
 
 
 def _relative(path: str) -> str:
     return path.removeprefix("./")
 
 
-def _use(kind: str, name: str, *path: str) -> Use:
+def _use(kind: str, name: str, *path: str) -> PathUse:
     known: dict[str, UseKind] = {"unit": "unit", "container": "container", "file": "file"}
-    return Use(known.get(kind, "process"), name, "\t".join(path))
+    return PathUse(known.get(kind, "process"), name, "\t".join(path))

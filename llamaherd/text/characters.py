@@ -69,7 +69,7 @@ def several_lines(value: Any) -> Any:
 
 Line = Annotated[str, AfterValidator(one_line)]
 """A text on one line, such as a name."""
-Lines = Annotated[str, AfterValidator(several_lines)]
+TextLines = Annotated[str, AfterValidator(several_lines)]
 """A text that may have several: a template, a grammar, JSON, a file."""
 Plain = Annotated[str | int | bool, AfterValidator(one_line)]
 """A value of a setting of others."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined, nodes
 
-from llamaherd.layout import LOCK_SECONDS, LOCKS
+from llamaherd.layout import LOCK_WAIT, LOCKS
 from llamaherd.resources import TEMPLATES
 from llamaherd.text import quoting
 from llamaherd.text.quoting import Written, is_word
@@ -48,7 +48,7 @@ class _Environment(Environment):
 
 
 @cache
-def environment() -> Environment:
+def template_environment() -> Environment:
     """The one environment that templates are read in."""
     made = _Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -60,13 +60,18 @@ def environment() -> Environment:
         finalize=_printable,
     )
     made.filters |= FILTERS | {"join": _joined}
-    made.globals |= {"locks": str(LOCKS), "lock_seconds": LOCK_SECONDS}
+    made.globals |= {"locks": str(LOCKS), "lock_seconds": LOCK_WAIT}
     return made
 
 
 def render(template: str, **values: Any) -> Written:
     """The text of a template under templates/."""
-    return Written(environment().get_template(template).render(**values))
+    return Written(template_environment().get_template(template).render(**values))
+
+
+def render_file(template: Path, **values: Any) -> Written:
+    """The text of a template that lies elsewhere, such as in the folder of a fleet's own role."""
+    return Written(template_environment().from_string(template.read_text(encoding="utf-8")).render(**values))
 
 
 def _printable(value: object) -> object:

@@ -17,6 +17,8 @@ def shown(text: str) -> str:
 
     A byte of a file's name that is no text here (a surrogate, os.fsdecode) is still seen to be there.
     """
+    if text.isprintable():  # most lines, and this is by far the quickest way to know
+        return text
     told = _SURROGATE.sub("\ufffd", _SEQUENCE.sub("", text).replace("\t", " "))
     return "".join(c for c in told if c.isprintable())
 

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.wsl.reading import Contents, Setting, read
-from llamaherd.wsl.wslconfig import KEYS, check_setting
+from llamaherd.wsl.reading import Contents, WslSetting, read_settings
+from llamaherd.wsl.wslconfig import WSL_KEYS, check_setting
 
-Wanted = Mapping[str, Mapping[str, str]]
+WantedSettings = Mapping[str, Mapping[str, str]]
 """Values by section and key, as they stand in the file: a backslash is written twice."""
 
 _BOM = "\ufeff"
-_KINDS = {f"{section}.{key}".lower(): kind for section, keys in KEYS.items() for key, kind in keys.items()}
-_ALIASES = {f"experimental.{key}".lower(): f"wsl2.{key}".lower() for key in KEYS["experimental"] if key in KEYS["wsl2"]}
+_KINDS = {f"{section}.{key}".lower(): kind for section, keys in WSL_KEYS.items() for key, kind in keys.items()}
+_ALIASES = {
+    f"experimental.{key}".lower(): f"wsl2.{key}".lower() for key in WSL_KEYS["experimental"] if key in WSL_KEYS["wsl2"]
+}
 """Older homes of keys of [wsl2]: either way it is one key to WSL (WslCoreConfig.cpp), and the first counts."""
 
 
@@ -35,14 +37,14 @@ class Merged:
     notes: tuple[str, ...]
 
 
-def merge(before: bytes | None, wanted: Wanted) -> Merged:
+def merge_wslconfig(before: bytes | None, wanted: WantedSettings) -> Merged:
     """A `.wslconfig` in which WSL reads what is wanted; `before` is None where there is none yet.
 
     Raises MergeError where the text cannot be read, or cannot hold what is wanted.
     """
     bom, text = decoded(before or b"", ".wslconfig")
     after = with_settings(text, wanted, "\r\n", canonical, _same)
-    contents = read(after)
+    contents = read_settings(after)
     effective = counting(contents, canonical)
     ours = {canonical(f"{section}.{key}") for section, keys in wanted.items() for key in keys}
     for section, keys in wanted.items():
@@ -53,7 +55,7 @@ def merge(before: bytes | None, wanted: Wanted) -> Merged:
                     f"`{key}={value}` cannot be written into .wslconfig so that WSL would read it",
                     f"correct `{key}` in the inventory: quotes come in pairs, and a backslash is written twice",
                 )
-    if _others(contents, ours) != _others(read(text), ours):
+    if _others(contents, ours) != _others(read_settings(text), ours):
         raise MergeError(
             "what is wanted cannot be added to .wslconfig without a change to what its other lines mean",
             "correct the lines that `herd check .wslconfig` names, and run again",
@@ -85,9 +87,9 @@ def decoded(before: bytes, name: str) -> tuple[str, str]:
     return bom, text.removeprefix(_BOM)
 
 
-def counting(contents: Contents, name: Callable[[str], str]) -> dict[str, Setting]:
+def counting(contents: Contents, name: Callable[[str], str]) -> dict[str, WslSetting]:
     """Of each key, the setting that counts."""
-    first: dict[str, Setting] = {}
+    first: dict[str, WslSetting] = {}
     for setting in contents.settings:
         first.setdefault(name(setting.name), setting)
     return first
@@ -95,20 +97,20 @@ def counting(contents: Contents, name: Callable[[str], str]) -> dict[str, Settin
 
 def with_settings(
     text: str,
-    wanted: Wanted,
+    wanted: WantedSettings,
     newline: str,
     name: Callable[[str], str],
-    same: Callable[[Setting, str], bool],
+    same: Callable[[WslSetting, str], bool],
     *,
     stops: bool = False,
 ) -> str:
     """The text with these settings changed in place, or added to their section, which is made where it is missing.
 
-    `newline` is for a text that has none yet; for `stops` see `read`.
+    `newline` is for a text that has none yet; for `stops` see `read_settings`.
     """
     newline = newline if "\n" not in text else "\r\n" if text[: text.index("\n") + 1].endswith("\r\n") else "\n"
-    effective = counting(read(text, stops=stops), name)
-    edits: list[tuple[Setting, str]] = []
+    effective = counting(read_settings(text, stops=stops), name)
+    edits: list[tuple[WslSetting, str]] = []
     missing: dict[str, list[str]] = {}
     for section, keys in wanted.items():
         for key, value in keys.items():
@@ -122,7 +124,7 @@ def with_settings(
         kept = "".join(f"{newline}# {line}" for line in _continued(text[found.start : found.end]))
         text = f"{text[: found.start]}{value}{kept}{space}{text[found.end :]}"
     for section, lines in missing.items():
-        text = _added(text, read(text, stops=stops), section, lines, newline)
+        text = _added(text, read_settings(text, stops=stops), section, lines, newline)
     return text
 
 
@@ -151,9 +153,9 @@ def _added(text: str, contents: Contents, section: str, lines: list[str], newlin
     return text[:at] + inserted + text[at:]
 
 
-def _same(found: Setting, value: str) -> bool:
+def _same(found: WslSetting, value: str) -> bool:
     """Whether what WSL reads there is what it would read of this value."""
-    alone = read(f"[{found.section}]\n{found.key}={value}\n")
+    alone = read_settings(f"[{found.section}]\n{found.key}={value}\n")
     if alone.invalid or len(alone.settings) != 1:
         return False
     meant = alone.settings[0].value

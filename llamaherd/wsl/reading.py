@@ -19,7 +19,7 @@ _END = ""
 
 
 @dataclass(frozen=True)
-class Setting:
+class WslSetting:
     """One `key = value`: its section as WSL takes it, its value without quotes, where the value stands, its line."""
 
     section: str
@@ -40,7 +40,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Header:
+class SectionStart:
     """One `[section]` that WSL can read, where the next line begins, and how many came up to it."""
 
     section: str
@@ -55,13 +55,13 @@ class Contents:
     `open_end`: the text ends within an escape, so that what is written behind it would be taken for part of it.
     """
 
-    settings: tuple[Setting, ...]
-    headers: tuple[Header, ...]
+    settings: tuple[WslSetting, ...]
+    headers: tuple[SectionStart, ...]
     invalid: tuple[int, ...]
     open_end: bool
 
 
-def read(text: str, *, stops: bool = False) -> Contents:
+def read_settings(text: str, *, stops: bool = False) -> Contents:
     """What WSL makes of a text without its byte order mark.
 
     `stops`: nothing is read behind the first line that cannot be, which is how /etc/wsl.conf is read, and not
@@ -79,8 +79,8 @@ class _Reader:
         self.buffer = ""
         self.section_length = 0
         self.block = 0
-        self.settings: list[Setting] = []
-        self.headers: list[Header] = []
+        self.settings: list[WslSetting] = []
+        self.headers: list[SectionStart] = []
         self.invalid: list[int] = []
         self.open_end = False
 
@@ -131,7 +131,7 @@ class _Reader:
         if self.here not in {_END, "\n", "\r", "#"}:
             return False
         self.section_length = len(self.buffer)
-        self.headers.append(Header(self.buffer, self._after(), self.block))
+        self.headers.append(SectionStart(self.buffer, self._after(), self.block))
         return True
 
     def _setting(self) -> bool:
@@ -166,7 +166,7 @@ class _Reader:
                 trimmed, end = len(value), self.at
         if quoted:
             return False
-        self.settings.append(Setting(section, key, value[:trimmed], start, end, self._after(), line, self.block))
+        self.settings.append(WslSetting(section, key, value[:trimmed], start, end, self._after(), line, self.block))
         return True
 
     def _escape(self) -> str | None:

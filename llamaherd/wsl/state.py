@@ -1,9 +1,8 @@
-"""What a host says of the WSL around it: see `templates/wsl-look.sh.j2`."""
+"""What a host says of the WSL around it: see `templates/wsl/inspect.sh.j2`."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -49,13 +48,10 @@ class WslState:
             case "profile", [path, disk]:
                 self.profiles[path] = disk == "yes"
             case "file", [path, written, content]:
-                try:
-                    self.files[path] = TextState(float(written), base64.b64decode(content, validate=True))
-                except binascii.Error as error:
-                    raise ValueError(f"{path} did not arrive whole") from error
+                self.files[path] = TextState(float(written), base64.b64decode(content, validate=True))
             case "script", [path, sha256, applied]:
                 self.scripts[path] = ScriptState(sha256, applied.lower())
             case "machine", [started, memory, processors]:
                 self.machine = WslMachineState(float(started), int(memory) * 1024, int(processors))
             case _:
-                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")
+                raise ValueError(what)

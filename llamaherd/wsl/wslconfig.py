@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity, nearest
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.wsl.wslconfig_rules import UNKNOWN_SETTING, WRONG_SETTING, WRONG_TIMEOUT
 
-KEYS: Mapping[str, Mapping[str, str]] = {
+WSL_KEYS: Mapping[str, Mapping[str, str]] = {
     "wsl2": {
         "kernel": "path",
         "kernelCommandLine": "text",
@@ -93,7 +95,7 @@ LEAST_IDLE = 1000
 _SIZE = re.compile(r"(\d+)(?:([KMGT])B?|B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _NO_SUCH_THING = {
-    "gpumemory": "leave it out: WSL gives Linux the whole card, and how much VRAM that is cannot be set",
+    "gpumemory": "leave it out: WSL gives Linux the whole GPU, and how much VRAM that is cannot be set",
     "cpus": "write `processors=N`",
     "cores": "write `processors=N`",
     "systemd": "`systemd=true` belongs under `[boot]` in /etc/wsl.conf, inside Linux",
@@ -105,11 +107,16 @@ _OF_WSL_CONF = {"automount", "boot", "filesystem", "fileserver", "gpu", "interop
 class Fault:
     """What is wrong with one setting; no place, since it may stand in a `.wslconfig` or in an inventory."""
 
-    code: str
+    rule: Rule
     message: str
     help: str
-    severity: Severity = "error"
+    unusual: Severity | None = None
+    """How bad it is where it is not what the rule says first."""
     about_value: bool = False
+
+    def at(self, place: Place) -> Finding:
+        """The same as a finding."""
+        return self.rule.at(place, self.message, self.help, self.unusual)
 
 
 def check_setting(section: str, key: str, value: str | int | bool) -> Fault | None:
@@ -117,7 +124,7 @@ def check_setting(section: str, key: str, value: str | int | bool) -> Fault | No
     known = _section(section)
     if known is None:
         return _unknown_section(section)
-    by_name = {name.lower(): kind for name, kind in KEYS[known].items()}
+    by_name = {name.lower(): kind for name, kind in WSL_KEYS[known].items()}
     kind = by_name.get(key.lower())
     if kind is None:
         return _unknown_key(known, key)
@@ -128,14 +135,7 @@ def check_setting(section: str, key: str, value: str | int | bool) -> Fault | No
 
 def check_text(file: Path, text: str) -> tuple[Finding, ...]:
     """Everything wrong with the text of a `.wslconfig`; comments, blank lines and CRLF are as they should be."""
-    return (*_name(file), *_findings(file, text.removeprefix("\ufeff")))
-
-
-def _name(file: Path) -> Iterator[Finding]:
-    """Notepad and browsers put an ending behind the name, which Windows then hides."""
-    if re.fullmatch(r"\.?wslconfig\.(?:txt|ini|cfg|conf)", file.name, re.IGNORECASE):
-        message = f"WSL reads `.wslconfig` alone, and this is `{file.name}`: nothing in it counts"
-        yield Finding("LH141", Place(file), message, f"rename it: `ren {file.name} .wslconfig`")
+    return tuple(_findings(file, text.removeprefix("\ufeff")))
 
 
 def _findings(file: Path, text: str) -> Iterator[Finding]:
@@ -152,79 +152,79 @@ def _findings(file: Path, text: str) -> Iterator[Finding]:
             section = header[1].strip()
             if _section(section) is None:
                 problem = _unknown_section(section)
-                yield Finding(problem.code, place, problem.message, problem.help, problem.severity)
+                yield problem.at(place)
             continue
         key, equals, value = (part.strip() for part in content.partition("="))
         if not equals or not key:
             message = f"`{content}` is no setting"
-            yield Finding("LH148", place, message, "write `key=value`; comments begin with `#`")
+            yield WRONG_SETTING.at(place, message, "write `key=value`; comments begin with `#`")
         elif section is None:
             home = _home(key) or "wsl2"
             message = f"`{key}` stands under no section, so that it does nothing"
-            yield Finding("LH147", place, message, f"put `[{home}]` on a line above it")
+            yield UNKNOWN_SETTING.at(place, message, f"put `[{home}]` on a line above it")
         elif (known := _section(section)) is not None:
             named = (known, key.lower())
             if named in lines:
                 message = f"`{key}` stands here twice; the first is at line {lines[named]}"
-                yield Finding("LH148", place, message, "keep one of the two", "warning")
+                yield WRONG_SETTING.at(place, message, "keep one of the two", "warning")
             lines.setdefault(named, number)
             first.setdefault(".".join(named), (value.strip('"'), place))
             if problem_here := check_setting(section, key, value.strip('"')):
                 at = line.index("=") + 1
                 at += len(line[at:]) - len(line[at:].lstrip()) + 1
                 where = Place(file, number, at) if problem_here.about_value and value else place
-                yield Finding(problem_here.code, where, problem_here.message, problem_here.help, problem_here.severity)
+                yield problem_here.at(where)
     for name, problem in check_together({name: value for name, (value, _) in first.items()}):
-        yield Finding(problem.code, first[name][1], problem.message, problem.help, problem.severity)
+        yield problem.at(first[name][1])
 
 
 def _section(name: str) -> str | None:
-    return next((section for section in KEYS if section == name.lower()), None)
+    return next((section for section in WSL_KEYS if section == name.lower()), None)
 
 
 def _home(key: str) -> str | None:
     """The first section that knows a key."""
-    return next((section for section, keys in KEYS.items() if key.lower() in {name.lower() for name in keys}), None)
+    return next((section for section, keys in WSL_KEYS.items() if key.lower() in {name.lower() for name in keys}), None)
 
 
 def _unknown_section(section: str) -> Fault:
     message = f"there is no section `[{section}]` in a .wslconfig, so that what follows does nothing"
     if section.lower() in _OF_WSL_CONF:
-        return Fault("LH147", message, f"`[{section}]` belongs into /etc/wsl.conf, inside Linux")
-    return Fault("LH147", message, nearest(section.lower(), KEYS))
+        return Fault(UNKNOWN_SETTING, message, f"`[{section}]` belongs into /etc/wsl.conf, inside Linux")
+    return Fault(UNKNOWN_SETTING, message, nearest(section.lower(), WSL_KEYS))
 
 
 def _unknown_key(section: str, key: str) -> Fault:
     home = _home(key)
     if home:
         message = f"`{key}` does nothing under `[{section}]`"
-        return Fault("LH147", message, f"put it under `[{home}]`")
+        return Fault(UNKNOWN_SETTING, message, f"put it under `[{home}]`")
     way_out = _NO_SUCH_THING.get(key.lower())
     if way_out is None:
-        way_out = nearest(key, [name for keys in KEYS.values() for name in keys])
+        way_out = nearest(key, [name for keys in WSL_KEYS.values() for name in keys])
         way_out = way_out if way_out.startswith("did you") else "leave it out"
-    return Fault("LH147", f"there is no key `{key}` in a .wslconfig, so that it does nothing", way_out)
+    return Fault(UNKNOWN_SETTING, f"there is no key `{key}` in a .wslconfig, so that it does nothing", way_out)
 
 
 def _wrong_value(key: str, kind: str, value: str) -> Fault | None:
     match kind:
         case "bool" if value.lower() not in {"true", "false", "1", "0"}:
             meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(value.lower(), "true` or `false")
-            return Fault("LH148", f"`{value}` is neither true nor false to WSL", f"write `{key}={meant}`")
+            return Fault(WRONG_SETTING, f"`{value}` is neither true nor false to WSL", f"write `{key}={meant}`")
         case "int" if not re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)", value):
-            return Fault("LH148", f"`{value}` is no whole number", f"write `{key}=` and a number, such as 8")
+            return Fault(WRONG_SETTING, f"`{value}` is no whole number", f"write `{key}=` and a number, such as 8")
         case "size":
             return _wrong_size(key, value)
         case "ports":
             wrong = [part.strip() for part in value.split(",") if not _is_port(part.strip())]
             if wrong:
                 message = f"`{wrong[0]}` is no port: WSL wants numbers up to 65535, with commas between"
-                return Fault("LH148", message, f"write `{key}=3000,9000`")
+                return Fault(WRONG_SETTING, message, f"write `{key}=3000,9000`")
         case "path" if re.search(r"(?<!\\)\\(?!\\)", value):
             doubled = re.sub(r"\\+", r"\\\\", value)
-            return Fault("LH148", "a single backslash is no backslash to WSL", f"write `{key}={doubled}`")
+            return Fault(WRONG_SETTING, "a single backslash is no backslash to WSL", f"write `{key}={doubled}`")
         case _ if "|" in kind and value.lower() not in kind.lower().split("|"):
-            return Fault("LH148", f"`{value}` does not do for `{key}`", nearest(value, kind.split("|")))
+            return Fault(WRONG_SETTING, f"`{value}` does not do for `{key}`", nearest(value, kind.split("|")))
     return None
 
 
@@ -237,7 +237,7 @@ def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
     mode = settings.get("wsl2.networkingmode", settings.get("experimental.networkingmode", "nat")).lower()
     if mode == "mirrored" and "wsl2.localhostforwarding" in settings:
         message = "`localhostForwarding` does nothing with `networkingMode=mirrored`, where localhost is shared anyway"
-        yield "wsl2.localhostforwarding", Fault("LH148", message, "leave it out", "warning")
+        yield "wsl2.localhostforwarding", Fault(WRONG_SETTING, message, "leave it out", "warning")
     idle = settings.get("wsl2.vmidletimeout", "")
     if idle.startswith("-") and "general.instanceidletimeout" not in settings:
         message = (
@@ -245,16 +245,16 @@ def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
         )
         message += "last terminal, and its servers with it"
         help_ = f"add `instanceIdleTimeout={idle}` under `[general]`"
-        yield "wsl2.vmidletimeout", Fault("LH283", message, help_, "warning")
+        yield "wsl2.vmidletimeout", Fault(WRONG_TIMEOUT, message, help_)
     elif idle.isdecimal() and 0 < int(idle[:9]) < LEAST_IDLE:
         message = f"`vmIdleTimeout={idle}` is {idle} ms: the virtual machine ends at once when it is idle"
-        yield "wsl2.vmidletimeout", Fault("LH283", message, f"write `vmIdleTimeout={idle}000` for seconds", "warning")
+        yield "wsl2.vmidletimeout", Fault(WRONG_TIMEOUT, message, f"write `vmIdleTimeout={idle}000` for seconds")
     for key in MIRRORED_ONLY if mode != "mirrored" else ():
         name = f"experimental.{key}".lower()
         if name in settings:
             message = f"`{key}` counts with `networkingMode=mirrored` alone, and the mode here is `{mode}`"
             way_out = "leave it out, or write `networkingMode=mirrored` under `[wsl2]`"
-            yield name, Fault("LH148", message, way_out, "warning")
+            yield name, Fault(WRONG_SETTING, message, way_out, "warning")
 
 
 def _wrong_size(key: str, value: str) -> Fault | None:
@@ -265,8 +265,8 @@ def _wrong_size(key: str, value: str) -> Fault | None:
         message = (
             f"`{value}` is no size to WSL: a whole number, and at once K, M, G or T, with a B behind it or without"
         )
-        return Fault("LH148", message, way_out)
+        return Fault(WRONG_SETTING, message, way_out)
     if 0 < int(size[1]) * _UNITS[(size[2] or "").upper()] < 1 << 20:
         message = f"`{value}` is {size[1]} {(size[2] or '').upper()}B, less than a megabyte"
-        return Fault("LH148", message, f"write `{key}={size[1]}GB`")
+        return Fault(WRONG_SETTING, message, f"write `{key}={size[1]}GB`")
     return None

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
-from pyinfra.api import deploy
-
-from llamaherd.converge.host import base_steps
-from llamaherd.converge.packages import package_steps
-from llamaherd.deploy.operations import converge
 from llamaherd.plan import Plan
+from llamaherd.role.role import Role, Task
+from roles.base.changes import base_changes, package_changes
+from roles.base.describe import describe
+from roles.base.plan import plan
+from roles.base.preflight import facts
+from roles.base.refusals import refusals
+from roles.base.state import inspect, parse
+from roles.base.verify import judge, question
 
 
-@deploy("base")
-def apply(plan: Plan) -> None:
+def tasks(plan: Plan) -> Iterator[Task]:
     """Packages first: the rest uses them."""
-    converge(name="packages", plan=plan, steps=partial(package_steps, plan))
-    converge(name="accounts and files", plan=plan, steps=partial(base_steps, plan))
+    yield Task("packages", lambda state, _: package_changes(plan, state))
+    yield Task("accounts and files", lambda state, run: [*base_changes(plan, state), *run.leftovers])
+
+
+ROLE = Role(
+    name="base",
+    summary="The distribution's packages, accounts, folders and our own programs are there.",
+    plan=plan,
+    brings=lambda plan: plan.files,
+    inspect=inspect,
+    parse=parse,
+    refusals=refusals,
+    facts=facts,
+    tasks=tasks,
+    verify=question,
+    judge=judge,
+    describe=describe,
+)

@@ -6,20 +6,32 @@ from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers
 from llamaherd.layout import KEYS
-from llamaherd.plan import InstancePlan, Plan
-from llamaherd.verify.machine import MachineCheck
+from llamaherd.plan import Plan
+from llamaherd.role.report import Check
+from llamaherd.role.role import Judging, Verified
+from llamaherd.text.render import render
 
 _MAY_NOT_LOG_IN = ("nologin", "false", "")
 
 
-def host_checks(plan: Plan, answers: Answers) -> Iterator[MachineCheck]:
+def question(plan: Plan) -> str:
+    """Ask for accounts and folders."""
+    return render("base/verify.sh.j2", plan=plan)
+
+
+def judge(judging: Judging) -> Verified:
+    """Accounts and folders."""
+    return Verified(checks=tuple(host_checks(judging.plan, judging.answers)))
+
+
+def host_checks(plan: Plan, answers: Answers) -> Iterator[Check]:
     """A check of each: nobody can log in as a server, or do more than it, and keys lie where nobody else writes."""
     if ("accounts", "") in answers:
         problems = list(_accounts(plan, answers["accounts", ""]))
-        yield MachineCheck("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
+        yield Check("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
     if ("folders", "") in answers:
         problems = list(_folders(answers["folders", ""]))
-        yield MachineCheck("folders", not problems, _said(problems, "nobody but root writes to keys and programs"))
+        yield Check("folders", not problems, _said(problems, "nobody but root writes to keys and programs"))
 
 
 def _said(problems: list[str], fine: str) -> str:
@@ -63,21 +75,3 @@ def _folders(said: str) -> Iterator[str]:
             yield f"others may write to {path} (mode {mode})"
         if path == str(KEYS) and int(mode, 8) & 0o044:
             yield f"others may see which keys there are in {path} (mode {mode})"
-
-
-def permissions(instance: InstancePlan, said: str) -> Iterator[str]:
-    """Of the files that a server stands on, those that are not root's alone to write, and its key if others read it.
-
-    Each line of what was said: octal mode, owner, kind, path.
-    """
-    for line in said.split("\n"):
-        mode, owner, kind, path = (*line.split("\t", 3), "", "", "", "")[:4]
-        if not path:
-            continue
-        if path == instance.key_file:
-            if (kind, mode, owner) != ("f", "400", instance.server.user):
-                yield f"{path} is not {instance.server.user}'s alone (mode {mode}, of {owner}): `herd up`"
-        elif kind == "l":
-            yield f"{path} is a symbolic link: `herd up`"
-        elif owner != "root" or int(mode, 8) & 0o022:
-            yield f"{path} is not root's alone to write (mode {mode}, of {owner}): `herd up`"

@@ -23,7 +23,7 @@ def merge(before: bytes | None, *, cdi: bool) -> bytes:
 
     Where they hold both, they come back byte for byte.
     """
-    settings = read(before)
+    settings = read_daemon(before)
     runtimes, features = _mapping(settings, "runtimes"), _mapping(settings, "features")
     ours = runtimes.get(RUNTIME, {})
     if not isinstance(ours, dict):
@@ -36,7 +36,7 @@ def merge(before: bytes | None, *, cdi: bool) -> bytes:
     return _written({**settings, **wanted}, before) if wanted or before is None else before
 
 
-def read(content: bytes | None) -> dict[str, Any]:
+def read_daemon(content: bytes | None) -> dict[str, Any]:
     """What settings say; nothing where there are none. Raises SettingsError."""
     try:
         text = (content or b"").decode()

@@ -1,24 +1,32 @@
-"""Docker, its Compose, and what gives cards to containers. Pure, as all of the plan."""
+"""Docker, its Compose, and what gives GPUs to containers. Pure, as all of the plan."""
 
 from __future__ import annotations
 
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import ContainerToolkitPlan, RuntimePlan, TextFile
 from llamaherd.plan.devices import cdi_devices
-from llamaherd.planner.repositories import container_toolkit_repository
 from llamaherd.reference.distributions import COMPOSE_PACKAGES
+from llamaherd.role.repositories import container_toolkit_repository
+from llamaherd.role.role import Planning, PlanPart
 from llamaherd.text.render import render
 
 DOCKER = (25, 0)
 """The first Docker with `start_interval` (moby's release notes of 25.0.0), which every project of ours has."""
 
-DOCKER_WITH_CARDS = (26, 1)
-"""The first that reads what the container toolkit writes about cards: CDI 0.7 (its release notes of 1.19.0)."""
+DOCKER_WITH_GPUS = (26, 1)
+"""The first that reads what the container toolkit writes about GPUs: CDI 0.7 (its release notes of 1.19.0)."""
 
 COMPOSE = (2, 21)
 """Compose knows `start_interval` from 2.20.2 on (its release notes)."""
 
 ORDER = "/etc/systemd/system/docker.service.d/llamaherd-cards.conf"
+
+
+def plan(planning: Planning) -> PlanPart:
+    """Docker, and the repository of what gives GPUs to containers."""
+    runtime = plan_runtime(planning.rig)
+    toolkit = runtime.toolkit if runtime else None
+    return PlanPart(repositories=(toolkit.repository,) if toolkit else (), fields={"runtime": runtime})
 
 
 def plan_runtime(rig: Rig) -> RuntimePlan | None:
@@ -27,13 +35,13 @@ def plan_runtime(rig: Rig) -> RuntimePlan | None:
     if not instances:
         return None
     packages = COMPOSE_PACKAGES[rig.host.os]
-    on_cards = [each for each in instances if each.on]
+    on_gpus = [each for each in instances if each.on]
     return RuntimePlan(
         packages=packages,
         compose_package=next(package for package in packages if "compose" in package),
-        docker=DOCKER_WITH_CARDS if on_cards else DOCKER,
+        docker=DOCKER_WITH_GPUS if on_gpus else DOCKER,
         compose=COMPOSE,
-        toolkit=_toolkit(rig, sorted({device for each in on_cards for device in cdi_devices(rig, each)})),
+        toolkit=_toolkit(rig, sorted({device for each in on_gpus for device in cdi_devices(rig, each)})),
     )
 
 
@@ -45,6 +53,6 @@ def _toolkit(rig: Rig, devices: list[str]) -> ContainerToolkitPlan | None:
         version=declared.version,
         repository=container_toolkit_repository(rig),
         devices=tuple(devices),
-        order=TextFile(path=ORDER, text=render("docker-cards.conf.j2", rig=rig.rig)),
+        order=TextFile(path=ORDER, text=render("container_runtime/docker-cards.conf.j2", rig=rig.rig)),
         restart_docker=declared.restart_docker,
     )

@@ -1,4 +1,4 @@
-"""Docker as it is on a host, and what gives cards to its containers: see `templates/observe/docker.sh.j2`."""
+"""Docker as it is on a host, and what gives GPUs to its containers: see `templates/container_runtime/inspect.sh.j2`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.plan import Plan
+from llamaherd.text.render import render
 
 PACKAGES = (
     *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
@@ -19,7 +23,7 @@ _ENGINES = ("podman-docker", "docker-ce", "docker.io")
 DOCKER_PACKAGES = (*_ENGINES, "docker-compose", "docker-compose-v2", "docker-compose-plugin")
 """Packages of engines and of Compose, as Debian, Ubuntu and Docker call theirs."""
 
-Version = tuple[int, ...]
+DockerVersion = tuple[int, ...]
 
 
 class SettingsState(NamedTuple):
@@ -46,14 +50,14 @@ _SERVICE = "docker.service"
 
 
 @dataclass
-class DockerState:
+class DockerState(StatePart):
     """What is there of it; nothing of it where all is empty."""
 
     origin: str = ""
     """Whose it is: `docker.io`, `docker-ce`, `snap`, `podman-docker`; empty for another's."""
-    version: Version = ()
+    version: DockerVersion = ()
     """Of the engine: (26, 1, 5)."""
-    compose: Version = ()
+    compose: DockerVersion = ()
     """Of `docker compose`; empty where there is none of version 2."""
     units: dict[str, EngineUnitState] = field(default_factory=dict)
     """Docker's own, its socket and containerd's, by name."""
@@ -70,9 +74,9 @@ class DockerState:
     toolkit: dict[str, str] = field(default_factory=dict)
     """Versions of those of the toolkit's packages that are installed."""
     refresh: dict[str, str] = field(default_factory=dict)
-    """By unit that describes cards for CDI: whether it is enabled, in systemd's words."""
+    """By unit that describes GPUs for CDI: whether it is enabled, in systemd's words."""
     devices: set[str] = field(default_factory=set)
-    """Names that CDI has for cards now."""
+    """Names that CDI has for GPUs now."""
 
     @property
     def there(self) -> bool:
@@ -135,10 +139,30 @@ class DockerState:
             case "device", [name]:
                 self.devices.add(name)
             case _:
-                raise ValueError(f"the host answered with a line that was not asked for: {what!r}, {fields!r}")
+                raise ValueError(what)
 
 
-def _version(text: str) -> Version:
+def _version(text: str) -> DockerVersion:
     """`26.1.5+dfsg1` as (26, 1, 5); nothing for what is no version."""
     match = re.match(r"(?:\d+:)?v?(\d+(?:\.\d+)*)", text)
     return tuple(int(number) for number in match[1].split(".")) if match else ()
+
+
+def inspect(plan: Plan) -> str:
+    """Ask whose Docker it is, what it can do, and what runs under it."""
+    if plan.runtime is None:
+        return ""
+    return render(
+        "container_runtime/inspect.sh.j2",
+        runtime=plan.runtime,
+        toolkit_packages=PACKAGES,
+        docker_packages=DOCKER_PACKAGES,
+    )
+
+
+def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
+    """Take in one line of the answer; returns whether it was about that."""
+    if kind != "docker" or not fields:
+        return False
+    DockerState.within(state).tell(fields[0], fields[1:])
+    return True

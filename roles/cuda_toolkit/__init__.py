@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
-from pyinfra.api import deploy
-
-from llamaherd.converge.toolkit import toolkit_steps
-from llamaherd.deploy.operations import converge
 from llamaherd.plan import Plan
+from llamaherd.role.role import Role, Task
+from roles.cuda_toolkit.changes import toolkit_changes, toolkit_needs, toolkit_refusals
+from roles.cuda_toolkit.describe import describe
+from roles.cuda_toolkit.plan import plan
+from roles.cuda_toolkit.state import inspect, parse
+from roles.cuda_toolkit.verify import judge, question
 
 
-@deploy("cuda_toolkit")
-def apply(plan: Plan) -> None:
+def tasks(plan: Plan) -> Iterator[Task]:
     """Before engines, which are compiled with it."""
     if plan.toolkit:
-        converge(name=f"CUDA {plan.toolkit.version}", plan=plan, steps=partial(toolkit_steps, plan))
+        yield Task(f"CUDA {plan.toolkit.version}", lambda state, _: toolkit_changes(plan, state))
+
+
+ROLE = Role(
+    name="cuda_toolkit",
+    summary="The CUDA toolkit that engines are built with is at its place, and takes the host's compiler.",
+    plan=plan,
+    files=lambda plan: (plan.toolkit.preferences.path,) if plan.toolkit else (),
+    inspect=inspect,
+    parse=parse,
+    refusals=toolkit_refusals,
+    needs=toolkit_needs,
+    tasks=tasks,
+    verify=question,
+    judge=judge,
+    describe=describe,
+)

@@ -2,46 +2,63 @@
 
 from __future__ import annotations
 
-from llamaherd.converge.disks import Refusal
-from llamaherd.converge.packages import LOCK_SECONDS
-from llamaherd.converge.repositories import repository_steps
-from llamaherd.converge.steps import RunScript, differs, put_files
+from collections.abc import Mapping
+
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
-from llamaherd.planner.toolkit import DRIVER
 from llamaherd.reference.drivers import NEVER
+from llamaherd.role.changes import Change, RunScript, differences, put_files
+from llamaherd.role.packages import LOCK_SECONDS
+from llamaherd.role.refusal import Need, Refusal
+from llamaherd.role.repositories import repository_changes
 from llamaherd.text.render import render
+from roles.cuda_toolkit.plan import DRIVER
+from roles.cuda_toolkit.state import ToolkitState
+
+TOOLKIT_BYTES = 9 * 10**9
+"""What a CUDA toolkit takes while it is installed: 5.3 GB of CUDA 13.0 were measured without Nsight Systems, and its
+packages are fetched first."""
 
 
-def toolkit_steps(plan: Plan, seen: HostState) -> list[RunScript]:
+def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
     """Keep drivers out first, then let NVIDIA's repository in, then install."""
     toolkit = plan.toolkit
     if toolkit is None:
         return []
-    missing = seen.toolkit != toolkit.version
+    missing = ToolkitState.of(state).version != toolkit.version
     repository = toolkit.repository
-    ours = repository.sources.path in seen.files
-    steps = []
-    if (missing or ours or repository.name in seen.repositories) and differs(toolkit.preferences, seen):
-        steps.append(RunScript(put_files([toolkit.preferences])))
+    ours = repository.sources.path in state.files
+    changes = []
+    why = differences([toolkit.preferences], state)
+    if why and (missing or ours or repository.name in state.repositories):
+        put = RunScript(put_files([toolkit.preferences]))
+        changes.append(Change("update", "preferences", toolkit.preferences.path, why, put))
     if missing or ours:
-        steps += repository_steps(repository, seen)
+        changes += repository_changes(repository, state)
     if not missing:
-        return steps
+        return changes
     script = render(
-        "steps/toolkit.sh.j2",
+        "cuda_toolkit/install.sh.j2",
         t=toolkit,
         compiler=f"cuda-nvcc-{toolkit.version.replace('.', '-')}",
         driver=(*NEVER, *DRIVER),
         wait=LOCK_SECONDS,
     )
-    return [*steps, RunScript(script, f"installing {toolkit.package}")]
+    how = RunScript(script, f"installing {toolkit.package}")
+    return [*changes, Change("install", "toolkit", toolkit.package, (f"{toolkit.nvcc} is not there",), how)]
 
 
-def toolkit_refusals(plan: Plan, seen: HostState) -> list[Refusal]:
+def toolkit_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     """Another toolkit where this one is to be."""
-    toolkit = plan.toolkit
-    if toolkit is None or not seen.toolkit or seen.toolkit == toolkit.version:
+    toolkit, found = plan.toolkit, ToolkitState.of(state).version
+    if toolkit is None or not found or found == toolkit.version:
         return []
-    message = f"{toolkit.nvcc} says that it is CUDA {seen.toolkit}, the inventory says {toolkit.version}"
-    return [Refusal(message, f'write `cuda: "{seen.toolkit}"`, or move /usr/local/cuda-{toolkit.version} away')]
+    message = f"{toolkit.nvcc} says that it is CUDA {found}, the inventory says {toolkit.version}"
+    way = f'write `cuda: "{found}"`, or move /usr/local/cuda-{toolkit.version} away'
+    return [Refusal(message, way, "CUDA toolkit")]
+
+
+def toolkit_needs(_: Plan, state: HostState, __: Mapping[str, int]) -> list[Need]:
+    """Room for the toolkit, while its compiler is not there."""
+    room = ToolkitState.of(state).room
+    return [Need(room.folder, room.free, room.device, max(0, TOOLKIT_BYTES - room.begun))] if room else []

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from llamaherd.checks.building import built_with_cuda
-from llamaherd.inventory.schema import Engine, Rig
+from llamaherd.checks.building import built_with_cuda, host_compiler
+from llamaherd.inventory.schema import Rig
 from llamaherd.plan import TextFile, ToolkitPlan
-from llamaherd.planner.repositories import nvidia_repository
-from llamaherd.reference import toolchains
 from llamaherd.reference.drivers import FAMILIES, NEVER
+from llamaherd.role.repositories import nvidia_repository
+from llamaherd.role.role import Planning, PlanPart
 
 PREFERENCES = "/etc/apt/preferences.d/llamaherd-cuda"
 
 DRIVER = (*FAMILIES, "nvidia-imex*", "nvidia-fabricmanager*")
 """What NVIDIA's repositories have of a driver, with what goes with one of data centres."""
+
+
+def plan(planning: Planning) -> PlanPart:
+    """The toolkit and its repository."""
+    toolkit = plan_toolkit(planning.rig)
+    return PlanPart(repositories=(toolkit.repository,) if toolkit else (), fields={"toolkit": toolkit})
 
 
 def plan_toolkit(rig: Rig) -> ToolkitPlan | None:
@@ -28,22 +34,6 @@ def plan_toolkit(rig: Rig) -> ToolkitPlan | None:
         preferences=TextFile(path=PREFERENCES, text=_preferences(rig)),
         compiler=max(filter(None, compilers), default=None),
     )
-
-
-def host_compiler(rig: Rig, engine: Engine) -> str | None:
-    """The program for the host's part of CUDA code, where that is not the distribution's own g++ and nobody said so."""
-    declared = toolchains.release(rig.gpus.cuda) if rig.gpus else None
-    flags = str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
-    if declared is None or "CMAKE_CUDA_HOST_COMPILER" in engine.options or "-allow-unsupported-compiler" in flags:
-        return None
-    beside = toolchains.beside_gcc(rig.host.os, declared)
-    return f"/usr/bin/g++-{beside}" if beside else None
-
-
-def host_compilers(rig: Rig) -> set[str]:
-    """The distribution's packages of these programs."""
-    compilers = (host_compiler(rig, engine) for engine in built_with_cuda(rig).values())
-    return {compiler.rpartition("/")[2] for compiler in compilers if compiler}
 
 
 def _preferences(rig: Rig) -> str:

@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
-from llamaherd.converge.steps import RunScript, SendFile
+from collections.abc import Mapping
+
 from llamaherd.host.state import HostState
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, SET_ASIDE
-from llamaherd.plan import BuildPlan, ImagePlan
+from llamaherd.plan import BuildPlan, Plan
+from llamaherd.role.changes import Change, RunScript, SendFile
+from llamaherd.role.refusal import Need
 from llamaherd.text.quoting import base64_lines
 from llamaherd.text.render import render
 
+_WHY = {
+    None: "it is not built",
+    "building": "it is being built",
+    "built": "it is built, and not let in yet",
+    "damaged": "a program of it is not what was built",
+}
+"""By the stage that a host tells."""
 
-def build_steps(build: BuildPlan, seen: HostState) -> list[SendFile | RunScript]:
+
+def build_changes(build: BuildPlan, state: HostState) -> list[Change]:
     """Send the source, if it is here; build, or join a build that runs, or let in one that has ended."""
-    state = seen.builds.get(build.id)
-    if state == "done":
+    stage = state.builds.get(build.id)
+    if stage == "done":
         return []
-    if state == "intact":
-        return [RunScript(render("steps/vouch.sh.j2", b=build, aside=SET_ASIDE))]
-    steps: list[SendFile | RunScript] = []
+    if stage == "intact":
+        why = ("something is new about its files, whose content is as it was built",)
+        return [
+            Change("update", "build", build.id, why, RunScript(render("engines/vouch.sh.j2", b=build, aside=SET_ASIDE)))
+        ]
+    changes = []
     archive, sha256 = build.source.local_archive, build.source.sha256
-    if state in (None, "damaged") and archive and sha256 and sha256 not in seen.sources:
-        admit = RunScript(render("steps/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
-        steps += [SendFile(archive, sha256, (CACHE / "sources" / sha256,)), admit]
-    script = render("steps/build.sh.j2", b=build, user=BUILD_USER, script=base64_lines(build.script), path=BUILD_PATH)
-    return [*steps, RunScript(script, f"building {build.id}")]
+    if stage in (None, "damaged") and archive and sha256 and sha256 not in state.sources:
+        admit = RunScript(render("engines/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
+        send = SendFile(archive, sha256, (CACHE / "sources" / sha256,))
+        why = (f"the host has no source with sha256 {sha256}",)
+        changes += [Change("send", "source", archive.name, why, how) for how in (send, admit)]
+    script = render("engines/build.sh.j2", b=build, user=BUILD_USER, script=base64_lines(build.script), path=BUILD_PATH)
+    how = RunScript(script, f"building {build.id}")
+    return [*changes, Change("build", "engine", build.id, (_WHY.get(stage, str(stage)),), how)]
 
 
-def image_steps(image: ImagePlan, seen: HostState) -> list[RunScript]:
-    """Make the image of a build."""
-    if image.tag in seen.images:
+def source_sends(plan: Plan, state: HostState) -> list[SendFile]:
+    """The sources of the controller's that a run would send."""
+    hows = [change.how for build in plan.builds for change in build_changes(build, state)]
+    return [how for how in hows if isinstance(how, SendFile)]
+
+
+def build_needs(plan: Plan, state: HostState, _: Mapping[str, int]) -> list[Need]:
+    """The room that builds in the making take; what is kept of one is small."""
+    if state.free is None:
         return []
-    script = render("steps/image.sh.j2", i=image, dockerfile=base64_lines(image.dockerfile))
-    return [RunScript(script, f"making image {image.tag}")]
+    folder, free, device = state.free
+    need = sum(build.disk for build in plan.builds if state.builds.get(build.id) in (None, "damaged"))
+    return [Need(folder, free, device, need)]

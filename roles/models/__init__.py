@@ -3,39 +3,56 @@
 from __future__ import annotations
 
 import secrets
-from functools import partial
+from collections.abc import Iterator
 
-from pyinfra.api import deploy
-
-from llamaherd.converge.models import begin_steps, model_steps
-from llamaherd.deploy.operations import converge
-from llamaherd.pipeline.origins import places
 from llamaherd.plan import Plan
+from llamaherd.role.role import Role, Task
+from roles.models.changes import begin_changes, model_changes, model_sends
+from roles.models.describe import describe
+from roles.models.origins import file_places
+from roles.models.plan import plan
+from roles.models.refusals import needs, refusals
+from roles.models.state import inspect, parse
+from roles.models.verify import judge, question
 
 _WATCHER = secrets.token_hex(8)
 """What this run of `herd up` is called by the hosts where it waits for a fetch."""
 
 
-@deploy("models")
-def begin(plan: Plan) -> None:
+def begin_tasks(plan: Plan) -> Iterator[Task]:
     """Begin to fetch, in a unit of its own that goes on beside what follows."""
     if any(model.url for model in plan.models):
-        converge(
-            name="begin to fetch",
-            plan=plan,
-            steps=partial(begin_steps, plan, places=places, watcher=_WATCHER),
-            _ignore_errors=True,
-        )
+        yield Task("begin to fetch", lambda state, _: begin_changes(plan, state, file_places, _WATCHER), alone=True)
 
 
-@deploy("models")
-def apply(plan: Plan) -> None:
+def tasks(plan: Plan) -> Iterator[Task]:
     """Wait for what is fetched, and let all that has arrived into the store."""
     if plan.models:
-        converge(
-            name="in the store",
-            plan=plan,
-            steps=partial(model_steps, plan, places=places, watcher=_WATCHER),
-            _ignore_errors=True,  # what needs a model that did not come is left as it is; the rest goes on
-            _continue_on_error=True,
+        yield Task(
+            "in the store",
+            lambda state, _: model_changes(plan, state, file_places, _WATCHER),
+            alone=True,
+            goes_on=True,
         )
+
+
+BEGIN = Role(
+    name="models begin",
+    summary="What is missing in the store is on its way, while engines are built.",
+    tasks=begin_tasks,
+)
+
+ROLE = Role(
+    name="models",
+    summary="Every file of every model is in the store, as its hash says.",
+    plan=plan,
+    inspect=inspect,
+    parse=parse,
+    refusals=refusals,
+    needs=needs,
+    sends=model_sends,
+    tasks=tasks,
+    verify=question,
+    judge=judge,
+    describe=describe,
+)

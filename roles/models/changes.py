@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from llamaherd.converge.programs import LAUNCHER
-from llamaherd.converge.steps import DeferredScript, RunScript, Say, SendFile
 from llamaherd.host.state import HostState
-from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING
+from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING, LAUNCHER
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
+from llamaherd.role.changes import Change, DeferredScript, RunScript, Say, SendFile
+from llamaherd.store.missing import missing_files
 from llamaherd.text.quoting import base64_lines
 from llamaherd.text.render import render
 from llamaherd.text.units import show_size
@@ -23,7 +23,7 @@ _NO_SECRET = "_"
 
 
 @dataclass(frozen=True)
-class Place:
+class ModelSource:
     """Somewhere that files come from: where each is, by its sha256, and the bearer token that is wanted there."""
 
     name: str
@@ -31,71 +31,59 @@ class Place:
     token: str | None = field(default=None, repr=False)
 
 
-Places = Callable[[Plan, Sequence[str], Say], Sequence[Place]]
+Places = Callable[[Plan, Sequence[str], Say], Sequence[ModelSource]]
 """Finds out, when it is needed, where the files with these sha256s are to be had."""
 
 
-def missing_files(model: ModelPlan, seen: HostState) -> list[ModelFile]:
-    """The files of a model that are not in the store, or have changed since they were verified."""
-    verified, stored = seen.verified.get(model.folder, {}), seen.stored.get(model.folder, {})
-
-    def whole(file: ModelFile) -> bool:
-        size, written, sha256 = verified.get(file.name, (-1, 0.0, ""))
-        size_now, written_now = stored.get(file.name, (-2, 0.0))
-        return sha256 == file.sha256 and size == size_now and abs(written - written_now) < 1e-3
-
-    return [file for file in model.files if not whole(file)]
-
-
-def to_fetch(plan: Plan, seen: HostState) -> list[tuple[ModelPlan, ModelFile]]:
+def to_fetch(plan: Plan, state: HostState) -> list[tuple[ModelPlan, ModelFile]]:
     """What is missing and has not arrived yet: each content once, whichever models it is part of."""
     wanted: dict[str, tuple[ModelPlan, ModelFile]] = {}
     for model in plan.models:
-        for file in missing_files(model, seen) if model.url else ():
-            if file.sha256 not in seen.incoming:
+        for file in missing_files(model, state) if model.url else ():
+            if file.sha256 not in state.incoming:
                 wanted.setdefault(file.sha256, (model, file))
     return list(wanted.values())
 
 
-def model_sends(plan: Plan, seen: HostState) -> list[SendFile]:
+def model_sends(plan: Plan, state: HostState) -> list[SendFile]:
     """The controller's own files that the store lacks."""
     local: dict[str, Path] = {}
     places: dict[str, list[PurePosixPath]] = {}
     for model in plan.models:
-        for file in missing_files(model, seen) if model.local else ():
+        for file in missing_files(model, state) if model.local else ():
             assert model.local
             local[file.sha256] = model.local
             places.setdefault(file.sha256, []).append(PurePosixPath(model.folder, file.name))
     return [SendFile(local[sha256], sha256, tuple(settled)) for sha256, settled in places.items()]
 
 
-def begin_steps(plan: Plan, seen: HostState, places: Places, watcher: str) -> list[RunScript | DeferredScript]:
+def begin_changes(plan: Plan, state: HostState, places: Places, watcher: str) -> list[Change]:
     """Begin to fetch, and go on to other things meanwhile. `watcher` tells one run of `herd up` from the others."""
-    wanted = to_fetch(plan, seen)
+    wanted = to_fetch(plan, state)
     if not wanted:
         return []
-    if seen.fetch == _job_id(plan):
-        return [
-            RunScript(render("steps/join-fetch.sh.j2", id=seen.fetch, watcher=watcher, run=FETCH_RUN)),
-        ]
+    if state.fetch == _job_id(plan):
+        join = RunScript(render("models/join-fetch.sh.j2", id=state.fetch, watcher=watcher, run=FETCH_RUN))
+        return [Change("fetch", "models", _what(wanted), ("a fetch of them runs",), join)]
     make = partial(_fetch, plan, wanted, places, watcher, wait=False)
-    return [DeferredScript(make, "asking where models are")]
+    return [
+        Change("fetch", "models", _what(wanted), _not_there(wanted), DeferredScript(make, "asking where models are"))
+    ]
 
 
-def model_steps(
-    plan: Plan, seen: HostState, places: Places, watcher: str
-) -> list[SendFile | RunScript | DeferredScript]:
+def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) -> list[Change]:
     """Bring what is missing: sent from here, or fetched; then all of it is let in.
 
     What `watcher` has begun to fetch, or has joined, it awaits: a fetch that has failed by now is not begun again.
     """
-    incomplete = [model for model in plan.models if missing_files(model, seen)]
+    incomplete = [model for model in plan.models if missing_files(model, state)]
     if not incomplete:
         return []
-    wanted = to_fetch(plan, seen)
-    wait = DeferredScript(partial(_fetch, plan, wanted, places, watcher, wait=True), f"bringing {_what(wanted)}")
+    wanted = to_fetch(plan, state)
+    wait = DeferredScript(partial(_fetch, plan, wanted, places, watcher, wait=True), f"fetching {_what(wanted)}")
+    lacking = tuple(f"{model.folder} lacks {file.name}" for model in incomplete for file in missing_files(model, state))
     admit = render(
-        "steps/admit-models.sh.j2",
+        "models/admit.sh.j2",
         store=plan.store.path,
         incoming=_incoming(plan),
         sent=INCOMING,
@@ -103,7 +91,16 @@ def model_steps(
         user=FETCH_USER,
         models=_admitted(incomplete),
     )
-    return [*model_sends(plan, seen), *([wait] if wanted else []), RunScript(admit)]
+    names = ", ".join(model.name for model in incomplete)
+    return [
+        *(Change("send", "model", send.local.name, lacking, send) for send in model_sends(plan, state)),
+        *([Change("fetch", "models", _what(wanted), lacking, wait)] if wanted else []),
+        Change("update", "models", names, lacking, RunScript(admit)),
+    ]
+
+
+def _not_there(wanted: Sequence[tuple[ModelPlan, ModelFile]]) -> tuple[str, ...]:
+    return tuple(f"{model.folder} lacks {file.name}" for model, file in wanted)
 
 
 def _admitted(models: Sequence[ModelPlan]) -> list[dict[str, object]]:
@@ -129,7 +126,7 @@ def _fetch(
     found = places(plan, [file.sha256 for _, file in wanted], say)
     job = fetch_job(plan, wanted, found)
     script = render(
-        "steps/fetch.sh.j2",
+        "models/fetch.sh.j2",
         job=job,
         content=base64_lines(json.dumps(job, indent=1)),
         files=[file for _, file in wanted],
@@ -145,7 +142,9 @@ def _fetch(
     return RunScript(script)
 
 
-def fetch_job(plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Iterable[Place]) -> dict[str, object]:
+def fetch_job(
+    plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Iterable[ModelSource]
+) -> dict[str, object]:
     """What the fetcher is told. No secret is in it: `secret` names the file that holds one."""
     sources = [(place, place.name if place.token else _NO_SECRET) for place in places]
     return {

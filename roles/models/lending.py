@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from llamaherd.converge.programs import LAUNCHER
-from llamaherd.layout import FETCH_USER, SHARE_RUN
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.protocol import question_of, take_facts
+from llamaherd.layout import FETCH_USER, LAUNCHER, SHARE_RUN
 from llamaherd.plan import FromNeighbour
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 
 IDLE = 900
 """Seconds without a request after which it closes again."""
+
+
+class LendingError(UserError):
+    """A rig lends nothing just now, and says why."""
 
 
 def share(lender: FromNeighbour, wanted: Sequence[str], name: str, token: str) -> str:
@@ -19,8 +23,8 @@ def share(lender: FromNeighbour, wanted: Sequence[str], name: str, token: str) -
 
     `name` is that of the file which holds the token on the lender: one for each neighbour.
     """
-    return render(
-        "share.sh.j2",
+    return question_of(
+        "models/share.sh.j2",
         lender=lender,
         wanted=wanted,
         run=SHARE_RUN,
@@ -32,7 +36,23 @@ def share(lender: FromNeighbour, wanted: Sequence[str], name: str, token: str) -
     )
 
 
-def lent(lender: FromNeighbour, wanted: Sequence[str], said: str) -> dict[str, str]:
-    """Where the neighbour finds what the script said to be there, by sha256."""
+def lent(lender: FromNeighbour, wanted: Sequence[str], lines: Iterable[str]) -> dict[str, str]:
+    """Where the neighbour finds what the script said to be there, by sha256.
+
+    Raises LendingError where it said why it lends nothing, UnaskedError where it said what it cannot have said.
+    """
     host = f"[{lender.address}]" if ":" in lender.address else lender.address
-    return {sha256: f"http://{host}:{lender.port}/{sha256}" for sha256 in said.split() if sha256 in wanted}
+    urls: dict[str, str] = {}
+
+    def take(kind: str, fields: list[str]) -> bool:
+        match kind, fields:
+            case "has", [sha256] if sha256 in wanted:
+                urls[sha256] = f"http://{host}:{lender.port}/{sha256}"
+            case "cannot", [reason]:
+                raise LendingError(reason, f"`herd verify {lender.name}` says how that rig is")
+            case _:
+                return False
+        return True
+
+    take_facts(lines, take)
+    return urls

@@ -7,19 +7,20 @@ import secrets
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from llamaherd.converge.lending import lent, share
-from llamaherd.converge.models import Place
-from llamaherd.converge.steps import Say
+from llamaherd.host import protocol
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.lock.resolve.hub import endpoint, token_for
 from llamaherd.plan import FromHub, FromNeighbour, Plan
+from llamaherd.role.changes import Say
+from roles.models.changes import ModelSource
+from roles.models.lending import LendingError, lent, share
 
 _ASK_SECONDS = 60
 
 
-def places(plan: Plan, wanted: Sequence[str], say: Say) -> list[Place]:
+def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource]:
     """Where the files with these sha256s are, in the order of the rig's `from`. A neighbour that is off is left out."""
-    found: list[Place] = []
+    found: list[ModelSource] = []
     for source in plan.store.sources:
         if isinstance(source, FromHub):
             found += _hub(plan, wanted)
@@ -28,7 +29,7 @@ def places(plan: Plan, wanted: Sequence[str], say: Say) -> list[Place]:
     return found
 
 
-def _hub(plan: Plan, wanted: Sequence[str]) -> list[Place]:
+def _hub(plan: Plan, wanted: Sequence[str]) -> list[ModelSource]:
     """The hub that a model was locked at, or the mirror of it that HF_ENDPOINT names. Raises HubError."""
     urls = {
         file.sha256: f"{_mirrored(str(model.url), str(model.repo))}/{quote(file.name)}"
@@ -40,7 +41,7 @@ def _hub(plan: Plan, wanted: Sequence[str]) -> list[Place]:
     # A token is for the hub in use, and for no other that a lock may name.
     tokens = {sha256: token_for(url) for sha256, url in urls.items()}
     return [
-        Place("hub", {sha256: url for sha256, url in urls.items() if tokens[sha256] == token}, token)
+        ModelSource("hub", {sha256: url for sha256, url in urls.items() if tokens[sha256] == token}, token)
         for token in dict.fromkeys(tokens.values())
     ]
 
@@ -52,18 +53,14 @@ def _mirrored(url: str, repo: str) -> str:
     return f"{endpoint()}{url[at:]}"
 
 
-def _neighbour(lender: FromNeighbour, wanted: Sequence[str], say: Say) -> list[Place]:
+def _neighbour(lender: FromNeighbour, wanted: Sequence[str], say: Say) -> list[ModelSource]:
     """Asks a rig to open its store for a while; whoever has the token, which is made here, can read from it."""
     token = secrets.token_hex(32)
     try:
-        ended = Remote(lender.connect).run(share(lender, wanted, secrets.token_hex(6), token), _ASK_SECONDS)
-    except RemoteError as error:
+        script = share(lender, wanted, secrets.token_hex(6), token)
+        urls = lent(lender, wanted, protocol.ask_host(Remote(lender.connect), script, _ASK_SECONDS))
+    except (RemoteError, LendingError) as error:
         say(f"nothing comes from {lender.name}: {error.message}")
         return []
-    if ended.code != 0:
-        reason = (ended.err.strip().splitlines() or ["it did not say why"])[-1]
-        say(f"nothing comes from {lender.name}: {reason}")
-        return []
-    urls = lent(lender, wanted, ended.out)
     say(f"{lender.name} has {len(urls)} of the {len(wanted)} files")
-    return [Place(lender.name, urls, token)] if urls else []
+    return [ModelSource(lender.name, urls, token)] if urls else []

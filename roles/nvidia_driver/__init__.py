@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
-from pyinfra.api import deploy
-
-from llamaherd.converge.driver import driver_steps, load_steps, reboot_steps
-from llamaherd.deploy.operations import converge
+from llamaherd.layout import DRIVER_KEPT
 from llamaherd.plan import Plan
+from llamaherd.role.role import Role, Task
+from roles.nvidia_driver.changes import driver_changes, load_changes, reboot_changes
+from roles.nvidia_driver.describe import describe
+from roles.nvidia_driver.plan import plan
+from roles.nvidia_driver.preflight import facts
+from roles.nvidia_driver.refusals import refusals
+from roles.nvidia_driver.state import inspect, parse
+from roles.nvidia_driver.verify import judge, question
 
 
-@deploy("nvidia_driver")
-def apply(plan: Plan) -> None:
+def tasks(plan: Plan) -> Iterator[Task]:
     """A look for each: what the one did decides on the next."""
     if plan.driver:
-        converge(name="packages", plan=plan, steps=partial(driver_steps, plan))
-        converge(name="loaded", plan=plan, steps=partial(load_steps, plan))
-        converge(name="reboot, if only that loads it", plan=plan, steps=partial(reboot_steps, plan))
+        yield Task("packages", lambda state, _: driver_changes(plan, state))
+        yield Task("loaded", lambda state, _: load_changes(plan, state))
+        yield Task("reboot, if only that loads it", lambda state, _: reboot_changes(plan, state))
+
+
+ROLE = Role(
+    name="nvidia_driver",
+    summary="The declared driver is installed, stays as it is, and is in the kernel.",
+    plan=plan,
+    brings=lambda plan: plan.driver.files if plan.driver else (),
+    files=lambda plan: (str(DRIVER_KEPT),) if plan.driver else (),
+    inspect=inspect,
+    parse=parse,
+    refusals=refusals,
+    facts=facts,
+    tasks=tasks,
+    verify=question,
+    judge=judge,
+    section="driver",
+    describe=describe,
+)

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from llamaherd.inventory.schema import Driver, Gpus, Rig
 from llamaherd.inventory.schema.rig import LOCAL
 from llamaherd.layout import DRIVER_HELD, DRIVER_KEPT, DRIVER_LOADED, DRIVER_WANTED
-from llamaherd.plan import DriverPlan, RepositoryPlan, TextFile
-from llamaherd.planner.repositories import nvidia_repository
+from llamaherd.plan import DriverPlan, TextFile
 from llamaherd.reference.drivers import (
     DISTRIBUTIONS_OWN,
     FAMILIES,
@@ -16,12 +15,14 @@ from llamaherd.reference.drivers import (
     OPEN_BY_DEFAULT,
     OPEN_ONLY,
     UNSUFFIXED,
+    DriverSource,
     Modules,
-    Source,
 )
 from llamaherd.reference.toolchains import BLACKWELL, TURING
+from llamaherd.role.repositories import nvidia_repository
+from llamaherd.role.role import Planning, PlanPart
 
-SOURCES = "src:*nvidia*:any libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libxnvctrl0"
+APT_SOURCES = "src:*nvidia*:any libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libxnvctrl0"
 """All of a driver's packages for preferences, as NVIDIA's own pinning packages name them, and by name those that a
 repository which names no sources would hide. Patterns of names would do the same and make each call of apt on the host
 two seconds slower, as it matches them with all packages (Debian 13)."""
@@ -29,6 +30,14 @@ two seconds slower, as it matches them with all packages (Debian 13)."""
 HELD_PRIORITY = 1002
 WANTED_PRIORITY = 1001
 """Above 1000 apt goes back to an older version where it must; what is kept comes before what is only of the branch."""
+
+
+def plan(planning: Planning) -> PlanPart:
+    """The driver, and where its packages come from besides the distribution."""
+    driver = plan_driver(planning.rig)
+    from_nvidia = driver is not None and driver.source == "nvidia"
+    repositories = (nvidia_repository(planning.rig),) if from_nvidia else ()
+    return PlanPart(repositories=repositories, fields={"driver": driver})
 
 
 def plan_driver(rig: Rig) -> DriverPlan | None:
@@ -60,26 +69,20 @@ def plan_driver(rig: Rig) -> DriverPlan | None:
     )
 
 
-def driver_repositories(rig: Rig) -> tuple[RepositoryPlan, ...]:
-    """Where its packages come from, besides the distribution."""
-    driver = plan_driver(rig)
-    return (nvidia_repository(rig),) if driver and driver.source == "nvidia" else ()
-
-
 def default_modules(gpus: Gpus, driver: Driver) -> Modules:
-    """The modules that all cards take: open ones where they can be, unless the branch is older than they are."""
-    numbers = [int(card.cuda_architecture.rstrip("af")) for card in gpus.cards.values()]
+    """The modules that all GPUs take: open ones where they can be, unless the branch is older than they are."""
+    numbers = [int(gpu.cuda_architecture.rstrip("af")) for gpu in gpus.cards.values()]
     if int(driver.branch) >= OPEN_ONLY or any(number >= BLACKWELL for number in numbers):
         return "open"
     all_new = all(number >= TURING for number in numbers)
     return "open" if all_new and int(driver.branch) >= OPEN_BY_DEFAULT else "proprietary"
 
 
-def kept(version: str) -> TextFile:
+def version_hold(version: str) -> TextFile:
     """What keeps apt at the version that was installed: a newer one of the branch is none of its business."""
     text = (
         "# Written by llamaherd when it installed the driver. To move to another version, declare it.\n"
-        f"Package: {SOURCES}\nPin: version {version}*\nPin-Priority: {HELD_PRIORITY}\n"
+        f"Package: {APT_SOURCES}\nPin: version {version}*\nPin-Priority: {HELD_PRIORITY}\n"
     )
     return TextFile(path=str(DRIVER_KEPT), text=text)
 
@@ -92,7 +95,7 @@ class _Names(NamedTuple):
     prebuilt: str | None = None
 
 
-def _names(os: str, source: Source, branch: int, modules: Modules) -> _Names:
+def _names(os: str, source: DriverSource, branch: int, modules: Modules) -> _Names:
     """Compute only: no desktop, no metapackage that follows the newest branch (NVIDIA's driver installation guide; the
     package lists of Debian and Ubuntu)."""
     is_open = modules == "open"
@@ -118,7 +121,7 @@ def _names(os: str, source: Source, branch: int, modules: Modules) -> _Names:
             return _Names((*driver, *utilities), prebuilt=f"linux-modules-nvidia-{branch}{ending}")
 
 
-def _components(os: str, source: Source) -> tuple[str, ...]:
+def _components(os: str, source: DriverSource) -> tuple[str, ...]:
     """Parts of the distribution's own repository that are needed besides the usual ones."""
     if os.startswith("ubuntu"):
         return ("restricted", "multiverse") if source == "distribution" else ()
@@ -146,7 +149,7 @@ def _preferences(os: str, driver: Driver) -> str:
     entries = (
         ("Metapackages that bring a driver of their own choice.", " ".join(NEVER), "version *", -1),
         ("The other source of drivers: two are never mixed.", other, of, -1),
-        ("What is declared.", SOURCES, f"version {version}", WANTED_PRIORITY),
+        ("What is declared.", APT_SOURCES, f"version {version}", WANTED_PRIORITY),
     )
     return "\n".join(
         f"# {why}\nPackage: {packages}\nPin: {pin}\nPin-Priority: {priority}\n"

@@ -6,7 +6,21 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers, pairs
-from llamaherd.plan import DriverPlan
+from llamaherd.plan import DriverPlan, Plan
+from llamaherd.role.report import Check
+from llamaherd.role.role import Judging, Verified
+from llamaherd.text.render import render
+
+
+def question(plan: Plan) -> str:
+    """Ask the kernel, the library and the daemon."""
+    return render("nvidia_driver/verify.sh.j2") if plan.driver else ""
+
+
+def judge(judging: Judging) -> Verified:
+    """The driver."""
+    driver = judging.plan.driver
+    return Verified(checks=tuple(Check(*each) for each in driver_checks(driver, judging.answers)) if driver else ())
 
 
 def driver_checks(driver: DriverPlan, answers: Answers) -> Iterator[tuple[str, bool, str]]:
@@ -15,16 +29,16 @@ def driver_checks(driver: DriverPlan, answers: Answers) -> Iterator[tuple[str, b
     said = answers.get(("driver by its library", ""), "").strip()
     library = said if re.fullmatch(r"\d{3}(\.\d+)+", said) else None
     if loaded is None:
-        yield "driver", False, "no driver is loaded: converge"
+        yield "driver", False, "no driver is loaded: `herd up`"
     elif not driver.wants(loaded):
-        yield "driver", False, f"{loaded} is loaded, declared is {driver.wanted}: converge"
+        yield "driver", False, f"{loaded} is loaded, declared is {driver.wanted}: `herd up`"
     elif library != loaded:
         found = (
             f"its library is {library}"
             if library
             else f"nvidia-smi says: {said.splitlines()[0] if said else 'nothing'}"
         )
-        yield "driver", False, f"{loaded} is loaded, and {found}: converge"
+        yield "driver", False, f"{loaded} is loaded, and {found}: `herd up`"
     else:
         yield "driver", True, f"{loaded} is loaded, and its library is of that version"
     disk = answers.get(("driver on disk", ""), "").strip()

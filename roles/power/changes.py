@@ -4,141 +4,109 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llamaherd.converge.disks import Refusal
-from llamaherd.converge.steps import RunScript, differs, put_files
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.nvidia_smi import GpuState, find
+from llamaherd.host.nvidia_smi import GpuState, find_gpu
 from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
-from llamaherd.plan import CardPower, Plan
+from llamaherd.plan import GpuPower, Plan
+from llamaherd.role.changes import Change, RunScript, differences, differs, put_files
 from llamaherd.text.render import render
+from roles.power.refusals import power_refusals
+from roles.power.state import HeldGpu, PowerState
 
 ROUNDING = 1
 """Watts that a limit which is read may be off: drivers keep milliwatts."""
 
 CLOCK_STEP = 15
-"""MHz between two clocks of a card: one that is held may run so much above."""
+"""MHz between two clocks of a GPU: one that is held may run so much above."""
 
 FAN_STEP = 3
 """Points by which fans that are held may run beside their speed."""
 
 
-def power_steps(plan: Plan, seen: HostState) -> list[RunScript]:
-    """Write what holds the cards, and start it anew where a card is not held as planned. Raises UserError where a card
-    cannot be, which shows only now if this run brought the driver."""
+def power_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Write what holds the GPUs, and start it anew where one is not held as planned. Raises UserError where a GPU
+    cannot be held, which shows only now if this run brought the driver."""
     if plan.power is None:
         return []
-    for problem in power_refusals(plan, seen, driver_is_there=True) if plan.driver else ():
+    for problem in power_refusals(plan, state, driver_is_there=True) if plan.driver else ():
         raise UserError(problem.message, problem.help)
-    unit = seen.power_unit
-    restart = unit is None or unit.active != "active" or _not_as_planned(plan.power.cards, seen)
-    changed = [file for file in plan.power.files if differs(file, seen)]
-    if not restart and not changed and unit and (unit.enabled, unit.needs_reload) == ("enabled", False):
+    unit = PowerState.of(state).unit
+    down = [] if unit and unit.active == "active" else [f"{POWER_UNIT} is {unit.active if unit else 'not there'}"]
+    restart = [*down, *_not_as_planned(plan.power.cards, state)]
+    changed = [file for file in plan.power.files if differs(file, state)]
+    unsettled = [] if unit is None else [f"{POWER_UNIT} is not enabled"] * (unit.enabled != "enabled")
+    unsettled += [f"systemd has not read {POWER_UNIT} anew"] * (unit is not None and unit.needs_reload)
+    reasons = (*restart, *differences(changed, state), *unsettled)
+    if not reasons:
         return []
-    script = render("steps/gpu-power.sh.j2", put=put_files(changed), unit=POWER_UNIT, restart=restart)
-    held = "; ".join(f"{card.name} to {card.declared}" for card in plan.power.cards)
-    return [RunScript(script, f"holding {held}" if restart else "")]
+    script = render("power/apply.sh.j2", put=put_files(changed), unit=POWER_UNIT, restart=bool(restart))
+    held = "; ".join(f"{gpu.name} to {gpu.declared}" for gpu in plan.power.cards)
+    how = RunScript(script, f"holding {held}" if restart else "")
+    return [Change("restart" if restart else "update", "power", held, reasons, how)]
 
 
-def power_removal_steps(plan: Plan, seen: HostState) -> list[RunScript]:
-    """Give all cards their defaults back where nothing is declared of them any more."""
-    if plan.power or seen.power_unit is None:
+def power_leftovers(plan: Plan, state: HostState) -> list[Change]:
+    """Give all GPUs their defaults back where nothing is declared of them any more."""
+    if plan.power or PowerState.of(state).unit is None:
         return []
     script = render(
-        "steps/remove-gpu-power.sh.j2",
+        "power/remove.sh.j2",
         unit=UNITS / POWER_UNIT,
         programs=(POWER_PROGRAM, POWER_FANS),
         table=POWER_TABLE,
         notes=POWER_RUN,
     )
-    return [RunScript(script, "giving cards their own power limits, clocks and fan speeds again")]
+    how = RunScript(script, "giving GPUs their own power limits, clocks and fan speeds again")
+    return [Change("remove", "power", POWER_UNIT, ("nothing is declared of any GPU",), how)]
 
 
-def power_refusals(plan: Plan, seen: HostState, *, driver_is_there: bool = False) -> list[Refusal]:
-    """What the cards cannot be held to. Until a planned driver is there, cards that do not show are no problem."""
-    if plan.power is None:
-        return []
-    if not seen.cards:
-        if plan.driver and not driver_is_there:
-            return []
-        return [
-            Refusal(
-                f"power limits, clocks or fans are declared, and NVIDIA's driver does not answer: {seen.driver_says}",
-                "install it, so that `nvidia-smi` shows the cards, or take `power_limit`, `clocks` and `fans` out",
-            )
-        ]
-    # What is not in this host at all, preflight has said of all cards (converge/machine.py): here it is for cards that
-    # a new driver has brought to light, or not.
-    there = [card for card in plan.power.cards if driver_is_there or find(card.at, seen.cards)]
-    return [problem for card in there for problem in _card_refusals(card, seen.cards)]
+def _not_as_planned(gpus: Sequence[GpuPower], state: HostState) -> list[str]:
+    """Why GPUs are not held as planned, or which are held though nothing is planned of them."""
+    found = [find_gpu(gpu.at, state.cards) for gpu in gpus]
+    strange = PowerState.of(state).held.keys() - {each.uuid for each in found if each}
+    why = [f"{uuid} is held, and nothing is declared of it" for uuid in sorted(strange)]
+    for gpu, each in zip(gpus, found, strict=True):
+        drift = _drift(gpu, each, state) if each else "the driver does not show it"
+        why += [f"{gpu.name}: {drift}"] if drift else []
+    return why
 
 
-def _card_refusals(card: CardPower, cards: Sequence[GpuState]) -> list[Refusal]:
-    seen = find(card.at, cards)
-    if seen is None:
-        there = ", ".join(f"{each.name} ({each.uuid} at {each.pci})" for each in cards)
-        return [Refusal(f"card `{card.name}` ({card.at}) is not in this host", f"there is {there}")]
-    return [*_fan_refusals(card, seen), *_limit_refusals(card, seen)]
-
-
-def _fan_refusals(card: CardPower, seen: GpuState) -> list[Refusal]:
-    if card.fans is None or seen.fan is not None:
-        return []
-    return [
-        Refusal(
-            f"card `{card.name}` ({seen.name}) has no fans that can be set",
-            "take `fans` out: what cools it is the machine's",
-        )
-    ]
-
-
-def _limit_refusals(card: CardPower, seen: GpuState) -> list[Refusal]:
-    if card.limit is None:
-        return []
-    if seen.limit is None and card.clocks is None:
-        return [
-            Refusal(
-                f"card `{card.name}` ({seen.name}) takes no power limit",
-                "hold its clocks instead: `clocks: {max: 1800MHz}`, say",
-            )
-        ]
-    if seen.least is not None and seen.most is not None and not seen.least <= card.limit <= seen.most:
-        return [
-            Refusal(
-                f"card `{card.name}` ({seen.name}) takes a power limit of {seen.least:g} to {seen.most:g} W, "
-                f"the inventory says {card.limit} W",
-                f"write `power_limit: {min(max(card.limit, seen.least), seen.most):g}W`",
-            )
-        ]
-    return []
-
-
-def _not_as_planned(cards: Sequence[CardPower], seen: HostState) -> bool:
-    """Whether a card is not held as planned, or one is held that is not planned."""
-    found = [find(card.at, seen.cards) for card in cards]
-    if set(seen.held) - {each.uuid for each in found if each}:
-        return True
-    return any(each is None or _drifted(card, each, seen) for card, each in zip(cards, found, strict=True))
-
-
-def _drifted(card: CardPower, seen: GpuState, host: HostState) -> bool:
-    held = host.held.get(seen.uuid)
+def _drift(gpu: GpuPower, seen: GpuState, host: HostState) -> str:
+    """How a GPU is held otherwise than planned, by our note and by the driver; empty where it is not."""
+    held = PowerState.of(host).held.get(seen.uuid)
     if held is None:
-        return True
-    # Forgotten by then, or soon: a card that nothing keeps loaded.
+        return "there is no note that it is held"
+    # Forgotten by then, or soon: a GPU that nothing keeps loaded.
     if held.persistence == "on" and seen.persistent is False:
-        return True
-    if held.clocks != (",".join(map(str, card.clocks)) if card.clocks else "-"):
-        return True
-    if card.clocks and seen.clock is not None and seen.clock > card.clocks[1] + CLOCK_STEP:
-        return True
-    if held.fans != str(card.fans or "-"):
-        return True
-    if card.fans is not None and (seen.fan is None or abs(seen.fan - card.fans) > FAN_STEP):
-        return True
-    if card.limit is None:
-        return held.limit != "-"
-    # Whether a card takes a limit, only trying tells: some tell a range and refuse all the same.
+        return "persistence mode is off"
+    return _clock_drift(gpu, seen, held) or _fan_drift(gpu, seen, held) or _limit_drift(gpu, seen, held)
+
+
+def _clock_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+    wanted = ",".join(map(str, gpu.clocks)) if gpu.clocks else "-"
+    if held.clocks != wanted:
+        return f"clocks were set to {held.clocks} MHz"
+    too_fast = gpu.clocks and seen.clock is not None and seen.clock > gpu.clocks[1] + CLOCK_STEP
+    return f"it runs at {seen.clock} MHz" if too_fast else ""
+
+
+def _fan_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+    if held.fans != str(gpu.fans or "-"):
+        return f"fans were set to {held.fans} %"
+    if gpu.fans is not None and (seen.fan is None or abs(seen.fan - gpu.fans) > FAN_STEP):
+        return f"fans run at {seen.fan} %"
+    return ""
+
+
+def _limit_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+    if gpu.limit is None:
+        return "" if held.limit == "-" else f"its limit was set to {held.limit} W"
+    # Whether a GPU takes a limit, only trying tells: some tell a range and refuse all the same.
     if held.limit == "refused":
-        return card.clocks is None
-    return held.limit != str(card.limit) or seen.limit is None or abs(seen.limit - card.limit) > ROUNDING
+        return "it took no limit, and no clocks are declared" if gpu.clocks is None else ""
+    if held.limit != str(gpu.limit):
+        return f"its limit was set to {held.limit} W"
+    if seen.limit is None or abs(seen.limit - gpu.limit) > ROUNDING:
+        return f"its limit is {'not told' if seen.limit is None else f'{seen.limit:g} W'}"
+    return ""

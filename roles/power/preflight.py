@@ -1,18 +1,16 @@
-"""GPU power: limits, clocks and fans of cards, set at every boot by a unit of ours."""
+"""Power's row of preflight's table."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
-from pyinfra.api import deploy
-
-from llamaherd.converge.power import power_steps
-from llamaherd.deploy.operations import converge
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
+from llamaherd.role.facts import Row
 
 
-@deploy("gpu_power")
-def apply(plan: Plan) -> None:
-    """Before servers, which may be slower afterwards, and no longer trip a fuse."""
+def facts(plan: Plan, state: HostState) -> Iterator[Row]:
+    """What GPUs are to be held to."""
     if plan.power:
-        converge(name="limits, clocks and fans", plan=plan, steps=partial(power_steps, plan))
+        wanted = "; ".join(f"{card.name}: {card.declared}" for card in plan.power.cards)
+        yield Row("power", "GPUs answer" if state.cards else "no GPU answers", wanted)

@@ -4,58 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from llamaherd.converge.steps import RunScript, check_arguments, differs, instance_files, put_files, reads_otherwise
+from llamaherd.backends.compose import held_to
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.limits import declared_limits
-from llamaherd.host.looks.serving import ServingState
+from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
 from llamaherd.plan import InstancePlan, Plan, TextFile
+from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
 from llamaherd.text.render import render
 
 
-def removal_steps(plan: Plan, seen: HostState) -> list[RunScript]:
+def removal_changes(plan: Plan, state: HostState) -> list[Change]:
     """Stop and forget instances that the inventory no longer has, or has elsewhere."""
     keep = {instance.name for instance in plan.instances}
-    units = {unit.removeprefix("llama-") for unit in seen.units} - {i.name for i in plan.of("systemd")}
+    units = {unit.removeprefix("llama-") for unit in state.units} - {i.name for i in plan.of("systemd")}
     # While Compose makes one anew, it has another name.
-    containers = {name.removeprefix("llama-") for name in seen.containers if name.startswith("llama-")}
-    projects = (seen.projects | containers) - {i.name for i in plan.of("compose")}
+    containers = {name.removeprefix("llama-") for name in state.containers if name.startswith("llama-")}
+    projects = (state.projects | containers) - {i.name for i in plan.of("compose")}
     return [
-        RunScript(
-            render(
-                "steps/remove-instance.sh.j2",
-                name=name,
-                user=unit_user(name),
-                unit=name in units,
-                project=name in projects,
-                forget_key=name not in keep,
+        Change(
+            "remove",
+            "server",
+            f"llama-{name}",
+            ("it is not declared" if name not in keep else "it is declared elsewhere",),
+            RunScript(
+                render(
+                    "serve/remove.sh.j2",
+                    name=name,
+                    user=unit_user(name),
+                    unit=name in units,
+                    project=name in projects,
+                    forget_key=name not in keep,
+                ),
+                f"removing {name}",
             ),
-            f"removing {name}",
         )
         for name in sorted(units | projects)
     ]
 
 
-def unit_steps(instance: InstancePlan, seen: HostState, key: str | None) -> list[RunScript]:
+def unit_changes(instance: InstancePlan, state: HostState, key: str | None) -> list[Change]:
     """Make one systemd instance run as planned. Raises UserError where what others wrote for many units forbids it."""
-    changed = [file for file in instance_files(instance, key) if differs(file, seen)]
-    unit, serving = seen.units.get(instance.service), seen.serving.get(instance.service, ServingState())
+    changed = [file for file in instance_files(instance, key) if differs(file, state)]
+    unit, serving = state.units.get(instance.service), state.serving.get(instance.service, ServingState())
     if serving.shared:
         raise _shared(instance, serving.shared)
     if serving.given_to_all:
         raise _given_to_all(instance, serving.given_to_all)
-    current = unit and not _rewritten(changed, seen) and unit.spec == instance.spec and not outdated(instance, seen)
-    settled = unit and (unit.active, unit.enabled, unit.needs_reload) == ("active", "enabled", False)
-    if current and settled and not changed and not serving.foreign:
+    restart = _unit_restart(instance, unit, changed, state)
+    reasons = (*restart, *_unit_unsettled(unit, serving), *_unnamed(changed, restart, state))
+    if not reasons:
         return []
     script = render(
-        "steps/switch-unit.sh.j2",
+        "serve/switch-unit.sh.j2",
         name=instance.service,
         unit=f"{instance.service}.service",
         timeout=instance.server.start_seconds,
         port=instance.endpoint.port,
-        restart=not current,
+        restart=bool(restart),
         run=unit.run if unit else "",
         hangs=serving.hangs,
         foreign=serving.foreign,
@@ -63,59 +69,114 @@ def unit_steps(instance: InstancePlan, seen: HostState, key: str | None) -> list
         spec=instance.spec,
         started=STARTED,
         inputs=instance.server.inputs,
-        cards=[card.at for card in instance.server.cards],
+        cards=[gpu.at for gpu in instance.server.cards],
         check=_check(instance, changed),
         put=put_files(changed),
     )
-    return [RunScript(script, f"starting {instance.service}")]
+    return [_switch(instance, bool(restart), unit is not None, reasons, script)]
 
 
-def project_steps(instance: InstancePlan, seen: HostState, key: str | None) -> list[RunScript]:
+def _unit_restart(
+    instance: InstancePlan, unit: UnitState | None, changed: Sequence[TextFile], state: HostState
+) -> list[str]:
+    """Why what runs must be started anew."""
+    if unit is None:
+        return ["there is no such unit"]
+    why = [f"{file.path} has another text" for file in changed if reads_otherwise(file, state)]
+    if unit.spec != instance.spec:
+        why.append(f"spec {unit.spec} runs, not {instance.spec}" if unit.spec else "nothing of ours runs")
+    return [*why, *outdated(instance, state)]
+
+
+def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
+    """What else is wrong with the unit."""
+    why = [f"{path} changes it, and is not declared" for path in serving.foreign]
+    if unit and unit.active != "active":
+        why.append(f"it is {unit.active}")
+    if unit and unit.enabled != "enabled":
+        why.append(f"it is {unit.enabled or 'not enabled'}")
+    if unit and unit.needs_reload:
+        why.append("systemd has not read its file anew")
+    return why
+
+
+def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState) -> list[str]:
+    """Differences of files that are no reason yet."""
+    return [reason for reason in differences(changed, state) if reason not in said]
+
+
+def project_changes(instance: InstancePlan, state: HostState, key: str | None) -> list[Change]:
     """Make one compose instance run as planned."""
-    changed = [file for file in instance_files(instance, key) if differs(file, seen)]
-    container = seen.containers.get(instance.service)
-    limited = container and container.limits != declared_limits(instance.file.text)
-    current = container and container.spec == instance.spec and not outdated(instance, seen)
-    current = current and not _rewritten(changed, seen) and not limited
-    on_cards = instance.service not in seen.off_cards
-    # Another run may be making it just now: nothing is wrong with it but that its record is not written yet.
-    half_made = container and container.spec == instance.spec and not limited and on_cards
-    half_made = half_made and not _rewritten(changed, seen) and not _wrong_itself(instance, seen)
-    if (
-        current
-        and not changed
-        and on_cards
-        and container
-        and (container.status, container.health) == ("running", "healthy")
-    ):
+    changed = [file for file in instance_files(instance, key) if differs(file, state)]
+    container = state.containers.get(instance.service)
+    restart = _project_restart(instance, container, changed, state)
+    reasons = (*restart, *_project_unsettled(container), *_unnamed(changed, restart, state))
+    if not reasons:
         return []
+    recreate = bool(restart) or container is None or container.health == "unhealthy"
     script = render(
-        "steps/switch-project.sh.j2",
+        "serve/switch-project.sh.j2",
         name=instance.service,
         file=instance.file.path,
         timeout=instance.server.start_seconds,
         port=instance.endpoint.port,
-        recreate=not current or not on_cards or container is None or container.health == "unhealthy",
+        recreate=recreate,
         paused=container is not None and container.status == "paused",
-        hangs=serving.hangs if (serving := seen.serving.get(instance.service)) else "",
-        run=container.run if container and not half_made else "",
+        hangs=serving.hangs if (serving := state.serving.get(instance.service)) else "",
+        run=container.run if container and not _half_made(instance, container, changed, state) else "",
         spec=instance.spec,
         started=STARTED,
         inputs=instance.server.inputs,
-        cards=[card.at for card in instance.server.cards],
+        cards=[gpu.at for gpu in instance.server.cards],
         one_card=instance.server.one_card,
         gpu_check=GPU_CHECK,
         check=_check(instance, changed),
         put=put_files(changed),
     )
-    return [RunScript(script, f"starting {instance.service}")]
+    return [_switch(instance, recreate, container is not None, reasons, script)]
 
 
-def well(plan: Plan, seen: HostState) -> list[str]:
+def _project_restart(
+    instance: InstancePlan, container: ContainerState | None, changed: Sequence[TextFile], state: HostState
+) -> list[str]:
+    """Why the container must be made anew."""
+    if container is None:
+        return ["there is no such container"]
+    why = [f"{file.path} has another text" for file in changed if reads_otherwise(file, state)]
+    if container.spec != instance.spec:
+        why.append(f"spec {container.spec} runs, not {instance.spec}")
+    if container.limits != held_to(instance.server):
+        why.append("its limits are not the declared ones")
+    if instance.service in state.off_cards:
+        why.append("it is not on its GPUs")
+    return [*why, *outdated(instance, state)]
+
+
+def _project_unsettled(container: ContainerState | None) -> list[str]:
+    if container is None or (container.status, container.health) == ("running", "healthy"):
+        return []
+    return [f"it is {container.status}, {container.health or 'without a health check'}"]
+
+
+def _half_made(
+    instance: InstancePlan, container: ContainerState, changed: Sequence[TextFile], state: HostState
+) -> bool:
+    """Whether another run may be making it just now: nothing is wrong with it but that its record is not written."""
+    limited = container.limits != held_to(instance.server)
+    right = container.spec == instance.spec and not limited and instance.service not in state.off_cards
+    return right and not any(reads_otherwise(file, state) for file in changed) and not _wrong_itself(instance, state)
+
+
+def _switch(instance: InstancePlan, restart: bool, there: bool, reasons: tuple[str, ...], script: str) -> Change:
+    action: Action = "create" if not there else "restart" if restart else "start"
+    return Change(action, "server", instance.service, reasons, RunScript(script, f"starting {instance.service}"))
+
+
+def well(plan: Plan, state: HostState) -> list[str]:
     """The instances that serve on their own host."""
 
     def serves(instance: InstancePlan) -> bool:
-        unit, container = seen.units.get(instance.service), seen.containers.get(instance.service)
+        unit, container = state.units.get(instance.service), state.containers.get(instance.service)
         if instance.backend == "systemd":
             return unit is not None and unit.active == "active"
         return container is not None and (container.status, container.health) == ("running", "healthy")
@@ -123,16 +184,16 @@ def well(plan: Plan, seen: HostState) -> list[str]:
     return [instance.name for instance in plan.instances if serves(instance)]
 
 
-def outdated(instance: InstancePlan, seen: HostState) -> list[str]:
+def outdated(instance: InstancePlan, state: HostState) -> list[str]:
     """Why what runs is not what would be started now, or would have to be started anew all the same."""
-    serving = seen.serving.get(instance.service, ServingState())
+    serving = state.serving.get(instance.service, ServingState())
     why = [f"{path} has changed since it was started" for path in serving.changed]
-    return [*why, *_wrong_itself(instance, seen)]
+    return [*why, *_wrong_itself(instance, state)]
 
 
-def _wrong_itself(instance: InstancePlan, seen: HostState) -> list[str]:
+def _wrong_itself(instance: InstancePlan, state: HostState) -> list[str]:
     """What is wrong with the process that runs, whatever is recorded of its start."""
-    serving = seen.serving.get(instance.service, ServingState())
+    serving = state.serving.get(instance.service, ServingState())
     why = []
     if serving.argv not in ("", instance.command_line):
         why.append("its arguments are not the declared ones")
@@ -147,11 +208,6 @@ def _wrong_itself(instance: InstancePlan, seen: HostState) -> list[str]:
     if serving.hangs:
         why.append(serving.hangs)
     return why
-
-
-def _rewritten(changed: Sequence[TextFile], seen: HostState) -> bool:
-    """Whether one of these files holds another text than the server was started from."""
-    return any(reads_otherwise(file, seen) for file in changed)
 
 
 def _shared(instance: InstancePlan, drop_ins: Mapping[str, str]) -> UserError:
@@ -175,3 +231,23 @@ def _check(instance: InstancePlan, changed: Sequence[TextFile]) -> str:
     if instance.build_folder is None or instance.file not in changed:
         return ""
     return check_arguments(instance, instance.build_folder)
+
+
+def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
+    """The unit or project, and the key file, which its own server alone can read."""
+    files = [instance.file]
+    if instance.key_file and key is not None:
+        files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.server.user))
+    return files
+
+
+def check_arguments(instance: InstancePlan, build_folder: str) -> str:
+    """The script that asks the built engine whether it understands the instance's arguments."""
+    return render(
+        "serve/check-arguments.sh.j2",
+        name=instance.name,
+        user=instance.server.user,
+        program=f"{build_folder}/bin/llama-server",
+        arguments=instance.server.arguments,
+        key_file=instance.key_file,
+    )

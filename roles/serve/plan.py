@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from llamaherd.backends import definition
 from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
 from llamaherd.engines.threads import shared_threads
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Engine, Instance, Rig
-from llamaherd.layout import KEYS, container_user, unit_user
+from llamaherd.layout import KEYS, LIBEXEC, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.memory.instances import capacity, cuda_bytes, experts_on_cpu, instance_memory
-from llamaherd.memory.overhead import in_ram, mapped_between
-from llamaherd.memory.placement import Placement
-from llamaherd.memory.use import Memory, Use
+from llamaherd.memory.held import estimated
+from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.plan import (
-    RAM,
     BuildPlan,
     Endpoint,
-    Estimate,
-    Gpus,
-    Grows,
     Health,
-    Holds,
     ImagePlan,
     InstancePlan,
     KeyFile,
-    Limits,
     ModelPlan,
+    ServerGpus,
+    ServerLimits,
     ServerSpec,
     Stop,
+    TextFile,
 )
-from llamaherd.plan.devices import cdi_devices, device_ids, on_one_card, places, visible_devices
+from llamaherd.plan.devices import cdi_devices, gpu_refs, on_one_gpu
+from llamaherd.plan.environment import environment
+from llamaherd.role.role import Planning, PlanPart
+from llamaherd.text.render import render
+from roles.serve.images import plan_image
 
 GATE_SECONDS = 120
-"""How long a unit waits for its cards, if its model has twice that to load: each command of a unit's start may take
+"""How long a unit waits for its GPUs, if its model has twice that to load: each command of a unit's start may take
 TimeoutStartSec=."""
 
 MAX_FILES = 16384
@@ -49,6 +48,50 @@ _OUR_PROBE = ("/usr/bin/busybox", "wget", "-q", "-O", "/dev/null")
 """What asks for health in images that are made here."""
 HEALTH_SECONDS = 30
 """Between two questions of a container's health, and a second while it starts."""
+
+
+def plan(planning: Planning) -> PlanPart:
+    """Every instance, the images of those in containers, and what units run beside a server. Raises NotLockedError."""
+    rig, lock = planning.rig, planning.lock
+    builds = {build.engine: build for build in planning.planned["builds"]}
+    models = {model.name: model for model in planning.planned["models"]}
+    headers = {
+        **planning.unlocked,
+        **{name: header for name in models if (header := lock.header(rig.models[name]))},
+    }
+    images = {
+        instance.engine: plan_image(rig, build)
+        for _, instance in sorted(rig.instances.items())
+        if instance.backend == "compose" and (build := builds.get(instance.engine))
+    }
+    instances = tuple(
+        plan_instance(
+            rig,
+            name,
+            builds.get(instance.engine),
+            images.get(instance.engine) if instance.backend == "compose" else None,
+            models,
+            headers,
+        )
+        for name, instance in sorted(rig.instances.items())
+    )
+    return PlanPart(
+        packages=frozenset({"mmdebstrap"} if images else ()),
+        files=_programs(instances),
+        fields={"images": tuple(images.values()), "instances": instances},
+    )
+
+
+def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
+    """What units run beside the server, and what asks about a container's GPUs."""
+    names = (
+        "wait-healthy",
+        "started",
+        *(("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ()),
+    )
+    return tuple(
+        TextFile(path=str(LIBEXEC / name), text=render(f"serve/{name}.sh", root=""), mode="0755") for name in names
+    )
 
 
 def plan_instance(
@@ -104,7 +147,7 @@ def _spec(
         name=name,
         model=declared.model,
         engine=declared.engine,
-        service=f"llama-{name}",
+        service=service_of(name),
         user=container_user(name) if in_container else unit_user(name),
         image=(image.tag if image else engine.image) if in_container else None,
         program=_program(build, image),
@@ -138,19 +181,19 @@ def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
     )
 
 
-def _gpus(rig: Rig, declared: Instance, start_seconds: int) -> Gpus:
-    at = places(rig, declared)
-    return Gpus(
+def _gpus(rig: Rig, declared: Instance, start_seconds: int) -> ServerGpus:
+    at = gpu_refs(rig, declared)
+    return ServerGpus(
         cdi=cdi_devices(rig, declared),
         at=at,
-        any_one=bool(at) and on_one_card(declared),
+        any_one=bool(at) and on_one_gpu(declared),
         gate_seconds=min(GATE_SECONDS, start_seconds // 2),
         wsl=rig.host.wsl is not None,
     )
 
 
-def _limits(declared: Instance, dialect: Dialect) -> Limits:
-    return Limits(
+def _limits(declared: Instance, dialect: Dialect) -> ServerLimits:
+    return ServerLimits(
         files=MAX_FILES,
         tasks=MAX_TASKS,
         oom_score=OOM_SCORE,
@@ -200,74 +243,11 @@ def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, h
     )
 
 
-def estimated(
-    rig: Rig, declared: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
-) -> Estimate | None:
-    """What the instance takes by arithmetic; None where a card's memory is not known, or the model's shape."""
-    try:
-        known = instance_memory(rig, declared, headers, projectors)
-    except ValueError:
-        return None
-    if known is None:
-        return None
-    return Estimate(
-        source="arithmetic",
-        holds=held(rig, declared, known.header, known.placement, known.memory),
-        doubts=known.memory.doubts,
-        grows=Grows(prompts=known.growth.prompts, checkpoints=known.growth.checkpoints),
-    )
-
-
-def held(rig: Rig, declared: Instance, header: Header, placed: Placement, memory: Memory) -> tuple[Holds, ...]:
-    """What each of an instance's cards and the RAM hold, CUDA's own part included."""
-    sizes = [capacity(rig, card) or 0 for card in declared.on]
-    rooms = [*zip(declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
-    own = in_ram(header, placed) + mapped_between(header, placed)
-    cuda = (*cuda_bytes(rig, declared, header, placed), own)
-    return tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True))
-
-
-def holds(where: str, size: int, use: Use, cuda: int) -> Holds:
-    """What one card, or the RAM, holds, with all that the draft adds in one figure."""
-    return Holds(
-        where=where,
-        size=size,
-        weights=use.weights,
-        kv=use.kv,
-        state=use.state,
-        compute=use.compute,
-        draft=use.draft.total,
-        cuda=cuda,
-    )
-
-
 def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
     """None for an image that is pulled: it starts by itself."""
     if image:
         return "/usr/local/bin/llama-server"
     return f"{build.folder}/bin/llama-server" if build else None
-
-
-def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:
-    """Cards by name and order; none for a server on the CPU whose engine could use one."""
-    assigned: dict[str, str] = {}
-    if declared.on:
-        assigned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        ids = device_ids(rig, declared)
-        if ids:
-            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, given=_given(rig, declared))
-        if rig.host.wsl:
-            assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
-    elif build and build.cuda:
-        assigned["CUDA_VISIBLE_DEVICES"] = ""
-    if home := DIALECTS[rig.engines[declared.engine].kind].home:
-        assigned["HOME"] = home
-    return assigned | declared.environment
-
-
-def _given(rig: Rig, declared: Instance) -> bool:
-    """Whether it is given its own cards and no others: a container is, but under WSL."""
-    return declared.backend == "compose" and rig.host.wsl is None
 
 
 def _load_timeout(*models: ModelPlan) -> int:

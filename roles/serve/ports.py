@@ -1,32 +1,45 @@
-"""Ports that change hands: whoever holds one that another instance is to have is stopped before that one starts."""
+"""Ports: who holds one that must be ours, and those that change hands: a holder is stopped before the next starts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from llamaherd.converge.steps import RunScript
 from llamaherd.host.state import HostState
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.changes import Change, RunScript
+from llamaherd.role.refusal import Refusal
 from llamaherd.text.render import render
 
+DOCKERS_PROXY = "docker-proxy"
+"""What holds a container's port before Docker calls the container running, and after it does."""
 
-def handover_steps(plan: Plan, seen: HostState, staying: Collection[str] = ()) -> list[RunScript]:
+_HOLDING = frozenset({"running", "paused", "restarting", "removing"})
+"""States of containers that hold their ports."""
+
+
+def handover_changes(plan: Plan, state: HostState, staying: Collection[str] = ()) -> list[Change]:
     """Stop the holders of ports that others are to have; each starts again when it is its turn.
 
     A cycle of them could be entered nowhere else. Those that are `staying` as they are take nothing over.
     """
     declared = {instance.service for instance in plan.instances}
-    holders = {port: service for service, port in _held(seen).items() if service in declared}
+    holders = {port: service for service, port in _held(state).items() if service in declared}
     return [
-        RunScript(
-            render(
-                "steps/stop-instance.sh.j2",
-                name=holder,
-                unit=holder in seen.units,
-                container=holder in seen.containers,
-                port=taker.endpoint.port,
-                taker=taker.service,
-            )
+        Change(
+            "stop",
+            "server",
+            holder,
+            (f"{taker.service} is to have its port {taker.endpoint.port}",),
+            RunScript(
+                render(
+                    "serve/stop.sh.j2",
+                    name=holder,
+                    unit=holder in state.units,
+                    container=holder in state.containers,
+                    port=taker.endpoint.port,
+                    taker=taker.service,
+                )
+            ),
         )
         for taker in plan.instances
         if taker.name not in staying
@@ -35,20 +48,63 @@ def handover_steps(plan: Plan, seen: HostState, staying: Collection[str] = ()) -
     ]
 
 
-def _held(seen: HostState) -> dict[str, int]:
+def _held(state: HostState) -> dict[str, int]:
     """By service, the port that it has."""
-    running = {name: unit.port for name, unit in seen.units.items() if unit.active in ("active", "activating")}
-    running |= {name: each.port for name, each in seen.containers.items() if each.status == "running"}
+    running = {name: unit.port for name, unit in state.units.items() if unit.active in ("active", "activating")}
+    running |= {name: each.port for name, each in state.containers.items() if each.status == "running"}
     return {name: port for name, port in running.items() if port is not None}
 
 
-def lacks(instance: InstancePlan, plan: Plan, seen: HostState, missing: Collection[str]) -> str | None:
+def lacks(instance: InstancePlan, plan: Plan, state: HostState, missing: Collection[str]) -> str | None:
     """What an instance cannot be started without, and is not there; `missing` are models that are not whole."""
-    if instance.build and seen.builds.get(instance.build) not in ("done", "intact"):
+    if instance.build and state.builds.get(instance.build) not in ("done", "intact"):
         return f"its engine `{instance.engine}` is not built"
-    if instance.server.image in {image.tag for image in plan.images} - seen.images:
+    if instance.server.image in {image.tag for image in plan.images} - state.images:
         return f"its image {instance.server.image} is not made"
     for model in plan.models:
         if model.name in missing and (model.name == instance.model or model.folder == instance.draft_folder):
             return f"its model `{model.name}` is not in the store"
     return None
+
+
+def between_holders(plan: Plan, state: HostState) -> bool:
+    """Whether a planned port was seen as it passed from one holder to the next: another run works there just now."""
+
+    def passing(port: int) -> bool:
+        holder = state.holders.get(port)
+        return holder is None or (holder.program == DOCKERS_PROXY and not holder.container)
+
+    return any(passing(port) for port in _strange(plan, state))
+
+
+def _strange(plan: Plan, state: HostState) -> Iterator[int]:
+    """Ports that are to be ours, and are listened at by nobody of ours."""
+    # Ours is what one of our servers holds now, also one that this run will move or remove, and that is paused.
+    ours = {unit.port for unit in state.units.values() if unit.active in {"active", "activating", "deactivating"}}
+    ours |= {container.port for container in state.containers.values() if container.status in _HOLDING}
+    for instance in plan.instances:
+        holder = state.holders.get(instance.endpoint.port)
+        if holder and holder.container in state.containers:
+            continue
+        if instance.endpoint.port in state.listening and instance.endpoint.port not in ours:
+            yield instance.endpoint.port
+
+
+def ports_taken(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """Ports that are to be ours, and somebody else's."""
+    strange = set(_strange(plan, state))
+    for instance in plan.instances:
+        if instance.endpoint.port not in strange:
+            continue
+        holder = state.holders.get(instance.endpoint.port)
+        port = instance.endpoint.port
+        who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{port}'` and stop that"
+        if holder and holder.container:
+            who, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
+        elif holder:
+            who, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
+        yield Refusal(
+            f"port {port} of instance `{instance.name}` is taken by {who}",
+            f"{help_}, or choose another port",
+            "ports",
+        )

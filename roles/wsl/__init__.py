@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
-from pyinfra.api import deploy
-
-from llamaherd.converge.wsl import wsl_notes, wsl_steps
-from llamaherd.deploy.operations import converge
 from llamaherd.plan import Plan
+from llamaherd.role.role import Role, Task
+from roles.wsl.changes import wsl_changes, wsl_notes
+from roles.wsl.describe import describe
+from roles.wsl.plan import plan
+from roles.wsl.refusals import refusals
+from roles.wsl.state import inspect, parse
 
 
-@deploy("wsl")
-def apply(plan: Plan) -> None:
+def tasks(plan: Plan) -> Iterator[Task]:
     """Early: what waits for a restart of WSL is better known before hours of building than after."""
     if plan.wsl:
-        converge(
-            name=".wslconfig, wsl.conf and scripts",
-            plan=plan,
-            steps=partial(wsl_steps, plan),
-            notes=partial(wsl_notes, plan),
+        yield Task(
+            ".wslconfig, wsl.conf and scripts",
+            lambda state, _: wsl_changes(plan, state),
+            notes=lambda state, _: wsl_notes(plan, state),
         )
+
+
+ROLE = Role(
+    name="wsl",
+    summary="WSL around the host gives it what is declared, and Windows has the scripts that it is to run.",
+    plan=plan,
+    inspect=inspect,
+    parse=parse,
+    refusals=refusals,
+    tasks=tasks,
+    describe=describe,
+)

@@ -11,17 +11,16 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from llamaherd.converge.disks import Refusal
-from llamaherd.converge.steps import RunScript
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan, WslPlan
-from llamaherd.planner.wsl import FOLDER, SCRIPTS
+from llamaherd.role.changes import Change, RunScript
 from llamaherd.text.quoting import base64_lines
 from llamaherd.text.render import render
 from llamaherd.wsl import wslconf
-from llamaherd.wsl.merge import Merged, MergeError, canonical, counting, merge
-from llamaherd.wsl.reading import read
+from llamaherd.wsl.merge import Merged, canonical, counting, merge_wslconfig
+from llamaherd.wsl.reading import read_settings
 from llamaherd.wsl.state import WslMachineState, WslState
+from roles.wsl.plan import FOLDER, SCRIPTS
 
 BACKUP = ".before-llamaherd"
 """Behind the name of a user's file: as it was before we first changed it."""
@@ -55,42 +54,6 @@ class _File(NamedTuple):
         return "" if self.seen is None else hashlib.sha256(self.seen).hexdigest()
 
 
-def wsl_refusals(plan: Plan, seen: HostState) -> list[Refusal]:
-    """A host that is not what is declared, a Windows user who cannot be found, and files that are better left alone."""
-    if plan.wsl is None:
-        if seen.wsl is None:
-            return []
-        message = "this host is a distribution under WSL, and the inventory does not say so"
-        return [Refusal(message, "add `wsl: {}` to `host:`: the driver of its cards is Windows' own, for one thing")]
-    if seen.wsl is None:
-        message = "the inventory says that this host is a distribution under WSL 2, and it is none"
-        return [Refusal(message, "take `wsl:` out of `host:`, or correct `connect:`")]
-    if seen.wsl.release.endswith("-Microsoft"):
-        message = "this distribution is under WSL 1, which has no systemd and lends no card"
-        return [Refusal(message, "`wsl --set-version NAME 2` in Windows changes that")]
-    problems = []
-    profile = profile_of(plan.wsl, seen.wsl)
-    if profile is None:
-        problems.append(_not_found(plan.wsl, seen.wsl))
-    try:
-        wslconf.merge_wslconf(_content(seen.wsl, wslconf.PATH))
-        if profile is not None:
-            _merged(plan.wsl, seen.wsl, profile)
-    except MergeError as error:
-        problems.append(Refusal(error.message, error.help))
-    return problems
-
-
-def starts_systemd(plan: Plan, seen: HostState) -> bool:
-    """Whether systemd does not run because wsl.conf does not say so yet, which `wsl_steps` sees to."""
-    if plan.wsl is None or seen.wsl is None:
-        return False
-    try:
-        return wslconf.merge_wslconf(before := _content(seen.wsl, wslconf.PATH)) != (before or b"")
-    except MergeError:
-        return False
-
-
 def profile_of(planned: WslPlan, seen: WslState) -> str | None:
     """The folder of the Windows user that WSL belongs to: the declared one, the only one, or that with the disk."""
     if planned.profile:
@@ -101,43 +64,49 @@ def profile_of(planned: WslPlan, seen: WslState) -> str | None:
     return candidates[0] if len(candidates) == 1 else None
 
 
-def wsl_steps(plan: Plan, seen: HostState) -> list[RunScript]:
+def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
     """Write what differs. Without systemd the run ends here: that wants a restart, which is not ours to do."""
-    if plan.wsl is None or seen.wsl is None or (profile := profile_of(plan.wsl, seen.wsl)) is None:
+    if plan.wsl is None or state.wsl is None or (profile := profile_of(plan.wsl, state.wsl)) is None:
         return []
-    before = {path: _content(seen.wsl, path) for path in (wslconf.PATH, f"{profile}/.wslconfig")}
-    wanted = [wslconf.merge_wslconf(before[wslconf.PATH]), _merged(plan.wsl, seen.wsl, profile).text]
+    before = {path: content_of(state.wsl, path) for path in (wslconf.WSL_CONF, f"{profile}/.wslconfig")}
+    wanted = [wslconf.merge_wslconf(before[wslconf.WSL_CONF]), merged(plan.wsl, state.wsl, profile).text]
     files = [
         _File(path, text, kept=True, seen=had)
         for (path, had), text in zip(before.items(), wanted, strict=True)
         if text != (had or b"")
     ]
     scripts = {f"{profile}/{script.path}": script.text.encode() for script in plan.wsl.scripts}
-    have = {path: script.sha256 for path, script in seen.wsl.scripts.items()}
+    have = {path: script.sha256 for path, script in state.wsl.scripts.items()}
     files += [_File(path, text) for path, text in scripts.items() if have.get(path) != _sha256(text)]
     stale = sorted({f"{profile}/{FOLDER}/{name}" for name in SCRIPTS} & have.keys() - scripts.keys())
-    put = render("steps/wsl-files.sh.j2", files=files, stale=stale, backup=BACKUP)
-    steps = [RunScript(put)] if files or stale else []
-    return steps if seen.systemd else [*steps, RunScript(render("steps/wsl-restart.sh.j2"))]
+    changes = []
+    if files or stale:
+        put = RunScript(render("wsl/files.sh.j2", files=files, stale=stale, backup=BACKUP))
+        why = (*(f"{file.path} has another text" for file in files), *(f"{path} is of no use" for path in stale))
+        changes.append(Change("update", "files", ", ".join([*(file.path for file in files), *stale]), why, put))
+    if not state.systemd:
+        wait = RunScript(render("wsl/restart.sh.j2"))
+        changes.append(Change("stop", "run", "WSL", ("systemd runs only once Windows has started it anew",), wait))
+    return changes
 
 
-def wsl_notes(plan: Plan, seen: HostState) -> list[str]:
-    """What is left for people to do in Windows, or to know, told by the state that is there after `wsl_steps`."""
-    if plan.wsl is None or seen.wsl is None or (profile := profile_of(plan.wsl, seen.wsl)) is None:
+def wsl_notes(plan: Plan, state: HostState) -> list[str]:
+    """What is left for people to do in Windows, or to know, told by the state that is there after `wsl_changes`."""
+    if plan.wsl is None or state.wsl is None or (profile := profile_of(plan.wsl, state.wsl)) is None:
         return []
-    merged = _merged(plan.wsl, seen.wsl, profile)
+    text = merged(plan.wsl, state.wsl, profile)
     path = f"{profile}/.wslconfig"
-    had = seen.wsl.files.get(path)
-    notes = list(merged.notes)
-    if had is None or had.content != merged.text or (seen.wsl.machine and had.written > seen.wsl.machine.started):
+    had = state.wsl.files.get(path)
+    notes = list(text.notes)
+    if had is None or had.content != text.text or (state.wsl.machine and had.written > state.wsl.machine.started):
         notes.append(
             f"{path} is newer than the virtual machine that runs, and counts from its next start: `wsl --shutdown` in "
             "Windows ends all distributions, and this connection; start this one again then"
         )
-    elif seen.wsl.machine:
-        notes += [f"{path} says {said}: {_WHY}" for said in _lacking(merged.text, seen.wsl.machine)]
+    elif state.wsl.machine:
+        notes += [f"{path} says {said}: {_WHY}" for said in _lacking(text.text, state.wsl.machine)]
     for script in plan.wsl.scripts:
-        done = seen.wsl.scripts.get(f"{profile}/{script.path}")
+        done = state.wsl.scripts.get(f"{profile}/{script.path}")
         if done is None or done.applied != _sha256(script.text.encode()):
             command = f'powershell -ExecutionPolicy Bypass -File "$HOME\\{script.path.replace("/", chr(92))}"'
             notes.append(f"still to be run in Windows, in a PowerShell of an administrator: {command}")
@@ -149,7 +118,10 @@ _WHY = "Windows has no more to give, or another user's .wslconfig counts (`host:
 
 def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
     """What the file says and the virtual machine does not have, though it was started after that."""
-    says = {name: setting.value for name, setting in counting(read(text.decode().lstrip("\ufeff")), canonical).items()}
+    says = {
+        name: setting.value
+        for name, setting in counting(read_settings(text.decode().lstrip("\ufeff")), canonical).items()
+    }
     size = re.fullmatch(r"(\d+)(B|KB|MB|GB|TB)?", says.get("wsl2.memory", ""), re.IGNORECASE)
     if size and machine.memory < _SHOWN * int(size[1]) * _UNITS[(size[2] or "").upper()]:
         yield f"memory={size[0]}, and the virtual machine has {machine.memory >> 20}MB"
@@ -158,28 +130,15 @@ def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
         yield f"processors={processors}, and the virtual machine has {machine.processors}"
 
 
-def _merged(planned: WslPlan, seen: WslState, profile: str) -> Merged:
-    return merge(_content(seen, f"{profile}/.wslconfig"), planned.settings)
+def merged(planned: WslPlan, seen: WslState, profile: str) -> Merged:
+    """The user's `.wslconfig` with ours in it. Raises MergeError."""
+    return merge_wslconfig(content_of(seen, f"{profile}/.wslconfig"), planned.settings)
 
 
-def _content(seen: WslState, path: str) -> bytes | None:
+def content_of(seen: WslState, path: str) -> bytes | None:
+    """A file as it is."""
     return seen.files[path].content if path in seen.files else None
 
 
 def _sha256(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
-
-
-def _not_found(planned: WslPlan, seen: WslState) -> Refusal:
-    if planned.profile:
-        message = f"there is no folder {planned.profile}, which the inventory says is the Windows user's"
-        return Refusal(
-            message, "correct `host: wsl: windows_profile:`; `ls /mnt/c/Users` on the host shows which there are"
-        )
-    if seen.profiles:
-        message = f"which Windows user WSL belongs to cannot be told: there are {', '.join(sorted(seen.profiles))}"
-        return Refusal(message, f"say it with `host: wsl: windows_profile: {min(seen.profiles)}`, or another of them")
-    message = "the Windows user's folder cannot be found: no disk of Windows is mounted that has one which WSL can open"
-    return Refusal(
-        message, "say it with `host: wsl: windows_profile: /mnt/c/Users/NAME`, and see `automount` in /etc/wsl.conf"
-    )

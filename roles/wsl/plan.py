@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 
 from llamaherd.inventory.schema import Rig, Wsl
-from llamaherd.plan import InstancePlan, TextFile, WslPlan
-from llamaherd.planner.power import declared_power
+from llamaherd.plan import TextFile, WslPlan
+from llamaherd.plan.power import declared_power
+from llamaherd.role.role import Planning, PlanPart
 from llamaherd.text.render import render
 from llamaherd.wsl.merge import canonical
 
@@ -18,7 +20,12 @@ SCRIPTS = ("gpu-power.ps1", "port-proxy.ps1", "autostart.ps1")
 _FOR_EVER = "-1"
 
 
-def plan_wsl(rig: Rig, instances: Iterable[InstancePlan]) -> WslPlan | None:
+def plan(planning: Planning) -> PlanPart:
+    """What WSL around the host is to say."""
+    return PlanPart(fields={"wsl": plan_wsl(planning.rig)})
+
+
+def plan_wsl(rig: Rig) -> WslPlan | None:
     """What is declared of WSL; None where the host is no distribution of it."""
     wsl = rig.host.wsl
     if wsl is None:
@@ -26,7 +33,7 @@ def plan_wsl(rig: Rig, instances: Iterable[InstancePlan]) -> WslPlan | None:
     settings = wslconfig(wsl)
     effective = {canonical(f"{name}.{key}"): value for name, keys in settings.items() for key, value in keys.items()}
     mode = effective.get("wsl2.networkingmode", "nat").lower()
-    ports = sorted(each.endpoint.port for each in instances if each.endpoint.for_others)
+    ports = sorted(each.port for each in rig.instances.values() if not ip_address(each.listen).is_loopback)
     return WslPlan(
         profile=wsl.windows_profile.rstrip("/") if wsl.windows_profile else None,
         settings=settings,
@@ -83,8 +90,8 @@ def _size(size: int) -> str:
 def _scripts(rig: Rig, mode: str, ports: list[int]) -> Iterator[TextFile]:
     """PowerShell for what only Windows' administrator can do. Mode `none` has no way in, and `virtioproxy` its own."""
     power = declared_power(rig)
-    commands = [f"-i {card.at} -pl {card.limit}" for card in power if card.limit is not None]
-    commands += [f"-i {card.at} -lgc {card.clocks[0]},{card.clocks[1]}" for card in power if card.clocks]
+    commands = [f"-i {gpu.at} -pl {gpu.limit}" for gpu in power if gpu.limit is not None]
+    commands += [f"-i {gpu.at} -lgc {gpu.clocks[0]},{gpu.clocks[1]}" for gpu in power if gpu.clocks]
     if commands:
         yield _script("gpu-power.ps1", rig, commands=commands)
     if ports and mode in {"nat", "mirrored"}:

@@ -125,7 +125,7 @@ free_clocks() {
     fi
 }
 
-{% include "gpu/power-fans.sh" %}
+{% include "power/fans.sh" %}
 
 # Without persistence a card forgets its limit as soon as nothing uses it. Ubuntu starts the daemon with it off.
 keep_loaded() {

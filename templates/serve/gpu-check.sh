@@ -4,7 +4,7 @@
 #
 #   gpu-check every|one LOG PIDS CARD...   PIDS are its processes, in one word; LOG is the command that shows its log.
 #                                          `one`: of several cards it may use a single one.
-{% include "gpu/cards.sh" %}
+{% include "host/gpus.sh" %}
 
 # The UUIDs of the cards that the driver lists our processes on; fails where that list cannot tell.
 listed() {

@@ -3,7 +3,7 @@
 # A server that finds no card would serve from the CPU, in silence.
 #
 #   gpu-gate SECONDS CARD...
-{% include "gpu/cards.sh" %}
+{% include "host/gpus.sh" %}
 
 # Sets `why` to what is missing, and `patient` to whether it may come by itself.
 look() {

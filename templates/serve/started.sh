@@ -4,7 +4,7 @@
 #
 #   started record|changed unit|container NAME KEY|- FOLDER...   KEY is the file of its key, FOLDERs those of its models
 set -u
-{% include "started/inputs.sh" %}
+{% include "serve/started-inputs.sh" %}
 
 how=$1 kind=$2 name=$3
 shift 3

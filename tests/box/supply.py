@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import signal
 from dataclasses import dataclass
 
 from box.cli import TINY_MOE
-from tests.box.bench import Bench
+from tests.box.bench import Bench, Ended
 from tests.support.hub_server import Hub
 
 TOKEN = "hf_canary0123456789"
@@ -16,6 +17,8 @@ FILE = "tiny-moe.gguf"
 STORE = "/var/lib/llamaherd/models"
 PACE = 700_000
 """Bytes a second: slow enough to be caught in the act."""
+TRICKLE = 20_000
+"""Bytes a second: a fetch outlasts whatever is done meanwhile, however busy this machine is."""
 
 
 @dataclass
@@ -71,6 +74,11 @@ class Supply:
         """The hub is as fast as it can be."""
         self.hub.bytes_per_second = None
 
+    def caught(self, by: signal.Signals) -> Ended:
+        """Start a run whose model comes in a trickle, and send it a signal once some of that has come."""
+        self.hub.bytes_per_second = TRICKLE
+        return self.bench.killed(by, lambda line: f"fetching tiny-moe: {FILE}" in line, **self.private)
+
     def deploys(self) -> str:
         """A run succeeds; returns what it said."""
         ended = self.bench.deploy(**self.private)
@@ -91,8 +99,3 @@ class Supply:
         for word in words:
             assert word in ended.output, ended.output
         self.bench.unchanged(before)
-
-
-def fetching(line: str) -> bool:
-    """The moment when some of the model has come, and not all of it."""
-    return f"fetching tiny-moe: {FILE}" in line

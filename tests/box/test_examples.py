@@ -7,8 +7,8 @@ from testinfra.host import Host
 
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import KEYS
-from llamaherd.planner.plan import plan
 from tests.support.examples import fleet, locked
+from tests.support.ours import plan
 
 pytestmark = pytest.mark.box
 

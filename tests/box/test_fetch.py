@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.box.bench import Ended
-from tests.box.supply import FILE, REPO, STORE, TOKEN, Supply, fetching
+from tests.box.supply import FILE, REPO, STORE, TOKEN, TRICKLE, Supply
 from tests.support.hub_server import Request
 
 pytestmark = pytest.mark.box
@@ -27,7 +27,7 @@ def arrived(supply: Supply) -> int:
 def test_a_run_that_is_interrupted_leaves_the_fetch_alone(supply: Supply) -> None:
     bench = supply.bench
     before = bench.running()
-    bench.killed(signal.SIGINT, fetching, **supply.private)
+    supply.caught(signal.SIGINT)
     bench.unchanged(before)
     assert bench.sh("systemctl is-active llamaherd-fetch") == "active"
     supply.hurry()
@@ -41,7 +41,7 @@ def test_a_fetch_that_is_killed_goes_on_from_the_last_byte(supply: Supply) -> No
     """And while it runs no process list shows the token."""
     bench = supply.bench
     bench.sh(f"umask 077; printf %s {TOKEN} >/run/canary")
-    run = bench.killed(signal.SIGKILL, fetching, **supply.private)
+    run = supply.caught(signal.SIGKILL)
     shown = bench.sh("grep -lF -f /run/canary /proc/[0-9]*/cmdline 2>/dev/null; rm /run/canary", check=False)
     owner = bench.sh("ps -o user= -p $(systemctl show -P MainPID llamaherd-fetch)")
     bench.sh("systemctl kill -s KILL llamaherd-fetch")
@@ -78,7 +78,7 @@ def test_a_cable_that_is_pulled(supply: Supply) -> None:
 def test_a_host_that_is_switched_off(supply: Supply) -> None:
     """In the middle, as by the power; and on again."""
     bench = supply.bench
-    bench.killed(signal.SIGKILL, fetching, **supply.private)
+    supply.caught(signal.SIGKILL)
     assert 0 < arrived(supply) < len(supply.content)
     subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
     bench.host.up()
@@ -91,10 +91,10 @@ def test_a_host_that_is_switched_off(supply: Supply) -> None:
 def test_what_was_meant_before_gives_way(supply: Supply) -> None:
     """A wrong model, Ctrl-C, the right one: nobody waits for the wrong one."""
     supply.push("llamaherd/wrong")
-    supply.bench.killed(signal.SIGINT, fetching, **supply.private)
+    supply.caught(signal.SIGINT)
     supply.push()
     hub = supply.hub
-    hub.bytes_per_second = 50_000
+    hub.bytes_per_second = TRICKLE
 
     def hurry_with_the_right_one(request: Request) -> None:
         if REPO in request.path:

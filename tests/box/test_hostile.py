@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from box.host import BoxHost, File
+from box.host import BoxHost
+from box.inside import File
 from llamaherd.text import quoting
 from llamaherd.text.characters import harmful
 from tests.box.bench import Bench

@@ -10,13 +10,13 @@ from llamaherd.gguf.local import read_header
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
-from llamaherd.pipeline.engine_estimate import Asked, ask
-from llamaherd.pipeline.load_fleet import load
+from llamaherd.pipeline.engine_estimate import EngineEstimates, ask_engines
+from llamaherd.pipeline.load_fleet import load_fleet
 from llamaherd.plan import Estimate, Holds, Plan
-from llamaherd.planner.plan import plan
 from tests.box.bench import Bench
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, qwen
+from tests.support.ours import plan
 
 pytestmark = pytest.mark.box
 
@@ -44,12 +44,12 @@ def locked(rig: Rig) -> Lock:
     return Lock(files=tuple(files))
 
 
-def asked(bench: Bench) -> tuple[Plan, Asked]:
+def asked(bench: Bench) -> tuple[Plan, EngineEstimates]:
     """The plan of the rig as its file declares it now, and what the engines say of it."""
-    rig = load(bench.inventory).rigs["box"]
+    rig = load_fleet(bench.inventory).rigs["box"]
     lock = locked(rig)
     planned = plan(rig, lock)
-    return planned, ask(rig, planned, lock, Remote(rig.connect))
+    return planned, ask_engines(rig, planned, lock, Remote(rig.connect))
 
 
 def ram(estimate: Estimate | str | None) -> Holds:
@@ -77,14 +77,19 @@ def test_engine_and_arithmetic_agree(converged: Bench) -> None:
 
 
 def test_a_server_really_holds_that_much(converged: Bench) -> None:
-    """One that has just started: what it saves of prompts while it works is no part of that figure."""
+    """One that has just started: what it saves of prompts while it works is no part of that figure.
+
+    Where a processor has AMX, llama.cpp holds the matrices a second time, as it computes with them ("AMX model buffer",
+    214 MiB beside 235 MiB of weights here): no figure of the engine's tool or of ours has that.
+    """
     _, said = asked(converged)
+    twice = ram(said["chat"]).weights if "amx_int8" in converged.sh("cat /proc/cpuinfo") else 0
     converged.sh("systemctl restart llama-chat && curl -sf --retry 60 --retry-delay 1 --retry-all-errors " + HEALTH)
     status = converged.sh("cat /proc/$(systemctl show -P MainPID llama-chat)/status")
     held = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
     assert held, status
     estimate = ram(said["chat"])
-    assert estimate.total - 96 * MIB < int(held[1]) * 1024 < estimate.total + 64 * MIB
+    assert estimate.total - 96 * MIB < int(held[1]) * 1024 < estimate.total + twice + 64 * MIB
 
 
 def test_a_model_that_is_not_there_is_sized_by_its_header(bench: Bench, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A power limit and fans, held by a real unit of a real systemd in its real sandbox, by the real programs.
 
-Faked is what NVIDIA's driver would bring: `nvidia-smi`, which keeps cards in a file, and the library that sets fans,
+Faked is what NVIDIA's driver would bring: `nvidia-smi`, which keeps GPUs in a file, and the library that sets fans,
 made from C on the host.
 """
 
@@ -25,7 +25,7 @@ PROGRAM = "/usr/local/bin/nvidia-smi"
 FANS = "/dev/shm/fans"
 LIBRARY = "/usr/local/lib/libnvidia-ml.so.1"
 OWN, HELD = "0 0", "70 70"
-"""What both fans are told: nothing, so that the card controls them, or a speed."""
+"""What both fans are told: nothing, so that the GPU controls them, or a speed."""
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def fake(bench: Bench, tmp_path: Path) -> Iterator[Bench]:
 
 
 def limited(bench: Bench, watts: int | None, **more: str) -> Declared:
-    """The rig with its card, which no instance is on."""
+    """The rig with its GPU, which no instance is on."""
     rig = bench.rig()
     declared = {"model": "RTX 3090", "uuid": UUID, **more} | ({"power_limit": f"{watts}W"} if watts else {})
     return rig | {"gpus": {"cuda": "13.0", "cards": {"big": declared}}}
 
 
 def limit(bench: Bench) -> float:
-    """What the card is set to."""
+    """What the GPU is set to."""
     state: dict[str, Any] = json.loads(bench.sh(f"cat {CARDS}"))
     watts: float = state["cards"][0]["limit"]
     return watts
@@ -107,7 +107,7 @@ def told(bench: Bench) -> str:
 
 
 def test_fans_are_held(fake: Bench) -> None:
-    """Refused by the card, set, seen when somebody else sets them, mended, set at every start, and given back."""
+    """Refused by the GPU, set, seen when somebody else sets them, mended, set at every start, and given back."""
     before = fake.running()
     fake.declare(limited(fake, 280, fans="20%"))
     ended = fake.deploy()

@@ -191,7 +191,7 @@ def test_the_health_gate_that_was_deleted_is_put_back_and_nothing_restarts(conve
     ("broken", "seen"),
     [
         ("rm -rf /opt/llamaherd/libexec", "/opt/llamaherd/libexec/wait-healthy is not there"),
-        ("echo >>/opt/llamaherd/libexec/fetcher/llamaherd/fetcher/job.py", "fetcher/job.py is not what we brought"),
+        ("echo >>/opt/llamaherd/libexec/fetcher/llamaherd/fetcher/job.py", "fetcher/job.py is not as planned"),
         ("chmod 644 /opt/llamaherd/libexec/started", "/opt/llamaherd/libexec/started has mode 644"),
     ],
 )

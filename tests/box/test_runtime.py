@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.converge import packages
-from llamaherd.host.looks.docker import PACKAGES
+from llamaherd.role import packages
+from roles.container_runtime.state import PACKAGES
 from tests.box.bench import PYINFRA, Bench, Declared, Ended, run
 from tests.support.apt_repository import AptRepository
 from tests.support.cdi import container_toolkit
@@ -23,15 +23,16 @@ NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release {0}, V{0}.88'\n"
 # The roles under test, before what they change anything for.
 DEPLOY = """\
 from pyinfra import host
+from llamaherd.deploy.roles import apply, check
 from llamaherd.plan import Plan
-from roles import container_runtime, cuda_toolkit, preflight
+from roles import ROLES
 
 plan = Plan.model_validate(host.data.plan)
-preflight.apply(plan=plan, _sudo=True)
-cuda_toolkit.apply(plan=plan, _sudo=True)
-container_runtime.apply(plan=plan, _sudo=True)
+check(plan, ROLES)
+for role in host.loop([role for role in ROLES if role.name in ("cuda_toolkit", "container_runtime")]):
+    apply(role, plan, ROLES)
 """
-# All that is faked of the card: that there is one.
+# All that is faked of the GPU: that there is one.
 SMI = f"#!/bin/sh\necho 'GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUID})'\n"
 OURS = (
     "/etc/apt/preferences.d/llamaherd-* /etc/apt/sources.list.d/llamaherd-* /etc/apt/keyrings/llamaherd-* "
@@ -54,7 +55,7 @@ def toolkit(version: str) -> list[Package]:
 
 
 class Cards:
-    """The box, which believes that it has a card, and a repository with what it needs."""
+    """The box, which believes that it has a GPU, and a repository with what it needs."""
 
     def __init__(self, bench: Bench, repository: AptRepository, folder: Path) -> None:
         self.bench, self.repository = bench, repository
@@ -62,7 +63,7 @@ class Cards:
         self.deployment.write_text(DEPLOY)
 
     def rig(self, **container_toolkit: object) -> Declared:
-        """The rig with a server that is built for the card, and one in a container that is on it."""
+        """The rig with a server that is built for the GPU, and one in a container that is on it."""
         rig = self.bench.rig()
         model = "gemma-3-270m"
         rig["gpus"] = {
@@ -111,7 +112,7 @@ def test_toolkits_come_without_a_driver_and_cards_reach_containers(cards: Cards)
     try:
         refused = cards.deploy()
         assert refused.code != 0
-        assert "Docker must be restarted once to give cards to containers, and these run: " in refused.output
+        assert "Docker must be restarted once to give GPUs to containers, and these run: " in refused.output
         assert "busy" in refused.output
         assert sh("ls /usr/local /etc/docker 2>/dev/null | grep -e cuda -e daemon.json || true") == ""
 
@@ -155,7 +156,7 @@ def device(cards: Cards) -> None:
     project = json.dumps({"name": "on-card", "services": {"server": server}})
     cards.bench.sh(f"cat >/root/on-card.json <<'END'\n{project}\nEND")
     cards.bench.sh("docker compose -f /root/on-card.json up -d 2>/dev/null && systemctl daemon-reload")
-    # /dev/null's own numbers: the card that is not there.
+    # /dev/null's own numbers: the GPU that is not there.
     assert cards.bench.sh("docker exec on-card /usr/bin/stat -c %t:%T /dev/nvidia0") == "1:3"
     assert cards.bench.sh("docker exec on-card /usr/bin/cat /dev/nvidia0") == ""
 

@@ -1,7 +1,7 @@
-"""A unit that waits for its card and fails without it, by a real systemd, in the sandbox that it has on every rig.
+"""A unit that waits for its GPU and fails without it, by a real systemd, in the sandbox that it has on every rig.
 
-Faked are nvidia-smi, which keeps cards in a file; the devices, all of which are /dev/net/tun by other names; and the
-server, which says that it is healthy and is on its card only where CUDA is told to work: as llama-server does.
+Faked are nvidia-smi, which keeps GPUs in a file; the devices, all of which are /dev/net/tun by other names; and the
+server, which says that it is healthy and is on its GPU only where CUDA is told to work: as llama-server does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def put(bench: Bench, path: str, text: str, mode: str = "0755") -> None:
 
 
 def cards(bench: Bench, *here: dict[str, Any], cuda: bool) -> None:
-    """The cards that nvidia-smi knows, and whether CUDA starts."""
+    """The GPUs that nvidia-smi knows, and whether CUDA starts."""
     put(bench, f"{STATE}/cards.json", json.dumps({"cards": here, "cuda": cuda}), "0666")
 
 
@@ -82,7 +82,7 @@ def said(bench: Bench) -> str:
 
 @pytest.fixture
 def unit(converged: Bench) -> Iterator[Bench]:
-    """The host with a unit that is to be on a card: no device is there yet, and the card's programs are."""
+    """The host with a unit that is to be on a GPU: no device is there yet, and the GPU's programs are."""
     bench = converged
     namespace = bench.sh("readlink /proc/self/ns/pid").strip("pid:[]")
     for name in ("gpu-gate", "gpu-check"):

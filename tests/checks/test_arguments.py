@@ -13,7 +13,7 @@ from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from tests.support.rigs import GONE, changed, cpu_rig
 
 # The launch line of a blog (seeds of rig 2), as it would be pasted.
@@ -36,7 +36,7 @@ def found(changes: dict[str, Any], folder: Path) -> list[Finding]:
 
 
 def findings_of(file: Path) -> list[Finding]:
-    document = read(file)
+    document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data, context={"folder": file.parent}), document)
     findings = [finding for check in (arguments, abilities, options, versions) for finding in check(subject)]
     return sorted(findings, key=lambda finding: finding.place)

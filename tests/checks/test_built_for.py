@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.load_fleet import examine_fleet
 
 RIG = """\
 rig: attic
@@ -32,7 +32,7 @@ def said(engine: tuple[str, str], options: dict[str, object], arguments: list[st
     file = folder / "attic.yaml"
     text = RIG.replace("KIND", engine[0]).replace("REF", engine[1]).replace("OPTIONS", json.dumps(options))
     file.write_text(text.replace("ARGUMENTS", json.dumps(arguments)), encoding="utf-8")
-    return [f"{each.code} {each.help}" for each in examine(file)[1] if each.code in ("LH256", "LH272")]
+    return [f"{each.code} {each.help}" for each in examine_fleet(file)[1] if each.code in ("LH256", "LH272")]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ NO_CARD: dict[str, Any] = {"instances/boxed": GONE}
 CASES = {
     "undeclared": Case({}),
     "1.18.0": Case({VERSION: "1.18.0"}),
-    "1.17.8": Case({VERSION: "1.17.8"}, "LH074", "1.17.8", "1.17.8 does not describe cards", "`version: 1.18.0`"),
-    "1.9.0": Case({VERSION: "1.9.0"}, "LH074", "1.9.0", "1.9.0 does not describe cards", "`version: 1.18.0`"),
+    "1.17.8": Case({VERSION: "1.17.8"}, "LH074", "1.17.8", "1.17.8 does not describe GPUs", "`version: 1.18.0`"),
+    "1.9.0": Case({VERSION: "1.9.0"}, "LH074", "1.9.0", "1.9.0 does not describe GPUs", "`version: 1.18.0`"),
     "1.19.0 under WSL": Case(
-        {VERSION: "1.19.0"}, "LH074", "1.19.0", "1.19.0 does not describe cards", "`version: 1.19.1`", wsl=True
+        {VERSION: "1.19.0"}, "LH074", "1.19.0", "1.19.0 does not describe GPUs", "`version: 1.19.1`", wsl=True
     ),
     "1.19.1 under WSL": Case({VERSION: "1.19.1"}, wsl=True),
     "for nothing": Case(

@@ -1,4 +1,4 @@
-"""Cards: telling them apart, power, clocks, fans, and what of them is Windows' own."""
+"""GPUs: telling them apart, power, clocks, fans, and what of them is Windows' own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BY_INDEX = {OLD + "uuid": GONE, OLD + "index": 0, NEW + "uuid": GONE, NEW + "ind
 
 CASES = {
     "one uuid twice": Case(
-        {OLD + "uuid": "GPU-5090"}, "LH049", "GPU-5090", "cards `new` and `old` have the same `uuid`", "--query-gpu"
+        {OLD + "uuid": "GPU-5090"}, "LH049", "GPU-5090", "GPUs `new` and `old` have the same `uuid`", "--query-gpu"
     ),
     "one uuid twice, in other letters": Case(
         {OLD + "uuid": "GPU-aa", NEW + "uuid": "GPU-AA"}, "LH049", "GPU-aa", "the same `uuid`"
@@ -29,21 +29,21 @@ CASES = {
         {OLD + "uuid": GONE, OLD + "pci": "01:00.0"},
         "LH049",
         "'01:00.0'",
-        "card `old` is given by its PCI address and `new` is not",
-        "all cards of the rig by `pci`, or each by its `uuid`",
+        "GPU `old` is given by its PCI address and `new` is not",
+        "all GPUs of the rig by `pci`, or each by its `uuid`",
     ),
-    "a limit for a card that nothing tells from another": Case(
+    "a limit for a GPU that nothing tells from another": Case(
         {OLD + "uuid": GONE, OLD + "power_limit": "280W"},
         "LH049",
         "old",
-        "card `old` has limits of its own, and nothing tells it from the other cards",
+        "GPU `old` has limits of its own, and nothing tells it from the other GPUs",
         "add its `uuid`",
     ),
-    "a fan speed for a card that nothing tells from another": Case(
+    "a fan speed for a GPU that nothing tells from another": Case(
         {OLD + "uuid": GONE, OLD + "fans": "70%"},
         "LH049",
         "old",
-        "card `old` has a fan speed of its own",
+        "GPU `old` has a fan speed of its own",
         "`uuid`",
     ),
     "fans": Case({OLD + "fans": "40%", NEW + "fans": 100}),
@@ -51,7 +51,7 @@ CASES = {
         {OLD + "fans": "39%"},
         "LH050",
         "39%",
-        "fans of card `old` at 39 % stay so under load",
+        "fans of GPU `old` at 39 % stay so under load",
         "write `fans: 40%` or more, or take `fans` out",
         "warning",
     ),
@@ -59,18 +59,18 @@ CASES = {
         {NEW + "model": "RTX 5090M", NEW + "fans": "30%"},
         "LH050",
         "30%",
-        "card `new` is a laptop's, whose fans belong to the firmware",
+        "GPU `new` is a laptop's, whose fans belong to the firmware",
         "take `fans` out",
         "warning",
     ),
-    "no limit for a card that nothing tells from another": Case({OLD + "uuid": GONE}),
+    "no limit for a GPU that nothing tells from another": Case({OLD + "uuid": GONE}),
     "by number": Case(BY_INDEX),
     "one number twice": Case(BY_INDEX | {NEW + "index": 0}, "LH049", "0", "the same `index`"),
     "a number beyond": Case(
         BY_INDEX | {NEW + "index": 2},
         "LH049",
         "2",
-        "card `new` is the one with number 2, and the rig declares 2",
+        "GPU `new` is the one with number 2, and the rig declares 2",
         "write one up to 1",
         "warning",
     ),
@@ -85,7 +85,7 @@ CASES = {
         {NEW + "power_limit": "5750W"},
         "LH050",
         "5750W",
-        "5750 W is more than card `new`",
+        "5750 W is more than GPU `new`",
         "nvidia-smi -q -d POWER",
         "warning",
     ),
@@ -98,18 +98,18 @@ CASES = {
         "warning",
     ),
     "a partner's 3090": Case({OLD + "power_limit": "480W"}),
-    "60 W for a small card": Case({NEW + "model": "RTX 4060", NEW + "power_limit": "60W"}),
-    "70 W for a card that is not known": Case(
+    "60 W for a small GPU": Case({NEW + "model": "RTX 4060", NEW + "power_limit": "60W"}),
+    "70 W for a GPU that is not known": Case(
         {NEW + "power_limit": "70W", NEW + "model": "RTX A2000", NEW + "memory": "12GB", NEW + "architecture": "86"}
     ),
-    "as much for a card that is not known": Case(
+    "as much for a GPU that is not known": Case(
         {NEW + "power_limit": "1400W", NEW + "model": "B300", NEW + "memory": "288GB", NEW + "architecture": "103"}
     ),
     "a laptop": Case(
         {NEW + "model": "RTX 5090M", NEW + "power_limit": "80W"},
         "LH050",
         "80W",
-        "card `new` is a laptop's",
+        "GPU `new` is a laptop's",
         "add `clocks: {max: 1800MHz}`",
         "note",
     ),
@@ -145,20 +145,20 @@ CASES = {
         {NEW + "power_limit": "400W"},
         "LH048",
         "power_limit",
-        "the card belongs to Windows",
+        "the GPU belongs to Windows",
         "nvidia-smi.exe -pl 400",
         "warning",
         wsl=True,
     ),
     "clocks under WSL": Case(
-        {NEW + "clocks": {"max": 1800}}, "LH048", "clocks", "`clocks` of card", "-lgc 210,1800", "warning", wsl=True
+        {NEW + "clocks": {"max": 1800}}, "LH048", "clocks", "`clocks` of GPU", "-lgc 210,1800", "warning", wsl=True
     ),
     "fans under WSL": Case(
         {NEW + "fans": "30%"},
         "LH048",
         "fans",
-        "`fans` of card `new` cannot be set inside WSL, nor by what `herd up` writes for Windows",
-        "with the tool of the card's maker or the NVIDIA app",
+        "`fans` of GPU `new` cannot be set inside WSL, nor by what `herd up` writes for Windows",
+        "with the tool of the GPU's maker or the NVIDIA app",
         "warning",
         wsl=True,
     ),

@@ -1,4 +1,4 @@
-"""How instances share cards and cores, what their cache needs, the images that they run, and what none of them uses."""
+"""How instances share GPUs and cores, what their cache needs, the images that they run, and what none of them uses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.images import image_name
+from llamaherd.checks.images import untagged
 from llamaherd.checks.processor import computes_on_cpu
 from llamaherd.checks.unused import unused
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import Document, read
+from llamaherd.inventory.yamlfile import Document, read_yaml
 from tests.support.checking import Case, assert_said
 from tests.support.rigs import DIGEST, changed, gpu_rig
 
@@ -27,7 +27,7 @@ def arguments(instance: str, *words: str) -> dict[str, Any]:
 
 
 def fork(**changes: Any) -> dict[str, Any]:
-    """The instance on two cards, by the fork, which drafts on the CPU in no way."""
+    """The instance on two GPUs, by the fork, which drafts on the CPU in no way."""
     return {TWO + "engine": "ik"} | {TWO + key: value for key, value in changes.items()}
 
 
@@ -43,8 +43,8 @@ SPLITTING = {
     "by row, in the fork": Case(fork(split="row"), "LH052", "row", "ik_llama.cpp has no", "`split: graph`"),
     "by graph": Case({TWO + "split": "graph"}, "LH052", "graph", "of ik_llama.cpp, not", "`split: tensor`"),
     "by graph, in the fork": Case(fork(split="graph")),
-    "by graph, on one card": Case(
-        {ONE + "split": "graph"}, "LH052", "graph", "does not start with `split: graph` and one card", "leave out"
+    "by graph, on one GPU": Case(
+        {ONE + "split": "graph"}, "LH052", "graph", "does not start with `split: graph` and one GPU", "leave out"
     ),
     "by tensor": Case({TWO + "split": "tensor"}),
     "by tensor, in the fork": Case(fork(split="tensor"), "LH052", "tensor", "of llama.cpp, not", "`split: graph`"),
@@ -56,11 +56,11 @@ SPLITTING = {
         "leave out `flash_attention: off`",
     ),
     "not at all": Case(
-        {TWO + "split": "none"}, "LH053", "none", "only the first of the 2 cards", "or `on: [new]`", "warning"
+        {TWO + "split": "none"}, "LH053", "none", "only the first of the 2 GPUs", "or `on: [new]`", "warning"
     ),
-    "one card by layer": Case({ONE + "split": "layer"}, "LH053", "split", "`split` does nothing", "", "warning"),
-    "one card of one": Case({ONE + "tensor_split": [1]}, "LH053", "tensor_split", "does nothing", "", "warning"),
-    "one card, not at all": Case({ONE + "split": "none"}),
+    "one GPU by layer": Case({ONE + "split": "layer"}, "LH053", "split", "`split` does nothing", "", "warning"),
+    "one GPU of one": Case({ONE + "tensor_split": [1]}, "LH053", "tensor_split", "does nothing", "", "warning"),
+    "one GPU, not at all": Case({ONE + "split": "none"}),
     "fit": Case(
         arguments(TWO, "--fit", "on"),
         "LH057",
@@ -102,7 +102,7 @@ FEW = {"engines/main/options": {"GGML_CUDA_FA_QUANTS": "q8_0-q8_0;q8_0-q4_0"}}
 
 
 def on_card(image: str, kind: str = "llama.cpp", **more: Any) -> dict[str, Any]:
-    """The instance of an image, on a card."""
+    """The instance of an image, on a GPU."""
     return {"engines/image": {"kind": kind, "image": image}, SMALL + "on": ["new"]} | {
         SMALL + key: value for key, value in more.items()
     }
@@ -206,7 +206,7 @@ IMAGES = {
     "no CUDA": Case(
         on_card(f"{GGML}:server-b11434@sha256:{DIGEST}"), "LH072", GGML, "on the CPU alone", "server-cuda-b11434`"
     ),
-    "no CUDA, and no card": Case(on_card(f"{GGML}:server-b11434@sha256:{DIGEST}", on=[])),
+    "no CUDA, and no GPU": Case(on_card(f"{GGML}:server-b11434@sha256:{DIGEST}", on=[])),
     "of the other engine": Case(
         on_card(f"{IK}:cu13-server@sha256:{DIGEST}"), "LH072", IK, "is an image of ik_llama.cpp", "`kind: ik_llama.cpp`"
     ),
@@ -260,7 +260,7 @@ PROCESSOR = {
     ),
     "all but one of many cores": Case({"host/cpu/cores": 64, SMALL + "threads": 63}),
     "all performance cores of many": Case({"host/cpu/cores": 24, "host/cpu/performance": 24, SMALL + "threads": 24}),
-    "tensors to another card by flags": Case(arguments(ONE, "-ot", r"blk\.1\.=CUDA0")),
+    "tensors to another GPU by flags": Case(arguments(ONE, "-ot", r"blk\.1\.=CUDA0")),
     "some layers": Case(
         {ONE + "gpu_layers": 20, SMALL + "threads": 12}, "LH061", "", "`small` (12), `worker` (6)", "6", "warning"
     ),
@@ -297,7 +297,7 @@ PROCESSOR = {
     "their own processors": Case(
         {SMALL + "cpus": "0-5", SMALL + "threads": 6, BOXED + "on": [], BOXED + "threads": 6, BOXED + "cpus": "6-11"}
     ),
-    "shared with one that is on a card": Case({SMALL + "cpus": "0-5", BOXED + "cpus": "0-5"}),
+    "shared with one that is on a GPU": Case({SMALL + "cpus": "0-5", BOXED + "cpus": "0-5"}),
     "processors of the virtual machine": Case(
         {"host/wsl/processors": 8, SMALL + "cpus": "0-11"}, "LH062", "0-11", "at most 8", "up to 7", wsl=True
     ),
@@ -313,11 +313,11 @@ UNUSED = {
         "warning",
     ),
     "a model": Case({"models/more": {"hf": "a/b"}}, "LH075", "more:", "no instance uses model `more`", "", "warning"),
-    "a card": Case(
+    "a GPU": Case(
         {"gpus/cards/third": {"model": "RTX 3090", "uuid": "GPU-3"}},
         "LH075",
         "third:",
-        "uses card `third`",
+        "uses GPU `third`",
         "",
         "warning",
     ),
@@ -339,7 +339,7 @@ def test_no_case_hides_another() -> None:
 def test_what_another_file_declares_may_be_unused(tmp_path: Path) -> None:
     for name, declared in (("rig", gpu_rig()), ("defaults", {"engines": {"lent": gpu_rig()["engines"]["main"]}})):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(declared))
-    own, lent = read(tmp_path / "rig.yaml"), read(tmp_path / "defaults.yaml")
+    own, lent = read_yaml(tmp_path / "rig.yaml"), read_yaml(tmp_path / "defaults.yaml")
     rig = Rig.model_validate(changed(gpu_rig(), {"engines/lent": lent.data["engines"]["lent"]}))
     whole = Document(own.file, own.data, {**lent.keys, **own.keys}, {**lent.values, **own.values})
     assert list(unused(RigContext(rig, whole))) == []
@@ -366,4 +366,4 @@ def test_a_header_tells_how_many_layers_are_all(layers: int, on_cpu: bool) -> No
     ],
 )
 def test_the_name_of_an_image(image: str, name: str) -> None:
-    assert image_name(image) == name
+    assert untagged(image) == name

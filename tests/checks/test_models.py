@@ -1,4 +1,4 @@
-"""What the headers of models say against what instances want: heads, contexts, experts, and what cards and RAM hold."""
+"""What the headers of models say against what instances want: heads, contexts, experts, and what GPUs and RAM hold."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.checks.context import RigContext
+from llamaherd.checks.context import RigCheck, RigContext
 from llamaherd.checks.memory import memory, slots
-from llamaherd.checks.models import beside_models, drafting, models, vocabularies
+from llamaherd.checks.models import (
+    beside_models,
+    experts,
+    lacking_heads,
+    loading,
+    slow_drafting,
+    training,
+    vocabularies,
+)
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.fit import Room, changes, fit
+from llamaherd.memory.fit import Room, changes, fit_in
 from llamaherd.memory.instances import sized
 from llamaherd.memory.placement import Placement
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.load_fleet import examine_fleet
 from tests.support import gguf_files
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.rigs import ROOT, changed
@@ -34,10 +42,20 @@ EXAMPLES = ROOT / "inventory" / "examples"
 def found(rig: str, headers: Mapping[str, Header], changes: Mapping[str, Any], folder: Path) -> list[Finding]:
     """What the checks say of an example with these changes."""
     file = folder / "rig.yaml"
-    file.write_text(yaml.safe_dump(changed(read(EXAMPLES / f"{rig}.yaml").data, changes)), encoding="utf-8")
-    document = read(file)
+    file.write_text(yaml.safe_dump(changed(read_yaml(EXAMPLES / f"{rig}.yaml").data, changes)), encoding="utf-8")
+    document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document, headers)
-    return [finding for check in (models, beside_models, drafting, slots, memory) for finding in check(subject)]
+    checks: tuple[RigCheck, ...] = (
+        lacking_heads,
+        training,
+        experts,
+        loading,
+        beside_models,
+        slow_drafting,
+        slots,
+        memory,
+    )
+    return [finding for check in checks for finding in check(subject)]
 
 
 ONE = {"35b": qwen_35b("Q3_K")}
@@ -68,14 +86,14 @@ CASES: dict[str, tuple[str, Mapping[str, Header], dict[str, Any], str, str]] = {
         "LH174",
         "once for every drafted token.*measure it",
     ),
-    "a card too full": (
+    "a GPU too full": (
         "one",
         {"35b": qwen_35b("Q4_K", "Q5_K")},
         {},
         "LH150",
-        r"wants [\d,]+ MiB more of card `card` .*any one of these makes it fit: .*`experts_on_cpu: 3`",
+        r"wants [\d,]+ MiB more of GPU `card` .*any one of these makes it fit: .*`experts_on_cpu: 3`",
     ),
-    "two on one card": (
+    "two on one GPU": (
         "one",
         ONE,
         {"instances/second": {"engine": "main", "model": "35b", "on": ["card"], "context": 4096, "port": 9}},
@@ -124,13 +142,13 @@ def test_a_model_that_drafts_has_the_same_tokens(
 ) -> None:
     file = tmp_path / "rig.yaml"
     changes = {"instances/chat/draft": {"model": "s"}, "models/s": {"hf": "a/s"}}
-    file.write_text(yaml.safe_dump(changed(read(EXAMPLES / "one.yaml").data, changes)), encoding="utf-8")
+    file.write_text(yaml.safe_dump(changed(read_yaml(EXAMPLES / "one.yaml").data, changes)), encoding="utf-8")
     large, small = HEADLESS["35b"], gemma3()
     headers = {
         "35b": large.model_copy(update={"vocabulary": 1000, "parameters": {**large.parameters, **served}}),
         "s": small.model_copy(update={"vocabulary": 1000 - more, "parameters": {**small.parameters, **drafts}}),
     }
-    document = read(file)
+    document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document, headers)
     said = [f"{finding.code} {finding.message}" for finding in vocabularies(subject)]
     if more > 128:
@@ -219,13 +237,13 @@ def test_a_rig_that_is_not_locked_is_passed_over(tmp_path: Path) -> None:
 
 def examined(path: Path, changes: Mapping[str, Any], folder: Path) -> list[Finding]:
     """All that `herd check` says of the example `one` with a file of this machine as its model."""
-    rig = changed(read(EXAMPLES / "one.yaml").data, {"models/35b": {"file": str(path), "sha256": "0" * 63 + "1"}})
+    rig = changed(read_yaml(EXAMPLES / "one.yaml").data, {"models/35b": {"file": str(path), "sha256": "0" * 63 + "1"}})
     (folder / "one.yaml").write_text(yaml.safe_dump(changed(rig, changes)), encoding="utf-8")
-    return list(examine(folder / "one.yaml")[1])
+    return list(examine_fleet(folder / "one.yaml")[1])
 
 
 def test_a_file_of_this_machine_is_sized_before_it_is_locked(tmp_path: Path) -> None:
-    """Its header is read where it lies; a context that no card holds is refused at once."""
+    """Its header is read where it lies; a context that no GPU holds is refused at once."""
     (path,) = gguf_files.write(gguf_files.llama(), tmp_path / "model.gguf")
     huge = {"instances/chat/context": 100_000_000}
     assert {"LH150", "LH171"} <= {finding.code for finding in examined(path, huge, tmp_path)}
@@ -250,7 +268,7 @@ def test_what_is_no_file_holds_nothing_up(kind: str, tmp_path: Path) -> None:
 def test_what_cannot_fit_into_ram_is_an_error(spare: int, severity: str, tmp_path: Path) -> None:
     """More than there is can never be; less than the system wants beside it may go well."""
     large = {"host/ram": 1 << 40, "instances/chat/experts_on_cpu": "all"}
-    made = Rig.model_validate(changed(read(EXAMPLES / "one.yaml").data, large), context={"folder": tmp_path})
+    made = Rig.model_validate(changed(read_yaml(EXAMPLES / "one.yaml").data, large), context={"folder": tmp_path})
     wanted = sum(each.ram for each in sized(made, ONE).values())
     said = [each for each in found("one", ONE, large | {"host/ram": wanted + spare}, tmp_path) if each.code == "LH151"]
     assert [each.severity for each in said] == [severity]
@@ -270,4 +288,4 @@ def test_many_slots_are_searched_in_no_time() -> None:
     assert 1 < way.placement.parallel < 255
     assert estimate.cache_info().misses < 150
     more = replace(way.placement, parallel=way.placement.parallel + 1)
-    assert not fit(header, more, Room((28 << 30,))).fits
+    assert not fit_in(header, more, Room((28 << 30,))).fits

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.reach import keyless
+from llamaherd.checks.reach import any_page, routed
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from tests.support.rigs import DIGEST, GONE, changed, cpu_rig, gpu_rig
 
 KEY = {"env": "K"}
@@ -45,10 +45,10 @@ def said(declared: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
     """Code of every finding, and the instance that it points at."""
     file = folder / "rig.yaml"
     file.write_text(yaml.safe_dump(declared, sort_keys=False), encoding="utf-8")
-    document = read(file)
+    document = read_yaml(file)
     lines = file.read_text(encoding="utf-8").splitlines()
     subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document)
-    return [(each.code, lines[each.place.line - 1].strip(" :")) for each in keyless(subject)]
+    return [(each.code, lines[each.place.line - 1].strip(" :")) for each in (*routed(subject), *any_page(subject))]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -85,6 +85,6 @@ def test_every_server_is_spoken_of(tmp_path: Path) -> None:
 def test_the_way_out_is_one(changes: dict[str, Any], way_out: str, tmp_path: Path) -> None:
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(changed(cpu_rig(), changes), sort_keys=False), encoding="utf-8")
-    document = read(file)
-    (finding,) = keyless(RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document))
+    document = read_yaml(file)
+    (finding,) = any_page(RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document))
     assert way_out in finding.help

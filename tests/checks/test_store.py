@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.pipeline.load import plans
-from llamaherd.pipeline.load_fleet import survey
+from llamaherd.pipeline.load_fleet import survey_fleet
 from llamaherd.plan import FromHub, FromNeighbour
+from tests.support.ours import plans
 from tests.support.rigs import Declared, changed
 
 MODEL = {"hf": "unsloth/Tiny-GGUF", "quant": "Q8_0"}
@@ -31,7 +31,7 @@ def said(folder: Path, *rigs: Declared, asked: str = "", **others: Mapping[str, 
     """What is said of a fleet in a folder, or of one file of it; `others` are files by their stem."""
     for name, declared in [*((rig["rig"], rig) for rig in rigs), *others.items()]:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(declared, sort_keys=False), encoding="utf-8")
-    return list(survey(folder / asked if asked else folder).findings)
+    return list(survey_fleet(folder / asked if asked else folder).findings)
 
 
 def text(finding: Finding) -> str:

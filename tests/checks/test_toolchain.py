@@ -1,4 +1,4 @@
-"""CUDA, cards, host compiler and driver: each mistake beside its neighbour that is right."""
+"""CUDA, GPUs, host compiler and driver: each mistake beside its neighbour that is right."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from llamaherd.checks.building import built_with_cuda
+from llamaherd.checks.compiling import compiling
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.toolchain import toolkit
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yamlfile import Document
@@ -70,7 +70,7 @@ CASES = {
         "LH069",
         "'12.8'",
         "the C library of ubuntu-26.04, glibc 2.43: the newest that it does with is 2.40",
-        "no toolkit compiles for all of these cards on this system: leave one out of `on`, or run an image",
+        "no toolkit compiles for all of these GPUs on this system: leave one out of `on`, or run an image",
     ),
     "12.8 for glibc 2.41": Case(
         {"gpus/cuda": "12.8", "host/os": "debian-13"}, "LH069", "'12.8'", "glibc 2.41", 'write `cuda: "13.0"`'
@@ -279,7 +279,7 @@ def test_a_header_tells_of_iq_tensors_that_no_name_tells_of() -> None:
     document = Document(Path("rig.yaml"), {}, {}, {})
     for kind, severity in (("IQ3_S", "error"), ("Q4_K", "warning")):
         group = TensorGroup(name="ffn_up_exps.weight", type=kind, shape=(256, 2), layers="0-3")
-        (finding,) = toolkit(RigContext(rig, document, {"35b": Header(architecture="llama", tensors=(group,))}))
+        (finding,) = compiling(RigContext(rig, document, {"35b": Header(architecture="llama", tensors=(group,))}))
         assert (finding.code, finding.severity) == ("LH042", severity)
 
 

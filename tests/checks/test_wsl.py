@@ -46,7 +46,7 @@ CASES = {
         {SETTINGS: {"Experimental": {"automemoryreclaim": "gradual"}}}, "LH067", "", "drops", "", "warning", wsl=True
     ),
     "weights that are not mapped": Case({"host/wsl": {}, "instances/small/mmap": False}),
-    "weights on cards": Case({"host/wsl": {}, "instances/small/on": ["new"]}),
+    "weights on GPUs": Case({"host/wsl": {}, "instances/small/on": ["new"]}),
     "a path of Windows in an argument": Case(
         {"instances/worker/extra_args": ["--mmproj", "/mnt/d/models/mmproj.gguf"]},
         "LH065",
@@ -71,7 +71,7 @@ CASES = {
     ),
     "a model of another machine": Case({"models/gemma/file": "/mnt/c/m/gemma.gguf"}, wsl=True),
     "a model on Linux' disk": Case({"connect": "local"}, wsl=True),
-    "memory of the card": Case(
+    "memory of the GPU": Case(
         own("wsl2", gpuMemory="24GB"), "LH147", "gpuMemory", "there is no key `gpuMemory`", "cannot be set", wsl=True
     ),
     "a key that WSL knows": Case(own("wsl2", dnsTunneling=True), wsl=True),
@@ -214,7 +214,7 @@ INSTANCE: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def rigs(draw: st.DrawFn) -> Declared:
-    """The rig with two cards, and with some of its values changed to others that are allowed there."""
+    """The rig with two GPUs, and with some of its values changed to others that are allowed there."""
     places = draw(st.lists(st.sampled_from(sorted(PLACES)), max_size=4, unique=True))
     changes = {place: draw(PLACES[place]) for place in sorted(places)}
     for name in draw(st.lists(st.sampled_from(["boxed", "reasoner", "small", "worker"]), max_size=2, unique=True)):

@@ -14,15 +14,16 @@ UNUSED = {
     *("paramiko", "invoke", "nacl", "cryptography", "docker", "requests", "httpx2", "rich", "huggingface_hub"),
     *("pyinfra.connectors.ssh", "pyinfra.operations.server", "pyinfra.facts.server"),
 }
-LOADED = "from llamaherd.deploy.lean import load\nload()\n"
+LOADED = "from llamaherd.deploy.lean import load_pyinfra\nload_pyinfra()\n"
 UP = f"""{LOADED}
 import sys
 from pathlib import Path
 from llamaherd.deploy.deploying import deploy
+from llamaherd.own_roles import all_roles
 from llamaherd.pipeline.load import plans
 
-deploy(plans(Path(sys.argv[1]), deploying=True), 0)
-import roles.serve, roles.models
+path = Path(sys.argv[1])
+deploy(plans(path, all_roles(path), deploying=True), path, 0)
 print(*sorted(set(sys.modules) & {UNUSED}))
 """
 CALLS = f"""{LOADED}
@@ -64,6 +65,23 @@ print(operation["get_operation_order_from_stack"].__module__)
 arguments = import_module("pyinfra.api.arguments").pop_global_arguments.__globals__
 print(arguments["all_global_arguments"]() is arguments["all_global_arguments"]())
 """
+DATA = f"""{LOADED}
+from pyinfra.api import Config, Host, Inventory, State
+from llamaherd.deploy.deploying import Rigs
+from llamaherd.deploy.connector import RigConnector
+
+answers = []
+for kind in (Rigs, Inventory):
+    name = "@llamaherd/one" if kind is Inventory else "one"
+    inventory = kind(([(name, {{"rig_connect": {{}}, "_sudo": True}})], {{}}))
+    State(inventory, Config())
+    (host,) = inventory
+    asked = ("rig_connect", "_sudo", "_shell_executable", "told", "deployed")
+    host.data.told = 1
+    with host.deploy("role", None, {{"deployed": 2, "told": 3}}):
+        answers.append([host.data.get(key, "not there") for key in asked] + [sorted(host.data.dict())])
+print(answers[0] == answers[1], answers[0])
+"""
 
 
 def run(script: str, *arguments: str) -> list[str]:
@@ -101,6 +119,11 @@ def test_an_operation_stands_where_pyinfra_says() -> None:
 
 def test_pyinfra_asks_ours() -> None:
     assert run(ASKED) == ["llamaherd.deploy.lean", "True"]
+
+
+def test_a_hosts_data_is_what_pyinfras_own_layers_say() -> None:
+    there = "{}, True, 'not there', 1, 2, ['_sudo', 'deployed', 'rig_connect', 'told']"
+    assert run(DATA) == [f"True [{there}]"]
 
 
 def test_a_plan_is_made_without_what_reads_recipes() -> None:

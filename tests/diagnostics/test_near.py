@@ -52,7 +52,7 @@ def test_a_variable_by_another_name(version: str, name: str, value: str, help_: 
     known = catalogue("llama.cpp", version)
     assert known is not None
     (problem,) = check_environment(known, {name: value})
-    assert problem.code == "LH120"
+    assert problem.rule.code == "LH120"
     assert help_ in problem.help
 
 
@@ -60,7 +60,7 @@ def test_a_type_of_a_cache_that_there_is_not_is_not_guessed() -> None:
     known = catalogue("llama.cpp", "b11434")
     assert known is not None
     (problem,) = check(known, ["-ctk", "q4_k"])
-    assert problem.code == "LH106"
+    assert problem.rule.code == "LH106"
     assert "did you mean" not in problem.help
     assert all(kind in problem.message for kind in ("q4_0", "q8_0", "f16"))
 

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.inventory.yamlfile import Document, read
+from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.inventory.yamltext import Loader
-from tests.project.test_docs import FINDINGS, INVENTORY, NOT_EXAMINED, blocks, findings_of, merged, text_of, whole_rig
+from llamaherd.pipeline.rules import rules
+from tests.project.test_docs import INVENTORY, NOT_EXAMINED, findings_of, merged, whole_rig
 
 QUOTED = re.compile(r"`([^`]+)`")
 WORDS = re.compile(r"(?:^|; |, or )(?P<does>write|add|leave|did you mean|set)\b")
@@ -22,9 +23,7 @@ Path_ = tuple[str | int, ...]
 
 
 def example_of(code: str) -> tuple[str, str]:
-    body = text_of(FINDINGS[code])
-    ((language, example),) = [(kind, block) for kind in ("yaml", "sh", "ini") for block in blocks(body, kind)]
-    return language, example
+    return rules()[code].language, rules()[code].shown_example
 
 
 def is_rig(language: str, example: str) -> bool:
@@ -34,11 +33,11 @@ def is_rig(language: str, example: str) -> bool:
 def whole_of(example: str, folder: Path) -> str:
     """A whole rig with an example in it, as text."""
     (folder / "part.yaml").write_text(example, encoding="utf-8")
-    part = read(folder / "part.yaml").data
+    part = read_yaml(folder / "part.yaml").data
     if "rig" in part:
         return example
     (folder / "base.yaml").write_text(whole_rig(INVENTORY), encoding="utf-8")
-    return yaml.safe_dump(merged(read(folder / "base.yaml").data, part), allow_unicode=True)
+    return yaml.safe_dump(merged(read_yaml(folder / "base.yaml").data, part), allow_unicode=True)
 
 
 def path_of(document: Document, found: Finding) -> tuple[Path_, bool]:
@@ -111,7 +110,7 @@ def _replace(words: list[str], wrong: list[str], better: list[str]) -> bool:
     return False
 
 
-RIGS = [code for code in FINDINGS if code not in NOT_EXAMINED and is_rig(*example_of(code))]
+RIGS = [code for code in rules() if code not in NOT_EXAMINED and is_rig(*example_of(code))]
 READ = [code for code in RIGS if code not in ("LH001", "LH002", "LH003")]
 TOO_MUCH = {
     "LH107": "what is to go is the word behind the switch that is named",
@@ -127,7 +126,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, int,
     for code in READ:
         text = whole_of(example_of(code)[1], folder)
         before = [each for each in findings_of(text, "yaml", "", folder) if each.code == code]
-        document = read(folder / "example.yaml")
+        document = read_yaml(folder / "example.yaml")
         better = done(document.data, *path_of(document, before[0]), before[0])
         if better is not None and code not in TOO_MUCH:
             after = findings_of(yaml.safe_dump(better, allow_unicode=True), "yaml", "", folder)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from llamaherd.engines import DIALECTS
 from llamaherd.engines.flags import Catalogue, catalogue, check, check_environment, check_options
 from llamaherd.engines.flags.cmake import known_options
-from llamaherd.engines.flags.codes import CODES
+from llamaherd.pipeline.rules import rules
 
 
 def known(kind: str, version: str) -> Catalogue:
@@ -52,13 +52,13 @@ IK = known("ik_llama.cpp", "mtp")
     ],
 )
 def test_each_trap_of_the_environment_has_its_code(of: Catalogue, name: str, value: str, codes: list[str]) -> None:
-    assert [problem.code for problem in check_environment(of, {name: value})] == codes
+    assert [problem.rule.code for problem in check_environment(of, {name: value})] == codes
 
 
 @given(st.dictionaries(st.sampled_from(sorted(LLAMA.environment | IK.environment | {"GGML_CUDA_P2P"})), st.text()))
 def test_any_environment_gives_problems_and_never_an_exception(environment: dict[str, str]) -> None:
     for of in (LLAMA, IK):
-        assert {problem.code for problem in check_environment(of, environment)} <= set(CODES)
+        assert {problem.rule for problem in check_environment(of, environment)} <= set(rules().values())
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_old_and_foreign_options_are_said_in_today_s_words(
 ) -> None:
     name, value = option.split("=")
     (problem,) = check_options(kind, {name: value})
-    assert (problem.code, problem.severity, problem.replacement) == (code, severity, replacement)
+    assert (problem.rule.code, problem.severity, problem.replacement) == (code, severity, replacement)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_what_llamaherd_says_to_its_own_engines_is_right() -> None:
 @given(st.dictionaries(st.text(), st.text()))
 def test_any_options_give_problems_and_never_an_exception(options: dict[str, str]) -> None:
     for kind in ("llama.cpp", "ik_llama.cpp", "vllm"):
-        assert {problem.code for problem in check_options(kind, options)} <= set(CODES)
+        assert {problem.rule for problem in check_options(kind, options)} <= set(rules().values())
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_any_options_give_problems_and_never_an_exception(options: dict[str, str
 def test_architectures_as_cmake_wants_them(value: str, replacement: str | None) -> None:
     found = check_options("llama.cpp", {"CMAKE_CUDA_ARCHITECTURES": value})
     instead = [(f"CMAKE_CUDA_ARCHITECTURES={replacement}",)] if replacement else []
-    assert [(each.code, each.replacement) for each in found] == [("LH134", each) for each in instead]
+    assert [(each.rule.code, each.replacement) for each in found] == [("LH134", each) for each in instead]
 
 
 @pytest.mark.parametrize(
@@ -168,4 +168,4 @@ def test_architectures_as_cmake_wants_them(value: str, replacement: str | None) 
 def test_values_that_cmake_takes_otherwise(option: str, help_: str) -> None:
     name, _, value = option.partition("=")
     found = check_options("llama.cpp", {name: value})
-    assert [(each.code, each.help) for each in found] == ([("LH276", help_)] if help_ else [])
+    assert [(each.rule.code, each.help) for each in found] == ([("LH276", help_)] if help_ else [])

@@ -178,14 +178,16 @@ def test_a_secret_is_not_shown() -> None:
     ],
 )
 def test_two_things_together(of: tuple[str, str], line: str, codes: list[str]) -> None:
-    assert [clash.code for clash in clashes(told(of, line))] == codes
+    assert [clash.rule.code for clash in clashes(told(of, line))] == codes
 
 
 def test_variables_clash_as_arguments_do() -> None:
     line = told(LLAMA, "-ctv q8_0", LLAMA_ARG_FLASH_ATTN="off")
     (clash,) = clashes(line)
-    assert (clash.code, [option.origin for option in clash.options]) == ("LH054", ["argument", "environment"])
-    assert [each.code for each in clashes(told(IK_MTP, "-fa on -ctv q8_0", LLAMA_ARG_FLASH_ATTN="on"))] == ["LH054"]
+    assert (clash.rule.code, [option.origin for option in clash.options]) == ("LH054", ["argument", "environment"])
+    assert [each.rule.code for each in clashes(told(IK_MTP, "-fa on -ctv q8_0", LLAMA_ARG_FLASH_ATTN="on"))] == [
+        "LH054"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_variables_clash_as_arguments_do() -> None:
     ],
 )
 def test_what_is_said_against_the_rig(around: Around, line: str, codes: list[str]) -> None:
-    assert [clash.code for clash in clashes(told(LLAMA, line), around)] == codes
+    assert [clash.rule.code for clash in clashes(told(LLAMA, line), around)] == codes
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_cards_that_cuda_is_to_see_are_counted(chosen: str, refused: bool) -> No
 def test_variables_that_choose_cards(
     of: tuple[str, str], line: str, environment: dict[str, str], codes: list[str]
 ) -> None:
-    assert [clash.code for clash in clashes(told(of, line, **environment))] == codes
+    assert [clash.rule.code for clash in clashes(told(of, line, **environment))] == codes
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def test_an_address_is_taken_apart(host: str, instead: str | None) -> None:
 )
 def test_a_flag_with_its_value_in_one_argument(words: list[str], replacement: list[tuple[str, ...]]) -> None:
     found = check(known(LLAMA), words)
-    assert [(each.code, each.replacement) for each in found] == [("LH255", each) for each in replacement]
+    assert [(each.rule.code, each.replacement) for each in found] == [("LH255", each) for each in replacement]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_what_is_right_is_left_alone(command: str, tmp_path: Path) -> None:
 
 
 def codes_of(of: Catalogue, words: list[str]) -> list[str]:
-    return [problem.code for problem in check(of, words, OTHERS)]
+    return [problem.rule.code for problem in check(of, words, OTHERS)]
 
 
 def applied(of: Catalogue, words: list[str]) -> tuple[list[str], int]:
@@ -59,7 +59,7 @@ def test_every_way_out_is_taken_without_a_word(of: Catalogue) -> None:
         better, made = applied(of, words)
         count += made
         certain = [each for each in check(of, words, OTHERS) if each.replacement is None]
-        assert codes_of(of, better) == [each.code for each in certain], (line, better)
+        assert codes_of(of, better) == [each.rule.code for each in certain], (line, better)
     assert count > 10
 
 

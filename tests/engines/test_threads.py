@@ -43,7 +43,7 @@ def test_two_servers_at_once_get_what_was_best_for_two() -> None:
 
 
 def cpu_servers(cores: int, count: int) -> Declared:
-    """A rig of servers without cards."""
+    """A rig of servers without GPUs."""
     rig = changed(gpu_rig(), {"host/cpu": {"cores": cores}})
     (first, *_) = rig["instances"].values()
     alone = {key: first[key] for key in ("engine", "model", "context")}

@@ -22,15 +22,8 @@ from llamaherd.gguf.header import BLOCKS, ROW_EXTRA, Header, TensorGroup, tensor
 from llamaherd.gguf.hollow import write_hollow
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header, read_headers
-from llamaherd.gguf.parse import (
-    CHUNK,
-    MIB,
-    GgufError,
-    Incomplete,
-    Parsed,
-    parse,
-    reach,
-)
+from llamaherd.gguf.parse import CHUNK, MIB, parse_header, reach
+from llamaherd.gguf.parsed import GgufError, Incomplete, Parsed
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, pair, raw, tensor, text
 
@@ -69,7 +62,7 @@ def small(folder: Path) -> bytes:
 
 
 def whole(data: bytes) -> Parsed:
-    header = parse(data)
+    header = parse_header(data)
     assert isinstance(header, Parsed)
     return header
 
@@ -191,12 +184,12 @@ def test_types_of_ik_llama_cpp_are_sized_by_row(kind: int, shape: tuple[int, ...
     assert [each.offset for each in header.tensors] == [0, after]
     assert header.size == header.data_offset + after + 16
     with pytest.raises(GgufError, match="tensor b does not begin where the one before it ends"):
-        parse(raw(tensor("a", kind, shape), tensor("b", offset=after + 32), tensors=2))
+        parse_header(raw(tensor("a", kind, shape), tensor("b", offset=after + 32), tensors=2))
 
 
 def test_version_2_is_read_alike(folder: Path) -> None:
     data = small(folder)
-    assert parse(data[:4] + struct.pack("<I", 2) + data[8:]) == parse(data)
+    assert parse_header(data[:4] + struct.pack("<I", 2) + data[8:]) == parse_header(data)
 
 
 def test_a_header_without_tensors_is_not_filled_up() -> None:
@@ -217,7 +210,7 @@ def test_a_real_vocabulary_is_passed_over_quickly(real: bytes) -> None:
 
 def test_a_real_header_is_asked_for_in_few_steps(real: bytes) -> None:
     have, steps = CHUNK, 1
-    while isinstance(found := parse(real[:have]), Incomplete):
+    while isinstance(found := parse_header(real[:have]), Incomplete):
         assert have < found.needed <= len(real)
         have, steps = reach(have, found.needed), steps + 1
     assert steps <= 6
@@ -231,7 +224,7 @@ def test_a_header_cut_anywhere_is_incomplete(folder: Path, data: st.DataObject) 
     header = whole(full)
     end = len(full.rstrip(b"\0")) + 8  # the last offset ends in zeros, and so does what fills up
     cut = data.draw(st.integers(0, end))
-    found = parse(full[:cut])
+    found = parse_header(full[:cut])
     if isinstance(found, Incomplete):
         assert cut < found.needed <= len(full)
     else:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
-from llamaherd.gguf.parse import MAX_HEADER, MAX_TENSORS, MIB, GgufError, Incomplete, Parsed, parse
+from llamaherd.gguf.parse import MAX_HEADER, MAX_TENSORS, MIB, parse_header
+from llamaherd.gguf.parsed import GgufError, Incomplete, Parsed
 from tests.support import gguf_files
 from tests.support.gguf_files import pair, raw, tensor, text
 
@@ -36,7 +37,7 @@ def small(folder: Path) -> bytes:
 
 
 def whole(data: bytes) -> Parsed:
-    header = parse(data)
+    header = parse_header(data)
     assert isinstance(header, Parsed)
     return header
 
@@ -44,7 +45,7 @@ def whole(data: bytes) -> Parsed:
 def outcome(data: bytes | bytearray) -> Parsed | Incomplete | str:
     """What a header is read as, or the sentence that refuses it; any other exception fails the test."""
     try:
-        return parse(data)
+        return parse_header(data)
     except GgufError as error:
         return str(error)
 
@@ -128,7 +129,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 def test_what_is_no_header_is_refused_in_a_sentence(name: str) -> None:
     data, sentence = REFUSED[name]
     with pytest.raises(GgufError, match=sentence):
-        parse(data)
+        parse_header(data)
 
 
 def test_the_worst_header_costs_little() -> None:

@@ -21,15 +21,15 @@ import pytest
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.gguf.hollow import write_hollow
 from llamaherd.gguf.local import read_header
-from llamaherd.gguf.parse import CHUNK, MIB, parse
-from llamaherd.gguf.remote import Patience, fetch_header
+from llamaherd.gguf.parse import CHUNK, MIB, parse_header
+from llamaherd.gguf.remote import HubPatience, fetch_header
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, Weight
 from tests.support.hub_server import Hub
 
 REPO = "unsloth/Qwen-GGUF"
 TOKEN = "hf_canary0123456789"
-QUICK = Patience(attempts=3, pause=0.01, longest=1.5, silence=0.5, total=20)
+QUICK = HubPatience(attempts=3, pause=0.01, longest=1.5, silence=0.5, total=20)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return data
 
 
-def refusal(url: str, size: int, token: str | None = TOKEN, patience: Patience = QUICK) -> HubError:
+def refusal(url: str, size: int, token: str | None = TOKEN, patience: HubPatience = QUICK) -> HubError:
     with pytest.raises(HubError) as caught:
         fetch_header(url, token, size, patience)
     assert TOKEN not in str(caught.value)
@@ -198,7 +198,7 @@ def test_a_server_without_ranges_is_left_when_the_header_is_there(big: Path) -> 
 def test_a_server_may_forget_ranges_in_the_middle(plain: bytes) -> None:
     with serving(plain, Answer(), Answer(200)) as server:
         header, data = fetch_header(server.url, None, server.size)
-    assert header == parse(plain)
+    assert header == parse_header(plain)
     assert data == plain[: len(data)]
     assert len(server.ranges) == 2
 
@@ -227,7 +227,7 @@ def test_a_file_smaller_than_a_chunk_is_one_request(tmp_path: Path) -> None:
 def test_what_is_soon_over_is_waited_for(plain: bytes, answers: list[Answer]) -> None:
     with serving(plain, *answers) as server:
         header, data = fetch_header(server.url, None, server.size, QUICK)
-        assert header == parse(plain)
+        assert header == parse_header(plain)
         assert data == plain[: header.data_offset]
         assert not server.answers
 
@@ -348,7 +348,7 @@ def hub(plain: bytes) -> Iterator[Hub]:
 
 def test_the_token_does_not_follow_the_bytes(hub: Hub, plain: bytes) -> None:
     header, data = fetch_header(address(hub), TOKEN, len(plain), QUICK)
-    assert header == parse(plain)
+    assert header == parse_header(plain)
     assert data == plain[: header.data_offset]
     assert len(hub.requests) == len(hub.cdn_requests) == 3
     assert [request.had_auth for request in hub.requests] == [True] * 3
@@ -361,7 +361,7 @@ def test_the_token_does_not_follow_the_bytes(hub: Hub, plain: bytes) -> None:
 def test_bodies_that_are_cut_are_put_together(hub: Hub, plain: bytes) -> None:
     hub.truncate_after = 700_000
     header, data = fetch_header(address(hub), TOKEN, len(plain), QUICK)
-    assert (header, data) == (parse(plain), plain[: len(data)])
+    assert (header, data) == (parse_header(plain), plain[: len(data)])
     assert len(hub.cdn_requests) > 6
 
 

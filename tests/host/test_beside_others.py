@@ -1,4 +1,4 @@
-"""Models that engines cut by what cards have free, beside servers that hold some of it; servers without a card."""
+"""Models that engines cut by what GPUs have free, beside servers that hold some of it; servers without a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.instances import placement
 from llamaherd.memory.laid import places_of
@@ -50,7 +50,7 @@ def declared(other: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]
 def found(tmp_path: Path, rig: dict[str, Any], headers: dict[str, Header] | None = None) -> list[Finding]:
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
-    document = read(file)
+    document = read_yaml(file)
     return list(shared_cards(RigContext(Rig.model_validate(document.data), document, headers or {})))
 
 

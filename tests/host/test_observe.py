@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.inspect import inspect_script, parse_state, script_lines
-from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
+from llamaherd.host.protocol import CutOffError, UnaskedError, answer
+from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import FileState, FolderState, Holder, HostState, StoreFolderState, UserState
 from llamaherd.layout import OURS
+from tests.support.ours import inspect_script, parse_state
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
 CAPTURED = (Path(__file__).parents[1] / "data" / "box.observed.txt").read_text(encoding="utf-8").splitlines()
@@ -158,23 +159,21 @@ def test_one_line(line: str, seen: HostState) -> None:
     ],
 )
 def test_a_line_that_was_not_asked_for(line: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
+    with pytest.raises(UnaskedError, match="was not asked for"):
         parse_state(["os\tdebian-13", *line.split("\n")])
 
 
-@pytest.mark.parametrize("before", [[], ["Welcome", ""], ["os\tanother", "@ end of the look", "@ Look"]])
+@pytest.mark.parametrize("before", [[], ["Welcome", ""], ["os\tanother", "@ end", "@ Begin"]])
 @pytest.mark.parametrize("after", [[], [""], ["os\tlogout"]])
 def test_what_a_login_shell_prints_is_no_answer(before: list[str], after: list[str]) -> None:
-    said = ["@ look", "os\tdebian-13", "@ end of the look"]
-    assert script_lines([*before, *said, *after]) == ["os\tdebian-13"]
+    said = ["@ begin", "os\tdebian-13", "@ end"]
+    assert answer([*before, *said, *after]) == ["os\tdebian-13"]
 
 
-@pytest.mark.parametrize(
-    "lines", [[], ["Welcome"], ["@ look", "os\tdebian-13"], ["os\tdebian-13", "@ end of the look"]]
-)
+@pytest.mark.parametrize("lines", [[], ["Welcome"], ["@ begin", "os\tdebian-13"], ["os\tdebian-13", "@ end"]])
 def test_an_answer_without_its_end_is_none(lines: list[str]) -> None:
-    with pytest.raises(ValueError, match="stopped answering halfway"):
-        script_lines(lines)
+    with pytest.raises(CutOffError, match="stopped answering halfway"):
+        answer(lines)
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
@@ -182,14 +181,14 @@ def test_a_question_marks_its_answer_whatever_stands_in_the_line(shell: str) -> 
     noise = "printf 'no end of this line'\n"
     asked = noise + inspect_script(planned(cpu_rig()))
     done = subprocess.run([shell, "-s"], input=asked, capture_output=True, text=True, check=True)
-    assert any(line.startswith("arch\t") for line in script_lines(done.stdout.splitlines()))
+    assert any(line.startswith("arch\t") for line in answer(done.stdout.splitlines()))
 
 
 @given(st.lists(st.text()))
-def test_nonsense_is_a_value_error_and_nothing_else(lines: list[str]) -> None:
+def test_nonsense_is_a_line_that_was_not_asked_for_and_nothing_else(lines: list[str]) -> None:
     try:
         parse_state(lines)
-    except ValueError:
+    except UnaskedError:
         return
 
 

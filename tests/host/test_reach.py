@@ -10,10 +10,10 @@ import pytest
 
 from llamaherd.host.answers import Answers
 from llamaherd.host.dial import dial, reached, way
-from llamaherd.host.reach import Address, Door, NoWay, Tried, Way, doors, judge, networks
+from llamaherd.host.reach import Door, NoWay, RigAddress, Tried, WayThere, doors, judge_reach, networks
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.plan import Endpoint
-from llamaherd.verify.verify import judge as judged
+from tests.support.ours import judge as judged
 from tests.support.rigs import cpu_rig, planned
 
 
@@ -23,12 +23,12 @@ def door(name: str, listen: str, port: int) -> Door:
 
 DOOR = door("chat", "0.0.0.0", 8080)
 HOST = networks(["127.0.0.1/8", "::1/128", "192.168.1.5/24", "100.64.0.9/32", "fd00::5/64", "nonsense"])
-BESIDE = Address("192.168.1.5", "192.168.1.77")
+BESIDE = RigAddress("192.168.1.5", "192.168.1.77")
 
 
 @pytest.mark.parametrize("problem", ["does not answer", "is refused", "is rejected"])
 def test_a_port_that_is_shut_to_a_neighbour_is_an_alarm(problem: str) -> None:
-    reach = judge(Way((BESIDE,)), Tried(((BESIDE, problem),)), DOOR, HOST)
+    reach = judge_reach(WayThere((BESIDE,)), Tried(((BESIDE, problem),)), DOOR, HOST)
     assert (reach.ok, reach.doubt) == (False, False)
     assert f"192.168.1.5:8080 {problem} from this machine" in reach.detail
 
@@ -37,26 +37,26 @@ def test_a_port_that_is_shut_to_a_neighbour_is_an_alarm(problem: str) -> None:
     ("address", "words"),
     [
         # A router lies between; an address of a tunnel, which has no network around it; one that is translated.
-        (Address("192.168.1.5", "10.0.0.7"), "this machine is in another network (10.0.0.7)"),
-        (Address("192.168.1.5", ""), "without an address there"),
-        (Address("100.64.0.9", "100.64.0.2"), "this machine is in another network"),
-        (Address("203.0.113.9", "192.168.1.77"), "203.0.113.9 is no address of the host's own"),
+        (RigAddress("192.168.1.5", "10.0.0.7"), "this machine is in another network (10.0.0.7)"),
+        (RigAddress("192.168.1.5", ""), "without an address there"),
+        (RigAddress("100.64.0.9", "100.64.0.2"), "this machine is in another network"),
+        (RigAddress("203.0.113.9", "192.168.1.77"), "203.0.113.9 is no address of the host's own"),
     ],
 )
-def test_what_may_have_another_reason_is_a_doubt(address: Address, words: str) -> None:
-    reach = judge(Way((address,)), Tried(((address, "does not answer"),)), DOOR, HOST)
+def test_what_may_have_another_reason_is_a_doubt(address: RigAddress, words: str) -> None:
+    reach = judge_reach(WayThere((address,)), Tried(((address, "does not answer"),)), DOOR, HOST)
     assert (reach.ok, reach.doubt, words in reach.detail) == (True, True, True), reach.detail
 
 
 def test_one_address_that_answers_is_enough() -> None:
-    other = Address("fd00::5", "fd00::77")
-    reach = judge(Way((BESIDE, other)), Tried(((BESIDE, "is refused"), (other, ""))), DOOR, HOST)
+    other = RigAddress("fd00::5", "fd00::77")
+    reach = judge_reach(WayThere((BESIDE, other)), Tried(((BESIDE, "is refused"), (other, ""))), DOOR, HOST)
     assert (reach.ok, reach.doubt, "[fd00::5]:8080" in reach.detail) == (True, False, True)
 
 
 def test_without_a_way_of_its_own_nothing_is_said_against_it() -> None:
-    for there, tried in ((NoWay("ssh jumps"), None), (Way((BESIDE,)), Tried(()))):
-        reach = judge(there, tried, DOOR, HOST)
+    for there, tried in ((NoWay("ssh jumps"), None), (WayThere((BESIDE,)), Tried(()))):
+        reach = judge_reach(there, tried, DOOR, HOST)
         assert (reach.ok, reach.doubt) == (True, False)
         assert reach.detail.startswith("not tried from here: ")
 
@@ -72,7 +72,7 @@ def test_without_a_way_of_its_own_nothing_is_said_against_it() -> None:
     ],
 )
 def test_a_door_is_tried_where_it_opens(listen: str, addresses: list[str]) -> None:
-    there = Way((BESIDE, Address("fd00::5", "fd00::77")))
+    there = WayThere((BESIDE, RigAddress("fd00::5", "fd00::77")))
     assert [each.there for each in there.to(door("chat", listen, 1))] == addresses
 
 
@@ -94,8 +94,8 @@ def listener() -> Iterator[int]:
 def test_what_listens_answers_and_what_does_not_is_refused(listener: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         shut = gone.getsockname()[1]
-    here = Address("127.0.0.1", "127.0.0.1")
-    tried = dial(Way((here,)), [door("open", "0.0.0.0", listener), door("shut", "0.0.0.0", shut)])
+    here = RigAddress("127.0.0.1", "127.0.0.1")
+    tried = dial(WayThere((here,)), [door("open", "0.0.0.0", listener), door("shut", "0.0.0.0", shut)])
     assert tried == {"open": Tried(((here, ""),)), "shut": Tried(((here, "is refused"),))}
 
 
@@ -105,7 +105,7 @@ def connect(host: str) -> Connect:
 
 def test_a_way_is_what_the_ssh_client_goes_by() -> None:
     found = way(connect("192.0.2.5"))
-    assert isinstance(found, Way)
+    assert isinstance(found, WayThere)
     assert [each.there for each in found.addresses] == ["192.0.2.5"]
 
 
@@ -140,7 +140,7 @@ def test_nothing_is_asked_where_no_server_is_for_others() -> None:
 def test_a_door_that_is_shut_fails_its_instance() -> None:
     rig = cpu_rig()
     plan = planned(rig)
-    shut = judge(Way((BESIDE,)), Tried(((BESIDE, "does not answer"),)), DOOR, HOST)
+    shut = judge_reach(WayThere((BESIDE,)), Tried(((BESIDE, "does not answer"),)), DOOR, HOST)
     nothing: Answers = {}
     report = judged(Rig.model_validate(rig), plan, nothing, {"chat": shut})
     found = {each.name: [check for check in each.checks if check.name == "reach"] for each in report.instances}

@@ -8,7 +8,7 @@ import pytest
 
 from llamaherd.host import remote
 from llamaherd.host.remote import Remote, RemoteError
-from llamaherd.host.ssh import argv, explain, lost, not_started
+from llamaherd.host.ssh import argv, lost, not_started, why_not_run
 from llamaherd.inventory.schema import Connect
 from tests.support.stores import needs_root
 
@@ -33,17 +33,17 @@ Connection closed by 127.0.0.1 port 2250
 
 
 def test_what_is_declared_is_all_that_counts() -> None:
-    command = argv(DUO)
-    assert command[:4] == ["ssh", "-T", "-p", "22"]
+    command = argv(DUO.model_copy(update={"port": 2222}))
+    assert command[:6] == ["ssh", "-T", "-p", "2222", "-l", "tom"]
     assert 'IdentityFile="/keys/duo 50%%"' in command
     assert 'UserKnownHostsFile="/keys/known_hosts"' in command
     assert {"IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "BatchMode=yes"} <= set(command)
-    assert command[-5:-1] == ["-l", "tom", "--", "duo.lan"]
+    assert command[-3:-1] == ["--", "duo.lan"]
 
 
 def test_what_is_not_declared_is_left_to_the_client() -> None:
     text = " ".join(argv(Connect(host="duo")))
-    for option in ("IdentityFile", "IdentitiesOnly", "UserKnownHostsFile", "StrictHostKeyChecking", " -l "):
+    for option in ("IdentityFile", "IdentitiesOnly", "UserKnownHostsFile", "StrictHostKeyChecking", " -l ", " -p "):
         assert option not in text
 
 
@@ -56,7 +56,7 @@ def test_only_who_deploys_notes_the_key_of_a_host_that_is_new() -> None:
     ("code", "err", "message", "help_"),
     [
         (255, CHANGED, "is not the one that is known", "ssh-keygen -f /keys/known_hosts -R 'duo.lan'"),
-        (255, UNKNOWN, "is not known here", "ssh-keyscan -p 22 duo.lan"),
+        (255, UNKNOWN, "is not known here", "ssh-keyscan duo.lan"),
         (255, "tom@duo.lan: Permission denied (publickey).\n", "does not accept /keys/duo", "authorized_keys"),
         (
             255,
@@ -68,21 +68,42 @@ def test_only_who_deploys_notes_the_key_of_a_host_that_is_new() -> None:
         (255, "ssh: Could not resolve hostname duo.lan: Name or service not known\n", "cannot be found", "host:"),
         (255, "Connection timed out during banner exchange\n", "does not answer", "firewall"),
         (255, BANNED, "closes the connection", "wait a minute"),
-        (255, "something new\n", "something new", "try `ssh -p 22 tom@duo.lan`"),
+        (255, "something new\n", "something new", "try `ssh tom@duo.lan`"),
         (1, "sudo: a password is required\n", "wants a password from tom", "NOPASSWD"),
         (127, "sh: 1: exec: sudo: not found\n", "there is no sudo", "as root"),
     ],
 )
 def test_what_went_wrong_is_said_with_a_way_out(code: int, err: str, message: str, help_: str) -> None:
-    error = explain(DUO, code, err)
+    error = why_not_run(DUO, code, err)
     assert error
     assert message in error.message
     assert help_ in error.help
 
 
+CLOSED = "kex_exchange_identification: Connection closed by remote host\nConnection closed by UNKNOWN port 65535\n"
+
+
+@pytest.mark.parametrize(
+    ("err", "said"),
+    [
+        (f"tom@door: Permission denied (publickey).\n{CLOSED}", "tom@door: Permission denied (publickey)."),
+        (f"ssh: connect to host door port 22: Connection refused\n{CLOSED}", "door port 22: Connection refused"),
+        (f"No ED25519 host key is known for door.\nHost key verification failed.\n{CLOSED}", "verification failed."),
+        (f"channel 0: open failed: connect failed: No route\nstdio forwarding failed\n{CLOSED}", "No route"),
+        (CLOSED, "kex_exchange_identification: Connection closed by remote host"),
+    ],
+)
+def test_a_jump_host_that_leads_nowhere_is_no_fault_of_the_rig(err: str, said: str) -> None:
+    error = why_not_run(DUO, 255, err)
+    assert error
+    assert error.message.startswith("the way to duo.lan through another machine ends before it: ")
+    assert error.message.endswith(said)
+    assert "`ssh tom@duo.lan`" in error.help
+
+
 def test_a_script_that_ran_and_failed_is_no_error_of_the_connection() -> None:
-    assert explain(DUO, 1, "tom: Permission denied") is None
-    assert explain(DUO, 0, "sudo: a password is required") is None
+    assert why_not_run(DUO, 1, "tom: Permission denied") is None
+    assert why_not_run(DUO, 0, "sudo: a password is required") is None
 
 
 @pytest.mark.parametrize("kind", [("ed25519",), ("rsa", "-m", "PEM"), ("ecdsa", "-m", "PKCS8")], ids=" ".join)
@@ -92,7 +113,7 @@ def test_a_key_with_a_passphrase_is_told_from_one_that_is_not_let_in(
 ) -> None:
     key = tmp_path / "id"
     subprocess.run(["ssh-keygen", "-q", "-t", *kind, "-N", passphrase, "-f", str(key)], check=True)
-    error = explain(Connect(host="duo", key=key), 255, "tom@duo: Permission denied (publickey).")
+    error = why_not_run(Connect(host="duo", key=key), 255, "tom@duo: Permission denied (publickey).")
     assert error
     assert (f"{key} has a passphrase" in error.message) == bool(passphrase)
     assert (f"ssh-add {key}" in error.help) == bool(passphrase)
@@ -110,6 +131,18 @@ def test_a_connection_that_is_lost_is_no_failure_of_the_script() -> None:
     assert "lost in the middle" in error.message
     assert lost(DUO, 255, "a script that ends with 255") is None
     assert lost(DUO, 1, "Broken pipe") is None
+
+
+def test_a_port_that_is_declared_is_in_the_way_out() -> None:
+    declared = DUO.model_copy(update={"port": 2222})
+    for err, help_ in (
+        (CHANGED, "-R '[duo.lan]:2222'"),
+        (UNKNOWN, "ssh-keyscan -p 2222 duo.lan"),
+        ("?", "ssh -p 2222 tom"),
+    ):
+        error = why_not_run(declared, 255, err)
+        assert error
+        assert help_ in error.help
 
 
 @needs_root

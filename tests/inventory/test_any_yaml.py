@@ -13,14 +13,13 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.pipeline.describe import show_plan
-from llamaherd.pipeline.load_fleet import examine
-from llamaherd.planner.plan import plan
+from llamaherd.pipeline.load_fleet import examine_fleet
 from tests.support.examples import EXAMPLES, fleet, locked
+from tests.support.ours import plan, show_plan
 
-DATA = {name: read(EXAMPLES / f"{name}.yaml").data for name in fleet().rigs}
+DATA = {name: read_yaml(EXAMPLES / f"{name}.yaml").data for name in fleet().rigs}
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -98,7 +97,7 @@ def judged(text: str) -> str:
         file = Path(folder) / "rig.yaml"
         file.write_text(text, encoding="utf-8", errors="surrogatepass")
         shutil.copy(EXAMPLES / "duo.yaml", folder)  # which one of the others takes models from
-        rigs, findings = examine(file, locked())
+        rigs, findings = examine_fleet(file, locked())
         for finding in findings:
             assert finding.message
             assert finding.help

@@ -126,7 +126,7 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
         (Model, {"file": "/c"}, "the file's hash is missing"),
         (Secret, {}, "nothing says where the secret is"),
         (Secret, {"file": "/k", "env": "K"}, "two are named"),
-        (Card, {"model": "Voodoo 2"}, "is no card that is known here"),
+        (Card, {"model": "Voodoo 2"}, "is no GPU that is known here"),
     ],
 )
 def test_one_kind_and_all_of_it(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS, inherited
-from llamaherd.inventory.yamlfile import Document, Path_, read
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.inventory.yamlfile import Document, Path_, read_yaml
+from llamaherd.pipeline.load_fleet import examine_fleet
 from tests.support.rigs import SHA
 
 Data = dict[str, Any]
@@ -221,12 +221,12 @@ def folder(tmp_path: Path) -> Path:
 
 def found(source: Path) -> list[tuple[str, str, int]]:
     """What is wrong: code, file and line."""
-    return [(f.code, f.place.file.name, f.place.line) for f in examine(source)[1] if f.severity == "error"]
+    return [(f.code, f.place.file.name, f.place.line) for f in examine_fleet(source)[1] if f.severity == "error"]
 
 
 def test_a_rig_in_three_lines(folder: Path) -> None:
     (folder / "next.yaml").write_text("rig: next\nconnect: {host: next.lan}\nextends: base\n")
-    rigs = examine(folder)[0].rigs
+    rigs = examine_fleet(folder)[0].rigs
     base, after = rigs["base"], rigs["next"]
     assert after.model_dump(exclude={"rig", "connect"}) == base.model_dump(exclude={"rig", "connect"})
     assert after.connect.host == "next.lan"
@@ -235,7 +235,7 @@ def test_a_rig_in_three_lines(folder: Path) -> None:
 def test_defaults_are_for_every_rig(folder: Path) -> None:
     (folder / "next.yaml").write_text("rig: next\nconnect: {host: next.lan}\nextends: base\n")
     (folder / "defaults.yaml").write_text("instance_defaults: {parallel: 3}\n")
-    fleet, _ = examine(folder)
+    fleet, _ = examine_fleet(folder)
     assert {rig.instances["chat"].parallel for rig in fleet.rigs.values()} == {3}
 
 
@@ -243,13 +243,13 @@ def test_defaults_are_for_every_rig(folder: Path) -> None:
 def test_one_file_gives_the_rig_that_the_folder_gives(folder: Path, name: str) -> None:
     (folder / "next.yaml").write_text("rig: next\nconnect: {host: next.lan}\nextends: base\n")
     (folder / "defaults.yaml").write_text("instance_defaults: {parallel: 3}\n")
-    alone = examine(folder / f"{name}.yaml")[0].rigs
-    assert alone == {name: examine(folder)[0].rigs[name]}
+    alone = examine_fleet(folder / f"{name}.yaml")[0].rigs
+    assert alone == {name: examine_fleet(folder)[0].rigs[name]}
 
 
 def test_a_file_of_another_name_is_read_as_well(folder: Path) -> None:
     (folder / "base.yaml").rename(folder / "base.txt")
-    assert list(examine(folder / "base.txt")[0].rigs) == ["base"]
+    assert list(examine_fleet(folder / "base.txt")[0].rigs) == ["base"]
 
 
 def test_what_is_wrong_beside_it_is_not_its_fault(folder: Path) -> None:
@@ -310,7 +310,7 @@ def test_rigs_that_extend_each_other_in_a_ring(tmp_path: Path, length: int) -> N
     for number in range(length):
         text = f"rig: r{number}\nconnect: {{host: r{number}.lan}}\nextends: r{(number + 1) % length}\n"
         (tmp_path / f"r{number}.yaml").write_text(text)
-    findings = examine(tmp_path)[1]
+    findings = examine_fleet(tmp_path)[1]
     assert {finding.code for finding in findings} == {"LH009"}
     assert all("leads back to itself" in finding.message for finding in findings)
     assert findings[0].help == "leave out `extends` in one of them"
@@ -326,7 +326,7 @@ def test_rigs_that_extend_each_other_in_a_ring(tmp_path: Path, length: int) -> N
 )
 def test_the_nearest_rig_is_named(folder: Path, written: str, said: str) -> None:
     (folder / "next.yaml").write_text(f"rig: next\nconnect: {{host: next.lan}}\nextends: {written}\n")
-    (unknown,) = (finding for finding in examine(folder)[1] if finding.place.file.name == "next.yaml")
+    (unknown,) = (finding for finding in examine_fleet(folder)[1] if finding.place.file.name == "next.yaml")
     assert unknown.help == said
 
 
@@ -358,7 +358,7 @@ def test_nonsense_is_a_finding(folder: Path, defaults: Data, mid: Data) -> None:
     assert {finding.code for finding in mutated(BASE, [defaults, mid])} <= {"LH009", "LH012"}
     (folder / "defaults.yaml").write_text(yaml.safe_dump(defaults, allow_unicode=True))
     (folder / "next.yaml").write_text(yaml.safe_dump({"rig": "next", "connect": {"host": "n"}, **mid}))
-    fleet, findings = examine(folder)
+    fleet, findings = examine_fleet(folder)
     assert fleet.rigs or findings
 
 
@@ -366,5 +366,5 @@ def test_an_alias_is_merged_as_what_it_stands_for(folder: Path) -> None:
     (folder / "next.yaml").write_text(
         "rig: next\nconnect: {host: n}\nextends: base\nhost: {cpu: &c {cores: 2}}\ngpus: null\nmodels: {}\n"
     )
-    assert read(folder / "next.yaml").data["gpus"] is None
-    assert examine(folder)[0].rigs["next"].host.cpu.cores == 2
+    assert read_yaml(folder / "next.yaml").data["gpus"] is None
+    assert examine_fleet(folder)[0].rigs["next"].host.cpu.cores == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import Finding, InventoryError
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 
 DUO = (Path(__file__).parents[1] / "data" / "duo.yaml").read_text(encoding="utf-8")
 
@@ -48,7 +48,7 @@ def finding(text: str, folder: Path) -> Finding:
     file = folder / "duo.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(InventoryError) as caught:
-        read(file)
+        read_yaml(file)
     (found,) = caught.value.findings
     return found
 
@@ -82,7 +82,7 @@ def test_what_it_says_to_write_can_be_read(name: str, tmp_path: Path) -> None:
     line = lines[found.place.line - 1]
     lines[found.place.line - 1] = line[: len(line) - len(line.lstrip())] + written[1]
     (tmp_path / "better.yaml").write_text("\n".join(lines), encoding="utf-8")
-    assert read(tmp_path / "better.yaml").data["rig"] == "duo"
+    assert read_yaml(tmp_path / "better.yaml").data["rig"] == "duo"
 
 
 def test_what_stands_below_a_name_twice_is_said_once(tmp_path: Path) -> None:

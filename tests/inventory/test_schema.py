@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.json_schema import SCHEMAS, defaults_schema, rig_schema, schema_text
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.scaffold import example_rig, fleet_files
 from tests.support.rigs import GONE, ROOT, changed, cpu_rig, gpu_rig
 
@@ -52,14 +52,14 @@ def test_rigs_are_accepted(declared: Declared) -> None:
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_the_rigs_of_this_repository_are_accepted(file: Path) -> None:
-    assert problems(read(file).data) == []
+    assert problems(read_yaml(file).data) == []
 
 
 def test_what_init_writes_is_accepted(tmp_path: Path) -> None:
     for name, text in fleet_files({"attic": example_rig()}).items():
         if name.endswith(".yaml"):
             (tmp_path / name).write_text(text)
-            assert problems(read(tmp_path / name).data, DEFAULTS if name == "defaults.yaml" else RIG) == []
+            assert problems(read_yaml(tmp_path / name).data, DEFAULTS if name == "defaults.yaml" else RIG) == []
 
 
 MODELS = [value for value in vars(fleet).values() if isinstance(value, type) and issubclass(value, BaseModel)]
@@ -225,9 +225,9 @@ def test_whatever_is_checked_without_errors_is_accepted(tmp_path: Path, changes:
         if reaches(declared, path):
             declared = changed(declared, {path: value})
     file.write_text(json.dumps(declared))
-    _, findings = examine(file)
+    _, findings = examine_fleet(file)
     if not any(finding.severity == "error" for finding in findings):
-        assert problems(read(file).data) == []
+        assert problems(read_yaml(file).data) == []
 
 
 def reaches(declared: object, path: str) -> bool:

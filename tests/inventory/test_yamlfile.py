@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory import yamltext
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 
 TEXT = """\
 # a comment
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_positions_of_keys_and_values(file: Path) -> None:
     file.write_text(TEXT)
-    document = read(file)
+    document = read_yaml(file)
     assert document.data == {"rig": "box", "instances": {"chat": {"port": 8080, "on": ["a", "b"]}}}
     assert document.key(("rig",)) == Place(file, 2, 1)
     assert document.value(("rig",)) == Place(file, 2, 6)
@@ -40,14 +40,14 @@ def test_positions_of_keys_and_values(file: Path) -> None:
 
 def test_what_is_not_there_stands_where_its_parent_does(file: Path) -> None:
     file.write_text(TEXT)
-    document = read(file)
+    document = read_yaml(file)
     assert document.value(("instances", "chat", "draft", "mtp")) == document.value(("instances", "chat"))
     assert document.value(("models",)) == Place(file, 1, 1)
 
 
 def test_words_stay_words_and_keys_stay_text(file: Path) -> None:
     file.write_text("on: [off, yes, No]\n1: true\n")
-    assert read(file).data == {"on": ["off", "yes", "No"], "1": True}
+    assert read_yaml(file).data == {"on": ["off", "yes", "No"], "1": True}
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_words_stay_words_and_keys_stay_text(file: Path) -> None:
 )
 def test_numbers_are_what_people_take_for_numbers(file: Path, text: str, value: object) -> None:
     file.write_text(f"a: {text}\n")
-    read_value = read(file).data["a"]
+    read_value = read_yaml(file).data["a"]
     assert (type(read_value), read_value) == (type(value), value)
 
 
 def test_anchors_and_merges(file: Path) -> None:
     file.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n")
-    assert read(file).data["b"] == {"x": 1, "y": 3}
+    assert read_yaml(file).data["b"] == {"x": 1, "y": 3}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_anchors_and_merges(file: Path) -> None:
 def test_what_is_wrong_says_where(file: Path, text: str, code: str, line: int, column: int) -> None:
     file.write_text(text)
     with pytest.raises(InventoryError) as caught:
-        read(file)
+        read_yaml(file)
     (finding,) = caught.value.findings
     assert (finding.code, finding.place) == (code, Place(file, line, column))
 
@@ -112,7 +112,7 @@ def test_what_is_wrong_says_where(file: Path, text: str, code: str, line: int, c
 def test_every_duplicate_is_said_at_once(file: Path) -> None:
     file.write_text("rig: a\nrig: b\nhost: {os: a, os: b}\n")
     with pytest.raises(InventoryError) as caught:
-        read(file)
+        read_yaml(file)
     assert [(f.code, f.place.line) for f in caught.value.findings] == [("LH003", 2), ("LH003", 3)]
     assert "the first is at line 1" in caught.value.findings[0].message
 
@@ -121,14 +121,14 @@ def test_every_duplicate_is_said_at_once(file: Path) -> None:
 def test_bytes_that_are_no_text(file: Path, data: bytes) -> None:
     file.write_bytes(data)
     with pytest.raises(InventoryError, match="it is not UTF-8 text"):
-        read(file)
+        read_yaml(file)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InventoryError, match="LH001: cannot read this file: it is a folder"):
-        read(tmp_path)
+        read_yaml(tmp_path)
     with pytest.raises(InventoryError, match="LH001: cannot read this file: No such file"):
-        read(tmp_path / "none.yaml")
+        read_yaml(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_odd_yaml_is_data_or_a_finding(file: Path, text: str) -> None:
 def wrong_with(file: Path, places: int = 10**4) -> tuple[Finding, ...]:
     """What is found, or nothing where it is data, which is then a mapping with no more than so many places."""
     try:
-        document = read(file)
+        document = read_yaml(file)
     except InventoryError as error:
         return error.findings
     assert isinstance(document.data, dict)

@@ -70,31 +70,31 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 
 def refusal(url: str, ref: str = "master") -> GitError:
     with pytest.raises(GitError) as caught:
-        gitrefs.resolve(url, ref)
+        gitrefs.commit_of(url, ref)
     assert SECRET not in str(caught.value)
     assert caught.value.help
     return caught.value
 
 
 def test_branches_and_tags_are_full_commits(repository: Repository) -> None:
-    assert gitrefs.resolve(repository.url, "master") == Ref(repository.second)
-    assert gitrefs.resolve(repository.url, "b11433") == Ref(repository.first)
-    assert gitrefs.resolve(repository.url, "gg/kv-cache") == Ref(repository.first)
-    assert gitrefs.resolve(str(repository.folder), "b11434") == Ref(repository.second)
+    assert gitrefs.commit_of(repository.url, "master") == Ref(repository.second)
+    assert gitrefs.commit_of(repository.url, "b11433") == Ref(repository.first)
+    assert gitrefs.commit_of(repository.url, "gg/kv-cache") == Ref(repository.first)
+    assert gitrefs.commit_of(str(repository.folder), "b11434") == Ref(repository.second)
 
 
 def test_an_annotated_tag_is_followed_to_its_commit(repository: Repository) -> None:
     tag = git(repository.folder, "rev-parse", "v1.0")
     assert tag != repository.first
-    assert gitrefs.resolve(repository.url, "v1.0") == Ref(repository.first)
+    assert gitrefs.commit_of(repository.url, "v1.0") == Ref(repository.first)
 
 
 def test_of_a_tag_and_a_branch_the_tag_is_taken_and_said(repository: Repository) -> None:
-    found = gitrefs.resolve(repository.url, "twice")
+    found = gitrefs.commit_of(repository.url, "twice")
     assert found.commit == repository.first
     assert found.note
     assert "tag and a branch named `twice`" in found.note
-    assert gitrefs.resolve(repository.url, "same") == Ref(repository.first)
+    assert gitrefs.commit_of(repository.url, "same") == Ref(repository.first)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_settings_of_the_folder_one_stands_in_do_not_matter(
     git(tmp_path, "init", "-q")
     git(tmp_path, "config", "url.file:///absent.insteadOf", repository.url)
     monkeypatch.chdir(tmp_path)
-    assert gitrefs.resolve(repository.url, "master") == Ref(repository.second)
+    assert gitrefs.commit_of(repository.url, "master") == Ref(repository.second)
 
 
 def test_a_shown_url_has_no_password() -> None:
-    assert gitrefs.shown(f"https://tom:{SECRET}@git.lan/x") == "https://git.lan/x"
-    assert gitrefs.shown("git@github.com:a/b") == "git@github.com:a/b"
+    assert gitrefs.plain_url(f"https://tom:{SECRET}@git.lan/x") == "https://git.lan/x"
+    assert gitrefs.plain_url("git@github.com:a/b") == "git@github.com:a/b"

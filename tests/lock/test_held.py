@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from llamaherd import lock
-from llamaherd.lock import LockError, held
+from llamaherd.lock import LockError, lock_held
 from tests.lock.test_gitrefs import git
 from tests.support.rigs import ROOT
 
@@ -81,7 +81,7 @@ def test_three_at_once_lose_nothing(fleet: Path) -> None:
         assert run.returncode == 0, err
         assert ": written, 3 engines" in out
     newest = git(source, "rev-parse", "main").strip()
-    assert [engine.commit for engine in lock.read(fleet / "herd.lock").engines] == [newest] * 3
+    assert [engine.commit for engine in lock.read_lock_file(fleet / "herd.lock").engines] == [newest] * 3
     assert sorted(path.name for path in fleet.iterdir()) == ["duo.yaml", "herd.lock"]
 
 
@@ -108,7 +108,11 @@ def test_who_waits_can_be_interrupted(fleet: Path) -> None:
 
 def test_nobody_waits_for_ever(tmp_path: Path) -> None:
     said: list[str] = []
-    with somebody_at_work(tmp_path), pytest.raises(LockError) as caught, held(tmp_path / "herd.lock", said.append, 0):
+    with (
+        somebody_at_work(tmp_path),
+        pytest.raises(LockError) as caught,
+        lock_held(tmp_path / "herd.lock", said.append, 0),
+    ):
         raise AssertionError
     assert f"another `herd lock` has been at work in {tmp_path}" in caught.value.message
     assert caught.value.help
@@ -118,7 +122,7 @@ def test_two_folders_have_nothing_to_do_with_each_other(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     said: list[str] = []
-    with held(tmp_path / "a/herd.lock", said.append), held(tmp_path / "b/herd.lock", said.append):
+    with lock_held(tmp_path / "a/herd.lock", said.append), lock_held(tmp_path / "b/herd.lock", said.append):
         assert said == []
 
 
@@ -127,11 +131,18 @@ def test_through_a_link_it_is_the_folder_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a/herd.lock").symlink_to(tmp_path / "b/herd.lock")
     done = threading.Event()
-    with held(tmp_path / "a/herd.lock", print), pytest.raises(LockError), held(tmp_path / "b/herd.lock", print, 0):
+    with (
+        lock_held(tmp_path / "a/herd.lock", print),
+        pytest.raises(LockError),
+        lock_held(tmp_path / "b/herd.lock", print, 0),
+    ):
         done.set()
     assert not done.is_set()
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(LockError, match="cannot be opened: No such file"), held(tmp_path / "gone/herd.lock", print):
+    with (
+        pytest.raises(LockError, match="cannot be opened: No such file"),
+        lock_held(tmp_path / "gone/herd.lock", print),
+    ):
         raise AssertionError

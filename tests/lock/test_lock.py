@@ -194,9 +194,9 @@ def locks() -> st.SearchStrategy[Lock]:
 @given(locks())
 def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, value: Lock) -> None:
     file = tmp_path_factory.mktemp("lock") / "herd.lock"
-    lock.write(file, value)
-    assert lock.read(file) == value
-    assert lock.dumps(lock.read(file)) == lock.dumps(value)
+    lock.write_lock(file, value)
+    assert lock.read_lock_file(file) == value
+    assert lock.dumps(lock.read_lock_file(file)) == lock.dumps(value)
 
 
 @settings(max_examples=50, deadline=None)
@@ -228,8 +228,8 @@ def test_names_are_looked_up_as_they_are_declared() -> None:
 def test_a_lock_of_version_1_is_read_and_written_as_version_2(tmp_path: Path) -> None:
     file = tmp_path / "herd.lock"
     file.write_text(GOLDEN.replace("version: 2", "version: 1"))
-    assert lock.read(file) == Lock(models=(gemma(),))
-    assert lock.write(file, lock.read(file))
+    assert lock.read_lock_file(file) == Lock(models=(gemma(),))
+    assert lock.write_lock(file, lock.read_lock_file(file))
     assert file.read_text() == GOLDEN
 
 
@@ -248,9 +248,9 @@ def test_sizes_that_cannot_be_are_refused(tmp_path: Path, old: str, new: str, li
     assert old in WHOLE
     file.write_text(WHOLE.replace(old, new, 1))
     with pytest.raises(LockError) as caught:
-        lock.read(file)
+        lock.read_lock_file(file)
     assert words in caught.value.message
-    assert (caught.value.code, caught.value.place.line) == ("LH032", line)
+    assert (caught.value.rule.code, caught.value.place.line) == ("LH032", line)
 
 
 def test_sizes_are_held_against_what_is_known_of_them() -> None:
@@ -284,9 +284,9 @@ def test_broken_entries_say_what_is_wrong(tmp_path: Path, old: str, new: str, wo
     assert old in WHOLE
     file.write_text(WHOLE.replace(old, new, 1))
     with pytest.raises(LockError) as caught:
-        lock.read(file)
+        lock.read_lock_file(file)
     assert words in caught.value.message
-    assert caught.value.code == "LH030"
+    assert caught.value.rule.code == "LH030"
     assert "hunter2" not in str(caught.value)
 
 
@@ -306,8 +306,8 @@ def test_a_projector_is_found_with_the_model_that_declares_it(tmp_path: Path) ->
     projector = LockedFile(path="mmproj-F16.gguf", size=5, sha256=SHA)
     seeing = gemma().model_copy(update={"mmproj": "mmproj*", "projector": projector})
     value = Lock(models=(seeing, gemma()))
-    lock.write(tmp_path / "herd.lock", value)
-    assert lock.read(tmp_path / "herd.lock") == value
+    lock.write_lock(tmp_path / "herd.lock", value)
+    assert lock.read_lock_file(tmp_path / "herd.lock") == value
     declared = Model(hf=gemma().repo, files="*Q8_0*", mmproj="mmproj*")
     assert (value.model(declared), value.projector_size(declared)) == (seeing, 5)
     plain = declared.model_copy(update={"mmproj": None})
@@ -341,7 +341,7 @@ def test_a_url_names_the_commit_and_quotes_the_path() -> None:
 
 
 def test_no_file_is_an_empty_lock(tmp_path: Path) -> None:
-    assert lock.read(tmp_path / "herd.lock") == Lock()
+    assert lock.read_lock_file(tmp_path / "herd.lock") == Lock()
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_a_broken_lock_says_where_and_what(tmp_path: Path, old: str, new: str, l
     assert old in GOLDEN
     file.write_text(GOLDEN.replace(old, new, 1))
     with pytest.raises(LockError) as caught:
-        lock.read(file)
+        lock.read_lock_file(file)
     assert words in caught.value.message
     assert caught.value.place.file == file
     assert caught.value.place.line == line
@@ -383,7 +383,7 @@ def test_a_file_that_is_no_lock_at_all(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "herd.lock"
     file.write_bytes(content)
     with pytest.raises(LockError, match="herd lock"):
-        lock.read(file)
+        lock.read_lock_file(file)
 
 
 def test_a_model_locked_twice_is_refused(tmp_path: Path) -> None:
@@ -391,18 +391,18 @@ def test_a_model_locked_twice_is_refused(tmp_path: Path) -> None:
     body = GOLDEN[GOLDEN.index("- repo") :]
     file.write_text(GOLDEN + body)
     with pytest.raises(LockError, match="twice"):
-        lock.read(file)
+        lock.read_lock_file(file)
     with pytest.raises(ValidationError, match="twice"):
         Lock(models=(gemma(), gemma()))
 
 
 def test_writing_again_what_is_there_touches_nothing(tmp_path: Path) -> None:
     file = tmp_path / "herd.lock"
-    assert lock.write(file, Lock(models=(gemma(),)))
+    assert lock.write_lock(file, Lock(models=(gemma(),)))
     # Long ago: a write, however soon, would show in the time.
     os.utime(file, (1, 1))
     before = file.stat()
-    assert not lock.write(file, Lock(models=(gemma(),)))
+    assert not lock.write_lock(file, Lock(models=(gemma(),)))
     after = file.stat()
     assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
         before.st_ino,
@@ -416,14 +416,14 @@ def test_a_failed_write_leaves_the_old_lock_and_no_litter(tmp_path: Path) -> Non
     file = tmp_path / "herd.lock"
     file.mkdir()
     with pytest.raises(LockError, match="cannot write"):
-        lock.write(file, Lock())
+        lock.write_lock(file, Lock())
     with pytest.raises(LockError, match="cannot write"):
-        lock.write(tmp_path / "absent" / "herd.lock", Lock())
+        lock.write_lock(tmp_path / "absent" / "herd.lock", Lock())
     assert [each.name for each in tmp_path.iterdir()] == ["herd.lock"]
 
 
 def test_a_linked_lock_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link.lock").symlink_to(tmp_path / "real.lock")
-    lock.write(tmp_path / "link.lock", Lock(models=(gemma(),)))
+    lock.write_lock(tmp_path / "link.lock", Lock(models=(gemma(),)))
     assert (tmp_path / "link.lock").is_symlink()
     assert (tmp_path / "real.lock").read_text() == GOLDEN

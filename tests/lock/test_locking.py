@@ -15,12 +15,12 @@ import yaml
 from llamaherd import lock
 from llamaherd.diagnostics.findings import HubError, InventoryError
 from llamaherd.gguf.parse import CHUNK
-from llamaherd.gguf.remote import Patience
+from llamaherd.gguf.remote import HubPatience
 from llamaherd.inventory.schema import Fleet, Rig
-from llamaherd.inventory.yamlfile import Document, read
+from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.lock.resolve import hub
-from llamaherd.lock.resolve.resolve import Outcome, lock_fleet, places
+from llamaherd.lock.resolve.resolve import LockOutcome, lock_fleet, value_places
 from tests.lock.test_gitrefs import git
 from tests.support import gguf_files
 from tests.support.gguf_files import Weight
@@ -90,15 +90,15 @@ class World:
         }
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(declared | sections, sort_keys=False))
-        return read(file)
+        return read_yaml(file)
 
     def lock(
         self, *documents: Document, old: Lock | None = None, upgrade: tuple[str, ...] = (), **how: bool
-    ) -> Outcome:
+    ) -> LockOutcome:
         """Lock the rigs in these files, and see that nothing secret was said."""
         by_name = {str(document.data["rig"]): document for document in documents}
         fleet = Fleet(rigs={name: Rig.model_validate(document.data) for name, document in by_name.items()})
-        place = places(by_name, self.folder / "herd.lock")
+        place = value_places(by_name, self.folder / "herd.lock")
         outcome = lock_fleet(fleet, old or Lock(), place, self.said.append, upgrade, **how)
         assert TOKEN not in "\n".join((*self.said, *map(str, outcome.findings), lock.dumps(outcome.lock)))
         assert all(finding.help for finding in outcome.findings)
@@ -160,14 +160,14 @@ def test_what_is_locked_is_read_back_and_stays_without_a_single_request(world: W
     document = world.rig()
     first = world.lock(document).lock
     file = world.folder / "herd.lock"
-    assert lock.write(file, first)
+    assert lock.write_lock(file, first)
     asked, said = world.requests, len(world.said)
     commit(world.git, "second")
     world.registry.images["vllm/vllm-openai:v1"] = index("moved")
     world.hub.push(REPO, {"tiny-Q4_0.gguf": b"GGUF, but newer"})
-    again = world.lock(document, old=lock.read(file))
-    assert again == Outcome(first, ())
-    assert not lock.write(file, again.lock)
+    again = world.lock(document, old=lock.read_lock_file(file))
+    assert again == LockOutcome(first, ())
+    assert not lock.write_lock(file, again.lock)
     assert (world.requests, len(world.said)) == (asked, said)
 
 
@@ -324,10 +324,10 @@ def test_half_a_header_is_no_header(world: World) -> None:
     world.hub.truncate_after = 0
     model = hub.resolve(REPO, "main", "*Q8_0*")
     with pytest.raises(HubError) as caught:
-        hub.with_header(model, Patience(attempts=2, pause=0.01))
+        hub.with_header(model, HubPatience(attempts=2, pause=0.01))
     assert "failed" in caught.value.message
     world.hub.truncate_after = 1000
-    assert hub.with_header(model, Patience(pause=0.01)).header
+    assert hub.with_header(model, HubPatience(pause=0.01)).header
 
 
 def test_a_file_that_is_no_model_is_refused(world: World, files: dict[str, Content]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.gguf.remote import Patience, fetch_header
+from llamaherd.gguf.remote import HubPatience, fetch_header
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from tests.support.liar import LIES, OK, Liar, Lie, raw, whole
 
@@ -22,7 +22,7 @@ SILENCE = 0.3
 """Seconds; in homes it is 30 to 60."""
 SOON = 5
 """Seconds, on a busy machine: what has no end would take days."""
-PATIENCE = Patience(attempts=2, pause=0.01, silence=SILENCE, total=10)
+PATIENCE = HubPatience(attempts=2, pause=0.01, silence=SILENCE, total=10)
 MEMORY_MIB = 300
 SHA = "ab" * 20
 # Of a GGUF file that has a text of a hundred million bytes: all of it is wanted.
@@ -31,9 +31,9 @@ Question = Callable[[Liar], object]
 
 QUESTIONS: dict[str, Question] = {
     "hub": lambda _: hub.resolve("owner/name", "main", "*.gguf"),
-    "registry": lambda liar: registry.digest(f"{liar.host}/owner/name:v1"),
+    "registry": lambda liar: registry.digest_of(f"{liar.host}/owner/name:v1"),
     "gguf": lambda liar: fetch_header(f"{liar.url}/x.gguf", None, 10**12, PATIENCE),
-    "git": lambda liar: gitrefs.resolve(f"{liar.url}/x.git", "b1"),
+    "git": lambda liar: gitrefs.commit_of(f"{liar.url}/x.git", "b1"),
 }
 
 
@@ -157,9 +157,9 @@ HUB = 'hub.resolve("owner/name", "main", "*.gguf")'
         (HUB, objects),
         (HUB, names),
         (HUB, LIES["a body without end"]),
-        ('registry.digest(f"{host}/owner/name:v1")', objects),
+        ('registry.digest_of(f"{host}/owner/name:v1")', objects),
         ('fetch_header(f"{url}/x.gguf", None, 10**12)', raw(OK + b"\r\n", HEADER, then=bytes(1 << 16))),
-        ('gitrefs.resolve(f"{url}/x.git", "b1")', REFS),
+        ('gitrefs.commit_of(f"{url}/x.git", "b1")', REFS),
     ],
     ids=["hub-objects", "hub-names", "hub-endless", "registry", "gguf", "git"],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.lock.resolve import registry
-from llamaherd.lock.resolve.registry import Reference, RegistryError
+from llamaherd.lock.resolve.image_name import ImageName, RegistryError, image_name
 from tests.support.registry_server import Registry, digest_of, index
 
 NAME = "vllm/vllm-openai"
@@ -39,7 +39,7 @@ def log_in(folder: Path, host: str, user: str = USER) -> None:
 
 def refusal(image: str) -> RegistryError:
     with pytest.raises(RegistryError) as caught:
-        registry.digest(image)
+        registry.digest_of(image)
     assert "canary" not in str(caught.value)
     assert base64.b64encode(USER.encode()).decode() not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -61,7 +61,7 @@ def refusal(image: str) -> RegistryError:
     ],
 )
 def test_names_are_read_as_docker_reads_them(image: str, host: str, name: str, tag: str) -> None:
-    assert registry.parse(image) == Reference(host, name, tag)
+    assert image_name(image) == ImageName(host, name, tag)
 
 
 @pytest.mark.parametrize("image", ["", "/", "A/b", "a/b:", "a b", "a@sha256:12", "ghcr.io/", "h.lan:x/a", "a//b", "-a"])
@@ -70,26 +70,26 @@ def test_what_is_no_name_is_refused(image: str) -> None:
 
 
 def test_only_this_machine_is_asked_without_tls() -> None:
-    assert registry.parse("localhost:5000/x").url == "http://localhost:5000"
-    assert registry.parse("[::1]:5000/x").url == "http://[::1]:5000"
-    assert registry.parse("hub.lan:5000/x").url == "https://hub.lan:5000"
-    assert registry.parse("localhost.evil.lan/x").url == "https://localhost.evil.lan"
-    assert registry.parse("x").url == "https://registry-1.docker.io"
+    assert image_name("localhost:5000/x").url == "http://localhost:5000"
+    assert image_name("[::1]:5000/x").url == "http://[::1]:5000"
+    assert image_name("hub.lan:5000/x").url == "https://hub.lan:5000"
+    assert image_name("localhost.evil.lan/x").url == "https://localhost.evil.lan"
+    assert image_name("x").url == "https://registry-1.docker.io"
 
 
 def test_a_tag_is_resolved_and_proved(server: Registry) -> None:
-    assert registry.digest(f"{server.host}/{NAME}:v1") == digest_of(V1)
+    assert registry.digest_of(f"{server.host}/{NAME}:v1") == digest_of(V1)
     # The tag is asked for once; what it stands for is then fetched by its digest, which cannot move in between.
     assert [(each.method, each.path.rpartition("/")[2]) for each in server.requests] == [
         ("HEAD", "v1"),
         ("GET", digest_of(V1)),
     ]
-    assert registry.digest(f"{server.host}/solo") == digest_of(V2)
+    assert registry.digest_of(f"{server.host}/solo") == digest_of(V2)
 
 
 def test_a_registry_that_names_no_digest(server: Registry) -> None:
     server.names_digests = False
-    assert registry.digest(f"{server.host}/{NAME}:v2") == digest_of(V2)
+    assert registry.digest_of(f"{server.host}/{NAME}:v2") == digest_of(V2)
 
 
 def test_a_manifest_that_is_another_one_is_refused(server: Registry) -> None:
@@ -99,7 +99,7 @@ def test_a_manifest_that_is_another_one_is_refused(server: Registry) -> None:
 
 def test_anybody_gets_a_token_of_a_public_registry() -> None:
     with Registry(IMAGES, login="bearer") as server:
-        assert registry.digest(f"{server.host}/{NAME}:v1") == digest_of(V1)
+        assert registry.digest_of(f"{server.host}/{NAME}:v1") == digest_of(V1)
         assert [each.path.split("?")[0] for each in server.requests] == [
             f"/v2/{NAME}/manifests/v1",
             "/token",
@@ -117,7 +117,7 @@ def test_a_private_registry_opens_to_the_login_of_docker(tmp_path: Path, scheme:
         assert f"shows no image {NAME} (401)" in error.message
         assert f"docker login {server.host}" in error.help
         log_in(tmp_path, server.host)
-        assert registry.digest(image) == digest_of(V1)
+        assert registry.digest_of(image) == digest_of(V1)
         log_in(tmp_path, server.host, f"{USER}-wrong")
         assert "has no access" in refusal(image).help
         before = len(server.requests)
@@ -130,7 +130,7 @@ def test_a_private_registry_opens_to_the_login_of_docker(tmp_path: Path, scheme:
 def test_a_damaged_login_file_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text, encoding="latin-1")
     with Registry(IMAGES, login="bearer") as server:
-        assert registry.digest(f"{server.host}/{NAME}:v1") == digest_of(V1)
+        assert registry.digest_of(f"{server.host}/{NAME}:v1") == digest_of(V1)
 
 
 def test_the_login_is_sent_nowhere_without_tls(tmp_path: Path) -> None:

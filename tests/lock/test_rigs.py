@@ -12,8 +12,8 @@ from llamaherd.diagnostics.findings import Place
 from llamaherd.gguf.local import read_header
 from llamaherd.inventory.schema import Fleet, Model
 from llamaherd.lock import Lock, LockedImage
-from llamaherd.lock.resolve.resolve import Outcome, lock_fleet
-from llamaherd.pipeline.load_fleet import load
+from llamaherd.lock.resolve.resolve import LockOutcome, lock_fleet
+from llamaherd.pipeline.load_fleet import load_fleet
 from tests.lock.test_gitrefs import git
 from tests.support import gguf_files
 from tests.support.hub_files import Content, Hollow
@@ -48,7 +48,7 @@ def published(model: Model, folder: Path) -> dict[str, Content]:
 
 @pytest.fixture(scope="module")
 def fleet() -> Fleet:
-    return load(ROOT / "inventory" / "examples")
+    return load_fleet(ROOT / "inventory" / "examples")
 
 
 @pytest.fixture
@@ -79,13 +79,13 @@ def test_the_rigs_are_locked_once_and_offline_from_then_on(fleet: Fleet, running
     old = Lock(images=tuple(LockedImage(image=image, digest=f"sha256:{'ab' * 32}") for image in images))
     place = Place(tmp_path / "herd.lock")
 
-    def locked(value: Lock) -> Outcome:
+    def locked(value: Lock) -> LockOutcome:
         return lock_fleet(fleet, value, lambda *_: place, lambda _: None)
 
     outcome = locked(old)
     assert outcome.findings == ()
-    assert lock.write(place.file, outcome.lock)
-    read_back = lock.read(place.file)
+    assert lock.write_lock(place.file, outcome.lock)
+    read_back = lock.read_lock_file(place.file)
     assert read_back == outcome.lock
     for rig in fleet.rigs.values():
         assert list(lock.stale(rig, read_back, lambda _: place)) == []

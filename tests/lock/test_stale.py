@@ -10,7 +10,7 @@ import pytest
 from llamaherd import lock
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.lock import Lock, LockedFile, LockedImage, LockedModel, LockedRef
 
 COMMIT, SHA = "cd" * 20, "ab" * 32
@@ -53,7 +53,7 @@ FULL = Lock(
 def said(value: Lock, tmp_path: Path) -> list[tuple[str, str, int, str]]:
     file = tmp_path / "duo.yaml"
     file.write_text(YAML)
-    document = read(file)
+    document = read_yaml(file)
     rig = Rig.model_validate(document.data)
     findings = list(lock.stale(rig, value, document.value, "herd -i fleet lock"))
     assert all("`herd -i fleet lock`" in finding.help for finding in findings)

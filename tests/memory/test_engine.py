@@ -12,7 +12,7 @@ import pytest
 from benchmarks.memory import computing, kept
 from llamaherd.gguf.header import Header
 from llamaherd.memory import Placement, estimate
-from llamaherd.memory.oracle import MIB, logged, parse, without_draft
+from llamaherd.memory.oracle import MIB, logged, parse_figures, without_draft
 
 CAPTURED: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "memory_engine.json").read_text(encoding="utf-8")
@@ -33,10 +33,12 @@ def named(row: dict[str, Any]) -> str:
 def test_as_the_engine_computes(row: dict[str, Any]) -> None:
     """The tool rounds each figure down to whole MiB."""
     placement = without_draft(Placement(**row["placement"]))
-    engine, ours = parse(row["printed"]).host, estimate(header(row["model"]), placement).host
+    engine, ours = parse_figures(row["printed"]).host, estimate(header(row["model"]), placement).host
     assert engine.weights <= ours.weights <= engine.weights + MIB + engine.weights // 1000
     assert engine.context <= ours.context < engine.context + MIB
-    assert kept(estimate(header(row["model"]), placement)) == pytest.approx(kept(parse(row["printed"])), rel=0.01)
+    assert kept(estimate(header(row["model"]), placement)) == pytest.approx(
+        kept(parse_figures(row["printed"])), rel=0.01
+    )
     assert abs(ours.compute - engine.compute) <= max(25 * MIB, 0.03 * engine.compute)
 
 
@@ -64,8 +66,8 @@ def test_what_the_figures_are_of() -> None:
     assert "11434" in CAPTURED["engine"]
 
 
-# `llama-fit-params -fitp on -ngl 999 -np 1 -b 512 -ub 512 -fa on` of b11434 with one CUDA card (sm_90), for models
-# without weights of these shapes and 151,936 tokens: MiB of weights, context and compute on the card and the host.
+# `llama-fit-params -fitp on -ngl 999 -np 1 -b 512 -ub 512 -fa on` of b11434 with one CUDA GPU (sm_90), for models
+# without weights of these shapes and 151,936 tokens: MiB of weights, context and compute on the GPU and the host.
 ON_A_CARD = [
     ("35B-A3B", "Q3_K", 32_768, "q4_0", (14966, 242, 381), (243, 0, 48)),
     ("35B-A3B", "Q3_K", 262_144, "q4_0", (14966, 1502, 824), (243, 0, 272)),

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from llamaherd.gguf.header import Header
 from llamaherd.memory import Placement, estimate
-from llamaherd.memory.answer import answer
+from llamaherd.memory.answer import best_answer
 from llamaherd.memory.experts import layers_on_cpu, moe_layers, pattern
-from llamaherd.memory.fit import RESERVE, Room, changes, fit
-from llamaherd.memory.oracle import MIB, NoFigureError, arguments, completed, logged, parse, without_draft
+from llamaherd.memory.fit import RESERVE, Room, changes, fit_in
+from llamaherd.memory.oracle import MIB, NoFigureError, completed, logged, parse_figures, tool_arguments, without_draft
 from llamaherd.memory.placement import HOST
 
 CAPTURED = Path(__file__).parents[1] / "data" / "memory_engine.json"
@@ -82,18 +82,18 @@ def test_the_pattern_matches_the_experts_and_nothing_else(name: str, data: st.Da
 
 def test_what_is_left_is_what_a_card_has_less_the_reserve() -> None:
     header, placement = real("Llama 3.1 8B"), Placement(context=8192)
-    found = fit(header, placement, Room((8 * GIB,), 16 * GIB))
+    found = fit_in(header, placement, Room((8 * GIB,), 16 * GIB))
     assert found.fits
     assert found.spare == (8 * GIB - RESERVE - found.memory.devices[0].total,)
     assert found.spare_ram == 16 * GIB - found.memory.host.total
-    tight = fit(header, placement, Room((4 * GIB,), GIB // 4))
+    tight = fit_in(header, placement, Room((4 * GIB,), GIB // 4))
     assert [device for device, _ in tight.short] == [0, HOST]
     assert dict(tight.short)[0] == -tight.spare[0]
 
 
 def test_cards_must_be_as_many_as_are_placed_on() -> None:
-    with pytest.raises(ValueError, match="2 cards"):
-        fit(real("Llama 3.1 8B"), Placement(devices=2), Room((GIB,)))
+    with pytest.raises(ValueError, match="2 GPUs"):
+        fit_in(real("Llama 3.1 8B"), Placement(devices=2), Room((GIB,)))
 
 
 def test_what_fits_needs_no_change() -> None:
@@ -107,25 +107,25 @@ def test_every_change_offered_fits_and_none_is_larger_than_needed() -> None:
     offered = {change.kind: change for change in changes(header, placement, room)}
     assert {"kv", "experts", "gpu_layers", "context"} <= set(offered)
     for change in offered.values():
-        assert fit(header, change.placement, room).fits, change.text
+        assert fit_in(header, change.placement, room).fits, change.text
     more = replace(offered["context"].placement, context=offered["context"].placement.context + 1024)
-    assert not fit(header, more, room).fits
+    assert not fit_in(header, more, room).fits
     layers = offered["gpu_layers"].placement.gpu_layers
     assert layers is not None
-    assert not fit(header, replace(placement, gpu_layers=layers + 1), room).fits
+    assert not fit_in(header, replace(placement, gpu_layers=layers + 1), room).fits
     ((expression, _),) = offered["experts"].placement.overrides
     moved = sum(re.search(expression, f"blk.{layer}.ffn_up_exps.weight") is not None for layer in range(40))
     assert offered["experts"].text.startswith(f"experts of {moved} layer")
     fewer = replace(placement, overrides=((pattern(header, range(moved - 1)), "CPU"),))
-    assert not fit(header, fewer, room).fits
+    assert not fit_in(header, fewer, room).fits
 
 
 def test_another_split_is_found_where_one_card_is_short() -> None:
-    """The first of six cards has little left beside what else runs there: less of the model must go to it."""
+    """The first of six GPUs has little left beside what else runs there: less of the model must go to it."""
     header = real("122B-A10B Q6_K")
     placement = Placement(context=262_144, type_k="q8_0", type_v="q8_0", devices=6, tensor_split=(1,) * 6)
     room = Room((19 * GIB, *[24 * GIB] * 5))
-    assert [card for card, _ in fit(header, placement, room).short] == [0]
+    assert [card for card, _ in fit_in(header, placement, room).short] == [0]
     first = changes(header, placement, room)[0]
     assert first.kind == "tensor_split"
     assert first.fit.fits
@@ -147,27 +147,27 @@ def test_layers_are_moved_one_by_one_where_no_simple_split_does() -> None:
 @pytest.mark.parametrize(
     ("name", "cards", "ram", "how"),
     [
-        ("Llama 3.1 8B", (24,), None, "all on the cards"),
-        ("35B-A3B Q4_K", (24,), 64, "all on the cards"),
+        ("Llama 3.1 8B", (24,), None, "all on the GPUs"),
+        ("35B-A3B Q4_K", (24,), 64, "all on the GPUs"),
         ("35B-A3B Q4_K", (8,), 64, "experts of"),
-        ("Llama 3.1 8B", (6,), 64, "layers on cards"),
+        ("Llama 3.1 8B", (6,), 64, "layers on GPUs"),
         ("Llama 3.1 8B", (), 16, "all in RAM"),
         ("122B-A10B Q6_K", (24, 24), 192, "experts of"),
     ],
 )
 def test_the_fastest_placement_that_fits(name: str, cards: tuple[int, ...], ram: int | None, how: str) -> None:
     room = Room(tuple(card * GIB for card in cards), ram and ram * GIB)
-    found = answer(real(name), room)
+    found = best_answer(real(name), room)
     assert how in found.how
     assert found.fit.fits
     assert found.largest_context >= found.placement.context
-    assert [row.name for row in found.rows] == [*(f"card {index}" for index in range(len(cards))), "RAM"]
+    assert [row.name for row in found.rows] == [*(f"GPU {index}" for index in range(len(cards))), "RAM"]
     for row in found.rows[: len(cards)]:
         assert row.room == row.use.total + (row.spare or 0) + RESERVE
 
 
 def test_what_fits_nowhere_is_answered_with_what_lacks_least() -> None:
-    found = answer(real("122B-A10B Q6_K"), Room((8 * GIB,), 16 * GIB))
+    found = best_answer(real("122B-A10B Q6_K"), Room((8 * GIB,), 16 * GIB))
     assert not found.fit.fits
     assert found.fit.short
     assert found.largest_context == 0
@@ -188,7 +188,7 @@ def test_the_tool_is_given_what_it_shares_with_the_server() -> None:
         overrides=((r"blk\.1\.", "CPU"), (r"blk\.2\.", 1)),
         mtp=3,
     )
-    assert " ".join(arguments(placement, "m.gguf")) == (
+    assert " ".join(tool_arguments(placement, "m.gguf")) == (
         "-m m.gguf -fitp on -c 65536 -np 2 -ctk q8_0 -ctv q4_0 -b 2048 -ub 512 -fa on --no-repack "
         r"-ngl 30 -sm layer -mg 0 -ts 0.9,1 -ot blk\.1\.=CPU,blk\.2\.=CUDA1"
     )
@@ -199,11 +199,11 @@ def test_the_tool_is_given_what_it_shares_with_the_server() -> None:
 )
 def test_what_the_tool_cannot_be_asked_is_refused(placement: Placement) -> None:
     with pytest.raises(ValueError, match="llama"):
-        arguments(placement, "m.gguf")
+        tool_arguments(placement, "m.gguf")
 
 
 def test_figures_are_read_per_card() -> None:
-    memory = parse("CUDA0 14966 242 381 \nCUDA1 5 0 0 \nHost 243 0 48 \n")
+    memory = parse_figures("CUDA0 14966 242 381 \nCUDA1 5 0 0 \nHost 243 0 48 \n")
     assert [use.weights for use in memory.devices] == [14966 * MIB, 5 * MIB]
     assert (memory.host.weights, memory.host.kv, memory.host.compute) == (243 * MIB, 0, 48 * MIB)
 
@@ -211,7 +211,7 @@ def test_figures_are_read_per_card() -> None:
 @pytest.mark.parametrize("text", ["", "error: no such file\n", "CUDA0 1 2 3\n"])
 def test_no_figures_are_said(text: str) -> None:
     with pytest.raises(NoFigureError):
-        parse(text)
+        parse_figures(text)
 
 
 def test_a_log_is_read_per_device() -> None:
@@ -232,12 +232,12 @@ def test_a_log_is_read_per_device() -> None:
 
 def test_the_draft_is_added_to_the_engines_figures() -> None:
     header, placement = real("35B-A3B Q4_K"), Placement(mtp=2)
-    engine = parse("CUDA0 19000 142 1000\nHost 398 0 20")
+    engine = parse_figures("CUDA0 19000 142 1000\nHost 398 0 20")
     whole = completed(engine, header, placement)
     assert whole.devices[0].draft == estimate(header, placement).devices[0].draft
     ours, asked = estimate(header, placement).devices[0], estimate(header, without_draft(placement)).devices[0]
     served = whole.devices[0]
     assert (served.weights, served.context - served.draft.state) == (19000 * MIB, 142 * MIB)
     assert served.compute == 1000 * MIB - (asked.compute - ours.compute) < 1000 * MIB
-    with pytest.raises(ValueError, match="saw 1 cards where 2"):
+    with pytest.raises(ValueError, match="saw 1 GPUs where 2"):
         completed(engine, header, replace(placement, devices=2))

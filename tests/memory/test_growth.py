@@ -18,7 +18,7 @@ from llamaherd.checks.memory import memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.memory.growth import Growth, checkpoint, growth, saved
 from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import CACHE_RAM, Placement
@@ -104,7 +104,7 @@ def declared(ram: str, *instances: dict[str, Any], flags: str = "b11434") -> dic
 def found(tmp_path: Path, rig: dict[str, Any], model: Header | None = None) -> list[Finding]:
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
-    document = read(file)
+    document = read_yaml(file)
     return list(memory(RigContext(Rig.model_validate(document.data), document, {"m": model or gemma3()})))
 
 

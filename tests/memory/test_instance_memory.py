@@ -8,8 +8,8 @@ from llamaherd.engines.command_line import _command_line, by_hand
 from llamaherd.engines.same import Same
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory.instances import _held, _placement, instance_memory, placement, sized
-from llamaherd.planner.plan import plan
 from tests.support.headers import gemma3
+from tests.support.ours import plan
 from tests.support.rigs import ROOT, gpu_rig, hub_lock
 
 

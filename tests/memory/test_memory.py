@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.gguf.header import Header, TensorGroup, Value
+from llamaherd.gguf.header import Header, ParameterValue, TensorGroup
 from llamaherd.memory import Memory, Placement, estimate
 from llamaherd.memory.oracle import MIB
 from llamaherd.memory.placement import HOST, pad, row_bytes
@@ -20,7 +20,7 @@ EMBEDDING, TOKENS, LAYER = 1024, 1000, 1024 * 1024 * 2
 CAPTURED = Path(__file__).parents[1] / "data" / "memory_engine.json"
 
 
-def dense(layers: int = 8, architecture: str = "llama", output: bool = True, **parameters: Value) -> Header:
+def dense(layers: int = 8, architecture: str = "llama", output: bool = True, **parameters: ParameterValue) -> Header:
     """A model with one matrix of 2 MiB in each layer, and heads of 64 numbers: 4 of keys and 4 of values."""
     ends = ["token_embd.weight", *(["output.weight"] if output else [])]
     return Header(
@@ -71,7 +71,7 @@ def test_a_model_without_an_output_has_its_embeddings_twice_on_a_card() -> None:
     ("layers", "split", "expected"),
     [
         (48, None, [9, 8, 8, 8, 8, 8]),
-        # An owner of six 3090s lists what each card holds of a model of 48 layers: the third card the most.
+        # An owner of six 3090s lists what each GPU holds of a model of 48 layers: the third GPU the most.
         (48, (0.9, 1, 1, 1, 1, 1), [8, 8, 9, 8, 8, 8]),
         (48, (1, 0, 0, 0, 0, 1), [25, 0, 0, 0, 0, 24]),
         (7, (1, 1, 1, 1, 0, 0), [2, 2, 2, 2, 0, 0]),
@@ -264,8 +264,8 @@ def test_ik_cuts_by_bytes_where_llama_cpp_counts_layers() -> None:
         (Placement(type_k="q3_0"), "is no type of a cache"),
         (Placement(context=0), "context is 0"),
         (Placement(parallel=-1), "parallel is -1"),
-        (Placement(overrides=(("x", 1),)), "is to card 1 of 1"),
-        (Placement(devices=2, main_device=2), "main card is 2 of 2"),
+        (Placement(overrides=(("x", 1),)), "is to GPU 1 of 1"),
+        (Placement(devices=2, main_device=2), "main GPU is 2 of 2"),
     ],
 )
 def test_what_cannot_be_is_said(placement: Placement, said: str) -> None:
@@ -329,7 +329,7 @@ PLACEMENTS = st.builds(
     placement=PLACEMENTS,
 )
 def test_any_header_and_placement_give_figures_or_a_sentence(
-    parameters: dict[str, Value], architecture: str, placement: Placement
+    parameters: dict[str, ParameterValue], architecture: str, placement: Placement
 ) -> None:
     header = real("35B-A3B, 8 experts")
     odd = header.model_copy(update={"architecture": architecture, "parameters": {**header.parameters, **parameters}})

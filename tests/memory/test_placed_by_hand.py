@@ -17,14 +17,14 @@ from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines.threads import computes_on_cpu
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.held import estimated
 from llamaherd.memory.ik import layer_devices
 from llamaherd.memory.instances import placement, sized, without_ram
 from llamaherd.memory.making_room import ways_out
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.sidecars import draft_placement
-from llamaherd.planner.instance import estimated
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 
 LLAMA = {"kind": "llama.cpp", "ref": "b11434"}
@@ -33,7 +33,7 @@ CARDS = {name: {"model": "RTX 3090", "index": number} for number, name in enumer
 
 
 def declared(engine: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
-    """A rig with three cards, and one instance with these keys on the first, unless they say other ones."""
+    """A rig with three GPUs, and one instance with these keys on the first, unless they say other ones."""
     instance = {"engine": "main", "model": "m", "context": 32768, "port": 8080, "on": ["one"]}
     return {
         "rig": "three",
@@ -56,7 +56,7 @@ def placed(header: Header, engine: dict[str, Any] | None = None, **keys: Any) ->
 def subject(tmp_path: Path, header: Header, engine: dict[str, Any] | None = None, **keys: Any) -> RigContext:
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(declared(engine, **keys), sort_keys=False), encoding="utf-8")
-    document = read(file)
+    document = read_yaml(file)
     return RigContext(Rig.model_validate(document.data), document, {"m": header})
 
 
@@ -190,7 +190,7 @@ def test_variables_are_read_before_arguments_and_the_key() -> None:
 
 
 def test_the_fork_takes_experts_of_each_card_in_proportion() -> None:
-    """From the last layers of each (src/llama-load-tensors.cpp:245-309); all, or one card's, from the first."""
+    """From the last layers of each (src/llama-load-tensors.cpp:245-309); all, or one GPU's, from the first."""
     header = qwen_122b(mtp=False)
     found = placed(header, IK, on=["one", "two", "three"], tensor_split=[1, 1, 2], extra_args="-ncmoe 12")
     cards = layer_devices(header, found)[:-1]

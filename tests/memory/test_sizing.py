@@ -14,14 +14,14 @@ from benchmarks.gpu_rigs import again as measured_again
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.fit import fit
+from llamaherd.memory.fit import fit_in
 from llamaherd.memory.instances import Sized, capacity, cuda_bytes, placement, sized, usable_bytes, without_ram
 from llamaherd.memory.making_room import ways_out
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.sidecars import draft_placement
-from llamaherd.planner.plan import plan
 from tests.support.examples import fleet, locked
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
+from tests.support.ours import plan
 from tests.support.rigs import ROOT, Declared, changed
 
 MIB = 1 << 20
@@ -60,7 +60,7 @@ def test_one_takes_q3_k_xl_at_its_full_context_and_not_q4_k_xl() -> None:
 
 @pytest.mark.parametrize(("layers", "right"), [(16, True), (17, True), (18, False), (19, False)])
 def test_budget_takes_17_layers_of_q3_k_m_and_not_18(layers: int, right: bool) -> None:
-    """Rig 4 of its owner, on a card of which a desktop has a share: with the engine's own batch. In shape; 17.7 GB."""
+    """Rig 4 of its owner, on a GPU of which a desktop has a share: with the engine's own batch. In shape; 17.7 GB."""
     plain = {f"instances/chat/{key}": None for key in ("batch", "ubatch")}
     changes = {**plain, "instances/chat/gpu_layers": layers, "instances/chat/kv": "f16"}
     assert fits(alone(example("budget"), "chat", qwen_35b("Q3_K", "Q4_K", mtp=False), changes)) is right
@@ -71,7 +71,7 @@ def test_budget_takes_27_layers_of_iq2_xxs() -> None:
 
 
 def test_six_takes_the_model_at_its_full_context_by_either_split() -> None:
-    """Rig 3: 0.9 on the first card is not what the model asks for; docs/rigs/six.md says more."""
+    """Rig 3: 0.9 on the first GPU is not what the model asks for; docs/rigs/six.md says more."""
     model = qwen_122b(mtp=False)
     for split in ([0.9, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]):
         each = alone(example("six"), "coder", model, {"instances/coder/tensor_split": split})
@@ -194,7 +194,7 @@ def test_a_placement_says_what_the_instance_says() -> None:
     made = rig(example("wsl"))
     placed = placement(made, made.instances["chat"], qwen_35b("Q4_K"))
     assert (placed.context, placed.parallel, placed.mtp, placed.devices) == (131072, 2, 2, 1)
-    assert fit(qwen_35b("Q4_K"), placed, sized(made, {"35b": qwen_35b("Q4_K")})["chat"].room).fits
+    assert fit_in(qwen_35b("Q4_K"), placed, sized(made, {"35b": qwen_35b("Q4_K")})["chat"].room).fits
 
 
 def test_a_plan_is_near_what_servers_took_of_a_real_card() -> None:
@@ -219,7 +219,7 @@ def measured() -> list[Row]:
 
 
 def test_a_plan_is_near_what_servers_took_of_every_card(measured: list[Row]) -> None:
-    """At most 1 % too small and 3 % too large, on each card."""
+    """At most 1 % too small and 3 % too large, on each GPU."""
     assert len(measured) == 65
     off = {
         (row.case, card): round(plan / taken - 1, 4)

@@ -14,16 +14,26 @@ from hypothesis import strategies as st
 
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.local import read_header
-from llamaherd.host.answers import Answers, parse
+from llamaherd.host.answers import Answers
+from llamaherd.host.protocol import answer, texts
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
-from llamaherd.pipeline.engine_estimate import Question, Shard, ask, headers, is_absent, judged, question, script
+from llamaherd.pipeline.engine_estimate import (
+    Question,
+    Shard,
+    ask_engines,
+    headers,
+    is_absent,
+    judged,
+    question_to_engine,
+    script,
+)
 from llamaherd.plan import Estimate, Holds, ModelFile, ModelPlan, Plan
-from llamaherd.planner.plan import plan
 from tests.support import gguf_files
 from tests.support.hub_files import Hollow
 from tests.support.hub_server import Hub
+from tests.support.ours import plan
 from tests.support.rigs import SHA, changed, gpu_rig, hub_lock
 
 MIB = 1 << 20
@@ -41,14 +51,14 @@ LOCK = Lock(
 
 
 def declared(**changes: Any) -> Rig:
-    """A rig with two cards. `reasoner` drafts on both, `boxed` is in a container on one; changes are of instances."""
+    """A rig with two GPUs. `reasoner` drafts on both, `boxed` is in a container on one; changes are of instances."""
     paths = {f"instances/{name}/{key}": value for name, more in changes.items() for key, value in more.items()}
     return Rig.model_validate(changed(gpu_rig(), paths))
 
 
 def asked(rig: Rig, name: str, lock: Lock = LOCK) -> Question | str:
     planned = plan(rig, lock)
-    return question(rig, planned, next(each for each in planned.instances if each.name == name), lock)
+    return question_to_engine(rig, planned, next(each for each in planned.instances if each.name == name), lock)
 
 
 def sure(rig: Rig, name: str) -> Question:
@@ -66,7 +76,7 @@ def on_cpu(**changes: Any) -> tuple[Rig, Question]:
 def said(name: str, figures: str, code: int = 0, log: str = "") -> Answers:
     """An answer of one instance in the script's form."""
     lines = [f"@ state\t{name}", f"\t{code}", f"@ figures\t{name}", *(f"\t{line}" for line in figures.split("\n"))]
-    return parse("\n".join([*lines, f"@ said\t{name}", *(f"\t{line}" for line in log.split("\n")), "@ end\t"]))
+    return texts([*lines, f"@ said\t{name}", *(f"\t{line}" for line in log.split("\n"))])
 
 
 def estimated(rig: Rig, each: Question, answers: Answers) -> Estimate:
@@ -93,7 +103,7 @@ def test_who_cannot_be_asked(name: str, lock: Lock, sentence: str) -> None:
 
 def test_a_card_of_unknown_memory_is_named() -> None:
     rig = Rig.model_validate(changed(gpu_rig(), {"gpus/cards/old": {"model": "RTX 9999", "architecture": "86"}}))
-    assert asked(rig, "reasoner") == "the memory of card `old` is not known"
+    assert asked(rig, "reasoner") == "the memory of GPU `old` is not known"
 
 
 def test_the_tool_is_told_what_the_server_is_told() -> None:
@@ -177,7 +187,7 @@ def test_cards_are_taken_in_the_order_of_on() -> None:
 def test_other_cards_than_declared_are_no_figures() -> None:
     rig = declared()
     found = judged(rig, sure(rig, "reasoner"), said("reasoner", "Host 19599 1422 633 "))
-    assert found == "the tool saw 0 cards where 2 are meant"
+    assert found == "the tool saw 0 GPUs where 2 are meant"
 
 
 # What b11434 printed: of a file that is cut short, of arguments that it refuses, and with too little memory.
@@ -256,11 +266,10 @@ def run(text: str, state: Path) -> str:
 def test_a_bare_host_says_that_nothing_is_built_and_stays_bare(tmp_path: Path) -> None:
     rig = declared()
     questions = [sure(rig, "reasoner"), sure(rig, "boxed")]
-    answers = parse(run(script(plan(rig, LOCK), questions, {}), tmp_path / "none"))
+    answers = texts(answer(run(script(plan(rig, LOCK), questions, {}), tmp_path / "none").split("\n")))
     for each in questions:
         assert judged(rig, each, answers) == "engine `main` is not built on duo yet: run `herd up duo`"
         assert not is_absent(each.name, answers)
-    assert ("end", "") in answers
     assert not (tmp_path / "none").exists()
 
 
@@ -275,7 +284,7 @@ def test_names_that_a_shell_would_take_apart_stay_whole(tmp_path: Path) -> None:
     model = planned.models[0].model_copy(update={"files": tuple(renamed)})
     planned = planned.model_copy(update={"models": (model, *planned.models[1:])})
     hollow = {"35b": (Shard(odd, 10, b"END\n" * 100),)}
-    assert ("end", "") in parse(run(script(planned, [each], hollow), tmp_path / "none"))
+    assert answer(run(script(planned, [each], hollow), tmp_path / "none").split("\n"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -352,7 +361,7 @@ def test_a_host_is_left_alone_if_there_is_nothing_to_ask() -> None:
     """Nothing listens where this rig is said to be."""
     rig = Rig.model_validate(changed(gpu_rig(), {"connect": {"host": "127.0.0.1", "port": 1}}))
     planned = plan(rig, hub_lock())
-    found = ask(rig, planned, Lock(), Remote(rig.connect))
+    found = ask_engines(rig, planned, Lock(), Remote(rig.connect))
     assert list(found) == [each.name for each in planned.instances]
     assert all(isinstance(sentence, str) for sentence in found.values())
 
@@ -360,4 +369,4 @@ def test_a_host_is_left_alone_if_there_is_nothing_to_ask() -> None:
 def test_a_host_that_cannot_be_reached_is_an_error() -> None:
     rig = Rig.model_validate(changed(gpu_rig(), {"connect": {"host": "127.0.0.1", "port": 1}}))
     with pytest.raises(RemoteError, match="nothing listens for SSH"):
-        ask(rig, plan(rig, LOCK), LOCK, Remote(rig.connect))
+        ask_engines(rig, plan(rig, LOCK), LOCK, Remote(rig.connect))

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 
 from llamaherd import lock
 from llamaherd.cli import main as cli
-from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, Severity, shown
+from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, Severity, to_print
 from llamaherd.host.ssh import RemoteError, require_key
 from llamaherd.inventory import yamlfile
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import Connect, Secret
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.recipes import understand
 from llamaherd.text.textfile import UnreadableError, read_text
 from tests.support.examples import EXAMPLES
@@ -94,9 +94,9 @@ TEXTS: Mapping[str, str] = {
 DRIVER = """
 import json, sys
 from pathlib import Path
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.load_fleet import examine_fleet
 for file in map(Path, sys.argv[1:]):
-    _, findings = examine(file)
+    _, findings = examine_fleet(file)
     print(json.dumps([file.parent.name, len(findings), all(each.help and each.message for each in findings)]))
 """
 
@@ -175,10 +175,10 @@ def test_what_is_no_file_is_said(tmp_path: Path, pipe: Path, path: str) -> None:
     with pytest.raises(UnreadableError, match=r"it is a (pipe|device|folder), and no file"):
         read_text(named, 100)
     with pytest.raises(InventoryError, match="LH001: cannot read this file: it is a"):
-        yamlfile.read(named)
+        yamlfile.read_yaml(named)
     if path != "folder.yaml":
         with pytest.raises(lock.LockError, match="cannot read this file: it is a"):
-            lock.read(named)
+            lock.read_lock_file(named)
         assert "it is a" in understand(named).findings[0].message
         with pytest.raises(UnreadableKeyError, match="it is a"):
             read_key(Secret(file=named))
@@ -191,7 +191,7 @@ def test_a_file_of_a_fleet_that_is_none_is_a_finding(tmp_path: Path, pipe: Path)
     (tmp_path / "one.yaml").write_text(RIG)
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "defaults.yaml").symlink_to("/dev/zero")
-    _, findings = examine(tmp_path)
+    _, findings = examine_fleet(tmp_path)
     said = {finding.place.file.name: finding.message for finding in findings if finding.code == "LH001"}
     assert said["pipe.yaml"].endswith("it is a pipe, and no file")
     assert said["defaults.yaml"].endswith("it is a device, and no file")
@@ -212,10 +212,10 @@ def finding(number: int, severity: Severity) -> Finding:
 
 def test_of_many_findings_the_gravest_are_printed() -> None:
     many = [finding(n, "warning") for n in range(300)] + [finding(n, "error") for n in range(300, 350)]
-    first = shown(many)
+    first = to_print(many)
     assert len(first) == MOST_SHOWN
     assert [each.severity for each in first] == ["warning"] * 150 + ["error"] * 50
-    assert shown(many[:MOST_SHOWN]) == tuple(many[:MOST_SHOWN])
+    assert to_print(many[:MOST_SHOWN]) == tuple(many[:MOST_SHOWN])
     assert str(InventoryError(many)).endswith("and 150 more")
 
 

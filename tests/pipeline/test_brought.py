@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.answers import parse
+from llamaherd.host.protocol import texts
 from llamaherd.plan import Plan
-from llamaherd.verify.brought import brought, brought_checks
-from llamaherd.verify.verify import question
+from tests.support.ours import brought_checks, brought_files, question
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -33,7 +32,7 @@ def found(plan: Plan, stats: dict[str, str], sums: dict[str, str]) -> tuple[bool
 
 def as_planned(plan: Plan) -> tuple[dict[str, str], dict[str, str]]:
     """What a host says where all lies as planned."""
-    files = brought(plan)
+    files = brought_files(plan)
     stats = {path: f"{int(file.mode, 8):o}\t{file.owner}" for path, file in files.items()}
     return stats, {path: hashlib.sha256(file.text.encode()).hexdigest() for path, file in files.items()}
 
@@ -42,12 +41,12 @@ def as_planned(plan: Plan) -> tuple[dict[str, str], dict[str, str]]:
 def test_each_file_that_is_not_as_we_brought_it_is_named(plan: Plan) -> None:
     stats, sums = as_planned(plan)
     assert found(plan, stats, sums)[0]
-    for path in brought(plan):
+    for path in brought_files(plan):
         others = {each: stat for each, stat in stats.items() if each != path}
         assert found(plan, others, sums) == (False, f"{path} is not there: `herd up` mends that")
         assert found(plan, stats, {**sums, path: "0" * 64}) == (
             False,
-            f"{path} is not what we brought: `herd up` mends that",
+            f"{path} is not as planned: `herd up` mends that",
         )
         for stat in ("777\troot", "755\ttom", "600\troot"):
             ok, detail = found(plan, {**stats, path: stat}, sums)
@@ -55,21 +54,21 @@ def test_each_file_that_is_not_as_we_brought_it_is_named(plan: Plan) -> None:
 
 
 def test_gates_and_what_holds_cards_are_among_them() -> None:
-    assert {Path(path).name for path in brought(CPU)} >= {"wait-healthy", "started", "fetch", "fetch.py"}
-    assert {Path(path).name for path in brought(GPU)} >= {"gpu-gate", "gpu-check"}
+    assert {Path(path).name for path in brought_files(CPU)} >= {"wait-healthy", "started", "fetch", "fetch.py"}
+    assert {Path(path).name for path in brought_files(GPU)} >= {"gpu-gate", "gpu-check"}
 
 
 def test_a_module_too_many_could_be_imported() -> None:
     stats, sums = as_planned(CPU)
     ok, detail = found(CPU, {**stats, f"{FETCHER}/zlib.py": "644\troot"}, sums)
-    assert (ok, f"{FETCHER}/zlib.py is no part of what we brought" in detail) == (False, True)
+    assert (ok, f"{FETCHER}/zlib.py is not in the plan" in detail) == (False, True)
 
 
 def test_where_all_is_gone_some_are_named_and_the_others_counted() -> None:
     ok, detail = found(CPU, {}, {})
     assert not ok
     assert detail.count(" is not there") == 3
-    assert f" and {len(brought(CPU)) - 3} more" in detail
+    assert f" and {len(brought_files(CPU)) - 3} more" in detail
 
 
 @needs_root
@@ -78,7 +77,7 @@ def test_the_question_finds_what_lies_there(tmp_path: Path) -> None:
     asked = question(CPU).split("section brought ''")[1].split("section addresses")[0]
     text = 'section() { printf \'@ %s\\t%s\\n\' "$1" "$2"; }\nlines() { awk \'{print "\\t" $0}\'; }\n'
     text += "section brought ''\n" + asked.replace("/opt/llamaherd", f"{tmp_path}/opt/llamaherd")
-    for path, file in brought(CPU).items():
+    for path, file in brought_files(CPU).items():
         place = tmp_path / path.removeprefix("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(file.text)
@@ -86,7 +85,7 @@ def test_the_question_finds_what_lies_there(tmp_path: Path) -> None:
 
     def judged() -> tuple[bool, str]:
         said = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True).stdout
-        (check,) = brought_checks(CPU, parse(said.replace(str(tmp_path), "")))
+        (check,) = brought_checks(CPU, texts(said.replace(str(tmp_path), "").splitlines()))
         return check.ok, check.detail
 
     assert judged()[0], judged()[1]
@@ -97,4 +96,4 @@ def test_the_question_finds_what_lies_there(tmp_path: Path) -> None:
     gate.unlink()
     gate.write_text("#!/bin/sh\n")
     gate.chmod(0o755)
-    assert judged() == (False, "/opt/llamaherd/libexec/wait-healthy is not what we brought: `herd up` mends that")
+    assert judged() == (False, "/opt/llamaherd/libexec/wait-healthy is not as planned: `herd up` mends that")

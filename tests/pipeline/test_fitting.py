@@ -47,7 +47,7 @@ def hub(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def test_a_file_that_fits(file: Path) -> None:
     done = herd("fit", str(file), "--vram", "24G", "--context", "65536", "--kv", "q8_0")
     assert done.exit_code == 0, done.output
-    assert "all on the cards, 65536 tokens, cache in q8_0" in done.output
+    assert "all on the GPUs, 65536 tokens, cache in q8_0" in done.output
     assert "It fits; so would" in done.output
 
 
@@ -55,7 +55,7 @@ def test_experts_go_to_the_ram_where_the_card_is_small(file: Path) -> None:
     done = herd("fit", str(file), "--vram", "12G", "--ram", "64G", "--json")
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)
-    assert (told["fits"], [row["where"] for row in told["devices"]]) == (True, ["card 0", "RAM"])
+    assert (told["fits"], [row["where"] for row in told["devices"]]) == (True, ["GPU 0", "RAM"])
     assert "experts" in told["how"]
     assert all(row["total"] <= row["of"] for row in told["devices"])
 
@@ -98,7 +98,7 @@ def test_a_repository_that_the_hub_does_not_have(hub: Hub) -> None:
 def test_a_model_of_the_inventory_is_known_by_its_lock(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
     assert "is not in the lock" in herd("-i", str(tmp_path), "fit", "35b", "--vram", "24G").output
-    lock.write(tmp_path / "herd.lock", locked())
+    lock.write_lock(tmp_path / "herd.lock", locked())
     done = herd("-i", str(tmp_path), "fit", "35b", "--vram", "24G", "--context", "262144", "--kv", "q4_0", "--mtp", "3")
     assert done.exit_code == 0, done.output
     assert "It fits" in done.output
@@ -137,7 +137,7 @@ def test_a_warning_is_no_error(tmp_path: Path) -> None:
 
 def test_a_plan_for_machines_has_the_memory(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
-    lock.write(tmp_path / "herd.lock", locked())
+    lock.write_lock(tmp_path / "herd.lock", locked())
     done = herd("-i", str(tmp_path), "plan", "one", "--json")
     assert done.exit_code == 0, done.output
     (instance,) = json.loads(done.output)["one"]["instances"]
@@ -155,7 +155,7 @@ def test_a_plan_says_what_is_doubtful_and_goes_on(tmp_path: Path) -> None:
             "  main:\n", "  other: {kind: llama.cpp, ref: b11434}\n  main:\n"
         )
     )
-    lock.write(tmp_path / "herd.lock", locked())
+    lock.write_lock(tmp_path / "herd.lock", locked())
     assert "LH075" not in herd("-i", str(tmp_path), "plan", "one").stderr
     done = herd("-i", str(tmp_path), "plan", "spare")
     assert (done.exit_code, "LH075" in done.stderr, "rig spare" in done.stdout) == (0, True, True)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from box import tiny_moe
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place, nearest
-from llamaherd.pipeline.load import plans
-from llamaherd.pipeline.load_fleet import choose, examine, load
+from llamaherd.pipeline.load_fleet import choose, examine_fleet, load_fleet
+from tests.support.ours import plans
 from tests.support.rigs import DIGEST, SHA
 
 GOOD = f"""\
@@ -79,10 +79,10 @@ def folder(tmp_path: Path, model: Path) -> Path:
 
 def findings_of(source: Path, *, deploying: bool = True) -> list[Finding]:
     """What is wrong, after checking that loading it says the same."""
-    findings = list(examine(source, deploying=deploying)[1])
+    findings = list(examine_fleet(source, deploying=deploying)[1])
     if any(finding.severity == "error" for finding in findings):
         with pytest.raises(InventoryError) as caught:
-            load(source, deploying=deploying)
+            load_fleet(source, deploying=deploying)
         assert list(caught.value.findings) == findings
     return findings
 
@@ -96,7 +96,7 @@ def where(text: str, mark: str) -> tuple[int, int]:
 def test_the_good_one_is_good(folder: Path) -> None:
     (folder / "box.yaml").write_text(GOOD)
     assert findings_of(folder / "box.yaml") == []
-    fleet = load(folder, deploying=True)
+    fleet = load_fleet(folder, deploying=True)
     assert list(fleet.rigs) == ["box"]
     assert fleet.rigs["box"].models["gemma"].file == folder / "gemma.gguf"
 
@@ -201,7 +201,7 @@ def test_who_only_plans_can_do_without_the_files(folder: Path) -> None:
     (folder / "box.yaml").write_text(GOOD)
     (finding,) = findings_of(folder, deploying=False)
     assert (finding.code, finding.severity) == ("LH024", "warning")
-    assert "box" in load(folder).rigs
+    assert "box" in load_fleet(folder).rigs
 
 
 @pytest.mark.parametrize("key", ["key", "known_hosts"])
@@ -258,7 +258,7 @@ def test_nothing_there(tmp_path: Path, name: str, words: str) -> None:
 def test_choosing_rigs(folder: Path) -> None:
     (folder / "a.yaml").write_text(GOOD)
     (folder / "b.yaml").write_text(GOOD.replace("rig: box", "rig: duo"))
-    fleet = load(folder)
+    fleet = load_fleet(folder)
     assert list(choose(fleet, [], folder).rigs) == ["box", "duo"]
     assert list(choose(fleet, ["duo"], folder).rigs) == ["duo"]
     with pytest.raises(InventoryError) as caught:
@@ -331,7 +331,7 @@ WORDS = sorted({word for word in GOOD.replace(",", " ").replace("{", " ").replac
 def test_whatever_stands_there_it_is_a_fleet_or_findings(folder: Path, word: str, value: str, times: int) -> None:
     file = folder / "box.yaml"
     file.write_bytes(GOOD.replace(word, value, times).encode())
-    fleet, findings = examine(file)
+    fleet, findings = examine_fleet(file)
     assert fleet.rigs or findings
     assert all(os.fspath(file) in str(finding) for finding in findings)
 
@@ -344,12 +344,12 @@ def test_bytes_are_a_fleet_or_findings(folder: Path, data: bytes) -> None:
     file = folder / "box.yaml"
     file.write_bytes(data)
     with pytest.raises(InventoryError):
-        load(file)
+        load_fleet(file)
 
 
 def test_one_machine_is_one_rig(tmp_path: Path) -> None:
     for name in ("one", "two"):
         rig = f"rig: {name}\nconnect: local\nhost: {{os: debian-13, cpu: {{cores: 2}}, ram: 64GB}}\n"
         (tmp_path / f"{name}.yaml").write_text(rig + "engines: {}\nmodels: {}\ninstances: {}\n")
-    (finding,) = examine(tmp_path)[1]
+    (finding,) = examine_fleet(tmp_path)[1]
     assert (finding.code, finding.place.file.name, finding.place.line) == ("LH008", "two.yaml", 2)

@@ -8,8 +8,8 @@ import pytest
 
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.inventory.schema import Connect
-from llamaherd.pipeline.origins import places
 from llamaherd.plan import FromFolder, FromHub, FromNeighbour, Plan, StorePlan
+from roles.models.origins import file_places
 from tests.support.rigs import gpu_rig, planned
 
 LOCKED_AT = "https://hub.lan"
@@ -29,7 +29,7 @@ def rig(*sources: FromHub | FromFolder | FromNeighbour) -> Plan:
 
 
 def test_a_hub_is_asked_where_the_model_was_locked_and_gets_no_token_of_another() -> None:
-    (hub,) = places(rig(FromHub()), WANTED, print)
+    (hub,) = file_places(rig(FromHub()), WANTED, print)
     assert hub.token is None
     assert set(hub.urls) == set(WANTED)
     assert all(url.startswith(f"{LOCKED_AT}/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/resolve/") for url in hub.urls.values())
@@ -37,14 +37,14 @@ def test_a_hub_is_asked_where_the_model_was_locked_and_gets_no_token_of_another(
 
 def test_the_hub_in_use_gets_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", f"{LOCKED_AT}/")
-    (hub,) = places(rig(FromHub()), WANTED, print)
+    (hub,) = file_places(rig(FromHub()), WANTED, print)
     assert hub.token == "hf_canary"
 
 
 def test_a_mirror_is_asked_for_the_same_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    (locked,) = places(rig(FromHub()), WANTED, print)
+    (locked,) = file_places(rig(FromHub()), WANTED, print)
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror.lan:8080/hf")
-    (mirror,) = places(rig(FromHub()), WANTED, print)
+    (mirror,) = file_places(rig(FromHub()), WANTED, print)
     assert mirror.urls == {
         sha256: url.replace(LOCKED_AT, "http://mirror.lan:8080/hf") for sha256, url in locked.urls.items()
     }
@@ -53,16 +53,16 @@ def test_a_mirror_is_asked_for_the_same_revision(monkeypatch: pytest.MonkeyPatch
 def test_an_endpoint_that_is_none_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "mirror.lan")
     with pytest.raises(HubError, match="HF_ENDPOINT is not a plain http or https URL"):
-        places(rig(FromHub()), WANTED, print)
+        file_places(rig(FromHub()), WANTED, print)
 
 
 def test_only_what_is_wanted_is_asked_for() -> None:
-    (hub,) = places(rig(FromHub()), WANTED[:1], print)
+    (hub,) = file_places(rig(FromHub()), WANTED[:1], print)
     assert list(hub.urls) == WANTED[:1]
 
 
 def test_without_a_hub_none_is_asked() -> None:
-    assert places(rig(FromFolder(path="/mnt/usb")), WANTED, print) == []
+    assert file_places(rig(FromFolder(path="/mnt/usb")), WANTED, print) == []
 
 
 def test_a_neighbour_that_is_off_is_passed_over() -> None:
@@ -73,6 +73,6 @@ def test_a_neighbour_that_is_off_is_passed_over() -> None:
         name="six", connect=Connect(host="127.0.0.1", port=port), address="127.0.0.1", port=8970, store="/srv"
     )
     said: list[str] = []
-    (hub,) = places(rig(six, FromHub()), WANTED, said.append)
+    (hub,) = file_places(rig(six, FromHub()), WANTED, said.append)
     assert hub.name == "hub"
     assert said == [f"nothing comes from six: nothing listens for SSH at 127.0.0.1 port {port}: connection refused"]

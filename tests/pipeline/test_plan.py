@@ -25,7 +25,7 @@ from llamaherd.plan import (
     Plan,
     StorePlan,
 )
-from llamaherd.planner.plan import plan
+from tests.support.ours import plan
 from tests.support.rigs import (
     COMMIT,
     DIGEST,
@@ -170,7 +170,7 @@ RESTARTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", RESTARTS)
 def test_what_one_instance_restarts_for_and_no_other(case: str) -> None:
     changes = {f"instances/worker/{key}": value for key, value in RESTARTS[case].items()}
-    # Which cards an engine is built for follows from its instances, so that `small` and `boxed` are looked at.
+    # Which GPUs an engine is built for follows from its instances, so that `small` and `boxed` are looked at.
     before, after = planned(gpu_rig()), planned(gpu_rig(), changes)
     assert instance_of(after, "worker").spec != instance_of(before, "worker").spec
     for name in ("reasoner", "small", "boxed"):

@@ -1,4 +1,4 @@
-"""Which cards a server is told of, and where our programs look for it: for every way of naming cards."""
+"""Which GPUs a server is told of, and where our programs look for it: for every way of naming GPUs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.converge.serving import project_steps, unit_steps
-from llamaherd.converge.steps import RunScript
-from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.changes import RunScript
+from roles.serve.changes import project_changes, unit_changes
+from tests.support.ours import inspect_script, parse_state
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
 CARDS = "gpus/cards"
@@ -22,7 +22,7 @@ GPU = planned(gpu_rig())
 
 
 def named(ways: dict[str, dict[str, Any]], changes: dict[str, Any] | None = None) -> Plan:
-    """The rig with two cards that are named so; `boxed` is in a container."""
+    """The rig with two GPUs that are named so; `boxed` is in a container."""
     models = {"new": "RTX 5090", "old": "RTX 3090"}
     return planned(
         gpu_rig(), {CARDS: {name: {"model": models[name]} | way for name, way in ways.items()}} | (changes or {})
@@ -75,7 +75,7 @@ def test_a_unit_sees_its_cards_in_their_order_by_every_way_of_naming_them(
     [
         ("uuid", ["new"], ["GPU-5090"], "GPU-5090"),
         ("uuid", ["old", "new"], ["GPU-3090", "GPU-5090"], "GPU-3090,GPU-5090"),
-        # Inside, numbers count the cards that the container was given.
+        # Inside, numbers count the GPUs that the container was given.
         ("pci", ["new"], ["1"], "0"),
         ("pci", ["new", "old"], ["1", "0"], "1,0"),
         ("index", ["new"], ["1"], "0"),
@@ -147,19 +147,19 @@ def test_a_container_that_came_up_without_its_card_is_made_anew() -> None:
     """Docker starts it at boot by itself, and it is as healthy on the CPU."""
     boxed = of(GPU, "boxed")
     lines = converged(GPU, {})
-    assert project_steps(boxed, parse_state(lines), None) == []
-    (step,) = project_steps(boxed, parse_state([*lines, "off-cards\tllama-boxed"]), None)
-    assert isinstance(step, RunScript)
+    assert project_changes(boxed, parse_state(lines), None) == []
+    (step,) = project_changes(boxed, parse_state([*lines, "off-cards\tllama-boxed"]), None)
+    assert isinstance(step.how, RunScript)
     assert "--force-recreate" in step.script
     assert "/opt/llamaherd/libexec/gpu-check every 'docker logs llama-boxed 2>&1'" in step.script
     # Another container's trouble is none of its.
-    assert project_steps(boxed, parse_state([*lines, "off-cards\tllama-small"]), None) == []
+    assert project_changes(boxed, parse_state([*lines, "off-cards\tllama-small"]), None) == []
 
 
 def test_the_cpu_has_no_cards_to_lose() -> None:
     plan = planned(cpu_rig())
     for steps in (
-        unit_steps(of(plan, "chat"), parse_state([]), "k"),
-        project_steps(of(plan, "drafter"), parse_state([]), None),
+        unit_changes(of(plan, "chat"), parse_state([]), "k"),
+        project_changes(of(plan, "drafter"), parse_state([]), None),
     ):
         assert all("gpu-check" not in step.script and "cuda" not in step.script for step in steps)

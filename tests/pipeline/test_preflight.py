@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.disks import Refusal
-from llamaherd.converge.host import refusals
-from llamaherd.converge.machine import machine_refusals
-from llamaherd.converge.power import power_refusals
-from llamaherd.host.inspect import parse_state
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.preflight import Preflight, Row, lines, survey, unreachable
+from llamaherd.pipeline.preflight import Preflight, lines, unreachable
 from llamaherd.plan import Plan
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of
+from llamaherd.role.facts import Row
+from llamaherd.role.refusal import Refusal
+from roles import engines, gpus
+from roles.power.refusals import power_refusals
+from tests.support.ours import parse_state, refusals, survey
 from tests.support.rigs import GONE, changed, converged, gpu_rig, planned, wsl_rig
 
 KERNEL = "6.8.0-88-generic"
 
 
 def rig(cards: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any] | None = None) -> Plan:
-    """A plan with these cards, all of which a server runs on."""
+    """A plan with these GPUs, all of which a server runs on."""
     declared = changed(gpu_rig(), {f"instances/{name}": GONE for name in ("worker", "boxed", "small")})
     declared["gpus"]["cards"] = dict(cards)
     declared["instances"]["reasoner"]["on"] = list(cards)
@@ -79,6 +79,11 @@ FINE = {
 }
 
 
+def machine_refusals(plan: Plan, seen: HostState) -> list[Refusal]:
+    """What the machine under the host is not: GPUs, and compilers."""
+    return [problem for role in (gpus.ROLE, engines.ROLE) for problem in role.refusals(plan, seen)]
+
+
 @pytest.mark.parametrize(("cards", "said"), FINE.values(), ids=FINE)
 def test_a_host_that_is_fine_is_not_refused(cards: Mapping[str, Mapping[str, Any]], said: list[str]) -> None:
     plan = rig(cards)
@@ -91,27 +96,27 @@ REFUSED = {
     "none at all": (
         {"a": TI, "b": {**OLD, "uuid": "GPU-2"}},
         ["virtual | none"],
-        "no NVIDIA card can be seen in this host, and the inventory declares `a`, `b`",
+        "no NVIDIA GPU can be seen in this host, and the inventory declares `a`, `b`",
         "lspci -d 10de:",
     ),
-    "a container without": ({"a": OLD}, ["virtual | docker"], "no NVIDIA card", "container (docker): start it with"),
-    "a virtual machine without": ({"a": OLD}, ["virtual | kvm"], "no NVIDIA card", "virtual machine (kvm): pass"),
+    "a container without": ({"a": OLD}, ["virtual | docker"], "no NVIDIA GPU", "container (docker): start it with"),
+    "a virtual machine without": ({"a": OLD}, ["virtual | kvm"], "no NVIDIA GPU", "virtual machine (kvm): pass"),
     "kept for others": (
         {"a": OLD},
         ["virtual | none", "card | 0000:01:00.0 | 2204 | - | vfio-pci"],
-        "all NVIDIA cards of this host are kept for virtual machines",
+        "all NVIDIA GPUs of this host are kept for virtual machines",
         "take them from there",
     ),
     "another model": (
         {"a": OLD},
         ["card | 0000:01:00.0 | 2206 | - | -"],
-        "card `a` is declared as RTX 3090, and is RTX 3080 at 0000:01:00.0",
+        "GPU `a` is declared as RTX 3090, and is RTX 3080 at 0000:01:00.0",
         "write `model: RTX 3080`, or",
     ),
     "another model by name": (
         {"a": {"model": "RTX 4090"}},
         ["card | 0000:01:00.0 | - | TU104 [GeForce RTX 2080 SUPER] | -"],
-        "card `a` is declared as RTX 4090, and is RTX 2080 Super at 0000:01:00.0",
+        "GPU `a` is declared as RTX 4090, and is RTX 2080 Super at 0000:01:00.0",
         "write `model: RTX 2080 Super` and its `architecture:`, or",
     ),
     "a desktop's for a laptop's": (
@@ -123,19 +128,19 @@ REFUSED = {
     "one less": (
         {"a": {**OLD, "uuid": "GPU-1"}, "b": {**OLD, "uuid": "GPU-2"}},
         ["card | 0000:01:00.0 | 2204 | - | -"],
-        "card `b` (RTX 3090) is not in this host: there are fewer cards than declared",
+        "GPU `b` (RTX 3090) is not in this host: there are fewer GPUs than declared",
         "there is RTX 3090 at 0000:01:00.0",
     ),
     "another slot": (
         {"a": {**OLD, "pci": "0000:41:00.0"}},
         ["card | 0000:01:00.0 | 2204 | - | -"],
-        "card `a` (RTX 3090) is not in this host: nothing is at 0000:41:00.0",
+        "GPU `a` (RTX 3090) is not in this host: nothing is at 0000:41:00.0",
         "there is RTX 3090 at 0000:01:00.0",
     ),
     "a number too high": (
         {"a": {**OLD, "index": 3}},
         ["card | 0000:01:00.0 | 2204 | - | -"],
-        "there are not 4 cards",
+        "there are not 4 GPUs",
         "there is RTX 3090 at 0000:01:00.0",
     ),
 }
@@ -152,7 +157,7 @@ def test_cards_that_are_not_as_declared(
     assert way_out in problem.help
     (row,) = survey(plan, seen, {}).refused
     assert (row.why, row.help) == (problem.message, problem.help)
-    assert row.what.startswith("card")
+    assert row.what.startswith("GPU")
 
 
 SHOWN = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00, 210, 30, NVIDIA GeForce RTX 3090"
@@ -163,7 +168,7 @@ SHOWN = "card\tGPU-1, 00000000:01:00.0, Enabled, 350.00, 350.00, 100.00, 366.00,
     [
         ({"uuid": "GPU-7"}, ["card | 0000:01:00.0 | 2204 | - | nvidia"]),
         ({"pci": "0000:41:00.0"}, ["virtual | docker"]),
-        # In a container, the bus has cards that it was not given.
+        # In a container, the bus has GPUs that it was not given.
         ({"index": 1}, ["virtual | docker", *(f"card | 0000:0{n}:00.0 | 2204 | - | nvidia" for n in (1, 2))]),
     ],
 )
@@ -171,7 +176,7 @@ def test_a_card_that_the_driver_does_not_show_is_not_in_this_host(at: dict[str, 
     plan = rig({"a": {**OLD, **at}}, {"gpus/cards/a/power_limit": "280W"})
     seen = parse_state([*(f"machine\t{line}".replace(" | ", "\t") for line in bus), SHOWN])
     (problem,) = machine_refusals(plan, seen)
-    assert problem.message == f"card `a` ({plan.cards[0].at}) is not in this host"
+    assert problem.message == f"GPU `a` ({plan.cards[0].at}) is not in this host"
     assert problem.help.startswith("there is NVIDIA GeForce RTX 3090 (GPU-1 at 0000:01:00.0); correct the inventory")
     assert power_refusals(plan, seen) == [], "it is said once"
 
@@ -192,7 +197,7 @@ def test_a_card_is_found_by_its_uuid_where_the_driver_answers() -> None:
     bus = [f"machine\tcard\t0000:0{number}:00.0\t2204\t-\tnvidia" for number in (1, 2)]
     cards = [SHOWN, SHOWN.replace("GPU-1", "GPU-2").replace(":01:", ":02:")]
     (problem,) = machine_refusals(plan, parse_state([*bus, *cards]))
-    assert problem.message == "card `b` is declared as RTX 4090, and is RTX 3090 at 0000:02:00.0"
+    assert problem.message == "GPU `b` is declared as RTX 4090, and is RTX 3090 at 0000:02:00.0"
 
 
 def test_what_is_not_known_is_no_problem() -> None:
@@ -200,7 +205,7 @@ def test_what_is_not_known_is_no_problem() -> None:
     seen = seen_of(plan, without=("card", "bus", "virtual", "kernel", "memory", "boot", "headers"))
     found = survey(plan, seen, {})
     assert [row for row in found.rows if row.verdict != "ok"] == []
-    assert of(found, "cards").found == "not known before there is a driver"
+    assert of(found, "GPUs").found == "not known before there is a driver"
     # A driver that answers knows better than a bus which shows none.
     dropped = [line for line in converged(plan, {}) if not line.startswith("machine\tcard")]
     assert machine_refusals(plan, parse_state(dropped)) != []
@@ -212,7 +217,7 @@ def test_under_wsl_there_is_no_bus_to_look_at() -> None:
     plan = planned(declared)
     found = survey(plan, parse_state([*converged(plan, {"chat": "key"}), "machine\tbus\t4"]), {})
     assert found.ok
-    assert (of(found, "kind").found, of(found, "cards").found) == ("WSL", "Windows' to show")
+    assert (of(found, "kind").found, of(found, "GPUs").found) == ("WSL", "Windows' to show")
 
 
 def test_a_wsl_that_is_not_declared_is_said_once() -> None:
@@ -231,7 +236,7 @@ def test_a_compiler_that_a_build_lacks(said: str) -> None:
     with_card = [f"build\t{plan.builds[0].id}\tdone", *(f"machine\tgcc\t{version}" for version in (12, 15))]
     lines = [line for line in converged(plan, {}) if not line.startswith("build\t")] + with_card[1:]
     (problem,) = machine_refusals(plan, parse_state(lines))
-    assert "to be compiled with g++-13, which is not installed" in problem.message
+    assert "must be compiled with g++-13, which is not installed" in problem.message
     row = of(survey(plan, parse_state(lines), {}), "compilers")
     assert (row.verdict, row.found) == ("refused", "g++ 12, g++ 15")
     assert row.wanted == "up to g++ 15 for CUDA 13.0; g++-13"
@@ -256,7 +261,7 @@ NOTES = {
     "nouveau": (
         ["card | 0000:01:00.0 | 2204 | - | nouveau", "nouveau"],
         "driver",
-        "cards are bound to nouveau",
+        "GPUs are bound to nouveau",
         "nouveau is loaded",
     ),
     "no headers": ([], "kernel headers", "none", f"there are no headers for {KERNEL}"),
@@ -289,7 +294,7 @@ def test_a_host_that_is_as_planned_has_nothing_to_say() -> None:
     plan = rig({"a": {**OLD, "pci": "0000:01:00.0"}})
     found = survey(plan, parse_state(converged(plan, {})), {})
     assert [row for row in found.rows if row.verdict != "ok"] == []
-    assert of(found, "card a") == Row("card a", "RTX 3090 at 0000:01:00.0", "RTX 3090 at 0000:01:00.0")
+    assert of(found, "GPU a") == Row("GPU a", "RTX 3090 at 0000:01:00.0", "RTX 3090 at 0000:01:00.0")
     assert of(found, "kind").found == "bare metal"
     assert of(found, "disk /var/lib/llamaherd/models").found == "1.0 TB free"
     assert of(found, "ports") == Row("ports", "8001 in use", "8001")
@@ -333,11 +338,11 @@ def test_a_problem_about_nothing_known_has_a_row_too(monkeypatch: pytest.MonkeyP
 
 
 def test_the_table_as_text() -> None:
-    rows = [Row("card a", "RTX 3080", "RTX 3090", "refused", "why", "help"), Row("RAM", "1 GB", "", "note", "w", "h")]
+    rows = [Row("GPU a", "RTX 3080", "RTX 3090", "refused", "why", "help"), Row("RAM", "1 GB", "", "note", "w", "h")]
     assert lines(rows) == [
-        "        found     wanted",
-        "card a  RTX 3080  RTX 3090  refused",
-        "RAM     1 GB                note",
+        "       found     wanted",
+        "GPU a  RTX 3080  RTX 3090  refused",
+        "RAM    1 GB                note",
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.roles.test_gpu_power import declared
+from tests.roles.power.test_role import declared
 from tests.support.fake import run
 from tests.support.rigs import converged, planned
 
@@ -24,10 +24,10 @@ def test_a_refused_host_prints_what_matters_of_it_before_why(tmp_path: Path, cap
     ]
     begin = next(number for number, line in enumerate(said) if line.split() == ["found", "wanted"])
     assert [line.split() for line in said[begin + 1 : begin + 3]] == [
-        ["card", "old", "RTX", "3080", "at", "0000:02:00.0", "RTX", "3090", "refused"],
         ["packages", "held", "by", "apt-get", "(4711)", "note"],
+        ["GPU", "old", "RTX", "3080", "at", "0000:02:00.0", "RTX", "3090", "refused"],
     ]
-    assert said[begin + 3].startswith("card `old` is declared as RTX 3090, and is RTX 3080 at 0000:02:00.0\n  help: ")
+    assert said[begin + 3].startswith("GPU `old` is declared as RTX 3090, and is RTX 3080 at 0000:02:00.0\n  help: ")
     assert sum("is declared as RTX 3090" in line for line in said) == 1
 
 

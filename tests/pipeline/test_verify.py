@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.answers import chat, parse, reply
+from llamaherd.host.answers import chat, reply
+from llamaherd.host.protocol import answer, texts
 from llamaherd.inventory.schema import Expect, Rig, Source
+from llamaherd.pipeline.verify_show import print_report
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
-from llamaherd.verify.report import Check, Report
-from llamaherd.verify.show import print_report
-from llamaherd.verify.verify import judge, question
+from llamaherd.role.report import Check, Report
+from tests.support.ours import judge, question
 from tests.support.rigs import cpu_rig, planned, reached, served
 
 DATA = Path(__file__).parents[1] / "data"
@@ -124,7 +125,7 @@ def captured(name: str) -> str:
 
 
 def report(text: str, rig: Rig = RIG, plan: Plan = PLAN) -> Report:
-    return judge(rig, plan, parse(text))
+    return judge(rig, plan, texts(answer(text.split("\n"))))
 
 
 def failed(found: Report) -> dict[str, Check]:
@@ -219,7 +220,7 @@ def test_a_declared_key_that_nobody_asks_for_fails() -> None:
 
 
 def test_a_host_with_nothing_on_it_fails_every_check_and_has_nothing_installed() -> None:
-    found = report("@ listening\t\n@ end\t\n")
+    found = report("@ begin\n@ listening\t\n@ end\n")
     assert not any(check.ok for instance in found.instances for check in instance.checks)
     assert found.installed == ()
 
@@ -307,8 +308,8 @@ def test_a_thinking_model_has_answered_even_if_it_still_thinks() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n"))))
 def test_no_answer_is_taken_for_a_heading(lines: list[str]) -> None:
-    text = "@ chat\tx\n" + "".join(f"\t{line}\n" for line in lines) + "@ end\t\n"
-    assert parse(text) == {("chat", "x"): "\n".join(lines), ("end", ""): ""}
+    said = ["@ begin", "@ chat\tx", *(f"\t{line}" for line in lines), "@ end\t", "@ end"]
+    assert texts(answer(said)) == {("chat", "x"): "\n".join(lines), ("end", ""): ""}
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,7 @@ def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
 )
 def test_addresses(listen: str, sockets: str, right: bool) -> None:
     plan = PLAN.model_copy(update={"instances": (reached(CHAT, listen=listen),)})
-    found = report(f"@ listening\t\n\t{sockets}\n@ end\t\n", plan=plan)
+    found = report(f"@ begin\n@ listening\t\n\t{sockets}\n@ end\n", plan=plan)
     assert ("chat listens" not in failed(found)) is right
 
 
@@ -379,7 +380,7 @@ def test_vllm_tells_model_and_context_in_its_list(name: str, length: int, wrong:
     """Its answers are written by hand, after its API's documentation."""
     served = reached(DRAFTER, props_path=None, health_status=None, counts_drafts=False)
     models = VLLM_MODELS.replace("NAME", name).replace("LENGTH", str(length))
-    text = f"@ health\tdrafter\n\t\n\t200\n@ models\tdrafter\n\t{models}\n\t200\n@ end\t\n"
+    text = f"@ begin\n@ health\tdrafter\n\t\n\t200\n@ models\tdrafter\n\t{models}\n\t200\n@ end\n"
     (instance,) = report(text, plan=PLAN.model_copy(update={"instances": (served,)})).instances
     asked = {check.name: check.ok for check in instance.checks}
     assert asked["health"]

@@ -18,26 +18,26 @@ from llamaherd import recipes
 from llamaherd.cli import main
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE
 from llamaherd.diagnostics.findings import Finding, InventoryError
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import DIALECTS, Server
 from llamaherd.engines.flags import catalogues
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Draft, Fleet, Instance, Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.rules import rules
 from llamaherd.reference.cards import CARDS
 from llamaherd.scaffold import fleet_files
 from llamaherd.text.render import render
 from tests.support import gguf_files
 
 ROOT = Path(__file__).resolve().parents[2]
-README, ARCHITECTURE, INVENTORY, FLEET, INDEX = (
-    ROOT / name
-    for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md", "docs/findings.md")
+README, ARCHITECTURE, INVENTORY, FLEET = (
+    ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )
 CONTRIBUTING, GLOSSARY = ROOT / "CONTRIBUTING.md", ROOT / "docs/glossary.md"
 PAGES = sorted([README, CONTRIBUTING, *(ROOT / "docs").rglob("*.md")])
-FINDINGS = {page.stem: page for page in sorted((ROOT / "docs/findings").glob("*.md"))}
 RIGS = sorted((ROOT / "inventory/examples").glob("*.yaml"))
 RECIPES = {
     "wsl": ("launch_mtp_server.sh", "docker-compose.yml", "wsl.wslconfig", "build-wsl.sh"),
@@ -54,6 +54,7 @@ NOT_EXAMINED = {
     "LH162",  # what a file of this machine holds
     "LH279",  # what lies on this machine
     "LH282",  # a config.yaml of llama-swap
+    "LH290",  # Python beside the rigs
     *("LH184", "LH185"),  # what a rig's neighbours are
 }
 """No example can have these mistakes by itself: their pages show what `herd` says instead."""
@@ -128,14 +129,14 @@ def findings_of(example: str, language: str, base: str, folder: Path) -> tuple[F
     file = folder / "example.yaml"
     file.write_text(example, encoding="utf-8")
     try:
-        data = read(file).data
+        data = read_yaml(file).data
     except InventoryError as error:
         return error.findings
     if "rig" not in data:
         whole = folder / "whole.yaml"
         whole.write_text(base, encoding="utf-8")
-        file.write_text(yaml.safe_dump(merged(read(whole).data, data), allow_unicode=True), encoding="utf-8")
-    return examine(file, locked())[1]
+        file.write_text(yaml.safe_dump(merged(read_yaml(whole).data, data), allow_unicode=True), encoding="utf-8")
+    return examine_fleet(file, locked())[1]
 
 
 def whole_rig(page: Path) -> str:
@@ -147,7 +148,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page != FLEET and page.stem not in FINDINGS and page.parent.name != "rigs"
+        if page != FLEET and page.stem not in rules() and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -162,13 +163,13 @@ def test_examples_load(page: Path, example: str, tmp_path: Path) -> None:
 
 def test_files_of_a_fleet_load(tmp_path: Path) -> None:
     """The files that the page shows, beside what `herd init` writes for a rig."""
-    for name, text in fleet_files({"duo": render("fleet/example.yaml.j2", rig="duo")}).items():
+    for name, text in fleet_files({"duo": render("scaffold/example.yaml.j2", rig="duo")}).items():
         if name.endswith(".yaml"):
             (tmp_path / name).write_text(text, encoding="utf-8")
     for block in blocks(text_of(FLEET), "yaml"):
         if named := re.match(r"# (\w+\.yaml)\n", block):
             (tmp_path / named[1]).write_text(block, encoding="utf-8")
-    fleet, found = examine(tmp_path)
+    fleet, found = examine_fleet(tmp_path)
     assert [str(each) for each in found if each.severity == "error"] == []
     assert set(fleet.rigs) == {"duo", "twin"}
 
@@ -286,41 +287,24 @@ def test_what_keys_become_is_described(engine: str) -> None:
 # --- findings ------------------------------------------------------------------------------------------------
 
 
-def made() -> set[str]:
-    return {code for file in (ROOT / "llamaherd").rglob("*.py") for code in CODE.findall(text_of(file))}
-
-
-def about(code: str) -> tuple[str, str]:
-    """A page's severity and its sentence."""
-    found = re.match(rf"# {code}\n\n\*(.+)\*\n\n\*\*(.+?\.)\*\*", text_of(FINDINGS[code]))
-    assert found, f"docs/findings/{code}.md does not begin with its code, its severity and a sentence"
-    return found[1], found[2]
-
-
-def test_findings_have_pages_and_are_listed() -> None:
-    assert set(FINDINGS) == made()
-    rows = re.findall(r"^\| \[(LH\d+)\]\(findings/(LH\d+)\.md\) \| (.+?) \| (.+) \|$", text_of(INDEX), re.MULTILINE)
-    assert rows == [(code, code, *about(code)) for code in FINDINGS]
-
-
-@pytest.mark.parametrize("code", FINDINGS)
-def test_findings_have_an_example_and_a_way_out(code: str, tmp_path: Path) -> None:
-    body = text_of(FINDINGS[code])
-    assert body.count("\nWay out: ") == 1
-    if code in NOT_EXAMINED:
-        (said,) = blocks(body, "console")
-        assert set(CODE.findall(said)) == {code}
+@pytest.mark.parametrize("rule", rules().values(), ids=rules())
+def test_examples_of_rules_find_them(rule: Rule, tmp_path: Path) -> None:
+    assert rule.title.endswith(".")
+    assert rule.way_out
+    assert (rule.language == "console") == (rule.code in NOT_EXAMINED)
+    if rule.language == "console":
+        assert set(CODE.findall(rule.example)) == {rule.code}
         return
-    ((language, example),) = [(kind, block) for kind in ("yaml", "sh", "ini") for block in blocks(body, kind)]
-    found = findings_of(example, language, whole_rig(INVENTORY), tmp_path)
-    assert code in {each.code for each in found}
+    found = findings_of(rule.shown_example, rule.language, whole_rig(INVENTORY), tmp_path)
+    assert rule.code in {each.code for each in found}
     # Some mistakes come in pairs: the page names the other one.
-    assert {str(each) for each in found if each.severity == "error" and each.code not in CODE.findall(body)} == set()
-    assert {each.severity for each in found if each.code == code} <= set(re.findall(r"\w+", about(code)[0]))
+    named = CODE.findall(rule.page)
+    assert {str(each) for each in found if each.severity == "error" and each.code not in named} == set()
+    assert {each.severity for each in found if each.code == rule.code} <= set(rule.severities)
 
 
 def test_other_pages_name_findings_that_exist() -> None:
-    assert {code for page in PAGES for code in CODE.findall(text_of(page))} <= set(FINDINGS)
+    assert {code for page in PAGES for code in CODE.findall(text_of(page))} <= set(rules())
 
 
 # --- rigs ----------------------------------------------------------------------------------------------------
@@ -335,12 +319,12 @@ def test_pages_of_rigs_show_what_is_in_them(file: Path, tmp_path: Path) -> None:
     """What a page shows of a rig stands in the rig, with the same values."""
     page = text_of(ROOT / f"docs/rigs/{file.stem}.md")
     assert f"(../../inventory/examples/{file.name})" in page
-    whole = read(file).data
+    whole = read_yaml(file).data
     assert blocks(page, "yaml")
     shown = tmp_path / "shown.yaml"
     for block in blocks(page, "yaml"):
         shown.write_text(block, encoding="utf-8")
-        assert merged(whole, read(shown).data) == whole
+        assert merged(whole, read_yaml(shown).data) == whole
 
 
 @pytest.mark.parametrize("rig", RECIPES)

@@ -22,7 +22,7 @@ OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
     *("__main__.py", "cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
     *("host/remote.py", "host/ssh.py", "host/pipes.py", "host/dial.py"),
-    *("inventory/keys.py", "pipeline/load.py", "pipeline/origins.py"),
+    *("inventory/keys.py", "pipeline/load.py"),
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
 HEAVY = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")
@@ -98,8 +98,26 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
 
 
 def test_the_core_knows_no_role_and_no_box() -> None:
+    """Roles are handed to it as values: one module of its own says which there are."""
     outside = {"roles", "deploy", "inventory", "box", "tests", "benchmarks"}
-    assert [file for file in files() if any(name.split(".")[0] in outside for name in imports(file))] == []
+    knowing = [place(file) for file in files() if any(name.split(".")[0] in outside for name in imports(file))]
+    assert knowing == ["own_roles.py"]
+
+
+@pytest.mark.parametrize("role", sorted(path.parent.name for path in (ROOT / "roles").glob("*/__init__.py")))
+def test_a_role_knows_no_other_ones_inside(role: str) -> None:
+    names = {name for file in (ROOT / "roles" / role).rglob("*.py") for name in imports(file)}
+    assert {name.split(".")[1] for name in names if name.startswith("roles.")} <= {role}
+    assert not {name for name in names if name.startswith(("pyinfra", "llamaherd.deploy", "llamaherd.pipeline"))}
+
+
+@pytest.mark.parametrize("folder", ["templates", "tests/roles"])
+def test_one_thing_has_one_name_in_every_layer(folder: str) -> None:
+    roles = {path.parent.name for path in (ROOT / "roles").glob("*/__init__.py")}
+    there = {file.relative_to(ROOT / folder).parts[0] for file in (ROOT / folder).glob("*/*") if file.suffix != ".pyc"}
+    rooms_that_ask = {"deploy", "host", "memory", "scaffold", "store"}
+    assert roles <= there
+    assert there - roles <= rooms_that_ask
 
 
 def test_only_the_edge_knows_pyinfra() -> None:

@@ -17,9 +17,10 @@ from packaging.utils import canonicalize_name
 
 from llamaherd.cli import main
 from llamaherd.inventory.schema import Rig
-from llamaherd.lock import Lock, write
-from llamaherd.planner.plan import plan
+from llamaherd.lock import Lock
+from llamaherd.lock.file import write_lock
 from tests.support.examples import EXAMPLES, fleet, locked, planned
+from tests.support.ours import plan
 from tests.support.rigs import ROOT, cpu_rig
 from tests.support.wheel import Installed, install
 
@@ -41,7 +42,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example rigs, locked, where no checkout is near."""
     folder = tmp_path_factory.mktemp("elsewhere") / "fleet"
     shutil.copytree(EXAMPLES, folder)
-    write(folder / "herd.lock", locked())
+    write_lock(folder / "herd.lock", locked())
     return folder
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from llamaherd.recipes import examine
-from llamaherd.recipes.composeschema import refusals
+from llamaherd.recipes.composeschema import compose_refusals
 
 DIGEST = "@sha256:" + "0" * 64
 LLAMA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"
@@ -326,7 +326,7 @@ ANY = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dicti
 
 @given(st.dictionaries(st.sampled_from(["a", "b"]), ANY, max_size=2))
 def test_whatever_is_written_is_answered(services: dict[str, Any]) -> None:
-    for refusal in refusals({"services": services}):
+    for refusal in compose_refusals({"services": services}):
         assert refusal.message
         assert refusal.help
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.recipes.commands import Command, Script, expand, read
+from llamaherd.recipes.commands import Command, Script, expand, read_commands
 from llamaherd.recipes.tokens import joined, positioned, tokens
 
 
 def script(text: str) -> Script:
-    return read(positioned(text))
+    return read_commands(positioned(text))
 
 
 def only(text: str) -> Command:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamaherd.inventory.schema import Instance
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.recipes import LARGEST, examine, is_recipe, kind_of, understand
 from llamaherd.recipes.suggest import fragment
 
@@ -22,7 +22,7 @@ SHARDS = "download them all, and never join them with `cat`"
 BOOT = "declare it in the inventory, where it is set at every boot and verified"
 CMAKE = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
 ARGUMENTS = "leave it out of the command: with the server image the command is the arguments alone"
-NO_VRAM = "leave it out: WSL gives Linux the whole card, and how much VRAM that is cannot be set"
+NO_VRAM = "leave it out: WSL gives Linux the whole GPU, and how much VRAM that is cannot be set"
 GPU = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
 
 EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
@@ -170,7 +170,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
 FRAGMENTS = {
     "launch_mtp_server.sh": """\
 # `qwen3-35b-a3b-instruct-q4_k_xl` is launch_mtp_server.sh:9
-# name the engine, the model and the cards as your rig does
+# name the engine, the model and the GPUs as your rig does
 # write a key of your own into the file api-key beside the inventory
 instances:
   qwen3-35b-a3b-instruct-q4_k_xl:
@@ -188,7 +188,7 @@ instances:
 """,
     "qwen-3.5-122B.sh": """\
 # `qwen3.5-122b-a10b-ud-q6_k_xl` is qwen-3.5-122B.sh:7
-# name the engine, the model and the cards as your rig does
+# name the engine, the model and the GPUs as your rig does
 # write a key of your own into the file api-key beside the inventory
 instances:
   qwen3.5-122b-a10b-ud-q6_k_xl:
@@ -209,7 +209,7 @@ instances:
 """,
     "olares.txt": """\
 # `server` is olares.txt:1
-# name the engine, the model and the cards as your rig does
+# name the engine, the model and the GPUs as your rig does
 instances:
   server:
     engine: llama.cpp
@@ -227,7 +227,7 @@ instances:
 """,
     "ik.sh": """\
 # `deepseek-v3-iq4_ks` is ik.sh:6
-# name the engine, the model and the cards as your rig does
+# name the engine, the model and the GPUs as your rig does
 instances:
   deepseek-v3-iq4_ks:
     engine: ik_llama.cpp
@@ -267,7 +267,7 @@ def test_a_command_is_said_as_an_instance(name: str) -> None:
 def test_what_is_said_is_right_in_an_inventory(name: str, tmp_path: Path) -> None:
     written = tmp_path / "rig.yaml"
     written.write_text(fragment(DATA / name, understand(DATA / name).servers) or "instances: {}", encoding="utf-8")
-    for keys in read(written).data["instances"].values():
+    for keys in read_yaml(written).data["instances"].values():
         Instance.model_validate({"context": 4096} | keys, context={"folder": DATA})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.recipes import examine, understand
 from llamaherd.recipes.suggest import fragment
 
@@ -209,7 +209,7 @@ def suggested(folder: Path, text: str) -> dict[str, Any]:
     file, written = folder / "recipe.sh", folder / "rig.yaml"
     file.write_text(text, encoding="utf-8")
     written.write_text(fragment(file, understand(file).servers), encoding="utf-8")
-    return read(written).data
+    return read_yaml(written).data
 
 
 @pytest.mark.parametrize(

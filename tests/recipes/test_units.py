@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llamaherd.recipes import examine
 from llamaherd.recipes.tokens import positioned
-from llamaherd.recipes.units import environment, known_keys, read, words
+from llamaherd.recipes.units import known_keys, read_unit, unit_environment, words
 
 START = "ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8081"
 UNIT = f"""[Unit]
@@ -270,7 +270,7 @@ def test_a_nearest_name_is_a_question(tmp_path: Path) -> None:
 
 
 def test_lines_go_on_and_comments_end_none() -> None:
-    found = read(positioned("[Service]\nA=b \\\n# x\n ; y\n  c\nB = d\\\\\n"))
+    found = read_unit(positioned("[Service]\nA=b \\\n# x\n ; y\n  c\nB = d\\\\\n"))
     assert [(each.key, each.text, each.start) for each in found.settings] == [
         ("A", "b    c", (2, 1)),
         ("B", "d\\\\", (6, 1)),
@@ -278,8 +278,8 @@ def test_lines_go_on_and_comments_end_none() -> None:
 
 
 def test_an_empty_setting_takes_back_what_was_listed() -> None:
-    found = read(positioned("[Service]\nEnvironment=A=1\nEnvironment=\nEnvironment=B=2\n"))
-    assert list(environment(found)[0]) == ["B"]
+    found = read_unit(positioned("[Service]\nEnvironment=A=1\nEnvironment=\nEnvironment=B=2\n"))
+    assert list(unit_environment(found)[0]) == ["B"]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_the_table_of_keys_is_systemds() -> None:
 @given(st.text(st.sampled_from(list("[]=\\#;$%{}'\" \n\tAb1/-"))))
 def test_any_text_can_be_read(text: str) -> None:
     source = positioned(text)
-    found = read(source)
+    found = read_unit(source)
     lines = text.split("\n")
     for setting in found.settings:
         assert len(setting.value.chars) == len(setting.value.at)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.wsl.wslconfig import KEYS, check_setting, check_text
+from llamaherd import recipes
+from llamaherd.wsl.wslconfig import WSL_KEYS, check_setting, check_text
 
 IN_LINUX = "`systemd=true` belongs under `[boot]` in /etc/wsl.conf, inside Linux"
 FILE = Path("home/.wslconfig")
@@ -44,7 +45,7 @@ def test_a_right_one_has_no_finding() -> None:
     [
         (
             "[wsl2]\ngpuMemory=24GB",
-            (2, 1, "LH147", "leave it out: WSL gives Linux the whole card, and how much VRAM that is cannot be set"),
+            (2, 1, "LH147", "leave it out: WSL gives Linux the whole GPU, and how much VRAM that is cannot be set"),
         ),
         ("[wsl2]\nprocesors=8", (2, 1, "LH147", "did you mean `processors`?")),
         ("[wsl2]\nfrobnicate=8", (2, 1, "LH147", "leave it out")),
@@ -90,17 +91,17 @@ def test_settings_of_an_inventory_that_are_right(section: str, key: str, value: 
 def test_settings_of_an_inventory_that_are_wrong() -> None:
     wrong = check_setting("wsl2", "memory", 64)
     assert wrong is not None
-    assert (wrong.code, wrong.about_value, wrong.help) == ("LH148", True, "write `memory=64GB`")
+    assert (wrong.rule.code, wrong.about_value, wrong.help) == ("LH148", True, "write `memory=64GB`")
     unknown = check_setting("wsl2", "gpuMemory", "24GB")
     assert unknown is not None
-    assert (unknown.code, unknown.about_value) == ("LH147", False)
+    assert (unknown.rule.code, unknown.about_value) == ("LH147", False)
     section = check_setting("wsl", "memory", "64GB")
     assert section is not None
     assert section.help == "did you mean `wsl2`?"
 
 
 def test_every_kind_of_value_is_one_that_is_checked() -> None:
-    kinds = {kind for keys in KEYS.values() for kind in keys.values() if "|" not in kind}
+    kinds = {kind for keys in WSL_KEYS.values() for kind in keys.values() if "|" not in kind}
     assert kinds == {"bool", "int", "size", "path", "text", "ports"}
 
 
@@ -133,8 +134,10 @@ def test_what_does_nothing_beside_the_mode_of_networking(text: str, line: int) -
 
 
 @pytest.mark.parametrize("name", [".wslconfig.txt", "wslconfig.txt", ".WSLCONFIG.ini"])
-def test_a_name_that_wsl_does_not_read(name: str) -> None:
-    assert [each.code for each in check_text(Path("home") / name, "[wsl2]\nmemory=48GB\n")] == ["LH141"]
+def test_a_name_that_wsl_does_not_read(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text("[wsl2]\nmemory=48GB\n", encoding="utf-8")
+    assert [each.code for each in recipes.examine(file)] == ["LH141"]
 
 
 def test_units_of_one_letter_are_named() -> None:

@@ -16,10 +16,10 @@ from llamaherd.checks.registry import CHECKS
 from llamaherd.engines import flags_of
 from llamaherd.engines.flags import catalogues, check
 from llamaherd.inventory.inheritance import inherited
-from llamaherd.inventory.yamlfile import read
-from llamaherd.pipeline.describe import show_plan
-from llamaherd.wsl.merge import merge
+from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.wsl.merge import merge_wslconfig
 from tests.support.examples import EXAMPLES, fleet, locked, planned
+from tests.support.ours import show_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "rigs"
 RIGS = ["budget", "duo", "one", "six", "wsl"]
@@ -38,7 +38,7 @@ def texts(rig: str) -> dict[str, str]:
         ending = "service" if instance.backend == "systemd" else "yaml"
         found[f"{rig}_{instance.name}.{ending}"] = instance.file.text
     if plan.wsl:
-        found[f"{rig}_new.wslconfig"] = merge(None, plan.wsl.settings).text.decode()
+        found[f"{rig}_new.wslconfig"] = merge_wslconfig(None, plan.wsl.settings).text.decode()
         found |= {f"{rig}_{Path(script.path).name}": script.text for script in plan.wsl.scripts}
     return found
 
@@ -63,7 +63,7 @@ def test_nothing_is_wrong_with_it(rig: str) -> None:
 
     That ik_llama.cpp lets any web page talk to a server without a key is true of duo.
     """
-    document = inherited(read(EXAMPLES / f"{rig}.yaml"), {}, None)
+    document = inherited(read_yaml(EXAMPLES / f"{rig}.yaml"), {}, None)
     declared = fleet().rigs[rig]
     headers = {name: header for name, model in declared.models.items() if (header := locked().header(model))}
     assert set(headers) == set(declared.models)
@@ -80,14 +80,14 @@ def test_every_server_is_told_what_its_version_understands(rig: str) -> None:
         assert known
         problems = check(known, instance.server.arguments, others)
         # That it listens in the LAN is meant: a key is asked for, from a file.
-        assert [problem for problem in problems if problem.code != "LH118"] == []
+        assert [problem for problem in problems if problem.rule.code != "LH118"] == []
 
 
 def test_the_lock_reads_back(tmp_path: Path) -> None:
     from llamaherd import lock
 
-    lock.write(tmp_path / "herd.lock", locked())
-    assert lock.read(tmp_path / "herd.lock") == locked()
+    lock.write_lock(tmp_path / "herd.lock", locked())
+    assert lock.read_lock_file(tmp_path / "herd.lock") == locked()
 
 
 @pytest.mark.parametrize("rig", RIGS)

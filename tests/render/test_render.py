@@ -19,39 +19,40 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from llamaherd.converge.driver import after_reboot_script, driver_steps, load_steps, reboot_script
-from llamaherd.converge.engines import build_steps, image_steps
-from llamaherd.converge.host import base_steps
-from llamaherd.converge.lending import share
-from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
-from llamaherd.converge.packages import package_steps
-from llamaherd.converge.ports import handover_steps
-from llamaherd.converge.power import power_removal_steps, power_steps
-from llamaherd.converge.repositories import repository_steps
-from llamaherd.converge.runtime import engine_steps
-from llamaherd.converge.runtime import toolkit_steps as container_steps
-from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import DeferredScript, RebootHost, RunScript, Say, SendFile
-from llamaherd.converge.toolkit import toolkit_steps
-from llamaherd.converge.wsl import wsl_steps
 from llamaherd.gguf.header import Header
-from llamaherd.host.inspect import inspect_script, parse_state
-from llamaherd.host.looks.driver import PackageState
-from llamaherd.host.looks.serving import ContainerState, UnitState
-from llamaherd.host.state import HostState, PowerUnitState
+from llamaherd.host.driver import PackageState
+from llamaherd.host.serving import ContainerState, UnitState
+from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
-from llamaherd.planner.driver import kept
-from llamaherd.planner.repositories import nvidia_repository
+from llamaherd.role.changes import Change, DeferredScript, RunScript, Say
+from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal
 from llamaherd.text.quoting import systemd_argument as unit_quote
 from llamaherd.text.render import render
-from llamaherd.verify import verify
 from llamaherd.wsl.state import ScriptState, TextState, WslState
+from roles.base.changes import base_changes, package_changes
+from roles.container_runtime.changes import docker_changes
+from roles.container_runtime.changes import toolkit_changes as container_steps
+from roles.cuda_toolkit.changes import toolkit_changes
+from roles.engines.changes import build_changes
+from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
+from roles.models.lending import share
+from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
+from roles.nvidia_driver.plan import version_hold
+from roles.power.changes import power_changes, power_leftovers
+from roles.power.state import PowerState
+from roles.power.state import UnitState as PowerUnitState
+from roles.serve.changes import project_changes, removal_changes, unit_changes
+from roles.serve.images import image_changes
+from roles.serve.ports import handover_changes
+from roles.wsl.changes import wsl_changes
+from tests.support import ours as verify
+from tests.support.ours import inspect_script, parse_state
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -140,14 +141,14 @@ def build(plan: Plan, engine: str) -> BuildPlan:
 
 
 def unheld() -> HostState:
-    """As planned, but that the unit which holds cards never ran."""
+    """As planned, but that the unit which holds GPUs never ran."""
     seen = parse_state(converged(HELD, {}))
-    seen.power_unit = None
+    PowerState.within(seen).unit = None
     return seen
 
 
 def power(plan: Plan) -> PowerPlan:
-    """How the cards of a plan are held."""
+    """How the GPUs of a plan are held."""
     assert plan.power
     return plan.power
 
@@ -182,7 +183,7 @@ def toolkit(plan: Plan) -> ToolkitPlan:
 
 
 def cards_order(plan: Plan) -> str:
-    """When Docker starts, with cards for containers."""
+    """When Docker starts, with GPUs for containers."""
     assert plan.runtime
     assert plan.runtime.toolkit
     return plan.runtime.toolkit.order.text
@@ -208,16 +209,16 @@ def windows_scripts() -> dict[str, str]:
     return {name: text.replace("\r\n", "\n") for name, text in texts.items()}
 
 
-def script(steps: Sequence[SendFile | RunScript | DeferredScript], of: int = -1) -> str:
+def script(steps: Sequence[Change], of: int = -1) -> str:
     """The text of one step."""
-    step = steps[of]
-    assert isinstance(step, RunScript)
-    return step.script
+    how = steps[of].how
+    assert isinstance(how, RunScript)
+    return how.script
 
 
-def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[Place]:
+def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[ModelSource]:
     """A hub that wants a token."""
-    return [Place("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_token")]
+    return [ModelSource("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_token")]
 
 
 def fetch_id() -> str:
@@ -225,21 +226,21 @@ def fetch_id() -> str:
     return str(fetch_job(GPU, to_fetch(GPU, HostState()), [])["id"])
 
 
-def made(steps: Sequence[SendFile | RunScript | DeferredScript]) -> str:
+def made(steps: Sequence[Change]) -> str:
     """The text of a first step that is put together when its turn comes."""
-    step = steps[0]
-    assert isinstance(step, DeferredScript)
-    return step.make(print).script
+    how = steps[0].how
+    assert isinstance(how, DeferredScript)
+    return how.make(print).script
 
 
 def ask_memory(*names: str) -> str:
-    """The script that asks what these instances of the rig with cards take."""
+    """The script that asks what these instances of the rig with GPUs take."""
     header = Header(architecture="llama")
     lock = Lock(
         models=tuple(model.model_copy(update={"header": header}) for model in hub_lock().models),
         files=(LockedLocal(sha256="a5" * 32, size=10**9, data_offset=10**6, header=header),),
     )
-    asked = [asking.question(Rig.model_validate(gpu_rig()), GPU, instance(GPU, name), lock) for name in names]
+    asked = [asking.question_to_engine(Rig.model_validate(gpu_rig()), GPU, instance(GPU, name), lock) for name in names]
     return asking.script(GPU, [each for each in asked if isinstance(each, asking.Question)], {})
 
 
@@ -287,67 +288,71 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "verify_cpu": lambda: verify.question(CPU),
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
-    "wait_healthy": lambda: render("wait-healthy.sh"),
-    "started": lambda: render("started.sh", root=""),
-    "gpu_gate": lambda: render("gpu-gate.sh"),
-    "gpu_check": lambda: render("gpu-check.sh"),
-    "step_accounts": lambda: script(base_steps(CPU, HostState()), 0),
-    "step_shared_files": lambda: script(base_steps(CPU, HostState()), 1),
-    "step_packages": lambda: script(package_steps(CPU, HostState())),
-    "step_admit_source": lambda: script(build_steps(build(CPU, "main"), HostState()), 1),
-    "step_build": lambda: script(build_steps(build(CPU, "main"), HostState())),
-    "step_vouch": lambda: script(build_steps(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))),
-    "step_open": lambda: script(base_steps(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
-    "step_unit_that_hangs": lambda: script(unit_steps(instance(CPU, "chat"), hanging(CPU), "key")),
-    "step_image": lambda: script(image_steps(CPU.images[0], HostState())),
-    "step_fetch_begun": lambda: made(begin_steps(GPU, HostState(), hub, WATCHER)),
-    "step_fetch_joined": lambda: script(begin_steps(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
-    "step_fetch_awaited": lambda: made(model_steps(GPU, HostState(), hub, WATCHER)[1:]),
-    "step_repository": lambda: script(repository_steps(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())),
+    "wait_healthy": lambda: render("serve/wait-healthy.sh"),
+    "started": lambda: render("serve/started.sh", root=""),
+    "gpu_gate": lambda: render("serve/gpu-gate.sh"),
+    "gpu_check": lambda: render("serve/gpu-check.sh"),
+    "step_accounts": lambda: script(base_changes(CPU, HostState()), 0),
+    "step_shared_files": lambda: script(base_changes(CPU, HostState()), 1),
+    "step_packages": lambda: script(package_changes(CPU, HostState())),
+    "step_admit_source": lambda: script(build_changes(build(CPU, "main"), HostState()), 1),
+    "step_build": lambda: script(build_changes(build(CPU, "main"), HostState())),
+    "step_vouch": lambda: script(
+        build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))
+    ),
+    "step_open": lambda: script(base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
+    "step_unit_that_hangs": lambda: script(unit_changes(instance(CPU, "chat"), hanging(CPU), "key")),
+    "step_image": lambda: script(image_changes(CPU.images[0], HostState())),
+    "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
+    "step_fetch_joined": lambda: script(begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
+    "step_fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
+    "step_repository": lambda: script(
+        repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())
+    ),
     "observe_driver": lambda: inspect_script(DRIVER),
     "verify_driver": lambda: verify.question(DRIVER),
-    "step_components": lambda: script(driver_steps(SIGNED, HostState()), 0),
-    "step_driver": lambda: script(driver_steps(DRIVER, other_driver())),
-    "step_driver_distribution": lambda: script(driver_steps(SIGNED, HostState())),
-    "step_load_driver": lambda: script(load_steps(DRIVER, not_loaded())),
-    "step_reboot": lambda: reboot_script(RebootHost("580.95.05", "6.8.0-88-generic", "")),
-    "step_after_reboot": lambda: after_reboot_script(RebootHost("580.95.05", "6.8.0-88-generic", "")),
+    "step_components": lambda: script(driver_changes(SIGNED, HostState()), 0),
+    "step_driver": lambda: script(driver_changes(DRIVER, other_driver())),
+    "step_driver_distribution": lambda: script(driver_changes(SIGNED, HostState())),
+    "step_load_driver": lambda: script(load_changes(DRIVER, not_loaded())),
+    "step_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic").ask,
+    "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic").after,
     "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
-    "store_hash": lambda: hashes.script(GPU),
-    "step_models_admitted": lambda: script(model_steps(GPU, HostState(), hub, WATCHER)),
-    "step_unit": lambda: script(unit_steps(instance(CPU, "chat"), HostState(), "key")),
-    "step_unit_that_loads": lambda: script(unit_steps(instance(CPU, "chat"), loading(CPU), "key")),
-    "step_project": lambda: script(project_steps(instance(CPU, "drafter"), HostState(), None)),
-    "step_unit_on_cards": lambda: script(unit_steps(instance(GPU, "reasoner"), HostState(), None)),
-    "step_project_on_a_card": lambda: script(project_steps(instance(GPU, "boxed"), HostState(), None)),
+    "store_hash": lambda: hashes.hash_script(GPU),
+    "step_models_admitted": lambda: script(model_changes(GPU, HostState(), hub, WATCHER)),
+    "step_unit": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), "key")),
+    "step_unit_that_loads": lambda: script(unit_changes(instance(CPU, "chat"), loading(CPU), "key")),
+    "step_project": lambda: script(project_changes(instance(CPU, "drafter"), HostState(), None)),
+    "step_unit_on_cards": lambda: script(unit_changes(instance(GPU, "reasoner"), HostState(), None)),
+    "step_project_on_a_card": lambda: script(project_changes(instance(GPU, "boxed"), HostState(), None)),
     "step_remove_unit": lambda: script(
-        removal_steps(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")}))
+        removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")}))
     ),
-    "step_stop_instance": lambda: script(handover_steps(CPU, swapped())),
+    "step_stop_instance": lambda: script(handover_changes(CPU, swapped())),
     "receive": lambda: render(
-        "receive.sh.j2",
+        "deploy/receive.sh.j2",
         path="/var/lib/llamaherd/incoming/" + "1" * 64,
         size=4096,
         settled=[("/var/lib/llamaherd/models/local/1111111111111111", "a model.gguf")],
         standing=150,
     ),
-    "step_toolkit": lambda: script(toolkit_steps(GPU, HostState())),
-    "step_docker": lambda: script(engine_steps(CPU, HostState())),
+    "step_toolkit": lambda: script(toolkit_changes(GPU, HostState())),
+    "step_docker": lambda: script(docker_changes(CPU, HostState())),
     "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
     "observe_power": lambda: inspect_script(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
-    "step_power": lambda: script(power_steps(HELD, unheld())),
+    "step_power": lambda: script(power_changes(HELD, unheld())),
     "step_remove_power": lambda: script(
-        power_removal_steps(GPU, HostState(power_unit=PowerUnitState("active", "enabled", False)))
+        power_leftovers(GPU, HostState(parts={PowerState: PowerState(PowerUnitState("active", "enabled", False))}))
     ),
     "observe_wsl": lambda: inspect_script(WSL),
-    "step_wsl_files": lambda: script(wsl_steps(WSL, in_wsl())),
-    "step_wsl_restart": lambda: script(wsl_steps(WSL, in_wsl(systemd=False))),
-    "step_remove_project": lambda: script(removal_steps(CPU, HostState(projects={"old"}))),
+    "step_wsl_files": lambda: script(wsl_changes(WSL, in_wsl())),
+    "step_wsl_restart": lambda: script(wsl_changes(WSL, in_wsl(systemd=False))),
+    "step_remove_project": lambda: script(removal_changes(CPU, HostState(projects={"old"}))),
 }
 
 
@@ -368,7 +373,7 @@ def texts() -> dict[str, str]:
         "driver_wanted.pref": driver_file(DRIVER, "wanted"),
         "driver_wanted_distribution.pref": driver_file(SIGNED, "wanted"),
         "driver_held_distribution.conf": driver_file(SIGNED, "52llamaherd"),
-        "driver_kept.pref": kept("580.95.05").text,
+        "driver_kept.pref": version_hold("580.95.05").text,
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
         "gpu_power.service": power(HELD).unit.text,
@@ -394,7 +399,7 @@ def test_every_template_is_rendered_here() -> None:
     """What each template starts with, up to what it fills in, stands in one of the texts."""
     everything = "\n".join(texts().values())
     for file in sorted((ROOT / "templates").rglob("*")):
-        if file.is_dir() or file.parent.name == "fleet" or file.name == "look.sh.j2":
+        if file.is_dir() or file.parent.name == "scaffold":
             continue  # what `herd init` writes and asks has tests of its own
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
         told = next(line for line in lines if len(line) > 20 and "{{" not in line and "{%" not in line)
@@ -403,7 +408,7 @@ def test_every_template_is_rendered_here() -> None:
 
 def test_a_name_that_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        render("steps/install-packages.sh.j2")
+        render("host/install-packages.sh.j2")
 
 
 @pytest.mark.parametrize("case", [case for case in texts() if case.endswith(".sh")])
@@ -438,13 +443,13 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "build": build(plan, "ik").script,
         "observe": inspect_script(plan),
         "verify": verify.question(plan),
-        "fetch": made(begin_steps(named, HostState(), hub, WATCHER)),
-        "wait": made(model_steps(named, HostState(), hub, WATCHER)[1:]),
-        "admit": script(model_steps(named, HostState(), hub, WATCHER)),
+        "fetch": made(begin_changes(named, HostState(), hub, WATCHER)),
+        "wait": made(model_changes(named, HostState(), hub, WATCHER)[1:]),
+        "admit": script(model_changes(named, HostState(), hub, WATCHER)),
         "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
-        "unit": script(unit_steps(instance(plan, "worker"), HostState(), None)),
+        "unit": script(unit_changes(instance(plan, "worker"), HostState(), None)),
         "observe under WSL": inspect_script(hostile_wsl),
-        "files of Windows": script(wsl_steps(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
+        "files of Windows": script(wsl_changes(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]
     assert ran == []

@@ -11,19 +11,19 @@ from typing import Any, cast
 
 import pytest
 
-from llamaherd.converge.engines import build_steps, image_steps
-from llamaherd.converge.host import base_steps, refusals, sends
-from llamaherd.converge.models import Place, begin_steps, fetch_job, model_steps, to_fetch
-from llamaherd.converge.packages import package_steps
-from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import DeferredScript, RunScript, Say, SendFile
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.inspect import parse_state
 from llamaherd.host.limits import declared_limits
-from llamaherd.host.looks.serving import ContainerState, ServingState, UnitState
+from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import FolderState, Holder, HostState, UserState
 from llamaherd.layout import container_user
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.changes import Change, DeferredScript, RunScript, Say, SendFile
+from roles.base.changes import base_changes, package_changes
+from roles.engines.changes import build_changes
+from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
+from roles.serve.changes import project_changes, removal_changes, unit_changes
+from roles.serve.images import image_changes
+from tests.support.ours import parse_state, refusals, sends
 from tests.support.rigs import KEY, RUN, SHA, WRITTEN, converged, cpu_rig, gpu_rig, planned
 
 KEYS = {"chat": KEY, "drafter": KEY}
@@ -35,7 +35,7 @@ WATCHER = "0123456789abcdef"
 Drift = Callable[[HostState], object]
 
 
-def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[Place]:
+def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[ModelSource]:
     """No hub and no neighbour."""
     return []
 
@@ -71,21 +71,21 @@ def host(**values: Any) -> Drift:
 def steps_of(plan: Plan, seen: HostState) -> dict[str, int]:
     """How many steps each role would take, where it takes any."""
     steps: dict[str, int] = {
-        "packages": len(package_steps(plan, seen)),
-        "base": len(base_steps(plan, seen)),
-        "removals": len(removal_steps(plan, seen)),
+        "packages": len(package_changes(plan, seen)),
+        "base": len(base_changes(plan, seen)),
+        "removals": len(removal_changes(plan, seen)),
     }
-    steps |= {build.engine: len(build_steps(build, seen)) for build in plan.builds}
-    steps |= {"begin": len(begin_steps(plan, seen, nowhere, WATCHER))}
-    steps |= {"models": len(model_steps(plan, seen, nowhere, WATCHER))}
-    steps |= {f"image {n}": len(image_steps(image, seen)) for n, image in enumerate(plan.images)}
+    steps |= {build.engine: len(build_changes(build, seen)) for build in plan.builds}
+    steps |= {"begin": len(begin_changes(plan, seen, nowhere, WATCHER))}
+    steps |= {"models": len(model_changes(plan, seen, nowhere, WATCHER))}
+    steps |= {f"image {n}": len(image_changes(image, seen)) for n, image in enumerate(plan.images)}
     steps |= {instance.name: len(switch(instance, seen)) for instance in plan.instances}
     return {role: count for role, count in steps.items() if count}
 
 
-def switch(instance: InstancePlan, seen: HostState, key: str = KEY) -> list[RunScript]:
+def switch(instance: InstancePlan, seen: HostState, key: str = KEY) -> list[Change]:
     """What is done to one instance."""
-    return (unit_steps if instance.backend == "systemd" else project_steps)(
+    return (unit_changes if instance.backend == "systemd" else project_changes)(
         instance, seen, key if instance.endpoint.key else None
     )
 
@@ -422,7 +422,7 @@ def test_an_image_that_was_not_built_here_is_not_asked() -> None:
 def test_an_instance_that_moves_to_compose_is_removed_from_systemd_first() -> None:
     moved = planned(cpu_rig(), {"instances/chat/backend": "compose"})
     seen = seen_of(CPU)
-    (removal,) = removal_steps(moved, seen)
+    (removal,) = removal_changes(moved, seen)
     assert "systemctl disable -q --now llama-chat.service" in removal.script
     assert "rm -f /etc/systemd/system/llama-chat.service" in removal.script
     assert switch(next(i for i in moved.instances if i.name == "chat"), seen) != []
@@ -431,7 +431,7 @@ def test_an_instance_that_moves_to_compose_is_removed_from_systemd_first() -> No
 
 def test_an_instance_that_moves_to_systemd_is_removed_from_compose_first() -> None:
     moved = planned(cpu_rig(), {"instances/drafter/backend": "systemd"})
-    (removal,) = removal_steps(moved, seen_of(CPU))
+    (removal,) = removal_changes(moved, seen_of(CPU))
     assert "docker rm -f llama-drafter" in removal.script
     assert refusals(moved, seen_of(CPU), {}) == []
 
@@ -439,17 +439,17 @@ def test_an_instance_that_moves_to_systemd_is_removed_from_compose_first() -> No
 def test_a_key_goes_with_its_instance() -> None:
     declared = cpu_rig()
     del declared["instances"]["chat"]
-    (removal,) = removal_steps(planned(declared), seen_of(CPU))
+    (removal,) = removal_changes(planned(declared), seen_of(CPU))
     assert "/etc/llamaherd/keys/chat" in removal.script
 
 
 def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
-    build, admit, run = build_steps(CPU.builds[0], HostState())
-    assert isinstance(build, SendFile)
-    assert build.remote == f"/var/lib/llamaherd/incoming/{SHA}"
-    assert isinstance(admit, RunScript)
+    build, admit, run = build_changes(CPU.builds[0], HostState())
+    assert isinstance(build.how, SendFile)
+    assert build.how.remote == f"/var/lib/llamaherd/incoming/{SHA}"
+    assert isinstance(admit.how, RunScript)
     assert SHA in admit.script
-    assert isinstance(run, RunScript)
+    assert isinstance(run.how, RunScript)
     assert CPU.builds[0].id in run.says
     assert [send.sha256 for send in sends(CPU, HostState())] == [SHA, "a5" * 32, "04" * 32]
     assert [send.sha256 for send in sends(GPU, HostState())] == ["a5" * 32]
@@ -483,9 +483,9 @@ def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
         seen.incoming |= {file.sha256: int(file.size or 0) for file in model.files}
 
     seen = seen_of(GPU, arrived)
-    assert begin_steps(GPU, seen, nowhere, WATCHER) == []
-    (admit,) = model_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(admit, RunScript)
+    assert begin_changes(GPU, seen, nowhere, WATCHER) == []
+    (admit,) = model_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(admit.how, RunScript)
     assert all(f"admit {file.name} {file.sha256}" in admit.script for file in model.files)
 
 
@@ -493,13 +493,13 @@ def test_a_fetch_that_runs_is_not_begun_again() -> None:
     seen = HostState()
     job = fetch_job(GPU, to_fetch(GPU, seen), [])
     seen.fetch = str(job["id"])
-    (join,) = begin_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(join, RunScript)
+    (join,) = begin_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(join.how, RunScript)
     assert "systemd-run" not in join.script
     seen.fetch = "another"
-    (begin,) = begin_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(begin, DeferredScript)
-    assert "systemd-run" in begin.make(print).script
+    (begin,) = begin_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(begin.how, DeferredScript)
+    assert "systemd-run" in begin.how.make(print).script
 
 
 def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
@@ -509,15 +509,15 @@ def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
     seen = HostState(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
     assert len(to_fetch(GPU, seen)) == 1
     assert fetch_job(GPU, to_fetch(GPU, seen), [])["id"] == begun["id"]
-    (join,) = begin_steps(GPU, seen, nowhere, WATCHER)
-    assert isinstance(join, RunScript)
+    (join,) = begin_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(join.how, RunScript)
 
 
 def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
     first, second = (file.sha256 for _, file in to_fetch(GPU, HostState()))
     places = [
-        Place("six", {first: f"http://six.lan:8970/{first}"}, "canary"),
-        Place("hub", {first: "https://hub.lan/1", second: "https://hub.lan/2"}),
+        ModelSource("six", {first: f"http://six.lan:8970/{first}"}, "canary"),
+        ModelSource("hub", {first: "https://hub.lan/1", second: "https://hub.lan/2"}),
     ]
     job = fetch_job(GPU, to_fetch(GPU, HostState()), places)
     files = cast("list[dict[str, Any]]", job["files"])
@@ -553,16 +553,16 @@ OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
     "another system": (host(os="debian-12"), ["runs debian-12, the inventory says debian-13"]),
     "no systemd": (host(systemd=False), ["systemd does not run here"]),
     "nothing of it": (host(os="", systemd=False), ["this host runs", "systemd"]),
-    "port taken, unit stopped": (unit(active="inactive"), ["port 8080, which instance `chat` is to have, is taken"]),
+    "port taken, unit stopped": (unit(active="inactive"), ["port 8080 of instance `chat` is taken"]),
     "port taken, unit gone": (lambda s: s.units.clear(), ["port 8080"]),
     "port taken, container exited": (container(status="exited"), ["port 8081"]),
     "port taken by a program": (
         together(lambda s: s.units.clear(), lambda s: s.holders.update({8080: Holder(7, "nc", "")})),
-        ["port 8080, which instance `chat` is to have, is taken by nc (process 7)"],
+        ["port 8080 of instance `chat` is taken by nc (process 7)"],
     ),
     "port taken by a container": (
         together(container(status="exited"), lambda s: s.holders.update({8081: Holder(7, "docker-proxy", "web")})),
-        ["port 8081, which instance `drafter` is to have, is taken by container web"],
+        ["port 8081 of instance `drafter` is taken by container web"],
     ),
     "port ours, paused": (container(status="paused"), []),
     "port ours, made anew just now": (
@@ -647,7 +647,7 @@ def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
     for name, owner in (("chat", ("995", "llama")), ("drafter", ("65532", "UNKNOWN"))):
         path = f"/etc/llamaherd/keys/{name}"
         before.files[path] = replace(before.files[path], owner=owner)
-    (accounts,) = base_steps(KEYED, before)
+    (accounts,) = base_changes(KEYED, before)
     assert "llama-chat" in accounts.script
     for instance in KEYED.instances:
         (step,) = switch(instance, before)
@@ -656,21 +656,21 @@ def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
 
 
 def test_a_token_is_on_stdin_alone() -> None:
-    def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[Place]:
-        return [Place("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
+    def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[ModelSource]:
+        return [ModelSource("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
 
     carried = base64.b64encode(b"hf_canary").decode()
-    (begin,) = begin_steps(GPU, HostState(), hub, WATCHER)
-    assert isinstance(begin, DeferredScript)
-    step = begin.make(print)
+    (begin,) = begin_changes(GPU, HostState(), hub, WATCHER)
+    assert isinstance(begin.how, DeferredScript)
+    step = begin.how.make(print)
     assert step.script.count(carried) == 1
     assert "hf_canary" not in step.script.replace(carried, "")
     for spelling in ("hf_canary", carried):
         assert spelling not in step.says + repr(step) + begin.says + repr(begin)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("chat", unit_steps), ("drafter", project_steps)])
-def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[RunScript]]) -> None:
+@pytest.mark.parametrize(("name", "steps"), [("chat", unit_changes), ("drafter", project_changes)])
+def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[Change]]) -> None:
     seen = seen_of(CPU)
     (instance,) = (each for each in CPU.instances if each.name == name)
     changed(instance.service, instance.model_path)(seen)

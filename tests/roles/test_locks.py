@@ -18,7 +18,7 @@ SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "templates").rglob("*.sh
 
 def script(folder: Path, then: str, *, seconds: int = 60, what: str = "this test") -> str:
     """What takes the lock `host` and does something with it."""
-    text = render("steps/hold.sh.j2").replace(str(LOCKS), str(folder))
+    text = render("host/hold.sh.j2").replace(str(LOCKS), str(folder))
     return f"{text}\nhold 8 host {seconds} '{what}' || exit 1\n{then}\n"
 
 

@@ -8,14 +8,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from llamaherd.host.inspect import inspect_script
+from llamaherd.pipeline import inspect
 from llamaherd.plan import Plan
-from tests.support.fake import Ran, look, run
+from llamaherd.role.role import Role
+from tests.support.fake import Ran, is_question, look, run
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
 
 VIRGIN = [
@@ -34,7 +35,7 @@ NAMES = [
     "serve | ports that change hands",
     "serve | chat (systemd)",
     "serve | drafter (compose)",
-    "serve | all that was declared",
+    "all that was declared",
 ]
 WITHOUT_STEPS = ("preflight", "no longer", "change hands", "all that was")
 """Those that do nothing on a virgin host."""
@@ -72,8 +73,7 @@ def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
         "systemctl restart llama-chat.service",
         "docker compose --progress plain",
     )
-    steps = [script for script in ran.scripts if script.startswith("{\n")]
-    found = [next(n for n, script in enumerate(steps) if mark in script) for mark in marks]
+    found = [next(n for n, script in enumerate(ran.steps) if mark in script) for mark in marks]
     assert found == sorted(found)
     sums = [plan.builds[0].source.sha256, *(model.files[0].sha256 for model in plan.models)]
     assert ran.sent == [f"/var/lib/llamaherd/incoming/{sha256}" for sha256 in sums]
@@ -85,7 +85,7 @@ def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     assert (ran.changed, ran.sent, ran.failed) == ([], [], False)
     # One look for all operations, and nothing else.
     assert ran.commands == ["sh -s"]
-    assert not [script for script in ran.scripts if script.startswith("{\n")]
+    assert not ran.steps
 
 
 HUB = "https://hub.lan"
@@ -125,7 +125,7 @@ def test_a_fetch_costs_nothing_when_all_is_there(with_hub: Plan) -> None:
 
 
 def looks(ran: Ran) -> int:
-    return sum(not script.startswith("{\n") for script in ran.scripts)
+    return len(ran.scripts) - len(ran.steps)
 
 
 def test_whoever_comes_after_a_change_looks_anew(plan: Plan) -> None:
@@ -139,7 +139,7 @@ def test_whoever_comes_after_a_change_looks_anew(plan: Plan) -> None:
 
 
 def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamaherd.deploy.operations.FRESH_SECONDS", 0)
+    monkeypatch.setattr("llamaherd.deploy.inspecting.FRESH_SECONDS", 0)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran)) == ([], len(NAMES) - 1), "what says that all is done asks nobody"
 
@@ -147,11 +147,11 @@ def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.Monke
 def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Plan] = []
 
-    def counted(plan: Plan) -> str:
+    def counted(plan: Plan, roles: Sequence[Role]) -> str:
         written.append(plan)
-        return inspect_script(plan)
+        return inspect.inspect_script(plan, roles)
 
-    monkeypatch.setattr("llamaherd.deploy.operations.inspect_script", counted)
+    monkeypatch.setattr("llamaherd.deploy.inspecting.inspect_script", counted)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran), len(written)) == ([], 1, 2), "once while it prepares, and once when it does"
 
@@ -193,10 +193,10 @@ def test_what_stands_in_the_way_stops_it_before_anything_changes(plan: Plan, cap
     ran = run(plan, [*world, "listens\t1F90", "holder\t8080\t7\tnc\t"])
     assert ran.failed
     assert ran.changed == []
-    assert not [script for script in ran.scripts if script.startswith("{\n")]
+    assert not ran.steps
     said = caplog.text
     assert "this host runs debian-12, the inventory says debian-13" in said
-    assert "port 8080, which instance `chat` is to have, is taken by nc (process 7)" in said
+    assert "port 8080 of instance `chat` is taken by nc (process 7)" in said
     assert "/var/lib has 1.0 kB free" in said
 
 
@@ -216,10 +216,10 @@ def test_a_port_that_passes_to_its_next_holder_is_not_taken(
 def test_a_port_that_nobody_names_for_long_is_taken(
     plan: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llamaherd.deploy.operations.SETTLING_LOOKS", 1)
+    monkeypatch.setattr("llamaherd.deploy.inspecting.SETTLING_LOOKS", 1)
     ran = run(plan, [*VIRGIN, "listens\t1F90"])
     assert (ran.failed, ran.changed) == (True, [])
-    assert "port 8080, which instance `chat` is to have, is taken by something else" in caplog.text
+    assert "port 8080 of instance `chat` is taken by something else" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_what_breaks_keeps_only_those_down_that_need_it(
     gone = {"build": ("build\t",), "model": (f"stored\t{moe}", f"verified\t{moe}"), "image": ("image\t",)}
     lost = ("unit\t", "container\t", "listens\t", *gone.get(case, ()))
     world = [line for line in converged(plan, {"chat": KEY}) if not line.startswith(lost)]
-    ran = run(plan, world, broken=lambda script: script.startswith("{\n") and mark in script)
+    ran = run(plan, world, broken=lambda script: not is_question(script) and mark in script)
     assert ran.failed
     assert f"{operation}" in caplog.text.rpartition("it broke")[0].splitlines()[-1]
     assert caplog.text.count("is left as it is: its") == 2 * len(without)  # and once more in the end
@@ -294,6 +294,7 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     """The user's own command, with deploy.py as it is."""
     data = {
         "plan": plan.model_dump(mode="json"),
+        "inventory": "inventory",
         "rig_connect": {"host": "@local"},
         "fake_responses": {"sh -s": look(world)},
         "fake_delay": 0,

@@ -15,24 +15,24 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
-from llamaherd.inventory.yamlfile import read
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.scaffold import (
     FoundGpu,
-    Look,
+    FoundHost,
     LookError,
-    answer,
-    card_names,
+    connect_to,
     cuda_for,
     example_rig,
     fleet_files,
+    gpu_names,
     holds_rigs,
-    reached,
+    parse_look,
     rig_name,
     rig_yaml,
     round_ram,
-    write,
-    written_cards,
+    write_files,
+    written_gpus,
 )
 from llamaherd.text.units import parse_size
 from tests.support.rigs import ROOT
@@ -42,14 +42,14 @@ LOOKS = sorted(file.stem.removeprefix("look-") for file in DATA.glob("look-*.txt
 DUO = Connect(host="duo.lan", user="tom", port=2222)
 
 
-def seen(name: str) -> Look:
-    return answer((DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines())
+def seen(name: str) -> FoundHost:
+    return parse_look((DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines())
 
 
-def rig_of(folder: Path, look: Look, name: str = "duo", connect: Connect = DUO) -> Rig:
+def rig_of(folder: Path, look: FoundHost, name: str = "duo", connect: Connect = DUO) -> Rig:
     """The rig that is written after a look, which must pass the check without an error."""
-    write(folder, fleet_files({name: rig_yaml(look, name, connect)}))
-    fleet, findings = examine(folder / f"{name}.yaml")
+    write_files(folder, fleet_files({name: rig_yaml(look, name, connect)}))
+    fleet, findings = examine_fleet(folder / f"{name}.yaml")
     assert [str(finding) for finding in findings if finding.severity == "error"] == []
     return fleet.rigs[name]
 
@@ -111,7 +111,7 @@ def test_no_driver(tmp_path: Path) -> None:
 def test_a_card_that_nothing_is_known_of(tmp_path: Path) -> None:
     look = replace(seen("no-driver"), bus=(("0000:01:00.0", "NVIDIA Corporation Device 2b99 (rev a1)"),))
     assert rig_of(tmp_path, look).gpus is None
-    assert "a card of NVIDIA's, Device 2b99" in (tmp_path / "duo.yaml").read_text()
+    assert "a GPU of NVIDIA's, Device 2b99" in (tmp_path / "duo.yaml").read_text()
 
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" "), max_size=12)
@@ -130,7 +130,7 @@ SEEN_CARDS = st.builds(
     name=st.sampled_from(["NVIDIA GeForce RTX 3090", "Tesla P40", "null", "a: b #", "NVIDIA H100 NVL"]) | TEXTS,
 )
 LOOKED_AT = st.builds(
-    Look,
+    FoundHost,
     os=st.sampled_from(["debian-13", "ubuntu-24.04"]),
     cpu=TEXTS,
     cores=st.integers(1, 256),
@@ -150,14 +150,14 @@ LOOKED_AT = st.builds(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150, deadline=None
 )
 @given(LOOKED_AT, TEXTS.filter(bool), TEXTS)
-def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: Look, host: str, user: str) -> None:
+def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: FoundHost, host: str, user: str) -> None:
     try:
-        connect = reached(host, user or None, 22)
+        connect = connect_to(host, user or None, 22)
     except LookError:
         reject()
     file = tmp_path / "duo.yaml"
     file.write_text(rig_yaml(look, "duo", connect), encoding="utf-8")
-    rig = Rig.model_validate(read(file).data)
+    rig = Rig.model_validate(read_yaml(file).data)
     assert (rig.connect.host, rig.connect.user) == (host, user or None)
     assert rig.host.ram <= look.memory
     assert set(rig.instances["chat"].on) <= set(rig.gpus.cards if rig.gpus else ())
@@ -165,7 +165,7 @@ def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: Look, host
 
 def test_a_user_with_the_host_in_it_is_refused() -> None:
     with pytest.raises(LookError, match=r"'tom@duo\.lan' cannot be the user of a rig"):
-        reached("duo.lan", "tom@duo.lan", 22)
+        connect_to("duo.lan", "tom@duo.lan", 22)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_no_rig_can_be_called(name: str) -> None:
         rig_name(name, "duo.lan")
 
 
-# --- cards ---------------------------------------------------------------------------------------------------
+# --- GPUs ---------------------------------------------------------------------------------------------------
 
 CARD = seen("duo").cards[0]
 
@@ -231,8 +231,8 @@ CARD = seen("duo").cards[0]
 def test_what_a_card_is_called(
     name: str, capability: str, memory: int | None, written: tuple[str, str | None, int | None]
 ) -> None:
-    look = Look(cards=(replace(CARD, name=name, capability=capability, memory_mib=memory),))
-    (card,) = written_cards(look)
+    look = FoundHost(cards=(replace(CARD, name=name, capability=capability, memory_mib=memory),))
+    (card,) = written_gpus(look)
     assert (card.model, card.architecture, card.memory_mib) == written
     assert card.known
 
@@ -249,13 +249,13 @@ def test_what_a_card_is_called(
     ],
 )
 def test_what_a_card_on_the_bus_is_called(name: str, model: str) -> None:
-    assert [card.model for card in written_cards(Look(bus=(("0000:01:00.0", name),)))] == [model]
+    assert [card.model for card in written_gpus(FoundHost(bus=(("0000:01:00.0", name),)))] == [model]
 
 
 def test_cards_of_one_kind_are_told_apart() -> None:
     cards = tuple(replace(CARD, pci=f"0000000{n}:01:00.0", uuid=f"GPU-{n}") for n in (2, 1))
-    written = written_cards(Look(cards=cards))
-    assert [(name, card.uuid) for name, card in zip(card_names(written), written, strict=True)] == [
+    written = written_gpus(FoundHost(cards=cards))
+    assert [(name, card.uuid) for name, card in zip(gpu_names(written), written, strict=True)] == [
         ("3090-ti-1", "GPU-1"),
         ("3090-ti-2", "GPU-2"),
     ]
@@ -275,8 +275,8 @@ def test_cards_of_one_kind_are_told_apart() -> None:
     ],
 )
 def test_which_toolkit(installed: tuple[str, ...], driver: str, capability: str, cuda: str) -> None:
-    look = Look(cuda=installed, cards=(replace(CARD, driver=driver, capability=capability, name="a card"),))
-    assert cuda_for(look, written_cards(look)) == cuda
+    look = FoundHost(cuda=installed, cards=(replace(CARD, driver=driver, capability=capability, name="a card"),))
+    assert cuda_for(look, written_gpus(look)) == cuda
 
 
 # --- the folder ----------------------------------------------------------------------------------------------
@@ -287,17 +287,17 @@ def states(folder: Path) -> dict[str, Any]:
 
 
 def test_a_new_fleet_passes_the_check(tmp_path: Path) -> None:
-    outcomes = write(tmp_path / "home" / "fleet", fleet_files({"attic": example_rig()}))
+    outcomes = write_files(tmp_path / "home" / "fleet", fleet_files({"attic": example_rig()}))
     assert {outcome.what for outcome in outcomes} == {"written"}
-    fleet, findings = examine(tmp_path / "home" / "fleet")
+    fleet, findings = examine_fleet(tmp_path / "home" / "fleet")
     assert (list(fleet.rigs), findings) == (["attic"], ())
 
 
 def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
     files = fleet_files({"attic": example_rig()})
-    write(tmp_path, files)
+    write_files(tmp_path, files)
     before = states(tmp_path)
-    assert {outcome.what for outcome in write(tmp_path, files)} == {"unchanged"}
+    assert {outcome.what for outcome in write_files(tmp_path, files)} == {"unchanged"}
     assert states(tmp_path) == before
 
 
@@ -306,7 +306,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine\n")
-    kept = {outcome.file.name for outcome in write(tmp_path, files) if outcome.what == "kept"}
+    kept = {outcome.file.name for outcome in write_files(tmp_path, files) if outcome.what == "kept"}
     assert kept == {"inventory.py", "deploy.py", "defaults.yaml", "README.md", ".gitignore", "attic.yaml"}
     assert all((tmp_path / name).read_text() == "mine\n" for name in kept)
     assert (tmp_path / ".herd/rig.schema.json").read_text() == files[".herd/rig.schema.json"]
@@ -314,7 +314,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
 
 def test_the_example_is_for_a_folder_without_rigs(tmp_path: Path) -> None:
     assert not holds_rigs(tmp_path / "new")
-    write(tmp_path, fleet_files({}))
+    write_files(tmp_path, fleet_files({}))
     assert not holds_rigs(tmp_path)
     (tmp_path / "duo.yml").touch()
     assert holds_rigs(tmp_path)
@@ -323,13 +323,13 @@ def test_the_example_is_for_a_folder_without_rigs(tmp_path: Path) -> None:
 def test_a_link_into_nothing_is_somebodys(tmp_path: Path) -> None:
     (tmp_path / "README.md").symlink_to(tmp_path / "nowhere" / "else")
     with pytest.raises(LookError, match=r"README\.md"):
-        write(tmp_path, fleet_files({}))
+        write_files(tmp_path, fleet_files({}))
 
 
 def test_a_place_that_cannot_be_a_folder(tmp_path: Path) -> None:
     (tmp_path / "fleet").write_text("a file")
     with pytest.raises(LookError, match=r"cannot write .*fleet.*: (Not a directory|File exists)"):
-        write(tmp_path / "fleet", fleet_files({}))
+        write_files(tmp_path / "fleet", fleet_files({}))
 
 
 def test_editors_find_the_schema_beside_the_file() -> None:
@@ -344,7 +344,7 @@ def test_editors_find_the_schema_beside_the_file() -> None:
 def test_pyinfra_reads_the_fleet_of_the_folder(tmp_path: Path, where: str) -> None:
     """Whatever HERD_INVENTORY says: the folder that is named is meant."""
     rig = (ROOT / "inventory" / "box.yaml").read_text(encoding="utf-8").replace("rig: box", "rig: inner")
-    write(tmp_path / "fleet", fleet_files({"inner": rig.replace("../.box", str(tmp_path))}))
+    write_files(tmp_path / "fleet", fleet_files({"inner": rig.replace("../.box", str(tmp_path))}))
     for name in re.findall(r"(?:file|archive|key|known_hosts): \.\./\.box/(\S+?)[,}\n]", rig):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.host.protocol import heard
 from llamaherd.plan import ModelFile, ModelPlan
-from llamaherd.store.hashes import Hearing, Progress, files, script
+from llamaherd.store.hashes import HashProgress, Hearing, files_once, hash_script
 from tests.support.store_host import OLD, StoreHost
 
 HASH = "01" * 8
@@ -69,11 +70,11 @@ def test_a_file_that_was_brought_again_meanwhile_stays_vouched_for(host: StoreHo
     host.put(f"{folder}/a.gguf").write_bytes(b"weighty")
     plan = host.plan(host.model(folder, "a.gguf"))
     # While it is hashed, somebody puts the right one in its place.
-    late = script(plan).replace(
+    late = hash_script(plan).replace(
         "    if wait $hasher; then", f"    sleep 0.1; touch '{host.store}/{folder}/a.gguf'\n    if wait $hasher; then"
     )
-    hearing = Hearing(files(plan))
-    for line in host.run(late).out.split("\n"):
+    hearing = Hearing(files_once(plan))
+    for line in host.asked(late):
         hearing.hear(line)
     (check,) = hearing.checks()
     assert (check.status, check.dropped) == ("damaged", False)
@@ -89,15 +90,16 @@ def test_how_far_it_is_is_told_and_nobody_hashes_once_nobody_listens(host: Store
         name="m", folder=f"{host.store}/{folder}", files=(ModelFile(name="a.gguf", sha256=SHA, size=size),)
     )
     plan = host.plan(model)
-    hearing = Hearing(files(plan))
+    hearing = Hearing(files_once(plan))
     process = subprocess.Popen(["sh", "-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin
     assert process.stdout
-    process.stdin.write(host.moved(script(plan)).replace("ticks % 20", "ticks % 2"))
+    process.stdin.write(host.moved(hash_script(plan)).replace("ticks % 20", "ticks % 2"))
     process.stdin.close()
-    told: list[Progress] = []
+    told: list[HashProgress] = []
+    lines = heard(line.rstrip("\n") for line in process.stdout)
     while len(told) < 3:
-        hearing.hear(process.stdout.readline().rstrip("\n"))
+        hearing.hear(next(lines))
         told += [hearing.progress] if hearing.progress else []
     assert told[0].done == 0 < told[-1].done < told[-1].total == size
     process.stdout.close()

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.cli.progress import Lines
-from llamaherd.host.remote import RemoteError, Result
+from llamaherd.cli.progress import ProgressLine
+from llamaherd.host.protocol import UnaskedError, answer
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.planner.plan import plan
 from llamaherd.store.ask import Outcome, outcome
-from llamaherd.store.hashes import FileCheck, Hearing, ModelCheck, Progress, files, script
+from llamaherd.store.hashes import FileCheck, HashProgress, Hearing, ModelCheck, files_once, hash_script
 from llamaherd.store.holdings import LEFT, Holdings, Removal, User
-from llamaherd.store.judge import judge
+from llamaherd.store.judge import judge_store
 from llamaherd.store.show import console, print_checks, print_holdings, print_removals
-from llamaherd.store.state import parse
+from llamaherd.store.state import StoreState, parse_store
+from tests.support.ours import plan
 from tests.support.rigs import cpu_rig, served
 
 STORE = "/var/lib/llamaherd/models"
@@ -27,6 +29,7 @@ WANTED, UNWANTED = "aa" * 32, "bb" * 32
 
 # What a host printed that has a revision of two quantisations and an older one, a copy of which its owner has.
 SAID = f"""\
+@ begin
 free\t412316860416
 link\tmine
 odd\t./org/odd
@@ -49,7 +52,7 @@ manifest\t./{Q}/{OLD}
 vouched\t21000000000\t./{Q}/{OLD}/35b.gguf
 use\tunit\tllama-reasoner.service\t{STORE}/{Q}/{NEW}/UD-Q4_K_XL/35b.gguf --port 8001
 use\tprocess\t812 less\t{STORE}/{Q}/{NEW}/UD-Q4_K_XL/35b.gguf
-end
+@ end
 """
 
 
@@ -79,9 +82,7 @@ def planned(*models: ModelPlan, instances: tuple[InstancePlan, ...] = ()) -> Pla
 
 
 def judged(text: str = SAID, *models: ModelPlan, instances: tuple[InstancePlan, ...] = ()) -> Holdings:
-    seen = parse(text)
-    assert seen
-    return judge(planned(*models, instances=instances), seen)
+    return judge_store(planned(*models, instances=instances), parse_store(answer(text.split("\n"))))
 
 
 def test_what_lies_there_and_who_uses_it() -> None:
@@ -137,7 +138,7 @@ USE = f"use\tprocess\t1 x\t{STORE}/"
 )
 def test_what_anything_uses_stays(instead: str, stays: str | None) -> None:
     everything = {LEFT, f"{Q}/{OLD}", f"{Q}/{NEW}", f".incoming/{UNWANTED}"}
-    found = judged(SAID.replace("end\n", f"{instead}\nend\n"), Q4, ARRIVES)
+    found = judged(SAID.replace("@ end\n", f"{instead}\n@ end\n"), Q4, ARRIVES)
     assert {removal.what for removal in found.removals} == everything - {stays}
 
 
@@ -151,39 +152,35 @@ def test_a_plan_without_models_wants_nothing_and_what_is_used_stays_all_the_same
     }
 
 
-@pytest.mark.parametrize("text", ["", "free\t1\n", SAID.removesuffix("end\n"), "the end\n"])
-def test_a_host_that_stopped_halfway_has_said_nothing(text: str) -> None:
-    assert parse(text) is None
-
-
 @given(st.text(st.characters(exclude_characters="\t\n")))
 def test_no_name_is_taken_for_anything_else(name: str) -> None:
-    found = parse(f"file\t1:2\t1\t3\t8\t{name}\nuse\tunit\tu\t{STORE}/{name}\nend\n")
-    assert found
+    found = parse_store([f"file\t1:2\t1\t3\t8\t{name}", f"use\tunit\tu\t{STORE}/{name}"])
     assert [file.path for file in found.files] == [name]
     assert [use.path for use in found.uses] == [f"{STORE}/{name}"]
 
 
 @given(st.text() | st.from_regex(r"(free|file|empty|manifest|vouched|use|odd)(\t\w{0,3}){1,6}", fullmatch=True))
-def test_a_line_that_is_none_is_left_out(line: str) -> None:
-    assert parse(f"{line}\nend\n")
+def test_a_line_is_a_fact_or_was_not_asked_for(line: str) -> None:
+    with suppress(UnaskedError):
+        assert parse_store([line]) != StoreState() or line in ("empty\t", "fetch")
+
+
+@pytest.mark.parametrize("line", ["", "end", "file\tx", "file\t1:2\tone\t3\t8\tx", "vouched\tmuch\tx", "use\tunit\tu"])
+def test_a_line_that_was_not_asked_for(line: str) -> None:
+    with pytest.raises(UnaskedError):
+        parse_store([line])
 
 
 @pytest.mark.parametrize(
     ("said", "found"),
     [
-        ("end\n", Outcome((), {})),
-        ("removed\ta b\nkept\tc\tit's used\nend\n", Outcome(("a b",), {"c": "it's used"})),
-        ("fetching\t3 of 9 GB\n", Outcome((), {}, "3 of 9 GB")),
+        ([], Outcome((), {})),
+        (["removed\ta b", "kept\tc\tit's used"], Outcome(("a b",), {"c": "it's used"})),
+        (["fetching\t3 of 9 GB"], Outcome((), {}, "3 of 9 GB")),
     ],
 )
-def test_what_became_of_a_removal(said: str, found: Outcome) -> None:
-    assert outcome(Result(0, said, "")) == found
-
-
-def test_a_removal_that_was_cut_off_is_no_success() -> None:
-    with pytest.raises(RemoteError, match="stopped answering halfway: Killed"):
-        outcome(Result(137, "removed\ta\n", "noise\nKilled\n"))
+def test_what_became_of_a_removal(said: list[str], found: Outcome) -> None:
+    assert outcome(said) == found
 
 
 # --- hashes --------------------------------------------------------------------------------------------------
@@ -192,15 +189,15 @@ TWO = planned(model("m", "f", "a.gguf", "b.gguf", size=100), model("same", "f", 
 
 
 def heard(*lines: str) -> Hearing:
-    hearing = Hearing(files(TWO))
+    hearing = Hearing(files_once(TWO))
     for line in lines:
         hearing.hear(line)
     return hearing
 
 
 def test_a_file_of_two_models_is_read_once() -> None:
-    assert [name for _, name in files(TWO)] == ["a.gguf", "b.gguf"]
-    assert script(TWO).count("\ncheck ") == 2
+    assert [name for _, name in files_once(TWO)] == ["a.gguf", "b.gguf"]
+    assert hash_script(TWO).count("\ncheck ") == 2
 
 
 @pytest.mark.parametrize(
@@ -208,15 +205,15 @@ def test_a_file_of_two_models_is_read_once() -> None:
     [
         ((), None),
         (("there\t0\t100", "there\t1\t50"), None),
-        (("there\t0\t100", "there\t1\t50", "at\t0\t0"), Progress(0, 150, "a.gguf")),
-        (("there\t0\t100", "there\t1\t50", "at\t0\t"), Progress(0, 150, "a.gguf")),
-        (("there\t0\t100", "there\t1\t50", "at\t0\t70"), Progress(70, 150, "a.gguf")),
+        (("there\t0\t100", "there\t1\t50", "at\t0\t0"), HashProgress(0, 150, "a.gguf")),
+        (("there\t0\t100", "there\t1\t50", "at\t0\t"), HashProgress(0, 150, "a.gguf")),
+        (("there\t0\t100", "there\t1\t50", "at\t0\t70"), HashProgress(70, 150, "a.gguf")),
         (("there\t0\t100", "there\t1\t50", "at\t0\t70", f"is\t0\t{'cc' * 32}"), None),
-        (("there\t0\t100", "there\t1\t50", "missing\t0", "at\t1\t7"), Progress(107, 150, "b.gguf")),
-        (("there\t0\t", "there\t1\t50", "missing\t0", "at\t1\t7"), Progress(7, 50, "b.gguf")),
+        (("there\t0\t100", "there\t1\t50", "missing\t0", "at\t1\t7"), HashProgress(107, 150, "b.gguf")),
+        (("there\t0\t", "there\t1\t50", "missing\t0", "at\t1\t7"), HashProgress(7, 50, "b.gguf")),
     ],
 )
-def test_how_far_it_is(lines: tuple[str, ...], progress: Progress | None) -> None:
+def test_how_far_it_is(lines: tuple[str, ...], progress: HashProgress | None) -> None:
     assert heard(*lines).progress == progress
 
 
@@ -242,17 +239,22 @@ def test_what_was_found_of_a_file(lines: tuple[str, ...], found: FileCheck) -> N
 
 
 @given(st.text() | st.from_regex(r"(there|at|is|sized|dropped)\t\d{1,2}\t\w*", fullmatch=True))
-def test_whatever_a_host_says_is_no_error(line: str) -> None:
-    hearing = heard(line)
-    assert len(hearing.checks()) == 2
-    assert hearing.ended is (line.partition("\t")[0] == "end")
+def test_a_host_tells_of_files_or_what_was_not_asked_for(line: str) -> None:
+    with suppress(UnaskedError):
+        assert len(heard(line).checks()) == 2
+
+
+@pytest.mark.parametrize("line", ["", "is\t0", "at\t2\t1", "missing\t0\tx", "dropped", "else\t0\t1"])
+def test_a_line_of_no_file(line: str) -> None:
+    with pytest.raises(UnaskedError):
+        heard(line)
 
 
 def test_a_log_gets_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     seconds = iter([0.0, 1.0, 6.0, 7.0, 12.0])
-    lines = Lines("duo", lambda: next(seconds))
+    lines = ProgressLine("duo", lambda: next(seconds))
     for done in (10, 30, 35, 60):
-        lines.tell(Progress(done * 10**9, 60 * 10**9, "35b.gguf"))
+        lines.tell(HashProgress(done * 10**9, 60 * 10**9, "35b.gguf"))
     assert capsys.readouterr().err == (
         "duo: hashed 30.0 GB of 60.0 GB at 5.0 GB/s: 35b.gguf\nduo: hashed 60.0 GB of 60.0 GB at 5.0 GB/s: 35b.gguf\n"
     )
@@ -262,7 +264,7 @@ def test_a_log_gets_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_store_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    found = judged(SAID.replace("end\n", "fetch\t3 of 9 GB\nend\n"), Q4, ARRIVES, instances=(REASONER,))
+    found = judged(SAID.replace("@ end\n", "fetch\t3 of 9 GB\n@ end\n"), Q4, ARRIVES, instances=(REASONER,))
     print_holdings(found, console())
     said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert f"duo: {STORE}, 412 GB free" in said
@@ -276,7 +278,7 @@ def test_a_store_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names_are_no_markup_and_no_terminal_obeys_them(capsys: pytest.CaptureFixture[str]) -> None:
-    text = f"free\t1\nfile\t1:1\t1\t1\t8\t[bold]\x1b[31m/{NEW}.part\nend\n"
+    text = f"@ begin\nfree\t1\nfile\t1:1\t1\t1\t8\t[bold]\x1b[31m/{NEW}.part\n@ end\n"
     found = judged(text)
     print_holdings(found, console())
     print_removals(found, console())

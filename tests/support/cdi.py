@@ -1,4 +1,4 @@
-"""Stands in for NVIDIA's container toolkit: packages of its names, whose programs describe cards that are not there."""
+"""Stands in for NVIDIA's container toolkit: packages of its names, whose programs describe GPUs that are not there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SPEC = "/var/run/cdi/nvidia.yaml"
 
 
 def container_toolkit(version: str, cards: Iterable[str]) -> list[Package]:
-    """The four packages at one version; a container that gets one of these cards gets /dev/null by its name."""
+    """The four packages at one version; a container that gets one of these GPUs gets /dev/null by its name."""
     exact, uuids = f"(= {version}-1)", list(cards)
     devices = [(str(number), number) for number in range(len(uuids))] + [(uuid, n) for n, uuid in enumerate(uuids)]
     spec = "".join(_device(name, [number]) for name, number in devices) + _device("all", list(range(len(uuids))))

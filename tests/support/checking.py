@@ -8,27 +8,47 @@ from typing import Any
 
 import yaml
 
-from llamaherd.checks import cache, cards, containers, images, meant, processor, splitting, toolchain, unused, wsl
-from llamaherd.checks.context import Check, RigContext
+from llamaherd.checks import (
+    cache,
+    compiling,
+    containers,
+    driver,
+    gpus,
+    images,
+    meant,
+    processor,
+    splitting,
+    toolchain,
+    unused,
+    wsl,
+)
+from llamaherd.checks.context import RigCheck, RigContext
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read
+from llamaherd.inventory.yamlfile import read_yaml
 from tests.support.rigs import Declared, changed, gpu_rig
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[RigCheck, ...] = (
     toolchain.toolkit,
+    compiling.compiling,
     toolchain.architectures,
-    toolchain.driver,
+    driver.driver,
     containers.container_toolkit,
-    cards.identities,
-    cards.power,
+    gpus.identities,
+    gpus.clocks,
+    gpus.under_wsl,
+    gpus.power,
     splitting.splitting,
     lambda subject: meant.together(meant.clashing(subject)),
     cache.cache_types,
     images.images,
+    processor.performance_cores,
     processor.threads,
+    processor.shared_cores,
     processor.affinity,
     wsl.wsl_memory,
+    wsl.reclaimed,
+    wsl.windows_profile,
     wsl.windows_paths,
     wsl.wsl_settings,
     unused.unused,
@@ -40,7 +60,7 @@ UNDER_WSL = {"host/wsl/settings/experimental/autoMemoryReclaim": "disabled"}
 
 @dataclass(frozen=True)
 class Case:
-    """Changes to the rig with two cards, and what is to be said of it: nothing where there is no code.
+    """Changes to the rig with two GPUs, and what is to be said of it: nothing where there is no code.
 
     `at` is the text that the finding's place points at; `message` and `help` are words of both.
     """
@@ -74,7 +94,7 @@ def findings_of(declared: Declared, folder: Path) -> list[Finding]:
     """What all of these checks say, of the rig written to a file."""
     file = folder / "rig.yaml"
     file.write_text(yaml.dump(declared, Dumper=_Dumper, sort_keys=False, width=1000), encoding="utf-8")
-    document = read(file)
+    document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document)
     return [finding for check in CHECKS for finding in check(subject)]
 

@@ -8,10 +8,10 @@ from functools import cache
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Fleet, Model
 from llamaherd.lock import Lock, LockedFile, LockedImage, LockedModel, LockedRef
-from llamaherd.pipeline.load_fleet import load
+from llamaherd.pipeline.load_fleet import load_fleet
 from llamaherd.plan import Plan
-from llamaherd.planner.plan import plan
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
+from tests.support.ours import plan
 from tests.support.rigs import ROOT
 
 EXAMPLES = ROOT / "inventory" / "examples"
@@ -21,7 +21,7 @@ SHARDS = {"UD-Q6_K_XL": 4, "UD-IQ3_S": 2}
 @cache
 def fleet() -> Fleet:
     """All five of them."""
-    return load(EXAMPLES)
+    return load_fleet(EXAMPLES)
 
 
 def shape(model: Model) -> Header:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyinfra import host
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.deploy import add_deploy
@@ -15,33 +16,11 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
+from llamaherd.deploy import roles as deploys
+from llamaherd.host.protocol import BEGIN, END
 from llamaherd.plan import Plan
-from roles import (
-    base,
-    container_runtime,
-    cuda_toolkit,
-    engines,
-    gpu_power,
-    models,
-    nvidia_driver,
-    preflight,
-    serve,
-    wsl,
-)
-
-ROLES = (
-    preflight.apply,
-    base.apply,
-    wsl.apply,
-    nvidia_driver.apply,
-    cuda_toolkit.apply,
-    container_runtime.apply,
-    models.begin,
-    engines.apply,
-    models.apply,
-    gpu_power.apply,
-    serve.apply,
-)
+from llamaherd.role.role import Role
+from roles import ROLES
 
 
 class Host(FakeConnector):
@@ -59,7 +38,7 @@ class Host(FakeConnector):
         self.scripts.append(script)
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
-        if self.earlier and "@ end of the look" in script:
+        if self.earlier and is_question(script):
             return True, CommandOutput([OutputLine("stdout", line) for line in look(self.earlier.pop(0))])
         return super().run_shell_command(command, *args, **arguments)
 
@@ -79,10 +58,20 @@ class Ran:
     scripts: list[str] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
+    @property
+    def steps(self) -> list[str]:
+        """The scripts that are to change something."""
+        return [script for script in self.scripts if not is_question(script)]
+
+
+def is_question(script: str) -> bool:
+    """Whether a script asks, and changes nothing."""
+    return BEGIN in script
+
 
 def look(world: Iterable[str]) -> list[str]:
     """What a look prints that says this, on a host whose login shell has something to say, too."""
-    return ["Welcome home", "", "@ look", *world, "@ end of the look"]
+    return ["Welcome home", "", BEGIN, *world, END]
 
 
 def run(
@@ -91,6 +80,7 @@ def run(
     responses: dict[str, Any] | None = None,
     broken: Callable[[str], bool] = lambda _: False,
     earlier: Iterable[list[str]] = (),
+    roles: Sequence[Role] = ROLES,
 ) -> Ran:
     """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail.
 
@@ -109,8 +99,7 @@ def run(
     host.connector = connector
     connector.broken = broken
     state.set_stage(StateStage.Prepare)
-    for role in ROLES:
-        add_deploy(state, role, plan=plan, _sudo=True)
+    add_deploy(state, lambda: _deploy(plan, roles))
     order = state.get_op_order()
     ran = Ran([next(iter(state.op_meta[each].names)) for each in order])
     state.set_stage(StateStage.Execute)
@@ -129,3 +118,11 @@ def run(
     ran.failed = ran.failed or any(not state.ops[host][each].operation_meta.did_succeed() for each in done)
     ran.commands, ran.scripts, ran.sent = connector.executed_commands, connector.scripts, connector.sent
     return ran
+
+
+def _deploy(plan: Plan, roles: Sequence[Role]) -> None:
+    """What deploy.py has pyinfra do."""
+    deploys.check(plan, roles)
+    for role in host.loop(roles):
+        deploys.apply(role, plan, roles)
+    deploys.settle()

@@ -1,6 +1,6 @@
-"""What a container cannot have, the outermost edge of a GPU host: cards on the bus, a kernel that loads their module.
+"""What a container cannot have, the outermost edge of a GPU host: GPUs on the bus, a kernel that loads their module.
 
-A unit of the rig runs early in each boot and mounts, over what the real kernel shows: the cards on the PCI bus; a
+A unit of the rig runs early in each boot and mounts, over what the real kernel shows: the GPUs on the PCI bus; a
 boot id of its own, so that a reboot of the rig is one; and, where dkms has put a module for the kernel that runs,
 `/sys/module/nvidia` and `/proc/driver/nvidia`, as if udev had loaded it. What the package of a kernel's image leaves
 behind is put there too, and `systemd-detect-virt` says that this is no container: the kernel of one would be another's
@@ -19,13 +19,13 @@ from tests.support.kernel_modules import module
 from tests.support.nvidia_smi import card
 
 CARDS = "/dev/shm/cards.json"
-"""Where the cards keep their state until the next boot: limits and clocks."""
+"""Where the GPUs keep their state until the next boot: limits and clocks."""
 
 _HOME = "/usr/local/lib/fake-kernel"
 
 
 class FakeCard(NamedTuple):
-    """A card in the rig: its UUID, its PCI id, its name, and its default, least and most watts."""
+    """A GPU in the rig: its UUID, its PCI id, its name, and its default, least and most watts."""
 
     uuid: str
     device: int
@@ -77,7 +77,7 @@ mount --bind $run/driver /proc/driver
 
 
 def files(kernel: str, cards: Sequence[FakeCard]) -> Mapping[str, str | bytes]:
-    """All that makes a rig believe in these cards, and in having installed the kernel that runs, by path.
+    """All that makes a rig believe in these GPUs, and in having installed the kernel that runs, by path.
 
     `fake-kernel.service` is then to be enabled.
     """

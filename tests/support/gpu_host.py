@@ -1,6 +1,6 @@
-"""A folder that stands in for a host's /dev and /proc, and the programs about cards run in it by /bin/sh, for real.
+"""A folder that stands in for a host's /dev and /proc, and the programs about GPUs run in it by /bin/sh, for real.
 
-Faked are nvidia-smi, whose cards live in a file, and the paths under /dev and /proc that the programs read.
+Faked are nvidia-smi, whose GPUs live in a file, and the paths under /dev and /proc that the programs read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GpuHost:
     folder: Path
 
     def put(self, *cards: nvidia_smi.Card, **state: Any) -> None:
-        """These cards are what nvidia-smi knows; `broken` is what it says instead."""
+        """These GPUs are what nvidia-smi knows; `broken` is what it says instead."""
         (self.folder / "cards.json").write_text(json.dumps({"cards": cards, **state}))
 
     def dev(self, *names: str) -> None:
@@ -50,7 +50,7 @@ class GpuHost:
         link.symlink_to(namespace)
 
     def driver(self, minors: dict[str, int]) -> None:
-        """What the driver's module tells of its cards: the minor of a device by the card's address."""
+        """What the driver's module tells of its GPUs: the minor of a device by the GPU's address."""
         for address, minor in minors.items():
             folder = self.folder / "proc" / "driver" / "nvidia" / "gpus" / address
             folder.mkdir(parents=True)
@@ -81,7 +81,7 @@ class GpuHost:
 
     def begun(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
         """Begin to run it."""
-        (self.folder / name).write_text(self.here(render(f"{name}.sh")))
+        (self.folder / name).write_text(self.here(render(f"serve/{name}.sh")))
         command = ["/bin/sh", str(self.folder / name), *arguments]
         return subprocess.Popen(
             command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -101,7 +101,7 @@ class GpuHost:
 
 
 def gpu_host(folder: Path, *cards: nvidia_smi.Card) -> GpuHost:
-    """A host with these cards and all that their driver brings; no process uses them."""
+    """A host with these GPUs and all that their driver brings; no process uses them."""
     host = GpuHost(folder)
     for part in ("bin", "dev", "proc/self/ns", "proc/sys/kernel"):
         (folder / part).mkdir(parents=True)

@@ -6,7 +6,7 @@ from functools import cache
 
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
-from llamaherd.gguf.parse import Parsed, TensorInfo
+from llamaherd.gguf.parsed import Parsed, TensorInfo
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_TOKENS, Model
 

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.host.looks.machine import MachineState
+from llamaherd.host.machine import MachineState
 from llamaherd.text.render import render
 
 SAY = """say() {
@@ -29,7 +29,7 @@ class Machine:
 
     @classmethod
     def made(cls, root: Path) -> Machine:
-        """A PC with a kernel, RAM and a bus that has no card."""
+        """A PC with a kernel, RAM and a bus that has no GPU."""
         machine = cls(root)
         machine.put("proc/sys/kernel/osrelease", f"{KERNEL}\n")
         machine.put("proc/meminfo", "MemTotal:       197650532 kB\nMemFree:        1 kB\n")
@@ -58,7 +58,7 @@ class Machine:
             (self.root / folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
 
     def card(self, address: str, device: str, driver: str = "") -> None:
-        """A card of NVIDIA's with its sound device, which is no card."""
+        """A GPU of NVIDIA's with its sound device, which is no GPU."""
         self.device(address, "0x10de", "0x030000", f"0x{device}", driver)
         self.device(address.replace(".0", ".1"), "0x10de", "0x040300", "0x22ba", "snd_hda_intel")
 
@@ -69,7 +69,7 @@ class Machine:
 
     def look(self, shell: str = "sh") -> MachineState:
         """What the script says, read."""
-        script = SAY + render("observe/machine.sh.j2", root=str(self.root), has_cards=True)
+        script = SAY + render("base/machine.sh.j2", root=str(self.root), has_cards=True)
         done = subprocess.run(
             [shell, "-s"],
             input=script,

@@ -162,7 +162,7 @@ def _modules(name: str, version: str, license_: str, *depends: str) -> Package:
 
 
 def _persistenced() -> dict[str, File]:
-    """The daemon that keeps cards awake; this one sleeps, once it has seen that there is a module."""
+    """The daemon that keeps GPUs awake; this one sleeps, once it has seen that there is a module."""
     unit = (
         "[Unit]\nDescription=NVIDIA Persistence Daemon\n\n[Service]\nExecStartPre=/usr/bin/test -d /sys/module/nvidia\n"
         "ExecStart=/usr/bin/nvidia-persistenced --verbose\n\n[Install]\nWantedBy=multi-user.target\n"

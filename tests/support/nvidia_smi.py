@@ -1,6 +1,6 @@
-"""A stand-in for nvidia-smi: cards that keep their state in a file, and say what the real one says.
+"""A stand-in for nvidia-smi: GPUs that keep their state in a file, and say what the real one says.
 
-What it answers was taken from nvidia-smi 580.159.04 (an H100: queries, `-i`, unknown cards; and the texts that the
+What it answers was taken from nvidia-smi 580.159.04 (an H100: queries, `-i`, unknown GPUs; and the texts that the
 program has for `-pl`, `-lgc`, `-rgc` and `-pm`) and from reports of others (what laptops refuse, and that it ends with
 0 then: NVIDIA/open-gpu-kernel-modules#483, Dreaming-Codes/nvidia_oc#22).
 """
@@ -34,14 +34,14 @@ SHORT = {"clocks.gr": "clocks.current.graphics"}
 """Fields that may be asked for by another name than the one that stands over the answer."""
 UNITS = {"power": " [W]", "clocks": " [MHz]", "fan": " [%]"}
 OWN_SPEED = 30
-"""At which a card that controls its fans itself lets them run, in percent."""
+"""At which a GPU that controls its fans itself lets them run, in percent."""
 WARNING = "Treating as warning and moving on.\nAll done."
 
 
 def card(uuid: str, pci: str, name: str, limits: tuple[float, float, float] | None, **more: Any) -> Card:
-    """A card: its default, least and most watts, None for one that tells none. `refuses`: what it does not do.
+    """A GPU: its default, least and most watts, None for one that tells none. `refuses`: what it does not do.
 
-    `fans`: what each is told, in percent, None for the card's own control.
+    `fans`: what each is told, in percent, None for the GPU's own control.
     """
     default, least, most = limits or (None, None, None)
     state = {"limit": default, "default": default, "least": least, "most": most, "clock": 210, "lock": None}
@@ -59,7 +59,7 @@ def query(cards: list[Card], fields: list[str], style: str) -> None:
 
 
 def list_processes(cards: list[Card], fields: list[str], style: str) -> None:
-    """`--query-compute-apps`: a card's `apps` are pairs of what it shows for a process and for its memory."""
+    """`--query-compute-apps`: a GPU's `apps` are pairs of what it shows for a process and for its memory."""
     if "noheader" not in style:
         print(", ".join(field + (" [MiB]" if "memory" in field else "") for field in fields))
     for each in cards:
@@ -69,7 +69,7 @@ def list_processes(cards: list[Card], fields: list[str], style: str) -> None:
 
 
 def told(each: Card, field: str) -> str:
-    """One field of a card. Of fans the first counts; NVML's stand-in in C keeps them in a file of its own."""
+    """One field of a GPU. Of fans the first counts; NVML's stand-in in C keeps them in a file of its own."""
     if field != "fan.speed":
         return shown(each[NAMES[field]])
     fans = each["fans"]
@@ -120,7 +120,7 @@ def change(each: Card, option: str, value: str) -> str:
 
 def main(arguments: list[str]) -> None:
     """What the command line asks for. Every change is kept in `changes`, and in `noted` what
-    the card's note said meanwhile."""
+    the GPU's note said meanwhile."""
     state = json.loads(STATE.read_text())
     if "broken" in state:
         print(state["broken"])

@@ -1,7 +1,7 @@
-"""A stand-in for NVML as ctypes sees it, with the cards of nvidia-smi's stand-in: only the shared library is faked.
+"""A stand-in for NVML as ctypes sees it, with the GPUs of nvidia-smi's stand-in: only the shared library is faked.
 
 Run as a program, it runs another one with that library: `nvml.py PROGRAM ARGUMENTS...`. What its functions answer is
-what nvml.h says of them. `fan_range` of a card is what its fans take; `fan_errors` has the codes that functions end
+what nvml.h says of them. `fan_range` of a GPU is what its fans take; `fan_errors` has the codes that functions end
 with on it, by name, or by name and fan, and `fan_at` how its fans run, where that is not what they are told.
 """
 

@@ -1,4 +1,4 @@
-"""Rigs whose cards are held to limits, clocks and fan speeds, and the programs that do it, run against stand-ins."""
+"""Rigs whose GPUs are held to limits, clocks and fan speeds, and the programs that do it, run against stand-ins."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tests.support.rigs import gpu_rig, planned
 
 OLD, NEW = "gpus/cards/old/", "gpus/cards/new/"
 BOTH = {OLD + "power_limit": "280W", NEW + "power_limit": "450W", NEW + "clocks": {"max": "2400MHz"}}
-"""The older card has a limit, the newer one a limit and clocks."""
+"""The older GPU has a limit, the newer one a limit and clocks."""
 
 OLD_CARD = nvidia_smi.card("GPU-3090", "00000000:01:00.0", "NVIDIA GeForce RTX 3090", (350.0, 100.0, 366.0))
 NEW_CARD = nvidia_smi.card("GPU-5090", "00000000:21:00.0", "NVIDIA GeForce RTX 5090", (575.0, 400.0, 600.0))
 
 
 def held(changes: Mapping[str, Any]) -> Plan:
-    """The plan of the rig with two cards, which have these limits, clocks and fan speeds."""
+    """The plan of the rig with two GPUs, which have these limits, clocks and fan speeds."""
     return planned(gpu_rig(), changes)
 
 
 @dataclass
 class Host:
-    """A folder with cards, the program's notes, and what it is told."""
+    """A folder with GPUs, the program's notes, and what it is told."""
 
     folder: Path
 
@@ -43,13 +43,13 @@ class Host:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The cards and what was changed."""
+        """The GPUs and what was changed."""
         state: dict[str, Any] = json.loads((self.folder / "cards.json").read_text())
         return state
 
     @property
     def changes(self) -> list[str]:
-        """What cards were told, in that order."""
+        """What GPUs were told, in that order."""
         return list(self.state.get("changes", []))
 
     @property
@@ -58,7 +58,7 @@ class Host:
         return {file.name: file.read_text().strip() for file in (self.folder / "notes").glob("*")}
 
     def put(self, *cards: nvidia_smi.Card, **state: Any) -> None:
-        """These cards are in the host, and nothing was changed yet."""
+        """These GPUs are in the host, and nothing was changed yet."""
         (self.folder / "cards.json").write_text(json.dumps({"cards": cards, **state}))
 
     def card(self, uuid: str) -> nvidia_smi.Card:
@@ -67,7 +67,7 @@ class Host:
         return dict(found)
 
     def edit(self, uuid: str, **values: Any) -> None:
-        """Somebody else changes a card, or it is not what it was; what was changed so far is forgotten."""
+        """Somebody else changes a GPU, or it is not what it was; what was changed so far is forgotten."""
         self.put(*(card | (values if card["uuid"] == uuid else {}) for card in self.state["cards"]))
 
     def run(self, plan: Plan, *command: str) -> subprocess.CompletedProcess[str]:
@@ -93,7 +93,7 @@ class Host:
 
 
 def host(folder: Path, *cards: nvidia_smi.Card) -> Host:
-    """A host with these cards."""
+    """A host with these GPUs."""
     made = Host(folder)
     (folder / "bin").mkdir()
     program = folder / "bin" / "nvidia-smi"

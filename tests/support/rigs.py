@@ -11,19 +11,19 @@ from typing import Any
 
 import yaml
 
-from llamaherd.converge.daemon import merge as merge_settings
-from llamaherd.converge.programs import fingerprint
-from llamaherd.converge.runtime import pins
 from llamaherd.host.limits import declared_limits
-from llamaherd.host.looks.docker import PACKAGES as TOOLKIT_PACKAGES
+from llamaherd.host.programs import fingerprint
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
-from llamaherd.plan import CardPower, DriverPlan, InstancePlan, Plan, WslPlan
-from llamaherd.planner.driver import kept
-from llamaherd.planner.plan import plan
+from llamaherd.plan import DriverPlan, GpuPower, InstancePlan, Plan, WslPlan
 from llamaherd.wsl import wslconf
-from llamaherd.wsl.merge import merge
+from llamaherd.wsl.merge import merge_wslconfig
+from roles.container_runtime.changes import pins
+from roles.container_runtime.daemon import merge as merge_settings
+from roles.container_runtime.state import PACKAGES as TOOLKIT_PACKAGES
+from roles.nvidia_driver.plan import version_hold
+from tests.support.ours import plan
 
 Declared = dict[str, Any]
 
@@ -51,7 +51,7 @@ GONE = object()
 
 
 def cpu_rig() -> Declared:
-    """A machine without a card: one instance under systemd with a key, one in compose that drafts."""
+    """A machine without a GPU: one instance under systemd with a key, one in compose that drafts."""
     return {
         "rig": "box",
         "connect": {"host": "127.0.0.1", "port": 2201, "user": "owner"},
@@ -93,7 +93,7 @@ def cpu_rig() -> Declared:
 
 
 def gpu_rig() -> Declared:
-    """Two cards of two generations, both engines and an image, models from a hub and from a file."""
+    """Two GPUs of two generations, both engines and an image, models from a hub and from a file."""
     return {
         "rig": "duo",
         "connect": {"host": "duo.lan", "user": "tom"},
@@ -157,7 +157,7 @@ def gpu_rig() -> Declared:
 
 
 def wsl_rig() -> Declared:
-    """The machine without a card, as a distribution under WSL 2 whose first server the LAN is to reach."""
+    """The machine without a GPU, as a distribution under WSL 2 whose first server the LAN is to reach."""
     return changed(
         cpu_rig(),
         {
@@ -283,13 +283,15 @@ def _driver(driver: DriverPlan) -> list[tuple[str, ...]]:
     lines += [("persistence", "active", "enabled"), ("free", str(10**12))]
     lines += [("component", name) for name in ("main", *driver.components)]
     written = [
-        line for text in (*driver.files, kept(version)) for line in _file(text.path, text.text, "0644", "0 root")
+        line
+        for text in (*driver.files, version_hold(version))
+        for line in _file(text.path, text.text, "0644", "0 root")
     ]
     return [*(("nvidia", *line) for line in lines), *written]
 
 
 def _machine(plan: Plan) -> list[tuple[str, ...]]:
-    """A PC whose kernel is the newest that it has, with the RAM and the cards that are declared."""
+    """A PC whose kernel is the newest that it has, with the RAM and the GPUs that are declared."""
     said = [
         ("kernel", KERNEL, KERNEL),
         ("virtual", "none"),
@@ -306,7 +308,7 @@ def _machine(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def cards(plan: Plan) -> list[str]:
-    """What nvidia-smi says of the cards that a plan holds, given by UUIDs: they are as planned, and idle."""
+    """What nvidia-smi says of the GPUs that a plan holds, given by UUIDs: they are as planned, and idle."""
     assert plan.power
     return [
         f"{card.at}, 00000000:{number + 1:02X}:00.0, Enabled, {card.limit or 350}.00, 350.00, 100.00, 600.00, 210, "
@@ -327,7 +329,7 @@ DOCKER_UNITS = [
 
 
 def docker(plan: Plan) -> list[tuple[str, ...]]:
-    """Docker as Debian 13 has it, and what gives cards to containers, where the plan has such."""
+    """Docker as Debian 13 has it, and what gives GPUs to containers, where the plan has such."""
     assert plan.runtime
     toolkit = plan.runtime.toolkit
     lines: list[tuple[str, ...]] = [("package", "docker.io", "26.1.5+dfsg1-9+deb13u1")]
@@ -353,8 +355,8 @@ def _windows(wsl: WslPlan) -> list[tuple[str, ...]]:
     profile = wsl.profile or PROFILE
     lines = [("release", "6.6.87.2-microsoft-standard-WSL2"), ("profile", profile, "yes")]
     for path, text in (
-        (f"{profile}/.wslconfig", merge(None, wsl.settings).text),
-        (wslconf.PATH, wslconf.merge_wslconf(None)),
+        (f"{profile}/.wslconfig", merge_wslconfig(None, wsl.settings).text),
+        (wslconf.WSL_CONF, wslconf.merge_wslconf(None)),
     ):
         lines.append(("file", path, f"{WRITTEN:.9f}", base64.b64encode(text).decode()))
     for script in wsl.scripts:
@@ -365,7 +367,7 @@ def _windows(wsl: WslPlan) -> list[tuple[str, ...]]:
     return [("wsl", *line) for line in lines]
 
 
-def _held(card: CardPower) -> tuple[str, ...]:
+def _held(card: GpuPower) -> tuple[str, ...]:
     return (
         "held",
         card.at,

@@ -7,14 +7,15 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from llamaherd.host.protocol import answer
 from llamaherd.host.remote import Result
 from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS, PROJECTS, UNITS
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.store.ask import Outcome, look_script, outcome, prune_script
-from llamaherd.store.hashes import FileCheck, Hearing, files, script
+from llamaherd.store.hashes import FileCheck, Hearing, files_once, hash_script
 from llamaherd.store.holdings import Holdings, Removal
-from llamaherd.store.judge import judge
-from llamaherd.store.state import StoreState, parse
+from llamaherd.store.judge import judge_store
+from llamaherd.store.state import StoreState, parse_store
 from tests.support.stores import manifest_line
 
 OLD, NEW = "ab" * 20, "cd" * 20
@@ -63,17 +64,19 @@ class StoreHost:
         )
         return Result(ended.returncode, ended.stdout, ended.stderr)
 
+    def asked(self, text: str, *, quiet: bool = True) -> list[str]:
+        """What a question is answered."""
+        result = self.run(text)
+        assert not (quiet and result.err), result.err
+        return answer(result.out.split("\n"), result.err.split("\n"))
+
     def look(self) -> StoreState:
         """What lies there."""
-        result = self.run(look_script(str(self.store)))
-        assert result.err == ""
-        seen = parse(result.out)
-        assert seen
-        return seen
+        return parse_store(self.asked(look_script(str(self.store))))
 
     def holdings(self, *models: ModelPlan) -> Holdings:
         """What lies there, judged by a plan that wants these models and has no instance."""
-        return judge(self.plan(*models), self.look())
+        return judge_store(self.plan(*models), self.look())
 
     def plan(self, *models: ModelPlan) -> Plan:
         """A plan with this store."""
@@ -97,7 +100,7 @@ class StoreHost:
 
     def prune(self, *removals: Removal) -> Outcome:
         """Remove."""
-        return outcome(self.run(prune_script(str(self.store), removals)))
+        return outcome(self.asked(prune_script(str(self.store), removals), quiet=False))
 
     def left(self) -> list[str]:
         """All files and folders, but for the lock."""
@@ -106,12 +109,9 @@ class StoreHost:
     def hash(self, *models: ModelPlan) -> list[FileCheck]:
         """What hashing says of these models' files."""
         plan = self.plan(*models)
-        hearing = Hearing(files(plan))
-        result = self.run(script(plan))
-        assert result.err == ""
-        for line in result.out.split("\n"):
+        hearing = Hearing(files_once(plan))
+        for line in self.asked(hash_script(plan)):
             hearing.hear(line)
-        assert hearing.ended
         return hearing.checks()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from llamaherd import lock
 from llamaherd.lock import dumps
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.recipes import understand
 from tests.support.examples import EXAMPLES, locked
 
@@ -108,7 +108,7 @@ PASTED = {
 @given(mutated(INVENTORIES))
 def test_an_inventory(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for finding in examine(written(folder, "rig.yaml", text), locked())[1]:
+        for finding in examine_fleet(written(folder, "rig.yaml", text), locked())[1]:
             assert finding.message
             assert finding.help
 
@@ -117,7 +117,7 @@ def test_an_inventory(text: str) -> None:
 @given(mutated(LOCKS))
 def test_a_lock(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder, suppress(lock.LockError):
-        lock.read(written(folder, "herd.lock", text))
+        lock.read_lock_file(written(folder, "herd.lock", text))
 
 
 @pytest.mark.parametrize("suffix", PASTED)

@@ -16,27 +16,25 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from llamaherd.converge.engines import build_steps
-from llamaherd.converge.host import base_steps
-from llamaherd.converge.repositories import repository_steps
-from llamaherd.converge.serving import project_steps, removal_steps, unit_steps
-from llamaherd.converge.steps import RunScript
-from llamaherd.converge.toolkit import toolkit_steps
-from llamaherd.host.inspect import inspect_script
-from llamaherd.host.looks.serving import UnitState
+from llamaherd.host.serving import UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.pipeline.load_fleet import examine
+from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.planner.plan import plan
+from llamaherd.role.repositories import repository_changes
 from llamaherd.store.ask import look_script
 from llamaherd.text.characters import harmful
-from llamaherd.verify import verify
+from roles.base.changes import base_changes
+from roles.cuda_toolkit.changes import toolkit_changes
+from roles.engines.changes import build_changes
+from roles.serve.changes import project_changes, removal_changes, unit_changes
 from tests.conftest import SEARCH
+from tests.support import ours as verify
 from tests.support import systemd
 from tests.support.hostile import CONTROL, EVERY, PLAIN
+from tests.support.ours import inspect_script, plan
 from tests.support.rigs import cpu_rig, gpu_rig, hub_lock, wsl_rig
 from tests.support.shell import expands
 
@@ -136,14 +134,14 @@ def sample(path: Path_) -> tuple[str, ...]:
 def scripts(planned: Plan) -> Iterator[str]:
     """What a host's shell is given for a plan, on a host that has nothing yet, and on one with another's unit."""
     seen = HostState(units={"llama-old": UnitState("active", "enabled", False, "", "")})
-    steps = [*base_steps(planned, seen), *build_steps_of(planned), *removal_steps(planned, seen)]
+    steps = [*base_changes(planned, seen), *build_steps_of(planned), *removal_changes(planned, seen)]
     for repository in planned.repositories:
-        steps += repository_steps(repository, seen)
-    steps += toolkit_steps(planned, seen)
+        steps += repository_changes(repository, seen)
+    steps += toolkit_changes(planned, seen)
     for instance in planned.instances:
-        switch = unit_steps if instance.backend == "systemd" else project_steps
+        switch = unit_changes if instance.backend == "systemd" else project_changes
         steps += switch(instance, seen, None)
-    yield from (step.script for step in steps if isinstance(step, RunScript))
+    yield from (step.script for step in steps if step.script)
     yield from (build.script for build in planned.builds)
     yield inspect_script(planned)
     yield verify.question(planned)
@@ -151,7 +149,7 @@ def scripts(planned: Plan) -> Iterator[str]:
 
 
 def build_steps_of(planned: Plan) -> list[Any]:
-    return [step for build in planned.builds for step in build_steps(build, HostState())]
+    return [step for build in planned.builds for step in build_changes(build, HostState())]
 
 
 def read_back(instance: InstancePlan) -> tuple[list[str], dict[str, str]]:
@@ -235,7 +233,7 @@ def test_the_file_says_where_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
     declared = yaml.safe_dump(put(cpu_rig(), ("instances", "chat", "environment", "A"), "a\rb"))
     file.write_text(declared)
-    _, findings = examine(file)
+    _, findings = examine_fleet(file)
     (found,) = [each for each in findings if each.code == "LH013"]
     assert "carriage return (U+000D)" in found.message
     assert declared.splitlines()[found.place.line - 1].strip() == 'A: "a\\rb"'

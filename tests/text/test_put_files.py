@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.converge.steps import put_files
 from llamaherd.plan import TextFile
+from llamaherd.role.changes import put_files
 from tests.support.stores import needs_root
 
 pytestmark = needs_root

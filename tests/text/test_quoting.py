@@ -17,7 +17,7 @@ from jinja2 import nodes
 
 from llamaherd.text import quoting
 from llamaherd.text.characters import harmful
-from llamaherd.text.render import UnquotedError, environment
+from llamaherd.text.render import UnquotedError, template_environment
 from tests.support import systemd
 from tests.support.hostile import CONTROL, EVERY, PLAIN
 
@@ -135,7 +135,7 @@ def test_what_no_program_can_be_handed_is_refused(function: Callable[[str], str]
 
 
 def test_what_a_template_forgot_to_quote_is_an_error() -> None:
-    template = environment().from_string("{{ value }}")
+    template = template_environment().from_string("{{ value }}")
     for text in (*CONTROL, *PLAIN):
         if quoting.is_word(text):
             assert in_shell("dash", [f"x{text}"]) == [f"x{text}"]
@@ -143,7 +143,7 @@ def test_what_a_template_forgot_to_quote_is_an_error() -> None:
         with pytest.raises(UnquotedError):
             template.render(value=text)
         with pytest.raises(UnquotedError):
-            environment().from_string("{{ values | join(' ') }}").render(values=["a", text])
+            template_environment().from_string("{{ values | join(' ') }}").render(values=["a", text])
     assert template.render(value=quoting.sh("a b")) == "'a b'"
     with pytest.raises(UnquotedError):
         template.render(value=True)
@@ -169,7 +169,7 @@ def filters(node: nodes.Node) -> set[str]:
 
 
 def printed(template: Path) -> list[nodes.Node]:
-    tree = environment().parse(template.read_text(encoding="utf-8"))
+    tree = template_environment().parse(template.read_text(encoding="utf-8"))
     return [each for output in tree.find_all(nodes.Output) for each in output.nodes]
 
 
@@ -186,6 +186,6 @@ def test_no_template_calls_a_text_safe() -> None:
     used = {
         each.name
         for template in TEMPLATES.rglob("*.j2")
-        for each in environment().parse(template.read_text(encoding="utf-8")).find_all(nodes.Filter)
+        for each in template_environment().parse(template.read_text(encoding="utf-8")).find_all(nodes.Filter)
     }
     assert used <= allowed

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llamaherd.wsl.merge import Merged, MergeError, canonical, counting, merge
-from llamaherd.wsl.reading import read
+from llamaherd.wsl.merge import Merged, MergeError, canonical, counting, merge_wslconfig
+from llamaherd.wsl.reading import read_settings
 from llamaherd.wsl.wslconf import merge_wslconf
 
 CORPUS = sorted((Path(__file__).parents[1] / "data" / "wslconfig").glob("*.wslconfig"))
@@ -24,18 +24,18 @@ OURS = {canonical(f"{section}.{key}") for section, keys in WANTED.items() for ke
 
 
 def merged(text: str) -> str:
-    return merge(text.encode(), WANTED).text.decode()
+    return merge_wslconfig(text.encode(), WANTED).text.decode()
 
 
 def others(text: str) -> list[tuple[str, str]]:
     """Every setting that is not ours, as WSL reads it."""
-    return [(each.name, each.value) for each in read(text).settings if canonical(each.name) not in OURS]
+    return [(each.name, each.value) for each in read_settings(text).settings if canonical(each.name) not in OURS]
 
 
 def untouched(text: str) -> list[str]:
     """The text without the values of our keys that count, cut where they stood."""
     pieces, at = [], 0
-    for setting in sorted(counting(read(text), canonical).values(), key=lambda each: each.start):
+    for setting in sorted(counting(read_settings(text), canonical).values(), key=lambda each: each.start):
         if canonical(setting.name) in OURS:
             pieces.append(text[at : setting.start])
             at = setting.end
@@ -50,9 +50,9 @@ def in_order(pieces: list[str], text: str) -> bool:
 
 def hold_the_laws(text: str) -> Merged:
     before = text.encode()
-    once = merge(before, WANTED)
+    once = merge_wslconfig(before, WANTED)
     after = once.text.decode()
-    effective = counting(read(after.removeprefix("\ufeff")), canonical)
+    effective = counting(read_settings(after.removeprefix("\ufeff")), canonical)
     for section, keys in WANTED.items():
         for key, value in keys.items():
             assert effective[canonical(f"{section}.{key}")].value.lower() == value.lower()
@@ -60,8 +60,8 @@ def hold_the_laws(text: str) -> Merged:
     assert others(after.removeprefix("\ufeff")) == others(plain)
     assert in_order(untouched(plain), after)
     assert after.startswith("\ufeff") == text.startswith("\ufeff")
-    assert after.endswith("\n") == (text.endswith("\n") or not plain) or read(plain).open_end
-    assert merge(once.text, WANTED) == once
+    assert after.endswith("\n") == (text.endswith("\n") or not plain) or read_settings(plain).open_end
+    assert merge_wslconfig(once.text, WANTED) == once
     return once
 
 
@@ -173,7 +173,7 @@ def test_the_same_of_files_as_people_have_them(file: Path) -> None:
 )
 def test_where_a_key_goes(before: str, after: str) -> None:
     wanted = {"wsl2": {"memory": "64GB", "swap": "16GB"}}
-    assert merge(before.encode(), wanted).text.decode() == after
+    assert merge_wslconfig(before.encode(), wanted).text.decode() == after
 
 
 def test_an_older_home_of_a_key_is_the_same_key() -> None:
@@ -186,7 +186,7 @@ def test_what_does_nothing_is_kept_and_told() -> None:
     text = (
         b"first=1\n[wsl2]\ngpuMemory=24GB\nmemory=1GB\nmemory=2GB\nnot a setting\ndhcp=yes\nswapFile=C:\\\\swap.vhdx\n"
     )
-    done = merge(text, {"wsl2": {"memory": "64GB"}})
+    done = merge_wslconfig(text, {"wsl2": {"memory": "64GB"}})
     assert done.text == text.replace(b"=1GB", b"=64GB")
     assert done.notes == (
         "line 1 of .wslconfig: `first` stands under no section that WSL can read, so that it does nothing",
@@ -207,14 +207,14 @@ def test_what_does_nothing_is_kept_and_told() -> None:
 )
 def test_what_cannot_be_read_is_left_alone(before: bytes, words: str) -> None:
     with pytest.raises(MergeError, match=words) as caught:
-        merge(before, WANTED)
+        merge_wslconfig(before, WANTED)
     assert caught.value.help
 
 
 @pytest.mark.parametrize("value", ['"open', "C:\\Users", "two\nlines"])
 def test_a_value_that_wsl_would_not_read_is_refused(value: str) -> None:
     with pytest.raises(MergeError, match="cannot be written into"):
-        merge(b"[wsl2]\n", {"wsl2": {"kernelCommandLine": value}})
+        merge_wslconfig(b"[wsl2]\n", {"wsl2": {"kernelCommandLine": value}})
 
 
 # Each line was followed by hand through ParseConfigFile of microsoft/WSL.
@@ -239,7 +239,7 @@ READINGS = {
 
 @pytest.mark.parametrize("text", READINGS)
 def test_how_wsl_reads(text: str) -> None:
-    assert [(each.name, each.value) for each in read(text).settings] == READINGS[text]
+    assert [(each.name, each.value) for each in read_settings(text).settings] == READINGS[text]
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

@@ -13,17 +13,16 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.host import refusals
-from llamaherd.converge.steps import RunScript
-from llamaherd.converge.wsl import BACKUP, profile_of, wsl_notes, wsl_refusals, wsl_steps
-from llamaherd.host.inspect import inspect_script, parse_state
+from llamaherd.host.protocol import UnaskedError, answer, question_of
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import Plan, WslPlan
-from llamaherd.planner.wsl import SCRIPTS
-from llamaherd.text.render import render
+from llamaherd.role.changes import Change
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.state import TextState, WslMachineState
+from roles.wsl.changes import BACKUP, profile_of, wsl_changes, wsl_notes
+from roles.wsl.plan import SCRIPTS
+from roles.wsl.refusals import wsl_refusals
+from tests.support.ours import inspect_script, parse_state, refusals, show_plan
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig
 
 PLAN = planned(wsl_rig())
@@ -175,22 +174,20 @@ class Machine:
         (self.root / "proc/stat").write_text(f"cpu 1 2 3\nbtime {at}\nprocesses 1\n")
 
     def look(self, plan: Plan = PLAN) -> HostState:
-        """What the host says: `say` and the look are those of the question, without what marks a look's ends."""
-        say = inspect_script(plan).split("\n. /etc/os-release")[0].split("@ look\\n'\n")[1]
-        text = render("wsl-look.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
-        release = "say wsl release 6.6.87.2-microsoft-standard-WSL2"
-        said = self.run(f"{say}\n{release}\n{text}")
+        """What the host says to this part of the question_of."""
+        text = question_of("wsl/inspect.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
+        said = self.run(f"in_wsl=yes\n{text}")
         assert (said.returncode, said.stderr) == (0, "")
-        seen = parse_state(said.stdout.splitlines())
+        seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2", *answer(said.stdout.split("\n"))])
         seen.systemd = True
         return seen
 
     def converge(self, plan: Plan = PLAN, seen: HostState | None = None) -> list[subprocess.CompletedProcess[str]]:
         """Carry out what is to be done, in the folder; what each step ended with."""
         seen = seen or self.look(plan)
-        return [self.run(self.inside(step)) for step in wsl_steps(plan, seen)]
+        return [self.run(self.inside(step)) for step in wsl_changes(plan, seen)]
 
-    def inside(self, step: RunScript) -> str:
+    def inside(self, step: Change) -> str:
         return step.script.replace("/mnt/c/", f"{self.root}/mnt/c/").replace(
             "/etc/wsl.conf", f"{self.root}/etc/wsl.conf"
         )
@@ -442,7 +439,7 @@ PROBLEMS: dict[str, tuple[Plan, Callable[[HostState], object], str, str]] = {
     "UTF-16": (PLAN, wslconfig(NEW.encode("utf-16")), "written in UTF-16", "Set-Content -Encoding utf8"),
     "wsl.conf": (
         PLAN,
-        lambda s: s.wsl and s.wsl.files.update({wslconf.PATH: TextState(0, b"; no\n")}),
+        lambda s: s.wsl and s.wsl.files.update({wslconf.WSL_CONF: TextState(0, b"; no\n")}),
         "line 1 of /etc/wsl.conf",
         "comments begin with `#`",
     ),
@@ -461,7 +458,7 @@ def test_what_stands_in_the_way(case: str) -> None:
 
 def test_a_host_as_planned_has_no_problem_no_step_and_no_note() -> None:
     seen = seen_of()
-    assert (wsl_refusals(PLAN, seen), wsl_steps(PLAN, seen), wsl_notes(PLAN, seen)) == ([], [], [])
+    assert (wsl_refusals(PLAN, seen), wsl_changes(PLAN, seen), wsl_notes(PLAN, seen)) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -488,5 +485,5 @@ def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: Wsl
     "line", ["wsl\tprofile\t/x\tyes", "wsl\trelease\tx\nwsl\tfile\t/x\t1\t%%", "wsl\trelease\tx\nwsl\tx"]
 )
 def test_what_no_host_can_have_said(line: str) -> None:
-    with pytest.raises(ValueError, match=r"not asked for|did not arrive whole"):
+    with pytest.raises(UnaskedError, match="was not asked for"):
         parse_state(line.split("\n"))

@@ -2,13 +2,11 @@
 
 from llamaherd.engines.flags.arguments import check
 from llamaherd.engines.flags.cmake import check_options
-from llamaherd.engines.flags.codes import CODES
 from llamaherd.engines.flags.environment import check_environment
 from llamaherd.engines.flags.load import assumed, catalogue, catalogues
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem, Value
 
 __all__ = [
-    "CODES",
     "Catalogue",
     "Flag",
     "Problem",

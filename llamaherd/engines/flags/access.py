@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.meant import Meant
 
@@ -29,6 +29,18 @@ FILES = {
 """What is said of these where others reach the server without a key."""
 
 
+NOT_ENCRYPTED = Rule(
+    "LH221",
+    "A key or a certificate alone encrypts nothing.",
+    why="llama-server speaks TLS where both are given. Otherwise it speaks plain HTTP, without a word.",
+    example="""
+    llama-server -m model.gguf -c 8192 --ssl-key-file key.pem
+    """,
+    language="sh",
+    way_out="give both, or neither.",
+)
+
+
 def encrypted(meant: Meant, _around: Around) -> Iterator[Clash]:
     """TLS is spoken where both are given, and else not, without a word (b11434, tools/server/server-http.cpp:173)."""
     key, certificate = meant.get("--ssl-key-file"), meant.get("--ssl-cert-file")
@@ -36,7 +48,23 @@ def encrypted(meant: Meant, _around: Around) -> Iterator[Clash]:
     if one and not (key and certificate):
         missing = "--ssl-cert-file" if key else "--ssl-key-file"
         message = f"{one} alone encrypts nothing: the server speaks plain HTTP without `{missing}`"
-        yield Clash(codes.NOT_ENCRYPTED, (one,), message, f"add `{missing}`, or leave it out")
+        yield Clash(NOT_ENCRYPTED, (one,), message, f"add `{missing}`, or leave it out")
+
+
+OPENS = Rule(
+    "LH211",
+    "An option lets clients do more than ask the model.",
+    why="""
+    Tools for agents run commands on the host. A folder that is served, or settings that anybody changes, want a
+    key. It is an error where others reach the server and no key is asked for.
+    """,
+    example="""
+    llama-server -m model.gguf --tools all
+    """,
+    language="sh",
+    way_out="leave the option out.",
+    sometimes=("warning",),
+)
 
 
 def openings(meant: Meant, around: Around) -> Iterator[Clash]:
@@ -48,11 +76,26 @@ def openings(meant: Meant, around: Around) -> Iterator[Clash]:
         if option and option.on and (option.value or not option.flag.values):
             message = f"with {option} {what}"
             help_ = f"leave {option} out" if safe else f"leave {option} out, or listen on 127.0.0.1 alone"
-            yield Clash(codes.OPENS, (option,), message, help_, "warning" if safe else "error")
+            yield Clash(OPENS, (option,), message, help_, "warning" if safe else "error")
     for name, what in () if safe else FILES.items():
         if (option := meant.get(name)) and option.on:
             message = f"with {option} {what}, and no key is asked for"
-            yield Clash(codes.OPENS, (option,), message, f"leave {option} out, or ask for a key")
+            yield Clash(OPENS, (option,), message, f"leave {option} out, or ask for a key")
+
+
+NO_ADDRESS = Rule(
+    "LH257",
+    "An address is no address, or a port no port.",
+    why="""
+    `--host` takes an address or a name, without scheme, port or path. Ports end at 65535. Each server of `--rpc`
+    is `HOST:PORT`.
+    """,
+    example="""
+    llama-server -m model.gguf --host 127.0.0.1:8080
+    """,
+    language="sh",
+    way_out="write the address alone, and the port by `--port`.",
+)
 
 
 def addresses(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -61,13 +104,13 @@ def addresses(meant: Meant, _around: Around) -> Iterator[Clash]:
     if host and (found := NO_HOST.fullmatch(host.value)):
         message = f"{host} is no address: an address has no scheme, port or path"
         instead = f"`--host {found['host']}`" + (f" and `--port {found['port']}`" if found["port"] else "")
-        yield Clash(codes.NO_ADDRESS, (host,), message, f"write {instead}")
+        yield Clash(NO_ADDRESS, (host,), message, f"write {instead}")
     if port and not 0 <= meant.number("--port", default=0) <= LAST_PORT:
-        yield Clash(codes.NO_ADDRESS, (port,), f"{port} is no port", f"write a number from 1024 to {LAST_PORT}")
+        yield Clash(NO_ADDRESS, (port,), f"{port} is no port", f"write a number from 1024 to {LAST_PORT}")
     for name in servers.value.split(",") if servers else ():
         if servers and not re.fullmatch(r"[^:]+:[0-9]{1,5}", name):
             message = f"`{name}` in {servers} is no address: each is `HOST:PORT`"
-            yield Clash(codes.NO_ADDRESS, (servers,), message, "write such as `192.168.1.5:50052`")
+            yield Clash(NO_ADDRESS, (servers,), message, "write such as `192.168.1.5:50052`")
             return
 
 

@@ -7,12 +7,11 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from llamaherd.diagnostics.findings import Severity
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem
 from llamaherd.engines.flags.translations import said
 
-SECRETS = {
+SECRET_FLAGS = {
     "--api-key": "say where the key is under `api_key`: the server then reads it from a file",
     "--hf-token": "declare the model under `models`: llamaherd fetches it and keeps the token to itself",
 }
@@ -23,9 +22,89 @@ NO_SPLIT_BUFFERS = 9890
 """llama.cpp builds from here on refuse `--split-mode row` on CUDA (ggml-org/llama.cpp#25884, #27465)."""
 
 
-def shown(arguments: Sequence[str]) -> str:
+def as_typed(arguments: Sequence[str]) -> str:
     """Arguments as one would type them."""
     return shlex.join(arguments)
+
+
+IDLE_FLAG = Rule(
+    "LH112",
+    "A flag has no effect.",
+    why="The engine takes it and does nothing, or does nothing because of another flag.",
+    example="""
+    instances:
+      coder: {extra_args: [--defrag-thold, "0.1"]}
+    """,
+    way_out="leave it out.",
+    severity="warning",
+)
+
+
+DEPRECATED = Rule(
+    "LH114",
+    "A flag or value still works and will go.",
+    example="""
+    instances:
+      coder: {extra_args: [--chat-template-kwargs, '{"enable_thinking": false}']}
+    """,
+    way_out="write the new spelling, or the key of the inventory: here `thinking: false`.",
+    severity="warning",
+)
+
+
+SECRET = Rule(
+    "LH115",
+    "A secret stands among the arguments, where every user of the host reads it.",
+    why="""
+    `ps` shows arguments, and so do units, plans and this repository. In a recipe it is a note: a key there is its
+    owner's.
+    """,
+    example="""
+    instances:
+      coder: {extra_args: [--api-key, sk-123456]}
+    """,
+    way_out="write `api_key: {file: PATH}` or `api_key: {env: NAME}`.",
+    sometimes=("note",),
+)
+
+
+DOWNLOADS = Rule(
+    "LH117",
+    "A flag makes the server fetch a model by itself.",
+    why="It would be another model than the one in the lock, unchecked, and in a folder of its own.",
+    example="""
+    instances:
+      coder: {extra_args: [-hf, unsloth/Qwen3.6-35B-A3B-MTP-GGUF]}
+    """,
+    after="Beside the rig's own model it is a contradiction, too (LH210).",
+    way_out="declare it under `models`, and name it by `model`.",
+    severity="warning",
+)
+
+
+OPEN = Rule(
+    "LH118",
+    "The server listens on every network, and no key is among its arguments.",
+    example="""
+    instances:
+      coder: {api_key: null, extra_args: [--host, 0.0.0.0]}
+    """,
+    way_out="""
+    write `listen: 0.0.0.0` with an `api_key`. With a key, `--host` among `extra_args` still contradicts `listen`
+    (LH210).
+    """,
+)
+
+
+ENDS = Rule(
+    "LH119",
+    "A flag makes the server print something and end.",
+    example="""
+    instances:
+      coder: {extra_args: [--list-devices]}
+    """,
+    way_out="leave it out.",
+)
 
 
 def advise(
@@ -34,35 +113,31 @@ def advise(
     """What to say of a flag that the engine takes with these values; `arguments` are all that are given."""
     length = 1 + len(values)
 
-    def problem(
-        code: str, message: str, way_out: str, severity: Severity, replacement: tuple[str, ...] | None = None
-    ) -> Problem:
-        return Problem(code, index, length, message, way_out, severity, replacement)
+    def problem(rule: Rule, message: str, way_out: str, replacement: tuple[str, ...] | None = None) -> Problem:
+        return Problem(rule, index, length, message, way_out, replacement=replacement)
 
     if flag.ends:
-        yield problem(codes.ENDS, f"with `{name}` the server prints something and ends", "leave it out", "error", ())
+        yield problem(ENDS, f"with `{name}` the server prints something and ends", "leave it out", ())
     if flag.idle:
-        yield problem(codes.IDLE, f"`{name}` has no effect in {catalogue}", "leave it out", "warning", ())
+        yield problem(IDLE_FLAG, f"`{name}` has no effect in {catalogue}", "leave it out", ())
     if flag.deprecated:
         better = _instead_of(catalogue, name)
-        way_out = f"write `{shown(better)}`" if better else f"{catalogue.kind} says: {flag.deprecated}"
-        yield problem(codes.DEPRECATED, f"`{name}` is deprecated in {catalogue}", way_out, "warning", better)
-    for spelling, way_out in SECRETS.items():
+        way_out = f"write `{as_typed(better)}`" if better else f"{catalogue.kind} says: {flag.deprecated}"
+        yield problem(DEPRECATED, f"`{name}` is deprecated in {catalogue}", way_out, better)
+    for spelling, way_out in SECRET_FLAGS.items():
         if spelling in flag.spellings:
-            yield problem(codes.SECRET, f"every user of the host can read the value of `{name}`", way_out, "error")
+            yield problem(SECRET, f"every user of the host can read the value of `{name}`", way_out)
     if any(spelling in DOWNLOADING or PRESET.fullmatch(spelling) for spelling in flag.spellings):
         yield problem(
-            codes.DOWNLOADS,
+            DOWNLOADS,
             f"with `{name}` the server downloads what is newest when it starts, unlocked and unchecked",
             "declare the model under `models` and let llamaherd fetch it",
-            "warning",
         )
     if "--host" in flag.spellings and _open(values, arguments):
         yield problem(
-            codes.OPEN,
+            OPEN,
             f"`{name} {values[0]}` lets every network reach the server, and no key is asked for",
             "set `api_key`, or listen on 127.0.0.1",
-            "warning",
         )
     yield from (problem(*one) for one in _by_value(catalogue, name, flag, values))
 
@@ -73,14 +148,25 @@ def _open(hosts: Sequence[str], arguments: Sequence[str]) -> bool:
     return not keys and any(host in EVERYWHERE for value in hosts for host in value.split(","))
 
 
+FAILS_TO_LOAD = Rule(
+    "LH113",
+    "A value passes the command line and fails when the model is loaded.",
+    example="""
+    instances:
+      coder: {extra_args: [--split-mode, row]}
+    """,
+    way_out="do what the help line says.",
+)
+
+
 def _by_value(
     catalogue: Catalogue, name: str, flag: Flag, values: Sequence[str]
-) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+) -> Iterator[tuple[Rule, str, str, tuple[str, ...] | None]]:
     """Values that the engine takes and should not be given."""
     row = catalogue.kind == "llama.cpp" and "--split-mode" in flag.spellings and "row" in values
     if row and int(catalogue.version.lstrip("b")) >= NO_SPLIT_BUFFERS:
         message = f"`{name} row` fails on CUDA when the model is loaded: there are no split buffers any more"
-        yield codes.NO_LOAD, message, f"write `{name} layer`", "error", (name, "layer")
+        yield FAILS_TO_LOAD, message, f"write `{name} layer`", (name, "layer")
     if "--chat-template-kwargs" in flag.spellings and values:
         for key, switch in (("enable_thinking", "--reasoning"), ("preserve_reasoning", "--reasoning-preserve")):
             found = _json_object(values[0])
@@ -90,7 +176,7 @@ def _by_value(
             better = (switch, "on" if on else "off") if key == "enable_thinking" else _switched(switch, on)
             rest = (name, json.dumps(found)) if found else ()
             message = f"`{key}` in `{name}` is deprecated in {catalogue}"
-            yield codes.DEPRECATED, message, f"write `{shown((*better, *rest))}`", "warning", (*better, *rest)
+            yield DEPRECATED, message, f"write `{as_typed((*better, *rest))}`", (*better, *rest)
 
 
 def _instead_of(catalogue: Catalogue, name: str) -> tuple[str, ...] | None:

@@ -7,11 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from llamaherd.diagnostics.findings import Severity
 from llamaherd.diagnostics.near import near
-from llamaherd.engines.flags import codes
-from llamaherd.engines.flags.advice import advise, shown
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines.flags.advice import advise, as_typed
+from llamaherd.engines.flags.arguments_rules import (
+    EQUALS,
+    MANAGED,
+    MISSING_VALUE,
+    STRAY,
+    SWALLOWS,
+    SWITCH_VALUE,
+    TWICE,
+)
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem, Value
-from llamaherd.engines.flags.translations import FORMERLY, NEEDLESS, Translation, one_load_mode, translate
+from llamaherd.engines.flags.origin import REMOVED_FLAG, UNKNOWN_FLAG, origin
+from llamaherd.engines.flags.translations import NEEDLESS, Translation, one_load_mode, translate
 from llamaherd.engines.flags.typography import in_one, quoted, typeset
+from llamaherd.engines.flags.values import NO_CHOICE, Given, wrong_value
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)
@@ -32,7 +43,7 @@ def check(
     engine refuses or surely does not do as meant.
     """
     reader = _Reader(catalogue, tuple(arguments), tuple(other), managed or {})
-    return one_load_mode(sorted(reader.problems(), key=lambda problem: (problem.index, problem.code)))
+    return one_load_mode(sorted(reader.problems(), key=lambda problem: (problem.index, problem.rule.code)))
 
 
 class _Reader:
@@ -82,41 +93,25 @@ class _Reader:
 
     # Flags that this engine does not have
 
-    def origin(self, spelling: str) -> tuple[str, str]:
-        """Where a flag that is not in the catalogue comes from: a code, and the words for a sentence."""
-        here, there = (
-            [one for one in self.other if (one.kind == self.catalogue.kind) is same and one.knows(spelling)]
-            for same in (True, False)
-        )
-        if here:
-            return codes.REMOVED, f"{here[-1]} has it, {self.catalogue} does not"
-        if there:
-            kinds = " and ".join(sorted({one.kind for one in there}))
-            return codes.FOREIGN, f"it is a flag of {kinds}"
-        if former := FORMERLY.get(spelling):
-            code = codes.REMOVED if former == self.catalogue.kind else codes.FOREIGN
-            return code, f"it was a flag of {former}"
-        return codes.UNKNOWN, "no known engine has it"
-
     def translated(self, index: int, flag: Flag | None, translation: Translation) -> Problem:
         """Something that other versions or engines understand, or that recipes have and no engine does."""
         self.next = index + translation.length
         meant = self.arguments[index : self.next]
         if flag is None:
-            code, why = self.origin(meant[0])
+            rule, why = origin(self.catalogue, self.other, meant[0])
             message = f"`{meant[0]}` is not known to {self.catalogue}: {why}"
         elif flag.removed:
-            code, message = codes.REMOVED, f"`{meant[0]}` has been removed from {self.catalogue}"
+            rule, message = REMOVED_FLAG, f"`{meant[0]}` has been removed from {self.catalogue}"
         elif not flag.values:
-            code, message = codes.SWITCH, f"`{meant[0]}` is a switch in {self.catalogue} and takes no value"
+            rule, message = SWITCH_VALUE, f"`{meant[0]}` is a switch in {self.catalogue} and takes no value"
         elif len(meant) == 1:
-            code, message = self.short_of_value(index, flag)
+            rule, message = self.short_of_value(index, flag)
         else:
-            code = codes.NO_CHOICE
+            rule = NO_CHOICE
             message = f"`{meant[0]}` takes {flag.values[0].says} in {self.catalogue}, not `{meant[1]}`"
         replacement = translation.replacement
         return Problem(
-            code, index, translation.length, message, f"write `{shown(replacement)}`", replacement=replacement
+            rule, index, translation.length, message, f"write `{as_typed(replacement)}`", replacement=replacement
         )
 
     def unknown(self, index: int) -> Iterator[Problem]:
@@ -129,19 +124,19 @@ class _Reader:
         if not self.is_flag(argument):
             yield from self.stray(index)
             return
-        code, why = self.origin(argument)
+        rule, why = origin(self.catalogue, self.other, argument)
         message = f"`{argument}` is not known to {self.catalogue}: {why}"
         severity: Severity = "error" if self.catalogue.complete else "warning"
-        origin = next((flag for one in self.other if (flag := one.find(argument))), None)
-        self.skip(len(origin.values) if origin else 1)
+        theirs = next((flag for one in self.other if (flag := one.find(argument))), None)
+        self.skip(len(theirs.values) if theirs else 1)
         length = self.next - index
         if argument in NEEDLESS:
-            yield Problem(code, index, length, message, f"leave it out: {NEEDLESS[argument]}", severity, ())
+            yield Problem(rule, index, length, message, f"leave it out: {NEEDLESS[argument]}", severity, ())
             return
-        if code == codes.UNKNOWN and (meant := self.nearest(argument)):
-            yield Problem(code, index, length, message, f"did you mean `{meant}`?", severity)
+        if rule is UNKNOWN_FLAG and (meant := self.nearest(argument)):
+            yield Problem(rule, index, length, message, f"did you mean `{meant}`?", severity)
         else:
-            yield Problem(code, index, length, message, "leave it out, or use an engine that has it", severity)
+            yield Problem(rule, index, length, message, "leave it out, or use an engine that has it", severity)
 
     def nearest(self, argument: str) -> str | None:
         """The flag that was meant, if it can only be a slip."""
@@ -156,13 +151,13 @@ class _Reader:
             known = f"{self.catalogue} wants a flag and its value as two arguments"
             instead = self.apart(name, value)
             if instead:
-                way_out = f"write `{shown(instead)}`"
+                way_out = f"write `{as_typed(instead)}`"
             else:
                 way_out = f"leave it out: `{name}` is no flag here, or off without it"
             message = f"`{name}=…` is one argument, and {known}"
-            yield Problem(codes.EQUALS, index, 1, message, way_out, replacement=instead)
+            yield Problem(EQUALS, index, 1, message, way_out, replacement=instead)
         elif flag.values:
-            yield from self.value(index, 1, name, flag.values[0], value)
+            yield from wrong_value(Given(self.catalogue, self.other, index, 1, name, value), flag.values[0])
 
     def apart(self, name: str, value: str) -> tuple[str, ...]:
         """`--flag=value` as arguments that the engine understands; none where there are no such."""
@@ -182,7 +177,7 @@ class _Reader:
         elif self.words > self.catalogue.positional:
             argument = self.arguments[index]
             yield Problem(
-                codes.STRAY,
+                STRAY,
                 index,
                 1,
                 f"`{argument}` belongs to no flag",
@@ -194,7 +189,7 @@ class _Reader:
         self.skip(len(flag.values))
         name = self.arguments[index]
         return Problem(
-            codes.REMOVED,
+            REMOVED_FLAG,
             index,
             self.next - index,
             f"`{name}` has been removed from {self.catalogue}",
@@ -218,7 +213,7 @@ class _Reader:
             if problem := quoted(text, index, self.next - index):
                 yield problem
                 continue
-            yield from self.value(index, self.next - index, name, value, text)
+            yield from wrong_value(Given(self.catalogue, self.other, index, self.next - index, name, text), value)
         if flag.many:
             self.skip(len(self.arguments))
         yield from self.switch(index, flag)
@@ -235,66 +230,21 @@ class _Reader:
             return self.is_flag(following)
         return known or (following.startswith("--") and self.is_flag(following))
 
-    def short_of_value(self, index: int, flag: Flag) -> tuple[str, str]:
+    def short_of_value(self, index: int, flag: Flag) -> tuple[Rule, str]:
         """What it means that a flag's value is not there."""
         name, says = self.arguments[index], flag.values[0].says if flag.values[0].kind != "text" else "a value"
         if index + 1 < len(self.arguments):
             following = self.arguments[index + 1]
-            return codes.SWALLOWS, f"`{name}` needs {says} and takes `{following}` for it"
-        return codes.MISSING, f"`{name}` needs {says}, and nothing follows"
+            return SWALLOWS, f"`{name}` needs {says} and takes `{following}` for it"
+        return MISSING_VALUE, f"`{name}` needs {says}, and nothing follows"
 
     def without_value(self, index: int, flag: Flag) -> Problem:
         """A flag that needs a value and has none; `on` where that can only be meant."""
-        code, message = self.short_of_value(index, flag)
+        rule, message = self.short_of_value(index, flag)
         name = self.arguments[index]
         if "on" in flag.values[0].choices:
-            return Problem(code, index, 1, message, f"write `{name} on`", replacement=(name, "on"))
-        return Problem(code, index, 1, message, f"give it a value, or leave `{name}` out")
-
-    def value(self, index: int, length: int, name: str, value: Value, text: str) -> Iterator[Problem]:
-        """A value that the engine refuses, or does not read to its end."""
-        match value.wrong(text):
-            case "rest":
-                read = re.match(r"\s*[+-]?\d+" if value.kind in ("int", "long") else r"\s*[+-]?[\d.]+", text)
-                yield Problem(
-                    codes.CUT_SHORT,
-                    index,
-                    length,
-                    f"{self.catalogue.kind} reads `{name} {text}` as {read[0].strip() if read else 'a number'}",
-                    "write the number out, without a unit",
-                    "warning",
-                )
-            case "choice":
-                yield self.no_choice(index, length, name, value, text)
-            case "number" | "range":
-                yield Problem(
-                    codes.NO_NUMBER,
-                    index,
-                    length,
-                    f"`{name}` takes {value.says}, not `{text}`",
-                    f"write {value.says} in its place",
-                )
-
-    def no_choice(self, index: int, length: int, name: str, value: Value, text: str) -> Problem:
-        """A word that the flag does not take; another version may."""
-        takers = [
-            one
-            for one in self.other
-            if one.kind == self.catalogue.kind and (flag := one.find(name)) and flag.values and not flag.removed
-            if flag.values[0].choices and flag.values[0].wrong(text) is None
-        ]
-        close = near(text, (choice for choice in value.choices if not choice.lstrip("-").isdigit()))
-        if takers:
-            way_out = f"{takers[0]} takes it; here, choose one of those"
-        else:
-            way_out = f"did you mean `{close}`?" if close else "choose one of those"
-        return Problem(
-            codes.NO_CHOICE,
-            index,
-            length,
-            f"`{name}` takes {value.says}, not `{text}`",
-            way_out,
-        )
+            return Problem(rule, index, 1, message, f"write `{name} on`", replacement=(name, "on"))
+        return Problem(rule, index, 1, message, f"give it a value, or leave `{name}` out")
 
     def switch(self, index: int, flag: Flag) -> Iterator[Problem]:
         """A truth value after a switch."""
@@ -311,7 +261,7 @@ class _Reader:
             replacement = (name,)
             way_out = f"write `{name}` alone"
         message = f"`{name}` is a switch and takes no value; `{following}` is left over"
-        yield Problem(codes.SWITCH, index, 2, message, way_out, replacement=replacement)
+        yield Problem(SWITCH_VALUE, index, 2, message, way_out, replacement=replacement)
 
     def given(self, index: int, flag: Flag) -> Iterator[Problem]:
         """A flag that was given before, or that llamaherd gives."""
@@ -320,19 +270,17 @@ class _Reader:
         if first != index and not flag.repeats:
             before = self.arguments[first]
             yield Problem(
-                codes.TWICE,
+                TWICE,
                 index,
                 self.next - index,
                 f"`{name}` was given before" + (f", as `{before}`" if before != name else "") + "; the last one wins",
                 "keep one of them",
-                "warning",
             )
         if key := self.managed.get(flag):
             yield Problem(
-                codes.MANAGED,
+                MANAGED,
                 index,
                 self.next - index,
                 f"`{name}` is what llamaherd sets from the key `{key}`",
                 f"say it by the key `{key}` instead",
-                "warning",
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from llamaherd.diagnostics.findings import Severity
+from llamaherd.diagnostics.findings import Finding, Place, Severity
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.meant import Meant, Option
 
 
@@ -14,7 +15,7 @@ class Around:
     """What is known of where a server runs; None for what is not."""
 
     cards: int | None = None
-    """How many cards it sees."""
+    """How many GPUs it sees."""
     cores: int | None = None
     """Physical cores of the processor."""
     reachable: bool | None = None
@@ -35,11 +36,21 @@ class Around:
 class Clash:
     """Options that contradict each other or the rig; it is said of the first one."""
 
-    code: str
+    rule: Rule
     options: tuple[Option, ...]
     message: str
     help: str
-    severity: Severity = "error"
+    unusual: Severity | None = None
+    """How bad it is where it is not what the rule says first."""
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.rule.graded(self.unusual)
+
+    def at(self, place: Place) -> Finding:
+        """The same as a finding."""
+        return self.rule.at(place, self.message, self.help, self.unusual)
 
 
-Rule = Callable[[Meant, Around], Iterator[Clash]]
+Finder = Callable[[Meant, Around], Iterator[Clash]]

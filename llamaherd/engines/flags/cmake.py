@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from llamaherd.diagnostics.findings import Severity
 from llamaherd.diagnostics.near import near, slip
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.model import Problem
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
@@ -39,7 +40,7 @@ BOTH: Mapping[str, str] = {
     **dict.fromkeys(("CUDA_ARCH", "CUDA_ARCHS", "CUDA_ARCHITECTURES", "CUDA_DOCKER_ARCH"), "CMAKE_CUDA_ARCHITECTURES"),
 }
 OLD = ("LLAMA_CUDA", "LLAMA_NATIVE", "LLAMA_RPC", "LLAMA_METAL", "LLAMA_SYCL")
-DEPRECATED = {LLAMA: (*OLD, "GGML_CUDA_FA_ALL_QUANTS"), IK: OLD}
+DEPRECATED_OPTIONS = {LLAMA: (*OLD, "GGML_CUDA_FA_ALL_QUANTS"), IK: OLD}
 """They work, with a warning (llama_option_depr in CMakeLists.txt); the rest does nothing or ends the configuration."""
 GONE: Mapping[str, Mapping[str, str]] = {
     LLAMA: {
@@ -50,11 +51,11 @@ GONE: Mapping[str, Mapping[str, str]] = {
         "GGML_CUDA_MMV_Y": "the kernels choose by themselves",
         "GGML_CUDA_FORCE_DMMV": "the kernels choose by themselves",
         "GGML_CUDA_KQUANTS_ITER": "the kernels choose by themselves",
-        "GGML_CUDA_PEER_MAX_BATCH_SIZE": "copies between cards are switched by the variable GGML_CUDA_P2P",
+        "GGML_CUDA_PEER_MAX_BATCH_SIZE": "copies between GPUs are switched by the variable GGML_CUDA_P2P",
     },
     IK: {"GGML_CUDA_FA": "flash attention is always built"},
 }
-OURS = ("GGML_", "LLAMA_")
+OUR_PREFIXES = ("GGML_", "LLAMA_")
 FA_TYPES = frozenset(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"))
 """Types of a cache for which llama.cpp has kernels of flash attention (ggml/cmake/common.cmake:56)."""
 OF_CMAKE = (
@@ -71,8 +72,6 @@ FALSE, TRUTHS = (
     ("OFF", "FALSE", "NO", "N", "0", "IGNORE", "NOTFOUND", "", "ON", "TRUE", "YES", "Y", "1"),
 )
 """What `if()` of CMake takes for false and for true, in capitals; of the first, those that a slip may be of."""
-WARNING: Severity = "warning"
-ERROR: Severity = "error"
 
 ARCHITECTURE = re.compile(r"[1-9][0-9]{1,2}[af]?(?:-real|-virtual)?|all|all-major|native|OFF", re.IGNORECASE)
 """What CMake takes for one architecture."""
@@ -83,50 +82,123 @@ def check_options(kind: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
 
     CMake itself takes any name, and only says at the end which were not used.
     """
-    found = []
+    found: list[Problem] = []
     for index, (name, value) in enumerate(options.items()):
         name = name.removeprefix("-D").partition(":")[0]
-        for code, message, way_out, severity, instead in _problems(kind, name, value):
-            found.append(Problem(code, index, 1, message, way_out, severity, instead))
+        found += [
+            Problem(wrong.rule, index, 1, wrong.message, wrong.help, wrong.unusual, wrong.replacement)
+            for wrong in _problems(kind, name, value)
+        ]
     return tuple(found)
 
 
-def _problems(kind: str, name: str, value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
-    """Code, message, way out, severity and replacement (`NAME=VALUE`) of a problem with one option."""
+OPTION_GONE = Rule(
+    "LH130",
+    "A CMake option is gone from this engine.",
+    example="""
+    engines:
+      main: {options: {LLAMA_CUBLAS: true}}
+    """,
+    way_out="write the option that took its place. CUDA is switched on by itself for instances that are `on` a GPU.",
+)
+
+
+OPTION_UNKNOWN = Rule(
+    "LH131",
+    "No engine that is known here has such a CMake option.",
+    why="CMake would ignore it. llamaherd stops the build, since something else was meant.",
+    example="""
+    engines:
+      main: {options: {LLAMA_MTP: true}}
+    """,
+    way_out="leave it out, or correct it. There is no build option for MTP.",
+)
+
+
+OPTION_FOREIGN = Rule(
+    "LH132",
+    "A CMake option is another engine's.",
+    example="""
+    engines:
+      main: {options: {GGML_IQK_FA_ALL_QUANTS: true}}
+    """,
+    way_out="write what this engine calls it, as the help line says.",
+)
+
+
+OPTION_DEPRECATED = Rule(
+    "LH133",
+    "A CMake option works and will go.",
+    example="""
+    engines:
+      main: {options: {GGML_CUDA_FA_ALL_QUANTS: true}}
+    """,
+    way_out="write `GGML_CUDA_FA_QUANTS: all`, which llamaherd gives by itself.",
+    severity="warning",
+)
+
+
+class WrongOption(NamedTuple):
+    """What is wrong with one option, and `NAME=VALUE` to write instead; empty to leave it out."""
+
+    rule: Rule
+    message: str
+    help: str
+    replacement: tuple[str, ...] | None = None
+    unusual: Severity | None = None
+
+
+def _problems(kind: str, name: str, value: str) -> Iterator[WrongOption]:
     new, set_to = RENAMED.get(kind, {}).get(name, (BOTH.get(name, ""), ""))
     if new:
         off = set_to and value.upper() in ("OFF", "0", "FALSE", "NO")
         replacement: tuple[str, ...] | None = () if off else (f"{new}={set_to or value}",)
         way_out = f"write `{replacement[0]}`" if replacement else "leave it out"
-        for _, _, instead, _, fixed in _of_value(new, set_to or value) if replacement else ():
+        for wrong in _of_value(new, set_to or value) if replacement else ():
             # The value would not do under the new name either.
-            replacement, way_out = fixed, instead if fixed else f"write `{new}=…`: {instead.removeprefix('write ')}"
-        works = name in DEPRECATED.get(kind, ())
+            instead = wrong.help if wrong.replacement else f"write `{new}=…`: {wrong.help.removeprefix('write ')}"
+            replacement, way_out = wrong.replacement, instead
+        works = name in DEPRECATED_OPTIONS.get(kind, ())
         message = f"`{name}` is `{new}` in {kind}" + (" now" if works else ", and not understood under this name")
-        code, severity = (codes.OPTION_DEPRECATED, WARNING) if works else (codes.OPTION_GONE, ERROR)
-        yield code, message, way_out, severity, replacement
-    elif name.startswith(OURS) and "MTP" in name:
+        yield WrongOption(OPTION_DEPRECATED if works else OPTION_GONE, message, way_out, replacement)
+    elif name.startswith(OUR_PREFIXES) and "MTP" in name:
         way_out = "leave it out: every build can draft with a model's head, which `draft: {mtp: 2}` switches on"
-        yield codes.OPTION_UNKNOWN, f"there is no option for MTP in the build of {kind}", way_out, "error", ()
+        yield WrongOption(OPTION_UNKNOWN, f"there is no option for MTP in the build of {kind}", way_out, ())
     elif reason := GONE.get(kind, {}).get(name):
-        yield codes.OPTION_GONE, f"{kind} has no `{name}` any more: {reason}", "leave it out", "error", ()
-    elif name.startswith(OURS) and name not in known_options(kind):
+        yield WrongOption(OPTION_GONE, f"{kind} has no `{name}` any more: {reason}", "leave it out", ())
+    elif name.startswith(OUR_PREFIXES) and name not in known_options(kind):
         others = [other for other in (LLAMA, IK) if other != kind and name in known_options(other)]
         if others:
             message = f"`{name}` is an option of {others[0]}, and {kind} has none like it"
-            yield codes.OPTION_FOREIGN, message, "leave it out", "error", ()
+            yield WrongOption(OPTION_FOREIGN, message, "leave it out", ())
             return
         close = near(name, known_options(kind))
         way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
-        yield codes.OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, "error", None if close else ()
+        yield WrongOption(OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, None if close else ())
     elif name.startswith("CMAKE_") and name not in OF_CMAKE and (meant := near(name, OF_CMAKE)):
         message = f"CMake knows no `{name}`, and would do nothing with it"
-        yield codes.OPTION_UNKNOWN, message, f"did you mean `{meant}`?", "error", None
+        yield WrongOption(OPTION_UNKNOWN, message, f"did you mean `{meant}`?")
     else:
         yield from _of_value(name, value)
 
 
-def _of_value(name: str, value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+OPTION_TAKEN = Rule(
+    "LH276",
+    "CMake takes the value of an option, and does something else with it.",
+    why="""
+    CMake compiles a build type that it has no flags for without optimisation, and `Debug` too. Any word that does
+    not mean off switches an option on, `flase` and `disabled` too.
+    """,
+    example="""
+    engines:
+      main: {options: {CMAKE_BUILD_TYPE: Relase}}
+    """,
+    way_out="write the value of the help line, if that was meant.",
+    sometimes=("warning",),
+)
+
+
+def _of_value(name: str, value: str) -> Iterator[WrongOption]:
     """What is wrong with an option's value."""
     if name == "CMAKE_CUDA_ARCHITECTURES":
         yield from _architectures(value)
@@ -134,29 +206,45 @@ def _of_value(name: str, value: str) -> Iterator[tuple[str, str, str, Severity, 
         yield from _pairs(value)
     elif name == "CMAKE_BUILD_TYPE":
         yield from _build_type(value)
-    elif name.startswith(OURS) and value.upper() not in TRUTHS and (meant := _meant_off(value)):
+    elif name.startswith(OUR_PREFIXES) and value.upper() not in TRUTHS and (meant := _meant_off(value)):
         message = f"`{value}` is no word for off to CMake, and every other one switches `{name}` on"
-        yield codes.OPTION_TAKEN, message, f"did you mean `{name}={meant}`?", ERROR, None
+        yield WrongOption(OPTION_TAKEN, message, f"did you mean `{name}={meant}`?")
 
 
 def _meant_off(value: str) -> str | None:
     return "OFF" if value.lower() in ("disable", "disabled") else slip(value.upper(), FALSE)
 
 
-def _build_type(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+def _build_type(value: str) -> Iterator[WrongOption]:
     """CMake takes any name, and has flags for four, whatever their capitals (CMAKE_BUILD_TYPE in its documentation)."""
     known = next((each for each in BUILD_TYPES if each.lower() == value.lower()), None)
     if known == "Debug":
         message = "`CMAKE_BUILD_TYPE=Debug` compiles without optimisation: the engine is many times slower"
-        yield codes.OPTION_TAKEN, message, "leave it out, or write `CMAKE_BUILD_TYPE=RelWithDebInfo`", WARNING, None
+        help_ = "leave it out, or write `CMAKE_BUILD_TYPE=RelWithDebInfo`"
+        yield WrongOption(OPTION_TAKEN, message, help_, unusual="warning")
     elif known is None and value and "$" not in value:
         close = slip(value, BUILD_TYPES)
         way_out = f"did you mean `CMAKE_BUILD_TYPE={close}`?" if close else f"known are {', '.join(BUILD_TYPES)}"
         message = f"`{value}` is no build type that CMake has flags for: it compiles without optimisation"
-        yield codes.OPTION_TAKEN, message, way_out, ERROR if close else WARNING, None
+        yield WrongOption(OPTION_TAKEN, message, way_out, unusual=None if close else "warning")
 
 
-def _architectures(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+OPTION_VALUE = Rule(
+    "LH134",
+    "A CMake option has a value at which the build stops.",
+    why="""
+    `GGML_CUDA_FA_QUANTS` is `all`, or pairs of a K and a V type with `;` or `,` between. An empty element ends
+    the configuration.
+    """,
+    example="""
+    engines:
+      main: {options: {GGML_CUDA_FA_QUANTS: "q8_0-q8_0;"}}
+    """,
+    way_out="write the value of the help line.",
+)
+
+
+def _architectures(value: str) -> Iterator[WrongOption]:
     """Names of architectures that CMake stops at (its documentation, CUDA_ARCHITECTURES)."""
     wrong = next((part for part in value.split(";") if part and not ARCHITECTURE.fullmatch(part)), None)
     if wrong is None or "$" in value:
@@ -165,12 +253,12 @@ def _architectures(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[
     message = f"`{wrong}` is no architecture to CMake, which stops at it"
     if all(ARCHITECTURE.fullmatch(part) for part in meant):
         fix = f"CMAKE_CUDA_ARCHITECTURES={';'.join(meant)}"
-        yield codes.OPTION_VALUE, message, f"write `{fix}`", ERROR, (fix,)
+        yield WrongOption(OPTION_VALUE, message, f"write `{fix}`", (fix,))
     else:
-        yield codes.OPTION_VALUE, message, "write numbers such as `86;120`", ERROR, None
+        yield WrongOption(OPTION_VALUE, message, "write numbers such as `86;120`")
 
 
-def _pairs(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...] | None]]:
+def _pairs(value: str) -> Iterator[WrongOption]:
     """K-V pairs that CMake stops at (llama.cpp b11434, ggml/cmake/common.cmake:54-122)."""
     parts = [part.strip() for part in value.strip().lower().replace(",", ";").split(";")]
     if parts == ["all"]:
@@ -182,7 +270,7 @@ def _pairs(value: str) -> Iterator[tuple[str, str, str, Severity, tuple[str, ...
     message = f"`{wrong}` in `GGML_CUDA_FA_QUANTS` is no pair of K and V types" if wrong else ""
     message = message or "`GGML_CUDA_FA_QUANTS` has an empty element, at which CMake stops"
     fix = f"GGML_CUDA_FA_QUANTS={';'.join(right) if right and not wrong else 'all'}"
-    yield codes.OPTION_VALUE, message, f"write `{fix}`; types are {', '.join(sorted(FA_TYPES))}", ERROR, (fix,)
+    yield WrongOption(OPTION_VALUE, message, f"write `{fix}`; types are {', '.join(sorted(FA_TYPES))}", (fix,))
 
 
 def is_pair(text: str) -> bool:

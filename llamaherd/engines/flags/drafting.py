@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.meant import Meant, Option
 
@@ -22,6 +22,36 @@ OF_DRAFT_MODEL = (
 """What is about that model alone (common_base_params_to_speculative, common/speculative.cpp:2520-2550)."""
 
 
+NO_MTP = Rule(
+    "LH023",
+    "ik_llama.cpp would drop speculative decoding.",
+    why="It does so without a word when it serves more than one slot.",
+    example="""
+    engines:
+      main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
+    instances:
+      coder: {draft: {mtp: 2}, parallel: 2}
+    """,
+    way_out="set `parallel: 1`, or leave `draft` out, or use llama.cpp.",
+)
+
+
+MANY_STATES = Rule(
+    "LH213",
+    "The automatic number of slots multiplies what drafting holds.",
+    why="""
+    llama.cpp serves four slots unless it is told. A model with recurrent layers, such as Qwen3.5, holds its state
+    once for each slot and each drafted token.
+    """,
+    example="""
+    llama-server -m model.gguf -c 8192 --spec-type draft-mtp --spec-draft-n-max 3
+    """,
+    language="sh",
+    way_out="write `--parallel 1`, or as many slots as there are users.",
+    severity="note",
+)
+
+
 def heads(meant: Meant, _around: Around) -> Iterator[Clash]:
     """ik drops it with several slots (8337e4cd3, common/speculative.cpp:2083); llama.cpp multiplies its states."""
     head = _head(meant)
@@ -32,14 +62,14 @@ def heads(meant: Meant, _around: Around) -> Iterator[Clash]:
     if meant.catalogue.kind == "ik_llama.cpp":
         if slots and number > 1:
             message = f"ik_llama.cpp drops MTP when it serves more than one slot, and {slots} asks for {number}"
-            yield Clash(codes.NO_MTP, (slots, head), message, f"write `{slots.words[0]} 1`, or leave out {head}")
+            yield Clash(NO_MTP, (slots, head), message, f"write `{slots.words[0]} 1`, or leave out {head}")
     elif number < 0:
         drafted = meant.number("--spec-draft-n-max", default=3)
         copies = AUTOMATIC_SLOTS * (1 + max(0, drafted))
         message = f"without `--parallel` there are {AUTOMATIC_SLOTS} slots, and with {head} a hybrid model's state "
         message += f"is held {copies} times"
         help_ = f"add `--parallel 1` for one user: {1 + max(0, drafted)} copies"
-        yield Clash(codes.MANY_STATES, (slots or head,), message, help_, "note")
+        yield Clash(MANY_STATES, (slots or head,), message, help_)
 
 
 def _head(meant: Meant) -> Option | None:
@@ -48,6 +78,22 @@ def _head(meant: Meant) -> Option | None:
         return switch
     kinds = meant.every("--spec-type", "--spec-stage")
     return next((each for each in kinds if each.value.split(":")[0] in ("mtp", "draft-mtp")), None)
+
+
+DRAFTS_NOTHING = Rule(
+    "LH212",
+    "Drafting is set up, and nothing drafts.",
+    why="llama.cpp since b9246 wants to be told how to draft: without that, it loads the model and does not use it.",
+    example="""
+    llama-server -m big.gguf -md small.gguf -c 8192 -np 1
+    """,
+    language="sh",
+    way_out="""
+    add `--spec-type draft-simple` beside a model that drafts, `draft-mtp` for a prediction head. In a rig, write
+    the key `draft`.
+    """,
+    severity="warning",
+)
 
 
 def drafting(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -62,13 +108,30 @@ def drafting(meant: Meant, _around: Around) -> Iterator[Clash]:
     heads = ("mtp", "nextn", "eagle", "dflash", "dspark")
     if model and not any(name in model.value.lower() for name in heads):
         message = f"{model} alone drafts nothing: {meant.catalogue} wants to be told how"
-        yield Clash(codes.DRAFTS_NOTHING, (model,), message, "add `--spec-type draft-simple`", "warning")
+        yield Clash(DRAFTS_NOTHING, (model,), message, "add `--spec-type draft-simple`")
         return
     count = meant.get("--spec-draft-n-max")
     if count and model is None and not meant.get("--spec-draft-hf", "--hf-repo-draft"):
         message = f"{count} drafts nothing: neither a way to draft nor a model that does is named"
         help_ = "add `--spec-type draft-mtp` for a model with a prediction head, or leave it out"
-        yield Clash(codes.DRAFTS_NOTHING, (count,), message, help_, "warning")
+        yield Clash(DRAFTS_NOTHING, (count,), message, help_)
+
+
+OWN_DRAFT = Rule(
+    "LH029",
+    "A model would draft for itself.",
+    why="""
+    A model that drafts must be smaller than the one it drafts for. The same model takes its memory twice, and
+    nothing is faster.
+    """,
+    example="""
+    instances:
+      helper: {draft: {model: small}}
+    """,
+    way_out="""
+    name a smaller model of the same vocabulary, or write `draft: {mtp: 2}` where the model has a prediction head.
+    """,
+)
 
 
 def own_draft(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -76,7 +139,7 @@ def own_draft(meant: Meant, _around: Around) -> Iterator[Clash]:
     model, served = meant.get(*DRAFT_MODEL), meant.get("--model")
     if model and served and model.value == served.value:
         message = f"{model} is the model that is served: it would draft for itself, and each token cost twice as much"
-        yield Clash(codes.OWN_DRAFT, (model, served), message, f"name a much smaller model, or leave out {model}")
+        yield Clash(OWN_DRAFT, (model, served), message, f"name a much smaller model, or leave out {model}")
 
 
 def idle_settings(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -88,24 +151,22 @@ def idle_settings(meant: Meant, _around: Around) -> Iterator[Clash]:
     alone = next((name for name in names if name in BY_MODEL), None)
     if kinds and alone and model is None:
         message = f"{kinds} drafts nothing: `{alone}` wants a model that drafts, and none is named"
-        yield Clash(codes.DRAFTS_NOTHING, (kinds,), message, "add `-md` with one, or leave it out", "warning")
+        yield Clash(DRAFTS_NOTHING, (kinds,), message, "add `-md` with one, or leave it out")
     if kinds and model and names and all(name.startswith("ngram") for name in names):
         message = f"{model} is loaded and drafts nothing: {kinds} drafts from the text alone"
         help_ = f"leave out {model}, or write `--spec-type draft-simple`"
-        yield Clash(codes.DRAFTS_NOTHING, (model, kinds), message, help_, "warning")
+        yield Clash(DRAFTS_NOTHING, (model, kinds), message, help_)
     about = next((option for name in OF_DRAFT_MODEL if (option := meant.get(name))), None)
     if about and model is None and not alone:
         message = f"{about} is about a model that drafts, and none is named"
-        yield Clash(codes.DRAFTS_NOTHING, (about,), message, "add `-md` with one, or leave it out", "warning")
+        yield Clash(DRAFTS_NOTHING, (about,), message, "add `-md` with one, or leave it out")
     cache = meant.get("--spec-draft-type-k", "--cache-type-k-draft") or meant.get(
         "--spec-draft-type-v", "--cache-type-v-draft"
     )
     if cache and kinds is None and model is None and not meant.get("--spec-default"):
         message = f"{cache} is about drafting, and nothing drafts"
-        yield Clash(
-            codes.DRAFTS_NOTHING, (cache,), message, "add `--spec-type` with a way to draft, or leave it out", "warning"
-        )
+        yield Clash(DRAFTS_NOTHING, (cache,), message, "add `--spec-type` with a way to draft, or leave it out")
     least, most = meant.get("--spec-draft-n-min"), meant.number("--spec-draft-n-max", default=3)
     if least and meant.number("--spec-draft-n-min", default=0) > most:
         message = f"{least} throws every draft away: no more than {most} tokens are drafted at once"
-        yield Clash(codes.DRAFTS_NOTHING, (least,), message, f"write {most} at most, or leave it out", "warning")
+        yield Clash(DRAFTS_NOTHING, (least,), message, f"write {most} at most, or leave it out")

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 
-from llamaherd.diagnostics.findings import Severity
 from llamaherd.diagnostics.near import near
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines.flags.advice import SECRET
 from llamaherd.engines.flags.cmake import known_options
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem
 
@@ -36,7 +36,7 @@ OF_CUDA = (
     *("CUDA_ARCHITECTURES", "CUDA_DOCKER_ARCH", "CUDA_COMPAT_PATH", "CUDA_TOOLKIT_ROOT_DIR", "CUDA_BIN_PATH"),
 )
 """Variables of CUDA and of NVIDIA's container toolkit; only what is nearly one of them is asked about."""
-SECRETS = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
+SECRET_VARIABLES = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
 _WITHOUT = {"HF_TOKEN": "leave it out: what fetches models is given the HF_TOKEN of the shell that runs `herd`"}
 TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
 ON = "`on`, `enabled`, `true` and `1`"
@@ -48,55 +48,116 @@ def check_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> t
     """What is wrong with the variables given to a server; a problem's `index` counts them in their order."""
     found = []
     for index, (name, value) in enumerate(environment.items()):
-        for code, message, way_out, severity in _problems(catalogue, name, value):
-            found.append(Problem(code, index, 1, message, way_out, severity))
+        for rule, message, way_out in _problems(catalogue, name, value):
+            found.append(Problem(rule, index, 1, message, way_out))
     return tuple(found)
 
 
-def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:
-    """Code, message, way out and severity of each problem with one variable."""
-    if name in SECRETS:
+ENV_UNKNOWN = Rule(
+    "LH120",
+    "A variable looks like one of the engine's, and the engine does not read it.",
+    example="""
+    instances:
+      coder: {environment: {LLAMA_ARG_CTXSIZE: 4096}}
+    """,
+    way_out="write the name of the help line, or better the key of the inventory.",
+    severity="warning",
+)
+
+
+ENV_PRESENCE = Rule(
+    "LH121",
+    "A variable counts by its presence, whatever its value.",
+    why="`GGML_CUDA_P2P=0` switches copies between GPUs on.",
+    example="""
+    instances:
+      coder: {environment: {GGML_CUDA_P2P: "0"}}
+    """,
+    way_out="leave it out to have it off.",
+)
+
+
+ENV_BEATS = Rule(
+    "LH122",
+    "A variable beats the command line.",
+    why="ik_llama.cpp reads its `LLAMA_ARG_` variables last.",
+    example="""
+    engines:
+      main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
+    instances:
+      coder: {environment: {LLAMA_ARG_CTX_SIZE: "4096"}}
+    """,
+    way_out="leave it out: `context` says it.",
+)
+
+
+ENV_OFF = Rule(
+    "LH123",
+    "A variable's value switches off what it seems to switch on.",
+    why="""
+    ik_llama.cpp takes `1` and `true` of its switches for on, and anything else for off. That the variable beats
+    the command line is LH122.
+    """,
+    example="""
+    engines:
+      main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
+    instances:
+      coder: {environment: {LLAMA_ARG_MLOCK: "yes"}}
+    """,
+    way_out="write `1` or `true`, or the key of the inventory.",
+)
+
+
+def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
+    """Rule, message and way out of each problem with one variable."""
+    if name in SECRET_VARIABLES:
         yield (
-            codes.SECRET,
+            SECRET,
             f"`{name}` holds a secret, and it would stand in the unit",
             _WITHOUT.get(name, "say where it is under `api_key`"),
-            "error",
         )
     if name in PRESENT.get(catalogue.kind, ()) and value.lower() in FALSE:
         yield (
-            codes.ENV_PRESENCE,
+            ENV_PRESENCE,
             f"`{name}={value}` switches it on: {catalogue.kind} asks only whether it is there",
             "leave the variable out",
-            "error",
         )
+    yield from _unread(catalogue, name, value)
+    if name.startswith(PREFIX) and catalogue.env:
+        yield from _of_engine(catalogue, name, value)
+
+
+def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
+    """Variables of CUDA and of the libraries that nobody reads here."""
     if name not in OF_CUDA and name.startswith(("CUDA_", "NVIDIA_")) and (slip := near(name, OF_CUDA)):
-        yield codes.ENV_UNKNOWN, f"nobody reads `{name}`", f"did you mean `{slip}`?", "warning"
+        yield ENV_UNKNOWN, f"nobody reads `{name}`", f"did you mean `{slip}`?"
     if name.startswith("GGML_") and variables(catalogue.kind) and name not in variables(catalogue.kind):
         option = name in known_options(catalogue.kind)
         message = f"{catalogue.kind} does not read `{name}`" + (": it is an option of the build" if option else "")
         close = near(name, variables(catalogue.kind))
         help_ = f"give it to CMake, as `-D{name}={value}`" if option else f"did you mean `{close}`?" if close else ""
         if name not in ABSENT.get(catalogue.kind, {}):
-            yield codes.ENV_UNKNOWN, message, help_ or "leave it out", "warning"
+            yield ENV_UNKNOWN, message, help_ or "leave it out"
     if way_out := ABSENT.get(catalogue.kind, {}).get(name):
-        yield codes.ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out, "warning"
-    if not name.startswith(PREFIX) or not catalogue.env:
-        return
+        yield ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out
+
+
+def _of_engine(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
+    """The engine's own variables, which stand for flags."""
     flag = stands_for(catalogue, name)
     if flag is None and name not in catalogue.environment:
         instead = _meant(catalogue, name, value) or near(name, sorted(catalogue.environment))
         way_out = f"did you mean `{instead}`?" if instead else "say it as a flag"
-        yield codes.ENV_UNKNOWN, f"{catalogue} does not read `{name}`, and says nothing", way_out, "warning"
+        yield ENV_UNKNOWN, f"{catalogue} does not read `{name}`, and says nothing", way_out
     elif catalogue.env == "above":
         yield (
-            codes.ENV_BEATS,
+            ENV_BEATS,
             f"`{name}` beats the command line in {catalogue.kind}: it is read again after the arguments",
             "leave the variable out and say it as a flag or by a key",
-            "error",
         )
         if name in catalogue.booleans and value not in (*TRUE, *FALSE):
             message = f"`{name}={value}` switches it off: {catalogue.kind} takes only `1` and `true` for on"
-            yield codes.ENV_OFF, message, "write 1 or 0", "error"
+            yield ENV_OFF, message, "write 1 or 0"
     elif flag:
         yield from _of_flag(catalogue, flag, name, value)
 
@@ -136,22 +197,32 @@ def _meant(catalogue: Catalogue, name: str, value: str) -> str | None:
     return next(known, None)
 
 
-def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterator[tuple[str, str, str, Severity]]:
+ENV_VALUE = Rule(
+    "LH124",
+    "A variable has a value that the engine does not take, or is of a flag that is gone.",
+    example="""
+    instances:
+      coder: {environment: {LLAMA_ARG_FLASH_ATTN: maybe}}
+    """,
+    way_out="do what the help line says, or better write the key of the inventory.",
+)
+
+
+def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
     """A variable that stands for a flag, where the command line beats it."""
     if flag.removed:
         message = f"`{name}` stands for `{flag.spellings[-1]}`, which has been removed: the server does not start"
-        yield codes.ENV_VALUE, message, f"{catalogue.kind} says: {flag.removed}", "error"
+        yield ENV_VALUE, message, f"{catalogue.kind} says: {flag.removed}"
     elif not flag.values and not flag.negated and value not in SWITCHED:
         message = f"`{name}={value}` does not switch it on: {catalogue.kind} takes only {ON} for on"
-        yield codes.ENV_OFF, message, "write 1 or 0", "error"
+        yield ENV_OFF, message, "write 1 or 0"
     elif flag.negated and flag.env == name and value not in SWITCHED:
-        yield codes.ENV_VALUE, f"`{name}` takes on or off, not `{value}`", "write 1 or 0", "error"
+        yield ENV_VALUE, f"`{name}` takes on or off, not `{value}`", "write 1 or 0"
     elif len(flag.values) == 1 and flag.values[0].wrong(value) not in (None, "rest"):
         yield (
-            codes.ENV_VALUE,
+            ENV_VALUE,
             f"`{name}` takes {flag.values[0].says}, not `{value}`",
             f"write {flag.values[0].says}",
-            "error",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.meant import Meant, Option
 from llamaherd.engines.flags.visible import visible
@@ -16,25 +16,41 @@ OF_A_ROUTER = ("--models-preset", "--models-dir", "--models-max", "--models-auto
 
 def idle(meant: Meant, around: Around) -> Iterator[Clash]:
     """Everything that is said for nothing."""
-    for rule in (_splitting, _router, _experts, _shifting, _fitting, _templates, _ranking, _no_device, _beaten):
-        yield from rule(meant, around)
+    for find in (_splitting, _router, _experts, _shifting, _fitting, _templates, _ranking, _no_device, _beaten):
+        yield from find(meant, around)
+
+
+IDLE_BESIDE = Rule(
+    "LH256",
+    "An option has no effect beside another one.",
+    why="""
+    The engine takes both and goes by one of them: a router's settings beside a model, shares beside one GPU, a
+    template's arguments without Jinja.
+    """,
+    example="""
+    llama-server -m model.gguf --models-preset models.ini --port 8080
+    """,
+    language="sh",
+    way_out="leave out the one that is not meant.",
+    severity="warning",
+)
 
 
 def _said(option: Option, message: str, help_: str, *others: Option) -> Clash:
-    return Clash(codes.IDLE_BESIDE, (option, *others), message, help_, "warning")
+    return Clash(IDLE_BESIDE, (option, *others), message, help_)
 
 
 def _splitting(meant: Meant, around: Around) -> Iterator[Clash]:
-    """llama.cpp b11434, src/llama.cpp:289-301, common/arg.cpp:2862: a main card counts where one card is used."""
+    """llama.cpp b11434, src/llama.cpp:289-301, common/arg.cpp:2862: a main GPU counts where one GPU is used."""
     mode, shares, main = meant.get("--split-mode"), meant.get("--tensor-split"), meant.get("--main-gpu")
     alone = mode is not None and mode.value == "none"
     if mode and shares and alone:
-        yield _said(shares, f"{shares} does nothing beside {mode}: one card holds it all", f"leave out {mode}", mode)
+        yield _said(shares, f"{shares} does nothing beside {mode}: one GPU holds it all", f"leave out {mode}", mode)
     number, cards = meant.number("--main-gpu", default=0), visible(meant, around)
     there = cards is None or number < cards  # else another rule says so
     if main and not alone and meant.catalogue.kind == "llama.cpp" and number > 0 and there:
-        help_ = f"add `--split-mode none` for card {main.value} alone, or leave it out"
-        yield _said(main, f"{main} does nothing where cards share a model, as they do without `-sm none`", help_)
+        help_ = f"add `--split-mode none` for GPU {main.value} alone, or leave it out"
+        yield _said(main, f"{main} does nothing where GPUs share a model, as they do without `-sm none`", help_)
 
 
 def _router(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -96,11 +112,11 @@ def _ranking(meant: Meant, _around: Around) -> Iterator[Clash]:
     ranking, pooling = meant.get("--reranking"), meant.get("--pooling")
     if ranking and ranking.on and pooling and pooling.value != "rank":
         message = f"{pooling} and {ranking} contradict each other: ranks are one way of pooling, and the last counts"
-        yield Clash(codes.IDLE_BESIDE, (pooling, ranking), message, f"leave out {pooling}", "warning")
+        yield Clash(IDLE_BESIDE, (pooling, ranking), message, f"leave out {pooling}")
 
 
 def _no_device(meant: Meant, _around: Around) -> Iterator[Clash]:
-    """llama.cpp b11434, common/arg.cpp:1128: `none` is no card at all."""
+    """llama.cpp b11434, common/arg.cpp:1128: `none` is no GPU at all."""
     device, layers = meant.get("--device"), meant.get("--gpu-layers", "--n-gpu-layers")
     if device and device.value == "none" and layers and layers.value not in ("0", "auto", "-1"):
         yield _said(layers, f"{layers} does nothing beside {device}", f"leave out {device}, or {layers}", device)

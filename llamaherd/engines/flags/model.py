@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from llamaherd.diagnostics.findings import Severity
+from llamaherd.diagnostics.findings import Finding, Place, Severity
+from llamaherd.diagnostics.rule import Rule
 
 Kind = Literal["text", "word", "list", "stages", "int", "long", "float", "numbers", "json"]
 """`list` is words with commas between, `stages` is ik_llama.cpp's SPEC[:key=value,…], `numbers` is `1,0.5,1`."""
@@ -157,13 +158,23 @@ class Catalogue:
 class Problem:
     """One thing wrong with a list of arguments: where, one sentence, a way out."""
 
-    code: str
+    rule: Rule
     index: int
     """Of the first argument concerned."""
     length: int
     """How many arguments it concerns."""
     message: str
     help: str
-    severity: Severity = "error"
+    unusual: Severity | None = None
+    """How bad it is where it is not what the rule says first."""
     replacement: tuple[str, ...] | None = None
     """What to write instead of these arguments; empty to leave them out; None if there is no certain answer."""
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.rule.graded(self.unusual)
+
+    def at(self, place: Place) -> Finding:
+        """The same as a finding."""
+        return self.rule.at(place, self.message, self.help, self.unusual)

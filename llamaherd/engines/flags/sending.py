@@ -8,7 +8,7 @@ from functools import cache
 from itertools import islice
 
 from llamaherd.diagnostics.findings import Severity
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.meant import Meant, Option
 from llamaherd.engines.flags.overrides import Override, parse_overrides
@@ -29,6 +29,22 @@ _PARTS = (
 )
 
 
+BAD_OVERRIDE = Rule(
+    "LH218",
+    "The engine refuses an override of tensors, or it finds nothing.",
+    why="""
+    The pattern is a regular expression of C++ (std::regex), searched for in the tensors' names. The buffer is
+    `CPU`, or `CUDA0` and so on by the GPUs that the server sees.
+    """,
+    example="""
+    instances:
+      coder: {extra_args: ["-ot", "*exps*=CPU"]}
+    """,
+    way_out="write the pattern or buffer of the help line. For experts, write the key `experts_on_cpu`.",
+    sometimes=("warning",),
+)
+
+
 def overrides(meant: Meant, around: Around) -> Iterator[Clash]:
     """Tensors sent elsewhere: a pattern and a buffer that the engine takes, and that find something."""
     for option in meant.every("--override-tensor"):
@@ -36,11 +52,11 @@ def overrides(meant: Meant, around: Around) -> Iterator[Clash]:
             overrides = parse_overrides(option.value)
         except ValueError as error:
             message, help_ = f"{option} is not taken: {error}", "write `PATTERN=CPU`, several with commas between"
-            yield Clash(codes.BAD_OVERRIDE, (option,), message, help_)
+            yield Clash(BAD_OVERRIDE, (option,), message, help_)
             continue
         for override in overrides:
             if fault := _fault(override, meant, around):
-                yield Clash(codes.BAD_OVERRIDE, (option,), *fault)
+                yield Clash(BAD_OVERRIDE, (option,), *fault)
 
 
 def _fault(override: Override, meant: Meant, around: Around) -> tuple[str, str, Severity] | None:
@@ -66,6 +82,19 @@ def _fault(override: Override, meant: Meant, around: Around) -> tuple[str, str, 
     return None
 
 
+OVERTAKEN = Rule(
+    "LH260",
+    "An earlier override sends all tensors of this one elsewhere.",
+    why="Of patterns that match a tensor, the first counts: a pattern for a few tensors must stand before one for all.",
+    example="""
+    llama-server -m model.gguf -ot "exps=CPU" -ot "blk.[0-9].ffn_.*_exps=CUDA0"
+    """,
+    language="sh",
+    way_out="put the narrower pattern first.",
+    severity="warning",
+)
+
+
 def overtaken(meant: Meant, around: Around) -> Iterator[Clash]:
     """Of patterns that match one tensor the first counts (llama.cpp b11434, src/llama-model-loader.cpp:1237-1262)."""
     if meant.catalogue.kind != "llama.cpp":
@@ -79,7 +108,7 @@ def overtaken(meant: Meant, around: Around) -> Iterator[Clash]:
         if found and not found & left and before and not _said_of_experts(meant, option):
             message = f"{option} finds nothing: all its tensors go where {before} sends them, which comes first"
             help_ = f"put {option} before {before}: of patterns that match, the first counts"
-            yield Clash(codes.OVERTAKEN, (option, before), message, help_, "warning")
+            yield Clash(OVERTAKEN, (option, before), message, help_)
         elif found:
             before, left = option, left - found
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.diagnostics.near import slip
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.meant import Meant, Option
 
@@ -28,6 +28,18 @@ WITH_JINJA = "chatml"
 (llama.cpp b11434, common/chat.cpp:780; ik_llama.cpp 67268c8fd, common/chat.cpp)."""
 
 
+PATH_AS_TEXT = Rule(
+    "LH216",
+    "A path stands where a text is taken.",
+    why="`--chat-template` takes the template itself, or the name of one that is built in.",
+    example="""
+    llama-server -m model.gguf -c 8192 --chat-template ./qwen.jinja
+    """,
+    language="sh",
+    way_out="write `--chat-template-file`.",
+)
+
+
 def template(meant: Meant, _around: Around) -> Iterator[Clash]:
     """Paths and names where the text of a template is taken."""
     option = meant.get("--chat-template")
@@ -36,9 +48,26 @@ def template(meant: Meant, _around: Around) -> Iterator[Clash]:
     value = option.value
     if value.endswith((".jinja", ".jinja2", ".j2", ".txt")) or value.startswith(("/", "./", "~")):
         message = f"{option} takes the path itself for the template"
-        yield Clash(codes.PATH_AS_TEXT, (option,), message, f"write `--chat-template-file {value}`")
+        yield Clash(PATH_AS_TEXT, (option,), message, f"write `--chat-template-file {value}`")
     elif re.fullmatch(r"[\w.-]+", value):
         yield from _name(meant, option)
+
+
+NO_TEMPLATE = Rule(
+    "LH277",
+    "A name stands for no chat template.",
+    why="""
+    With Jinja, which llama.cpp has switched on, `--chat-template` takes the text of a template, and one name:
+    `chatml`. Any other word is the whole template: the model gets this word for every prompt. Without Jinja
+    (`--no-jinja`, and ik_llama.cpp unless `--jinja` is given) about fifty names are known, and the server does
+    not start with others.
+    """,
+    example="""
+    llama-server -m model.gguf -c 8192 --chat-template chatlm
+    """,
+    language="sh",
+    way_out="leave it out: models bring their own template. Or write `--chat-template-file`.",
+)
 
 
 def _name(meant: Meant, option: Option) -> Iterator[Clash]:
@@ -55,4 +84,4 @@ def _name(meant: Meant, option: Option) -> Iterator[Clash]:
     message = f"{option} names no template that the engine knows"
     if on:
         message = f"with Jinja, {option} is the template itself, so that every prompt is `{option.value}`"
-    yield Clash(codes.NO_TEMPLATE, (option,), message, way_out)
+    yield Clash(NO_TEMPLATE, (option,), message, way_out)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.engines.flags import codes, vllm
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines.flags import vllm
 from llamaherd.engines.flags.access import addresses, encrypted, openings
-from llamaherd.engines.flags.clash import Around, Clash, Rule
+from llamaherd.engines.flags.clash import Around, Clash, Finder
 from llamaherd.engines.flags.drafting import PARALLEL, drafting, heads, idle_settings, own_draft
 from llamaherd.engines.flags.idle import idle
 from llamaherd.engines.flags.loading import loadable
 from llamaherd.engines.flags.meant import Meant
-from llamaherd.engines.flags.placing import attention_off, devices, fit, layers, shares, split
+from llamaherd.engines.flags.placing import TOO_MANY, attention_off, devices, idle_fit, idle_split, layer_counts, shares
 from llamaherd.engines.flags.sending import overrides, overtaken
 from llamaherd.engines.flags.templates import template
+from llamaherd.engines.flags.values import NO_NUMBER
 from llamaherd.engines.flags.visible import hidden, order
 
 CONTEXT = ("--ctx-size",)
@@ -28,8 +30,20 @@ BATCH, UBATCH = 2048, 512
 
 def clashes(meant: Meant, around: Around | None = None) -> Iterator[Clash]:
     """Everything that does not go together in what a server is told."""
-    for rule in vllm.RULES if meant.catalogue.kind == "vllm" else RULES:
-        yield from rule(meant, around or Around())
+    for find in vllm.FINDERS if meant.catalogue.kind == "vllm" else FINDERS:
+        yield from find(meant, around or Around())
+
+
+NO_ATTENTION = Rule(
+    "LH054",
+    "The V cache is quantised, and flash attention is switched off.",
+    why="The engine refuses to start. K alone may be quantised without it.",
+    example="""
+    instances:
+      coder: {kv: q8_0, flash_attention: "off"}
+    """,
+    way_out="leave `flash_attention` out.",
+)
 
 
 def _attention(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -37,7 +51,35 @@ def _attention(meant: Meant, _around: Around) -> Iterator[Clash]:
     values, attention = meant.get("--cache-type-v"), attention_off(meant)
     if values and attention and not values.value.endswith(("f16", "f32")):
         message = f"a V cache of type `{values.value}` needs flash attention, and {attention} switches it off"
-        yield Clash(codes.NO_ATTENTION, (values, attention), message, f"leave out {attention}, or {values}")
+        yield Clash(NO_ATTENTION, (values, attention), message, f"leave out {attention}, or {values}")
+
+
+TOO_MANY_THREADS = Rule(
+    "LH060",
+    "An instance has more threads than there are physical cores.",
+    why="""
+    SMT siblings share one core: threads on both wait for each other. On the rig [budget](../rigs/budget.md),
+    sixteen threads on eight cores were eight times slower.
+    """,
+    example="""
+    instances:
+      helper: {threads: 24}
+    """,
+    way_out="leave `threads` out, or write at most `host.cpu.cores`.",
+)
+
+
+ALL_PROCESSORS = Rule(
+    "LH217",
+    "A server has threads on every logical processor.",
+    why="`-t -1` and `-t 0` do not mean the default: they mean all of them, SMT siblings too.",
+    example="""
+    llama-server -m model.gguf -c 8192 -t -1
+    """,
+    language="sh",
+    way_out="leave it out, or give the number of physical cores.",
+    severity="warning",
+)
 
 
 def _threads(meant: Meant, around: Around) -> Iterator[Clash]:
@@ -48,11 +90,24 @@ def _threads(meant: Meant, around: Around) -> Iterator[Clash]:
         if option and number <= 0 and name == "--threads":
             message = f"{option} computes on every logical processor, SMT siblings too, which slows decoding down"
             help_ = "leave it out, or give the number of physical cores"
-            yield Clash(codes.ALL_PROCESSORS, (option,), message, help_, "warning")
+            yield Clash(ALL_PROCESSORS, (option,), message, help_)
         if option and around.cores and number > around.cores:
             message = f"{option} are more threads than there are physical cores: {around.cores}"
             help_ = f"write {around.cores} at most: more only wait for each other, and SMT siblings are no cores"
-            yield Clash(codes.TOO_MANY_THREADS, (option,), message, help_)
+            yield Clash(TOO_MANY_THREADS, (option,), message, help_)
+
+
+SMALL_SLOTS = Rule(
+    "LH214",
+    "A context is shared by slots, so that each has little.",
+    why="`-c` is the whole. Each of `-np` slots has its part of it, unless `--kv-unified` lets them share.",
+    example="""
+    llama-server -m model.gguf -c 8192 -np 4
+    """,
+    language="sh",
+    way_out="write the context of the help line, if each request must have as much.",
+    severity="note",
+)
 
 
 def _slots(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -60,19 +115,32 @@ def _slots(meant: Meant, _around: Around) -> Iterator[Clash]:
     context, slots = meant.get(*CONTEXT), meant.get(*PARALLEL)
     if slots and meant.number(*PARALLEL, default=1) > MOST_SLOTS and meant.catalogue.kind == "llama.cpp":
         message = f"{slots} are more slots than the {MOST_SLOTS} that llama.cpp serves at most"
-        yield Clash(codes.TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
+        yield Clash(TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
     tokens, number = meant.number(*CONTEXT, default=0), meant.number(*PARALLEL, default=1)
     if context and tokens < 0:
         message = (
             f"{context} is taken for four thousand million tokens: below zero, a number is read from the other end"
         )
-        yield Clash(codes.NO_NUMBER, (context,), message, f"write `{context.words[0]} 0` for as many as the model has")
+        yield Clash(NO_NUMBER, (context,), message, f"write `{context.words[0]} 0` for as many as the model has")
     if not (context and slots) or number < 2 or meant.is_on("--kv-unified"):
         return
     if 0 < tokens // number < LITTLE:
         message = f"{context} is shared by {number} slots: each request has {tokens // number} tokens"
         help_ = f"write `{context.words[0]} {tokens * number}` for {tokens} tokens each"
-        yield Clash(codes.SMALL_SLOTS, (context, slots), message, help_, "note")
+        yield Clash(SMALL_SLOTS, (context, slots), message, help_)
+
+
+CUT_BATCH = Rule(
+    "LH219",
+    "More is to be computed at once than is queued.",
+    why="`--ubatch-size` is cut to `--batch-size`, which is 2048 unless you set it.",
+    example="""
+    instances:
+      coder: {ubatch: 4096}
+    """,
+    way_out="set both: in a rig, `batch` and `ubatch`.",
+    severity="warning",
+)
 
 
 def _batches(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -84,10 +152,22 @@ def _batches(meant: Meant, _around: Around) -> Iterator[Clash]:
         message = f"{computed} is cut to {queued}: no more is computed at once than `--batch-size` queues"
         options = (computed, batch) if batch else (computed,)
         besides = "" if batch else " besides"
-        yield Clash(codes.CUT_BATCH, options, message, f"write `--batch-size {number}`{besides}", "warning")
+        yield Clash(CUT_BATCH, options, message, f"write `--batch-size {number}`{besides}")
 
 
 KEY_VALUE = re.compile(r"[^=,]{1,127}=(?:int:-?[0-9]+|float:[-+0-9.eE]+|bool:(?:true|false)|str:[^,]{0,127})")
+
+
+BAD_METADATA = Rule(
+    "LH126",
+    "A replaced hyperparameter is not written as the engine wants it.",
+    why="`--override-kv` takes `KEY=TYPE:VALUE`, and the type is `int`, `float`, `bool` or `str`.",
+    example="""
+    instances:
+      coder: {extra_args: [--override-kv, "tokenizer.ggml.add_bos_token=false"]}
+    """,
+    way_out="write it in the form of the help line.",
+)
 
 
 def _metadata(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -96,7 +176,23 @@ def _metadata(meant: Meant, _around: Around) -> Iterator[Clash]:
         if not all(KEY_VALUE.fullmatch(part) for part in re.split(r"(?<!\\),", option.value)):
             message = f"{option} is no `KEY=TYPE:VALUE`, where the type is `int`, `float`, `bool` or `str`"
             help_ = "write one such as `tokenizer.ggml.add_bos_token=bool:false`"
-            yield Clash(codes.BAD_METADATA, (option,), message, help_)
+            yield Clash(BAD_METADATA, (option,), message, help_)
+
+
+NOT_REUSED = Rule(
+    "LH222",
+    "Parts of the cache are to be reused that cannot be moved.",
+    why="""
+    A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server says so in
+    its log and reuses the common beginning alone.
+    """,
+    example="""
+    llama-server -m model.gguf -c 8192 --mmproj mmproj.gguf --cache-reuse 256
+    """,
+    language="sh",
+    way_out="leave it out.",
+    severity="warning",
+)
 
 
 def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
@@ -108,11 +204,11 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
     if around.shifts is False or projector:
         because = f"beside {projector}" if projector else "for this model, whose cache cannot be moved"
         message = f"{option} does nothing {because}: only the common beginning of a prompt is used again"
-        yield Clash(codes.NOT_REUSED, (option,), message, "leave it out", "warning")
+        yield Clash(NOT_REUSED, (option,), message, "leave it out")
 
 
-RULES: tuple[Rule, ...] = (
-    *(_attention, fit, split, shares, overrides, overtaken, layers, devices, _threads),
+FINDERS: tuple[Finder, ...] = (
+    *(_attention, idle_fit, idle_split, shares, overrides, overtaken, layer_counts, devices, _threads),
     *(loadable, heads, drafting, own_draft, idle_settings, idle),
     *(_slots, _batches, template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
 )

@@ -1,12 +1,13 @@
-"""Which cards a server sees: what CUDA makes of its variables, and what is wrong with them."""
+"""Which GPUs a server sees: what CUDA makes of its variables, and what is wrong with them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.clash import Around, Clash
+from llamaherd.engines.flags.environment import ENV_VALUE
 from llamaherd.engines.flags.meant import Meant, Option
 from llamaherd.engines.flags.model import Flag
 
@@ -17,7 +18,7 @@ CARD = re.compile(r"-?[0-9]+|(?:GPU|MIG)-[0-9A-Fa-f/-]+|")
 
 
 def visible(meant: Meant, around: Around) -> int | None:
-    """How many cards a server sees."""
+    """How many GPUs a server sees."""
     chosen = meant.environment.get("CUDA_VISIBLE_DEVICES")
     if around.cards is not None or chosen is None:
         return around.cards
@@ -33,25 +34,53 @@ def variable(meant: Meant, name: str) -> Option:
     return Option(Flag(()), (f"{name}={value}",), (value,), True, "environment", index)
 
 
+CUDA_ORDER = Rule(
+    "LH224",
+    "GPUs are chosen by numbers that may mean other GPUs.",
+    why="CUDA counts the fastest GPU first unless it is told to count as nvidia-smi does.",
+    example="""
+    CUDA_VISIBLE_DEVICES=1 llama-server -m model.gguf -c 8192
+    """,
+    language="sh",
+    way_out="add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or write UUIDs. A rig names its GPUs.",
+    severity="note",
+)
+
+
 def order(meant: Meant, _around: Around) -> Iterator[Clash]:
-    """CUDA counts the fastest card first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix)."""
+    """CUDA counts the fastest GPU first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix)."""
     chosen = meant.environment.get(VISIBLE, "")
     numbers = [part.strip() for part in chosen.split(",") if part.strip()]
     given = meant.environment.get(ORDER)
     if given is not None and given not in ORDERS:
         option = variable(meant, ORDER)
-        message = f"{option} is no order that CUDA knows: it counts the fastest card first"
-        yield Clash(codes.ENV_VALUE, (option,), message, f"write `{ORDER}=PCI_BUS_ID`")
+        message = f"{option} is no order that CUDA knows: it counts the fastest GPU first"
+        yield Clash(ENV_VALUE, (option,), message, f"write `{ORDER}=PCI_BUS_ID`")
         return
     if given or not all(number.isdecimal() for number in numbers) or numbers in ([], ["0"]):
         return
     option = variable(meant, VISIBLE)
-    message = f"{option} may be other cards than nvidia-smi's: CUDA counts the fastest first"
-    yield Clash(codes.CUDA_ORDER, (option,), message, "add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or name UUIDs", "note")
+    message = f"{option} may be other GPUs than nvidia-smi's: CUDA counts the fastest first"
+    yield Clash(CUDA_ORDER, (option,), message, "add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or name UUIDs")
+
+
+HIDDEN_GPUS = Rule(
+    "LH258",
+    "A variable leaves the server no GPU, and it must use one.",
+    why="""
+    CUDA reads `CUDA_VISIBLE_DEVICES` up to what is no GPU, and offers none where one stands twice. Empty, it
+    hides all of them: the server then computes on the CPU.
+    """,
+    example="""
+    CUDA_VISIBLE_DEVICES=cuda:0 llama-server -m model.gguf -ngl 99
+    """,
+    language="sh",
+    way_out="write numbers, or UUIDs as `nvidia-smi -L` shows them, with commas between.",
+)
 
 
 def hidden(meant: Meant, around: Around) -> Iterator[Clash]:
-    """What CUDA cannot read ends the list of cards that it offers; one that stands twice empties it."""
+    """What CUDA cannot read ends the list of GPUs that it offers; one that stands twice empties it."""
     chosen = meant.environment.get(VISIBLE)
     if chosen is None:
         return
@@ -65,21 +94,21 @@ def hidden(meant: Meant, around: Around) -> Iterator[Clash]:
     help_ = f"write numbers or UUIDs with commas between, such as `{VISIBLE}=0,1`"
     if strange is not None:
         message = f"`{strange}` in {option} is no card: CUDA offers those before it alone"
-        yield Clash(codes.HIDDEN_CARDS, (option,), message, help_)
+        yield Clash(HIDDEN_GPUS, (option,), message, help_)
     elif twice is not None:
-        message = f"{option} names card {twice} twice: CUDA offers none then"
-        yield Clash(codes.HIDDEN_CARDS, (option,), message, "name each card once")
+        message = f"{option} names GPU {twice} twice: CUDA offers none then"
+        yield Clash(HIDDEN_GPUS, (option,), message, "name each GPU once")
     elif beyond is not None and around.cards:
-        counted = "one card" if around.cards == 1 else f"{around.cards} cards"
-        message = f"{option} names card {beyond}, and the server is given {counted}, counted from 0"
-        yield Clash(codes.HIDDEN_CARDS, (option,), message, f"leave `{VISIBLE}` out, or count from 0 here")
+        counted = "one GPU" if around.cards == 1 else f"{around.cards} GPUs"
+        message = f"{option} names GPU {beyond}, and the server is given {counted}, counted from 0"
+        yield Clash(HIDDEN_GPUS, (option,), message, f"leave `{VISIBLE}` out, or count from 0 here")
     elif names[0][:1] in ("", "-") and (wants := _wants_cards(meant)):
-        message = f"{option} hides every card, and {wants} is to use them"
-        yield Clash(codes.HIDDEN_CARDS, (option,), message, f"leave `{VISIBLE}` out, or name cards in it")
+        message = f"{option} hides every GPU, and {wants} is to use them"
+        yield Clash(HIDDEN_GPUS, (option,), message, f"leave `{VISIBLE}` out, or name GPUs in it")
 
 
 def _wants_cards(meant: Meant) -> Option | str | None:
-    """What in the arguments wants a card."""
+    """What in the arguments wants a GPU."""
     if meant.catalogue.kind == "vllm":
         return "vLLM"
     layers = meant.get("--gpu-layers", "--n-gpu-layers")

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from llamaherd.engines.flags import codes
+from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.access import addresses
-from llamaherd.engines.flags.clash import Around, Clash, Rule
+from llamaherd.engines.flags.clash import Around, Clash, Finder
 from llamaherd.engines.flags.meant import Meant
+from llamaherd.engines.flags.placing import TOO_MANY
 from llamaherd.engines.flags.visible import hidden, order, visible
 
 OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
@@ -27,6 +28,21 @@ OF_JSON: Mapping[str, str] = {
 """Options that take a JSON object, each with what may stand in one."""
 
 
+VLLM_REFUSES = Rule(
+    "LH261",
+    "vLLM refuses options together, or by their value.",
+    why="""
+    A share of a GPU is above 1. Tools have no parser. A method is not the model's. A batch has fewer tokens than
+    requests.
+    """,
+    example="""
+    vllm serve Qwen/Qwen3-8B --host 127.0.0.1 --enable-auto-tool-choice
+    """,
+    language="sh",
+    way_out="write what the finding names.",
+)
+
+
 def _share(meant: Meant, _around: Around) -> Iterator[Clash]:
     """config/cache.py: above 0, 1 at most."""
     option = meant.get("--gpu-memory-utilization")
@@ -37,19 +53,19 @@ def _share(meant: Meant, _around: Around) -> Iterator[Clash]:
     if option and not 0 < share <= 1:
         help_ = f"write {share / 100:g}" if 10 <= share <= 100 else "write a share, such as 0.9"
         message = f"{option} is no share of a card: vLLM takes more than 0 and 1 at most"
-        yield Clash(codes.VLLM_REFUSES, (option,), message, help_)
+        yield Clash(VLLM_REFUSES, (option,), message, help_)
 
 
 def _cards(meant: Meant, around: Around) -> Iterator[Clash]:
-    """config/parallel.py: one process for each card, in each stage."""
+    """config/parallel.py: one process for each GPU, in each stage."""
     tensor, stages = meant.get("--tensor-parallel-size"), meant.get("--pipeline-parallel-size")
     wanted = meant.number("--tensor-parallel-size", default=1) * meant.number("--pipeline-parallel-size", default=1)
     cards = visible(meant, around)
     options = tuple(option for option in (tensor, stages) if option)
     if options and cards is not None and cards < wanted and not meant.get("--nnodes", "--headless"):
         said = " and ".join(map(str, options))
-        message = f"{said} want {wanted} cards, and the server sees {cards}: vLLM does not start"
-        yield Clash(codes.TOO_MANY, options, message, f"write {max(1, cards)} at most, or give it more cards")
+        message = f"{said} want {wanted} GPUs, and the server sees {cards}: vLLM does not start"
+        yield Clash(TOO_MANY, options, message, f"write {max(1, cards)} at most, or give it more GPUs")
 
 
 def _tools(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -58,7 +74,7 @@ def _tools(meant: Meant, _around: Around) -> Iterator[Clash]:
     if tools and tools.on and meant.get("--tool-call-parser") is None:
         message = f"{tools} wants a parser for what the model writes, and vLLM does not start without one"
         help_ = "add `--tool-call-parser` with the one of the model's family, such as `hermes` for Qwen"
-        yield Clash(codes.VLLM_REFUSES, (tools,), message, help_)
+        yield Clash(VLLM_REFUSES, (tools,), message, help_)
 
 
 def _batches(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -66,16 +82,16 @@ def _batches(meant: Meant, _around: Around) -> Iterator[Clash]:
     tokens, requests = meant.get("--max-num-batched-tokens"), meant.get("--max-num-seqs")
     most = meant.number("--max-num-batched-tokens", default=0)
     if requests and meant.number("--max-num-seqs", default=1) < 1:
-        yield Clash(codes.VLLM_REFUSES, (requests,), f"{requests} serves nobody", "write 1 or more")
+        yield Clash(VLLM_REFUSES, (requests,), f"{requests} serves nobody", "write 1 or more")
     elif tokens and requests and 0 < most < meant.number("--max-num-seqs", default=1):
         message = f"{requests} are more requests than {tokens} has tokens for, and vLLM refuses that"
-        yield Clash(codes.VLLM_REFUSES, (requests, tokens), message, f"write `--max-num-seqs {most}` at most")
+        yield Clash(VLLM_REFUSES, (requests, tokens), message, f"write `--max-num-seqs {most}` at most")
     chunks, length = meant.get("--enable-chunked-prefill"), meant.get("--max-model-len")
     longest = meant.number("--max-model-len", default=0)
     if chunks and not chunks.on and tokens and length and 0 < most < longest:
         message = f"without chunks a prompt of {longest} tokens does not fit into {tokens}, and vLLM refuses that"
         help_ = f"leave out {chunks}, or write `--max-num-batched-tokens {longest}`"
-        yield Clash(codes.VLLM_REFUSES, (tokens, chunks), message, help_)
+        yield Clash(VLLM_REFUSES, (tokens, chunks), message, help_)
 
 
 def _quantised(meant: Meant, around: Around) -> Iterator[Clash]:
@@ -85,14 +101,12 @@ def _quantised(meant: Meant, around: Around) -> Iterator[Clash]:
         return
     if OF_GGUF.fullmatch(option.value):
         message = f"{option} is how a GGUF file is quantised, and no method of vLLM"
-        yield Clash(
-            codes.VLLM_REFUSES, (option,), message, "leave it out: vLLM reads the method from the model's files"
-        )
+        yield Clash(VLLM_REFUSES, (option,), message, "leave it out: vLLM reads the method from the model's files")
     for name, methods in METHODS.items():
         others = {each for key, values in METHODS.items() if key != name for each in values}
         if option.value in others and re.search(rf"[-_]{name}\b", model, re.IGNORECASE):
             message = f"{option} is not how `{model}` is quantised, and vLLM refuses that"
-            yield Clash(codes.VLLM_REFUSES, (option,), message, f"leave it out, or write `{methods[0]}`")
+            yield Clash(VLLM_REFUSES, (option,), message, f"leave it out, or write `{methods[0]}`")
 
 
 def _json(meant: Meant, _around: Around) -> Iterator[Clash]:
@@ -102,7 +116,7 @@ def _json(meant: Meant, _around: Around) -> Iterator[Clash]:
         if option and not _is_object(option.value):
             message = f"{option} is no JSON object: names and texts stand in double quotes, the whole in single ones"
             help_ = f"write such as `{name} '{{{OF_JSON[name]}}}'`"
-            yield Clash(codes.VLLM_REFUSES, (option,), message, help_)
+            yield Clash(VLLM_REFUSES, (option,), message, help_)
 
 
 def _is_object(text: str) -> bool:
@@ -110,6 +124,23 @@ def _is_object(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+PLUGGED = Rule(
+    "LH281",
+    "vLLM loads this kind of model by a plugin.",
+    why="""
+    vLLM itself no longer loads GGUF files and `OWNER/NAME:QUANT`, and its images do not have the plugin
+    `vllm-gguf-plugin`. Without `--tokenizer` it converts the tokenizer from the file, which takes long and does
+    not always succeed.
+    """,
+    example="""
+    vllm serve ./Qwen3-8B-Q4_K_M.gguf --host 127.0.0.1
+    """,
+    language="sh",
+    way_out="use llama-server, which GGUF files are made for, or the plugin.",
+    severity="warning",
+)
 
 
 def _plugged(meant: Meant, around: Around) -> Iterator[Clash]:
@@ -122,7 +153,7 @@ def _plugged(meant: Meant, around: Around) -> Iterator[Clash]:
     )
     message += "was made of"
     way_out = "serve it with llama-server; or install the plugin, and add `--tokenizer` with that model's repository"
-    yield Clash(codes.PLUGGED, (option,) if option else (), message, way_out, "warning")
+    yield Clash(PLUGGED, (option,) if option else (), message, way_out)
 
 
-RULES: tuple[Rule, ...] = (_share, _json, _cards, _tools, _batches, _quantised, _plugged, order, hidden, addresses)
+FINDERS: tuple[Finder, ...] = (_share, _json, _cards, _tools, _batches, _quantised, _plugged, order, hidden, addresses)

@@ -1,4 +1,4 @@
-"""The cards of a rig, and what they need of the host: NVIDIA's driver, its toolkits, limits and fans."""
+"""The GPUs of a rig, and what they need of the host: NVIDIA's driver, its toolkits, limits and fans."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _REPOSITORY = r"^(https?://[A-Za-z0-9._~:@\[\]%-]+(/[A-Za-z0-9._~:/?@!&()*+,;=%-
 
 
 def _instead_of(model: str) -> str:
-    """What to write for a card of a name that is not known."""
+    """What to write for a GPU of a name that is not known."""
     if re.match(r"\d+ ?x ", model, re.IGNORECASE):
-        return f"declare each card by itself, by names of your own: `one: {{model: {model.partition(' ')[2]}}}`"
+        return f"declare each GPU by itself, by names of your own: `one: {{model: {model.partition(' ')[2]}}}`"
     if re.search(r"\b(rx|radeon|arc|amd|intel|instinct)\b", model, re.IGNORECASE):
-        return "leave it out: only NVIDIA's cards are driven here"
+        return "leave it out: only NVIDIA's GPUs are driven here"
     if (sized := re.fullmatch(r"(.+?)[ -]*([0-9]{1,3}) ?G(?:i?B)?", model, re.IGNORECASE)) and (
         known := known_as(sized[1])
     ):
@@ -36,7 +36,7 @@ def _instead_of(model: str) -> str:
         size = next((each for each in sizes if round(each / 1024) == int(sized[2])), None)
         if size is not None:
             return f"did you mean `model: {known}{f', memory: {size}MiB' if size != sizes[0] else ''}`?"
-    # What a card's number is, no slip tells: cards of other numbers are other cards.
+    # What a GPU's number is, no slip tells: GPUs of other numbers are other GPUs.
     numbers = re.findall(r"\d+", model)
     if close := near(model, (known for known in CARDS if re.findall(r"\d+", known) == numbers)):
         return f"did you mean `model: {close}`?"
@@ -45,7 +45,7 @@ def _instead_of(model: str) -> str:
 
 
 class Clocks(Declared):
-    """Between which clocks a card is held."""
+    """Between which clocks a GPU is held."""
 
     min: Megahertz = 210
     """Lowest clock of the graphics unit."""
@@ -59,13 +59,13 @@ class Card(Declared):
     model: Annotated[Line, StringConstraints(min_length=1, max_length=100)]
     """What it is called, such as `RTX 3090`."""
     uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]+$")] | None = None
-    """From `nvidia-smi -L`; stays the same wherever the card is plugged in."""
+    """From `nvidia-smi -L`; stays the same wherever the GPU is plugged in."""
     pci: (
         Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")] | None
     ) = None
-    """Its PCI address, such as `0000:01:00.0`: the slot rather than the card."""
+    """Its PCI address, such as `0000:01:00.0`: the slot rather than the GPU."""
     index: Annotated[int, Field(ge=0, le=31)] | None = None
-    """The n-th card in the order of PCI addresses, from 0."""
+    """The n-th GPU in the order of PCI addresses, from 0."""
     architecture: Annotated[str, StringConstraints(pattern=r"^[0-9]{2,3}[af]?$")] | None = None
     """Compute capability without the dot, where `model` does not tell."""
     memory: Size | None = None
@@ -75,9 +75,9 @@ class Card(Declared):
     power_limit: Watts | None = None
     """Power that it may draw."""
     clocks: Clocks | None = None
-    """Between which clocks it is held; a laptop's card often takes these and no power limit."""
+    """Between which clocks it is held; a laptop's GPU often takes these and no power limit."""
     fans: Percent | None = None
-    """Fixed speed of all its fans; without it the card looks after them itself."""
+    """Fixed speed of all its fans; without it the GPU looks after them itself."""
 
     @field_validator("model")
     @classmethod
@@ -87,11 +87,11 @@ class Card(Declared):
     @model_validator(mode="after")
     def _known(self) -> Card:
         if self.architecture is None and self.model not in CARDS:
-            raise wrong(f"`{self.model}` is no card that is known here", _instead_of(self.model), at="model")
+            raise wrong(f"`{self.model}` is no GPU that is known here", _instead_of(self.model), at="model")
         ways = [way for way in ("uuid", "pci", "index") if getattr(self, way) is not None]
         if len(ways) > 1:
             shown = " and ".join(f"`{way}`" for way in ways)
-            raise wrong(f"{shown} both say which card it is", f"leave out `{ways[1]}`", at=ways[1])
+            raise wrong(f"{shown} both say which GPU it is", f"leave out `{ways[1]}`", at=ways[1])
         return self
 
     @property
@@ -101,7 +101,7 @@ class Card(Declared):
 
     @property
     def multiprocessors(self) -> int:
-        """How many it has, or a card like it."""
+        """How many it has, or a GPU like it."""
         known = CARDS.get(self.model) or CARDS.get(self.model.split()[0])  # `H100 80GB HBM3`
         return known.multiprocessors if known else USUAL_MULTIPROCESSORS
 
@@ -134,7 +134,7 @@ class Driver(Declared):
     from_: Annotated[Literal["nvidia", "distribution"], Field(alias="from")] = "nvidia"
     """Whose packages: NVIDIA's repository, or the distribution. They are never mixed."""
     modules: Literal["open", "proprietary"] | None = None
-    """Which kernel modules; by default open ones, unless a card or the branch is too old for them."""
+    """Which kernel modules; by default open ones, unless a GPU or the branch is too old for them."""
     reboot: bool = True
     """Whether the host may be rebooted, once in a run, when a driver can only be loaded so."""
 
@@ -147,7 +147,7 @@ class Driver(Declared):
 
 
 class ContainerToolkit(Declared):
-    """NVIDIA's container toolkit, which gives cards to containers."""
+    """NVIDIA's container toolkit, which gives GPUs to containers."""
 
     version: Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] | None = None
     """One version, such as `1.20.0`; the newest otherwise, and then kept."""
@@ -158,7 +158,7 @@ class ContainerToolkit(Declared):
 
 
 class Gpus(Declared):
-    """The cards of a rig, their driver, and the CUDA toolkit that engines are built with."""
+    """The GPUs of a rig, their driver, and the CUDA toolkit that engines are built with."""
 
     driver: Driver | None = None
     """Given where llamaherd shall bring the driver; under WSL it is Windows' own."""
@@ -169,6 +169,6 @@ class Gpus(Declared):
     repository: Repository | None = None
     """Where driver and toolkit come from, if not from NVIDIA's own repository."""
     container_toolkit: ContainerToolkit = ContainerToolkit()
-    """How containers get cards, where an instance with a card is one."""
+    """How containers get GPUs, where an instance with a GPU is one."""
     cards: dict[Name, Card]
-    """The cards, by names of your own."""
+    """The GPUs, by names of your own."""

@@ -50,8 +50,8 @@ class Connect(Declared):
 
     host: Annotated[Line, StringConstraints(pattern=_HOST, max_length=253), AfterValidator(_host_alone)]
     """Name or address to log in at, or a `Host` of `~/.ssh/config`."""
-    port: Port = 22
-    """Port of the SSH server."""
+    port: Port | None = None
+    """Port of the SSH server; without it what the SSH client takes: 22, or the `Port` of `~/.ssh/config`."""
     user: Annotated[Line, StringConstraints(pattern=_USER, max_length=256)] | None = None
     """Who logs in: root, or a user with `sudo` without a password."""
     key: LocalPath | None = None

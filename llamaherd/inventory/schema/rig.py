@@ -27,7 +27,7 @@ class Rig(Declared):
     host: Host
     """What the host is."""
     gpus: Gpus | None = None
-    """Its cards. Leave it out where there are none."""
+    """Its GPUs. Leave it out where there are none."""
     engines: dict[Name, Engine]
     """Engines to build or run as images."""
     store: Store = Store()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from llamaherd.inventory.schema.base import Declared, Name, Port, Secret, Watts, wrong
-from llamaherd.text.characters import Line, Lines
+from llamaherd.text.characters import Line, TextLines
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
@@ -95,7 +95,7 @@ class Expect(Declared):
     prefill: Rate | None = None
     """Tokens per second when it reads a prompt."""
     power: Watts | None = None
-    """Power of all its cards together."""
+    """Power of all its GPUs together."""
 
 
 def _share(value: Any) -> Any:
@@ -121,13 +121,13 @@ class Instance(Declared):
     model: Name
     """A model of this rig. Clients see it under this name."""
     on: tuple[Name, ...] = ()
-    """Cards to run on. Empty: on the CPU."""
+    """GPUs to run on. Empty: on the CPU."""
     split: Split | None = None
-    """How several cards share a model: whole layers (`layer`), or every layer between them."""
+    """How several GPUs share a model: whole layers (`layer`), or every layer between them."""
     tensor_split: tuple[Annotated[float, Field(ge=0)], ...] = ()
-    """How much of the model each card takes, in proportion, such as `[0.9, 1, 1]`."""
+    """How much of the model each GPU takes, in proportion, such as `[0.9, 1, 1]`."""
     gpu_layers: Annotated[int, Field(ge=0)] | Literal["all"] | None = None
-    """How many layers the cards hold, the last ones; `all` where there is a card."""
+    """How many layers the GPUs hold, the last ones; `all` where there is a GPU."""
     experts_on_cpu: Share | None = None
     """Of how many layers the CPU computes the experts: `75%`, a number of layers, or `all`."""
     context: Annotated[int, Field(ge=256)]
@@ -172,11 +172,11 @@ class Instance(Declared):
     """`systemd`: a unit. `compose`: a Docker Compose project."""
     api_key: Secret | None = None
     """Where the key is that clients must send."""
-    environment: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Lines] = Field(
+    environment: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], TextLines] = Field(
         default_factory=dict
     )
     """Environment variables of the server. Not for secrets."""
-    extra_args: tuple[Lines, ...] = ()
+    extra_args: tuple[TextLines, ...] = ()
     """More arguments, after all others: a list, or a text that is split as a shell does."""
     load_timeout: Annotated[int, Field(ge=5, le=7200)] | None = None
     """Seconds that it may take to load its model."""
@@ -215,17 +215,17 @@ class Instance(Declared):
         if not self.on:
             for key in ("split", "tensor_split", "gpu_layers", "experts_on_cpu"):
                 if getattr(self, key) not in (None, ()):
-                    message = f"`{key}` needs `on`: without a card everything is on the CPU"
-                    raise wrong(message, f"name cards in `on`, or leave `{key}` out", at=key)
+                    message = f"`{key}` needs `on`: without a GPU everything is on the CPU"
+                    raise wrong(message, f"name GPUs in `on`, or leave `{key}` out", at=key)
         parts, even = len(self.tensor_split), f"[{', '.join('1' for _ in self.on)}]"
         if parts and parts != len(self.on):
-            message = f"`tensor_split` has {parts} parts for {len(self.on)} cards in `on`"
-            raise wrong(message, f"give each card one part, such as `tensor_split: {even}`", at="tensor_split")
+            message = f"`tensor_split` has {parts} parts for {len(self.on)} GPUs in `on`"
+            raise wrong(message, f"give each GPU one part, such as `tensor_split: {even}`", at="tensor_split")
         if parts and not any(self.tensor_split):
             help_ = f"write `tensor_split: {even}`, or leave it out"
-            raise wrong("`tensor_split` gives no card anything", help_, at="tensor_split")
+            raise wrong("`tensor_split` gives no GPU anything", help_, at="tensor_split")
         if len(set(self.on)) < len(self.on):
-            raise wrong("`on` names a card twice", f"write `on: [{', '.join(dict.fromkeys(self.on))}]`", at="on")
+            raise wrong("`on` names a GPU twice", f"write `on: [{', '.join(dict.fromkeys(self.on))}]`", at="on")
         return self
 
     @property

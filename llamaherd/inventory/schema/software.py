@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from llamaherd.inventory.schema.base import Commit, Declared, LocalPath, Sha256, beside_inventory, wrong
-from llamaherd.text.characters import Line, Lines, Plain, one_line
+from llamaherd.text.characters import Line, Plain, TextLines, one_line
 
 EngineKind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 
@@ -59,7 +59,7 @@ class Source(Declared):
     """The archive's hash."""
     folder: Line = ""
     """Where in the source `CMakeLists.txt` lies."""
-    overlay: dict[Line, Lines] = Field(default_factory=dict)
+    overlay: dict[Line, TextLines] = Field(default_factory=dict)
     """Files to write into `folder` before the build: path and text."""
     version: Version | None = None
     """What the build shall call itself."""

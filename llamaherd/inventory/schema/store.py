@@ -38,7 +38,7 @@ def _origin(value: Any) -> Any:
 StorePath = Annotated[
     str, StringConstraints(pattern=r"^/[A-Za-z0-9._+/-]*$", max_length=200), AfterValidator(_absolute)
 ]
-Origin = Annotated[Line, BeforeValidator(_origin, json_schema_input_type=str)]
+StoreOrigin = Annotated[Line, BeforeValidator(_origin, json_schema_input_type=str)]
 DataRate = Annotated[int, BeforeValidator(parse_data_rate, json_schema_input_type=str | int), Field(gt=0)]
 Hours = Annotated[str, BeforeValidator(parse_hours, json_schema_input_type=str)]
 Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$")]
@@ -73,7 +73,7 @@ class Store(Declared):
 
     path: StorePath = str(DEFAULT_STORE)
     """Folder of the host that holds them."""
-    from_: Annotated[tuple[Origin, ...], Field(alias="from")] = (HUB,)
+    from_: Annotated[tuple[StoreOrigin, ...], Field(alias="from")] = (HUB,)
     """Where models come from, the first that has a file first: `hub`, rigs of the fleet, folders of the host."""
     bandwidth: tuple[Bandwidth, ...] = ()
     """How fast they may come in: a limit, one with its hours, or several of these."""
@@ -82,7 +82,7 @@ class Store(Declared):
     share: Sharing = Sharing()
     """Where other rigs reach this one, to take models from it."""
 
-    @field_validator("from_", mode="before", json_schema_input_type=Origin | list[Origin])
+    @field_validator("from_", mode="before", json_schema_input_type=StoreOrigin | list[StoreOrigin])
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value

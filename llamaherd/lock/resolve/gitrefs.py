@@ -47,18 +47,18 @@ class _Refs:
     branches: Mapping[str, str]
 
 
-def resolve(git: str, ref: str) -> Ref:
+def commit_of(git: str, ref: str) -> Ref:
     """Ask the repository at the URL `git` for the commit of `ref`: a tag, else a branch. Raises GitError."""
     found = _ask(git, f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", f"refs/heads/{ref}")
     tag, branch = found.tags.get(ref), found.branches.get(ref)
     if tag and branch and tag != branch:
-        return Ref(tag, f"{shown(git)} has a tag and a branch named `{ref}`; the tag is taken")
+        return Ref(tag, f"{plain_url(git)} has a tag and a branch named `{ref}`; the tag is taken")
     if commit := tag or branch:
         return Ref(commit)
-    raise GitError(f"{shown(git)} has no tag and no branch `{ref}`", _nearest(git, ref))
+    raise GitError(f"{plain_url(git)} has no tag and no branch `{ref}`", _nearest(git, ref))
 
 
-def shown(git: str) -> str:
+def plain_url(git: str) -> str:
     """A git URL without the user and password that may be in it."""
     return re.sub(r"(?<=://)[^/]*@", "", git)
 
@@ -136,7 +136,7 @@ def _heard(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, bytes]:
         while open_ones.get_map():
             ready = open_ones.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise GitError(f"{shown(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN)
+                raise GitError(f"{plain_url(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN)
             for stream in heard:
                 if any(key.fileobj is stream for key, _ in ready):
                     piece = os.read(stream.fileno(), 1 << 16)
@@ -144,7 +144,7 @@ def _heard(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, bytes]:
                     if not piece:
                         open_ones.unregister(stream)
             if sum(map(len, heard.values())) > _MOST:
-                raise GitError(f"{shown(git)} answers with more than {show_size(_MOST)}", _ODD)
+                raise GitError(f"{plain_url(git)} answers with more than {show_size(_MOST)}", _ODD)
     process.wait()
     out, complaints = heard.values()
     return bytes(out), bytes(complaints)
@@ -198,9 +198,9 @@ _REFUSALS = (
 def _refusal(git: str, complaints: str) -> GitError:
     for pattern, message, help_ in _REFUSALS:
         if re.search(pattern, complaints):
-            return GitError(message.format(url=shown(git)), help_)
+            return GitError(message.format(url=plain_url(git)), help_)
     said = next((line for line in complaints.splitlines() if line.startswith("fatal: ")), complaints)
-    reason = shown(said.replace(git, shown(git))).removeprefix("fatal: ").strip()[:200]
+    reason = plain_url(said.replace(git, plain_url(git))).removeprefix("fatal: ").strip()[:200]
     return GitError(
-        f"git cannot ask {shown(git)}: {reason or 'it says nothing'}", "try `git ls-remote` with it by hand"
+        f"git cannot ask {plain_url(git)}: {reason or 'it says nothing'}", "try `git ls-remote` with it by hand"
     )

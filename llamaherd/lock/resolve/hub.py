@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
 from llamaherd.diagnostics.findings import HubError
-from llamaherd.lock import Endpoint, LockedFile, LockedModel, contradiction
+from llamaherd.lock import HubUrl, LockedFile, LockedModel, contradiction
+from llamaherd.lock.resolve.hub_errors import in_sentences
+from llamaherd.lock.resolve.hub_files import all_matching, projector_of, shards_of_one
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
-    from llamaherd.gguf.parse import Parsed
-    from llamaherd.gguf.remote import Patience
+    from llamaherd.gguf.parsed import Parsed
+    from llamaherd.gguf.remote import HubPatience
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 TIMEOUT = 30.0  # seconds without an answer
@@ -31,15 +28,13 @@ TIMEOUT = 30.0  # seconds without an answer
 _MAX_SMALL, _MAX_ALL_SMALL = 32 << 20, 64 << 20
 _MAX_LISTING = 6 << 20  # bytes; a repository of ten thousand files has three million
 _MAX_NAME = 4096  # characters of a path, as on Linux (PATH_MAX)
-_MAX_COMPARED = 2000  # names that are compared with one that is not there
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 
 
 def endpoint() -> str:
     """The hub's URL as HF_ENDPOINT gives it now, else the public one. Raises HubError."""
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     try:
-        return TypeAdapter(Endpoint).validate_python(url)
+        return TypeAdapter(HubUrl).validate_python(url)
     except ValidationError:
         # The value is not repeated: it may hold a password. For that reason, too, the lock takes none such.
         raise HubError(
@@ -57,9 +52,9 @@ def resolve(repo: str, revision: str, files: str, *, mmproj: str | None = None, 
     """
     url = endpoint()
     info = _asked(url, repo, revision)
-    projector = _projector(info, repo, mmproj) if mmproj else None
+    projector = projector_of(info.siblings or [], repo, mmproj) if mmproj else None
     others = [file for file in info.siblings or [] if file is not projector]
-    chosen = _matching(others, repo, files) if whole else _choose(others, repo, files)
+    chosen = all_matching(others, repo, files) if whole else shards_of_one(others, repo, files)
     small = [file for file in chosen if file.lfs is None] if whole else []
     fetched = _fetched(url, repo, info.sha or "", small)
     try:
@@ -86,19 +81,19 @@ def with_projector(model: LockedModel, mmproj: str | None) -> LockedModel:
     if mmproj is None:
         return model.model_copy(update={"mmproj": None, "projector": None})
     info = _asked(model.endpoint, model.repo, model.commit)
-    projector = _locked(model.repo, _projector(info, model.repo, mmproj))
+    projector = _locked(model.repo, projector_of(info.siblings or [], model.repo, mmproj))
     if projector.path in {shard.path for shard in model.shards}:
         raise HubError(f"`mmproj: {mmproj}` is {projector.path}, which `files` names already", "name the projector")
     return model.model_copy(update={"mmproj": mmproj, "projector": projector})
 
 
-def with_header(model: LockedModel, patience: Patience | None = None) -> LockedModel:
+def with_header(model: LockedModel, patience: HubPatience | None = None) -> LockedModel:
     """The model with what the headers of its shards say, read by HTTP ranges. Raises HubError.
 
     It costs a request and some megabytes for each shard.
     """
     from llamaherd.gguf.join import join
-    from llamaherd.gguf.parse import GgufError
+    from llamaherd.gguf.parsed import GgufError
     from llamaherd.gguf.remote import DEFAULT_PATIENCE, fetch_header
 
     shards: list[LockedFile] = []
@@ -124,7 +119,7 @@ _OTHER_FILES = "lock an earlier revision, or another quant"
 def _asked(url: str, repo: str, revision: str) -> ModelInfo:
     """What the hub says of a repository that may be downloaded from. Raises HubError."""
     api = _api(url)
-    with _sentences(api, repo, revision):
+    with in_sentences(api, repo, revision, TIMEOUT):
         info = api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
         _refuse_nonsense(info)
         if info.gated:
@@ -159,129 +154,6 @@ def _api(url: str) -> HfApi:
     return HfApi(endpoint=url)
 
 
-@contextmanager
-def _sentences(api: HfApi, repo: str, revision: str) -> Iterator[None]:
-    """Turn what the client raises into HubError.
-
-    The client's own texts are left out, and so is its traceback: where a header cannot be sent, they
-    quote it, and one of the headers is the token.
-    """
-    import httpx2
-    from huggingface_hub import constants, errors
-
-    from llamaherd.bounded import ExcessError
-
-    url = api.endpoint
-    try:
-        if constants.is_offline_mode():
-            raise errors.OfflineModeIsEnabled
-        yield
-    except ExcessError as error:
-        raise HubError(f"{url} {error}", "check HF_ENDPOINT and any proxy in between; try again") from None
-    except errors.HFValidationError:
-        raise HubError(f"`{repo}` is no name of a repository", "write it as `owner/name`") from None
-    except errors.GatedRepoError:
-        raise HubError(f"{repo} is gated: its owner wants you to accept terms first", _gated(url, repo)) from None
-    except errors.RepositoryNotFoundError:
-        raise HubError(f"{url} shows no repository {repo}", _no_repository()) from None
-    except errors.RevisionNotFoundError:
-        raise HubError(f"{repo} has no revision `{revision}`", _branches(api, repo)) from None
-    except errors.DisabledRepoError:
-        raise HubError(f"{url} has disabled {repo}", f"see {url}/{repo} for the reason; choose another one") from None
-    except errors.OfflineModeIsEnabled:
-        raise HubError(f"{repo} cannot be looked up: HF_HUB_OFFLINE is set", "unset it to lock") from None
-    except errors.HfHubHTTPError as error:
-        raise _answered(url, repo, error) from None
-    except httpx2.TimeoutException:
-        raise HubError(
-            f"{url} did not answer within {TIMEOUT:.0f} seconds", "try again; check the network and any proxy"
-        ) from None
-    except (httpx2.LocalProtocolError, UnicodeError):
-        raise HubError("the hub's token cannot be sent: it holds odd characters", _TOKEN_HELP) from None
-    except httpx2.RequestError as error:
-        # What the operating system says of a connection is safe to repeat, and worth it.
-        reason = str(error) if isinstance(error, httpx2.ConnectError) else type(error).__name__
-        raise HubError(
-            f"{url} cannot be reached ({reason})",
-            "check the network, any proxy (HTTPS_PROXY) and HF_ENDPOINT",
-        ) from None
-    except httpx2.InvalidURL:
-        raise HubError("HF_ENDPOINT is no URL that can be opened", "check its host and port") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        # Not JSON, or JSON of another kind: a login page of the network, or some other server.
-        raise HubError(
-            f"{url} answered, but not as a model hub does", "check HF_ENDPOINT and any proxy in between"
-        ) from None
-
-
-_TOKEN_HELP = "check HF_TOKEN, or log in anew by `hf auth login`; unset it for public models"
-
-
-def _gated(url: str, repo: str) -> str:
-    from huggingface_hub import get_token
-
-    if get_token():
-        return f"open {url}/{repo} and accept with the account of the token in use, which has no access yet"
-    return f"open {url}/{repo}, accept, and give a token of that account as HF_TOKEN or by `hf auth login`"
-
-
-def _no_repository() -> str:
-    from huggingface_hub import get_token
-
-    if get_token():
-        return "check the spelling; if it is private, the token in use has no access to it"
-    return "check the spelling; if it is private, give a token as HF_TOKEN or by `hf auth login`"
-
-
-def _branches(api: HfApi, repo: str) -> str:
-    names: list[str] = []
-    # Only to help: whatever goes wrong here, the sentence about the revision is what matters.
-    with suppress(Exception):
-        refs = api.list_repo_refs(repo)
-        names = [ref.name for ref in (*refs.branches, *refs.tags) if ref.name.isprintable()][:5]
-    if not names:
-        return "use a branch, a tag or a full commit of that repository"
-    return f"it has {', '.join(f'`{name}`' for name in names)}; a full commit works too"
-
-
-def _answered(url: str, repo: str, error: HfHubHTTPError) -> HubError:
-    status = error.response.status_code
-    if status in (401, 403):
-        help_ = f"{_TOKEN_HELP}; open {url}/{repo} to see who may have it"
-        return HubError(f"{url} does not accept the token in use for {repo} ({status})", help_)
-    if status == 429:
-        seconds = error.response.headers.get("Retry-After", "")
-        when = f"in {seconds} seconds" if re.fullmatch(r"\d{1,6}", seconds, re.ASCII) else "in some minutes"
-        return HubError(f"{url} has had too many requests (429)", f"try again {when}; a token raises the limit")
-    if status >= 500:
-        return HubError(f"{url} is in trouble ({status})", "try again later")
-    return HubError(f"{url} answered {status} for {repo}", "check HF_ENDPOINT, and `hf` and `revision` of this model")
-
-
-def _projector(info: ModelInfo, repo: str, mmproj: str) -> RepoSibling:
-    """The one file that is the vision projector. Raises HubError."""
-    present = info.siblings or []
-    matching = [file for file in present if fnmatchcase(file.rfilename, mmproj)]
-    if not matching:
-        known = sorted(file.rfilename for file in present if "mmproj" in file.rfilename.lower())
-        there = (
-            f"there is {_listed(known)}" if known else "it has no file with `mmproj` in its name: leave `mmproj` out"
-        )
-        raise HubError(f"no file of {repo} matches `mmproj: {mmproj}`", there)
-    if len(matching) > 1:
-        names = _listed(sorted(file.rfilename for file in matching))
-        raise HubError(f"`mmproj: {mmproj}` matches {len(matching)} files of {repo}: {names}", "name one of them")
-    return matching[0]
-
-
-def _matching(present: Sequence[RepoSibling], repo: str, files: str) -> list[RepoSibling]:
-    """The files that match, whatever they are. Raises HubError."""
-    matching = [file for file in present if fnmatchcase(file.rfilename, files)]
-    if not matching:
-        raise HubError(f"no file of {repo} matches `{files}`", "for a whole repository write `files: '*'`")
-    return matching
-
-
 def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> list[LockedFile]:
     """Files that the hub keeps no sha256 of, hashed here. Raises HubError."""
     from llamaherd.bounded import BoundedClient, Bounds
@@ -297,7 +169,7 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
         )
     locked = []
     bounds = Bounds(_MAX_SMALL, TIMEOUT)
-    with _sentences(_api(url), repo, commit), BoundedClient(bounds) as client:
+    with in_sentences(_api(url), repo, commit, TIMEOUT), BoundedClient(bounds) as client:
         for file in files:
             address = f"{url}/{repo}/resolve/{commit}/{quote(file.rfilename)}"
             token = token_for(address)
@@ -317,47 +189,6 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
     return locked
 
 
-def _choose(there: Sequence[RepoSibling], repo: str, files: str) -> list[RepoSibling]:
-    """The files that match, if they are all the shards of one model. Raises HubError."""
-    present = {file.rfilename: file for file in there}
-    matching = sorted(path for path in present if fnmatchcase(path, files))
-    if not matching:
-        raise HubError(f"no file of {repo} matches `{files}`", _nearest(files, list(present)))
-    totals: dict[str, int] = {}
-    for path in matching:
-        shard = _SHARD.fullmatch(path)
-        totals[f"{shard['stem']} in {int(shard['total'])} shards" if shard else path] = (
-            int(shard["total"]) if shard else 1
-        )
-    if len(totals) > 1:
-        raise HubError(
-            f"`{files}` matches {len(totals)} things in {repo}, not one model: {_listed(list(totals))}",
-            "make the pattern narrower, so that it matches one file or the shards of one model",
-        )
-    if shard := _SHARD.fullmatch(matching[0]):
-        _refuse_gaps(repo, files, shard, set(matching), present.keys())
-    return [present[path] for path in matching]
-
-
-def _refuse_gaps(
-    repo: str, files: str, shard: re.Match[str], matching: Collection[str], present: Collection[str]
-) -> None:
-    total = int(shard["total"])
-    wanted = [f"{shard['stem']}-{number:05}-of-{shard['total']}.gguf" for number in range(1, total + 1)]
-    absent = [path for path in wanted if path not in present]
-    if absent:
-        raise HubError(
-            f"{repo} lacks {len(absent)} of {total} shards: {_listed(absent)}",
-            "the upload may be unfinished: lock an earlier revision, or another quant",
-        )
-    unmatched = [path for path in wanted if path not in matching]
-    if unmatched:
-        raise HubError(
-            f"`{files}` leaves out {len(unmatched)} of {total} shards: {_listed(unmatched)}",
-            f"use `{shard['stem']}-*.gguf`",
-        )
-
-
 def _locked(repo: str, file: RepoSibling) -> LockedFile:
     if file.lfs is None:
         raise HubError(
@@ -365,25 +196,6 @@ def _locked(repo: str, file: RepoSibling) -> LockedFile:
             "match GGUF files alone, such as `*Q4_K_M*.gguf`; the hub keeps sums of large files only",
         )
     return LockedFile(path=file.rfilename, size=file.lfs.size, sha256=file.lfs.sha256)
-
-
-def _nearest(files: str, present: Sequence[str]) -> str:
-    # Of a set of shards, its first stands for all.
-    names = sorted(
-        path
-        for path in present
-        if path.endswith(".gguf") and not ((shard := _SHARD.fullmatch(path)) and int(shard["number"]) != 1)
-    )
-    if not names:
-        return "there is no GGUF file in it; choose a repository that has some, often named `…-GGUF`"
-    names = names[:_MAX_COMPARED]
-    other_case = [path for path in names if fnmatchcase(path.lower(), files.lower())]
-    return f"nearest: {_listed(other_case or get_close_matches(files, names, n=5, cutoff=0.0))}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5])
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
 
 
 def token_for(url: str) -> str | None:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from httpx2 import Client
 
-from llamaherd.diagnostics.findings import UserError
+from llamaherd.lock.resolve.docker_logins import docker_logins, json_object
+from llamaherd.lock.resolve.image_name import IMAGE_TAG, ImageName, RegistryError, image_name, is_here, url_parts
 
 TIMEOUT = 30.0  # seconds without an answer
-_DOCKER_HUB = "docker.io"
-_DOCKER_HUB_API = "registry-1.docker.io"
-_DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"  # what `docker login` calls it in its file
 _MAX_MANIFEST = 4 << 20  # bytes; what registries are asked to allow (OCI distribution 1.1, "Pushing Manifests")
 _MAX_ANSWER = 1 << 20  # bytes of a token, of a page of tags
 _MAX_TAGS = 10_000  # that are compared with the one that is not there
@@ -34,67 +26,22 @@ _MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-# Names and tags as the OCI distribution API has them ("Pulling manifests").
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_NAME = re.compile(rf"{_PART}(?:/{_PART})*")
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-_HOST = re.compile(r"(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*|\[[0-9a-fA-F:]+\])(?::\d{1,5})?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _LOGIN = "check the spelling; if it is private, `docker login {host}` first"
 
 
-class RegistryError(UserError):
-    """A tag that cannot be resolved: one sentence, and a way out. Neither holds a password."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """An image by registry, name and tag."""
-
-    host: str
-    name: str
-    tag: str
-
-    @property
-    def url(self) -> str:
-        """The registry's API. Without TLS only on this machine."""
-        host = _DOCKER_HUB_API if self.host == _DOCKER_HUB else self.host
-        return f"{'http' if _is_here(host) else 'https'}://{host}"
-
-    def __str__(self) -> str:
-        return f"{self.host}/{self.name}:{self.tag}"
-
-
-def parse(image: str) -> Reference:
-    """Take an image's name apart as Docker does: `vllm/vllm-openai:v1` is on Docker Hub. Raises RegistryError."""
-    first, slash, rest = image.partition("/")
-    if slash and (first == "localhost" or re.search(r"[.:\[]", first)):
-        host, path = first, rest
-    else:
-        host, path = _DOCKER_HUB, image
-    name, _, tag = path.partition(":")
-    if host in ("index.docker.io", _DOCKER_HUB_API):
-        host = _DOCKER_HUB
-    if host == _DOCKER_HUB and "/" not in name:
-        name = f"library/{name}"
-    tag = tag or ("latest" if ":" not in path else "")
-    if not (_HOST.fullmatch(host) and _split(f"//{host}") and _NAME.fullmatch(name) and _TAG.fullmatch(tag)):
-        raise RegistryError(f"`{image}` is no name of an image", "write it like `vllm/vllm-openai:v0.11.0`")
-    return Reference(host, name, tag)
-
-
-def digest(image: str) -> str:
+def digest_of(image: str) -> str:
     """Ask the registry which digest an image's tag stands for: `sha256:…` of the manifest or index.
 
     What the registry says is proved by the manifest itself. Raises RegistryError.
     """
     from llamaherd.bounded import BoundedClient, Bounds
 
-    reference = parse(image)
+    name = image_name(image)
     # What is too much of which answer is said below: this is for redirects, and answers that nobody reads.
-    with _sentences(reference), BoundedClient(Bounds(2 * _MAX_MANIFEST, TIMEOUT)) as client:
-        return _Session(client, reference).digest()
+    with _sentences(name), BoundedClient(Bounds(2 * _MAX_MANIFEST, TIMEOUT)) as client:
+        return _Session(client, name).digest()
 
 
 @dataclass(frozen=True)
@@ -111,9 +58,9 @@ class _Session:
     """Questions about one image. `authorization` is what the registry wanted to see after the first of them."""
 
     client: Client
-    image: Reference
+    image: ImageName
     authorization: str | None = None
-    logins: Mapping[str, str] = field(default_factory=lambda: _logins())
+    logins: Mapping[str, str] = field(default_factory=docker_logins)
 
     def digest(self) -> str:
         """The digest of the tag. Raises RegistryError."""
@@ -128,7 +75,7 @@ class _Session:
                 f"{self.image.host} gives a manifest for {self.image} that is not the one it names ({named[:19]}…)",
                 "try again; if it stays so, do not use this registry",
             )
-        manifest = _json(body)
+        manifest = json_object(body)
         if manifest.get("schemaVersion") != 2:
             raise RegistryError(
                 f"{self.image.host} answered, but not as a registry does, or in a format of before 2016",
@@ -173,10 +120,10 @@ class _Session:
             if login is None:
                 raise self._no_access(401)
             return f"Basic {login}"
-        realm = _split(parameters.get("realm", ""))
+        realm = url_parts(parameters.get("realm", ""))
         if scheme.lower() != "bearer" or realm is None:
             raise RegistryError(f"{self.image.host} asks for a login in a way that is not known here", _CHECK)
-        if realm.scheme != "https" and not _is_here(realm.netloc):
+        if realm.scheme != "https" and not is_here(realm.netloc):
             raise RegistryError(f"{self.image.host} wants the login to be sent without TLS", _CHECK)
         headers = {"Authorization": f"Basic {login}"} if login else {}
         scope = {"scope": parameters.get("scope") or f"repository:{self.image.name}:pull"}
@@ -184,7 +131,7 @@ class _Session:
         answer = self._fetch("GET", realm.geturl(), headers, _MAX_ANSWER, service | scope)
         if answer.status != 200:
             raise self._refusal(answer)
-        said = _json(answer.body)
+        said = json_object(answer.body)
         token = said.get("token") or said.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise RegistryError(f"{self.image.host} gives no token to ask it with", _CHECK)
@@ -220,8 +167,8 @@ class _Session:
         # Only to help: whatever goes wrong here, the sentence about the tag is what matters.
         with suppress(Exception):
             answer = self._send("GET", "tags/list")
-            tags = _json(answer.body).get("tags") if answer.status == 200 else None
-            known = [tag for tag in list(tags or ())[:_MAX_TAGS] if isinstance(tag, str) and _TAG.fullmatch(tag)]
+            tags = json_object(answer.body).get("tags") if answer.status == 200 else None
+            known = [tag for tag in list(tags or ())[:_MAX_TAGS] if isinstance(tag, str) and IMAGE_TAG.fullmatch(tag)]
         close = get_close_matches(self.image.tag, known, n=5, cutoff=0.4) or known[-5:]
         if close:
             return f"nearest: {', '.join(f'`{tag}`' for tag in close)}"
@@ -232,7 +179,7 @@ _CHECK = "check the image's name, and any proxy in between"
 
 
 @contextmanager
-def _sentences(image: Reference) -> Iterator[None]:
+def _sentences(image: ImageName) -> Iterator[None]:
     """Turn what the client raises into RegistryError; its own texts may quote what was sent."""
     import httpx2
 
@@ -255,52 +202,3 @@ def _sentences(image: Reference) -> Iterator[None]:
         raise RegistryError(
             f"{host} cannot be reached ({reason})", "check the network, any proxy (HTTPS_PROXY) and the image's name"
         ) from None
-
-
-def _is_here(host: str) -> bool:
-    url = _split(f"//{host}")
-    return url is not None and url.hostname in ("localhost", "127.0.0.1", "::1")
-
-
-def _split(url: str) -> SplitResult | None:
-    """A URL's parts, if it has a host and a port that can be."""
-    try:
-        parts = urlsplit(url)
-        return parts if parts.hostname and parts.port != 0 else None
-    except ValueError:
-        return None
-
-
-def _json(body: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _logins() -> dict[str, str]:
-    """By host, what `docker login` keeps in its file: base64 of user and password.
-
-    A login that a credential helper keeps is not asked for.
-    """
-    folder = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
-    try:
-        entries = _json(Path(folder, "config.json").read_bytes()).get("auths")
-    except (OSError, RuntimeError):
-        return {}
-    found: dict[str, str] = {}
-    for key, entry in entries.items() if isinstance(entries, dict) else ():
-        login = entry.get("auth") if isinstance(entry, dict) else None
-        if isinstance(login, str) and _is_base64(login):
-            host = re.sub(r"^https?://|/.*", "", key)
-            found[_DOCKER_HUB if key == _DOCKER_HUB_LOGIN else host] = login
-    return found
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        return b":" in base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return False

@@ -14,13 +14,15 @@ from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, Pl
 from llamaherd.engines import served_whole
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
-from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.parsed import GgufError
 from llamaherd.inventory.schema import Fleet
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.lock import Lock, LockedImage, LockedLocal, LockedModel, LockedRef, ModelKey
 from llamaherd.lock.resolve import gitrefs, hub, registry
+from llamaherd.lock.resolve.image_name import RegistryError, image_name
+from llamaherd.lock.resolve.resolve_rules import NOTHING_MOVES, UNRESOLVED
 
-ALL = "all"
+EVERYTHING = "all"
 """Upgrades everything."""
 
 PlaceIn = Callable[[str, tuple[str | int, ...]], Place]
@@ -29,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LockOutcome:
     """A new lock, and what could not be resolved for it or is worth saying. It is to be written only if it is `ok`."""
 
     lock: Lock
@@ -42,7 +44,7 @@ class Outcome:
 
 
 @dataclass
-class Wanted:
+class WantedName:
     """One thing to lock: what it is called in the inventory, and the place of the first that wants it."""
 
     place: Place
@@ -55,10 +57,10 @@ class Wanted:
 class Wants:
     """All that a fleet wants locked."""
 
-    refs: dict[tuple[str, str], Wanted] = field(default_factory=dict)
-    images: dict[str, Wanted] = field(default_factory=dict)
-    models: dict[ModelKey, Wanted] = field(default_factory=dict)
-    files: dict[tuple[str, Path], Wanted] = field(default_factory=dict)
+    refs: dict[tuple[str, str], WantedName] = field(default_factory=dict)
+    images: dict[str, WantedName] = field(default_factory=dict)
+    models: dict[ModelKey, WantedName] = field(default_factory=dict)
+    files: dict[tuple[str, Path], WantedName] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -67,7 +69,7 @@ class Wants:
         return {name for group in groups for wanted in group for name in wanted.names}
 
 
-def places(documents: Mapping[str, Document], otherwise: Path) -> PlaceIn:
+def value_places(documents: Mapping[str, Document], otherwise: Path) -> PlaceIn:
     """Where values of rigs stand, from the rigs' documents by name; `otherwise` is the file to name for all else."""
 
     def place(rig: str, path: tuple[str | int, ...]) -> Place:
@@ -84,7 +86,7 @@ def lock_fleet(
     upgrade: Collection[str] = (),
     *,
     whole: bool = True,
-) -> Outcome:
+) -> LockOutcome:
     """The lock of a fleet: what is locked stays, what is new or to be upgraded is resolved, what is left over goes.
 
     `upgrade` names engines, images and models as the inventory does, or ALL. `say` is told what is being asked.
@@ -92,11 +94,10 @@ def lock_fleet(
     Raises InventoryError for an upgrade of what is not there (LH035).
     """
     wants = wanted_by(fleet, place)
-    unknown = [name for name in upgrade if name != ALL and name not in wants.names]
+    unknown = [name for name in upgrade if name != EVERYTHING and name not in wants.names]
     if unknown:
         raise InventoryError(
-            Finding(
-                "LH035",
+            NOTHING_MOVES.at(
                 place("", ()),
                 f"no rig declares `{name}`, or it is nothing that moves",
                 nearest(name, wants.names),
@@ -110,7 +111,7 @@ def lock_fleet(
         models=tuple(run.models(wants.models)),
         files=tuple(run.files(wants.files)),
     )
-    return Outcome(new if whole else _merged(old, new), tuple(run.findings))
+    return LockOutcome(new if whole else _merged(old, new), tuple(run.findings))
 
 
 def wanted_by(fleet: Fleet, place: PlaceIn) -> Wants:
@@ -122,20 +123,20 @@ def wanted_by(fleet: Fleet, place: PlaceIn) -> Wants:
             path: tuple[str, ...] = ("engines", engine_name)
             if source and source.git and source.ref:
                 where = place(name, (*path, "ref") if engine.ref else (*path, "source", "ref"))
-                wants.refs.setdefault((source.git, source.ref), Wanted(where)).names.add(engine_name)
+                wants.refs.setdefault((source.git, source.ref), WantedName(where)).names.add(engine_name)
             if engine.image and not engine.digest:
-                wanted = wants.images.setdefault(engine.image, Wanted(place(name, (*path, "image"))))
+                wanted = wants.images.setdefault(engine.image, WantedName(place(name, (*path, "image"))))
                 wanted.names |= {engine_name, engine.image}
         whole = served_whole(rig)
         for model_name, model in rig.models.items():
             if model.hf is not None:
                 where = place(name, ("models", model_name, "hf"))
                 key = (model.hf, model.revision, model.files, model.mmproj)
-                wanted = wants.models.setdefault(key, Wanted(where))
+                wanted = wants.models.setdefault(key, WantedName(where))
                 wanted.whole |= model_name in whole
             elif model.file is not None:
                 where = place(name, ("models", model_name, "file"))
-                wanted = wants.files.setdefault((str(model.sha256), model.file), Wanted(where))
+                wanted = wants.files.setdefault((str(model.sha256), model.file), WantedName(where))
             wanted.names.add(model_name)
     return wants
 
@@ -164,18 +165,18 @@ class _Run:
     say: Callable[[str], None]
     findings: list[Finding] = field(default_factory=list)
 
-    def refs(self, wants: Mapping[tuple[str, str], Wanted]) -> Iterator[LockedRef]:
+    def refs(self, wants: Mapping[tuple[str, str], WantedName]) -> Iterator[LockedRef]:
         """Engines' refs with their commits."""
         for (git, ref), wanted in wants.items():
             commit = self._kept(self.old.commit(git, ref), wanted)
             try:
                 if commit is None:
-                    self.say(f"asking {gitrefs.shown(git)} for {ref}")
-                    found = gitrefs.resolve(git, ref)
+                    self.say(f"asking {gitrefs.plain_url(git)} for {ref}")
+                    found = gitrefs.commit_of(git, ref)
                     commit = found.commit
                     if found.note:
                         help_ = "rename one of them, or give its `commit`"
-                        self.findings.append(Finding("LH034", wanted.place, found.note, help_, "note"))
+                        self.findings.append(UNRESOLVED.at(wanted.place, found.note, help_, "note"))
                 yield LockedRef(git=git, ref=ref, commit=commit)
             except gitrefs.GitError as error:
                 self._failed(wanted, error)
@@ -183,19 +184,19 @@ class _Run:
                 problem = error.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
                 self._failed(wanted, gitrefs.GitError(f"`git` {problem}", "keep it in a credential helper instead"))
 
-    def images(self, wants: Mapping[str, Wanted]) -> Iterator[LockedImage]:
+    def images(self, wants: Mapping[str, WantedName]) -> Iterator[LockedImage]:
         """Images with their digests."""
         for image, wanted in wants.items():
             digest = self._kept(self.old.digest(image), wanted)
             try:
                 if digest is None:
-                    self.say(f"asking {registry.parse(image).host} for {image}")
-                    digest = registry.digest(image)
+                    self.say(f"asking {image_name(image).host} for {image}")
+                    digest = registry.digest_of(image)
                 yield LockedImage(image=image, digest=digest)
-            except registry.RegistryError as error:
+            except RegistryError as error:
                 self._failed(wanted, error)
 
-    def models(self, wants: Mapping[ModelKey, Wanted]) -> Iterator[LockedModel]:
+    def models(self, wants: Mapping[ModelKey, WantedName]) -> Iterator[LockedModel]:
         """Models of a hub, with their headers."""
         for key, wanted in wants.items():
             model = self._kept(self.old.find(*key), wanted)
@@ -210,7 +211,7 @@ class _Run:
             except HubError as error:
                 self._failed(wanted, error)
 
-    def _resolved(self, key: ModelKey, wanted: Wanted) -> LockedModel:
+    def _resolved(self, key: ModelKey, wanted: WantedName) -> LockedModel:
         """What a model stands for. Where only its projector is another one, the weights stay as they are locked."""
         repo, revision, files, mmproj = key
         known = next((model for model in self.old.models if model.key[:3] == key[:3]), None)
@@ -223,7 +224,7 @@ class _Run:
             return model.model_copy(update={"shards": known.shards, "header": known.header})
         return model
 
-    def files(self, wants: Mapping[tuple[str, Path], Wanted]) -> Iterator[LockedLocal]:
+    def files(self, wants: Mapping[tuple[str, Path], WantedName]) -> Iterator[LockedLocal]:
         """Files of this machine. Without one a rig can be planned all the same: what is wrong here is a warning."""
         done: set[str] = set()
         for (sha256, path), wanted in wants.items():
@@ -260,15 +261,15 @@ class _Run:
             self._warn(place, str(error), "name a GGUF file that is whole")
         return None
 
-    def _kept(self, known: T | None, wanted: Wanted) -> T | None:
+    def _kept(self, known: T | None, wanted: WantedName) -> T | None:
         """What is locked, unless it is to be upgraded."""
-        return None if self.upgrade & (wanted.names | {ALL}) else known
+        return None if self.upgrade & (wanted.names | {EVERYTHING}) else known
 
-    def _failed(self, wanted: Wanted, error: gitrefs.GitError | registry.RegistryError | HubError) -> None:
-        self.findings.append(Finding("LH034", wanted.place, error.message, error.help))
+    def _failed(self, wanted: WantedName, error: gitrefs.GitError | RegistryError | HubError) -> None:
+        self.findings.append(UNRESOLVED.at(wanted.place, error.message, error.help))
 
     def _warn(self, place: Place, message: str, help_: str) -> None:
-        self.findings.append(Finding("LH034", place, message, help_, "warning"))
+        self.findings.append(UNRESOLVED.at(place, message, help_, "warning"))
 
 
 def _bytes(model: LockedModel) -> list[tuple[str, str]]:

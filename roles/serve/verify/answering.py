@@ -8,7 +8,7 @@ import re
 from llamaherd.host.answers import Chat, Reply, mapping, objects
 from llamaherd.inventory.schema import Instance
 from llamaherd.plan import InstancePlan
-from llamaherd.verify.report import Check
+from llamaherd.role.report import Check
 
 SLOW = 0.5
 """Of the speed that is expected: below this, an instance is not as declared."""
@@ -109,7 +109,7 @@ def drafts(streamed: Reply, said: Chat) -> Check:
 
 
 def fast(expected: float, said: Chat) -> Check:
-    """Half as fast as its owner expects is no bad day: a server that lost its card answers all the same."""
+    """Half as fast as its owner expects is no bad day: a server that lost its GPU answers all the same."""
     if not said.tokens_per_second:
         return Check("speed", False, f"it tells no speed; expected are {expected:g} tokens/s")
     detail = f"{said.tokens_per_second:.1f} tokens/s, expected are {expected:g}"

@@ -1,4 +1,4 @@
-"""Whether a server is on its cards, and how much of them it holds: what the driver and /proc say, judged here."""
+"""Whether a server is on its GPUs, and how much of them it holds: what the driver and /proc say, judged here."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from llamaherd.host.answers import Answers
 from llamaherd.host.nvidia_smi import number
-from llamaherd.plan import CardPlace, InstancePlan
+from llamaherd.plan import GpuRef, InstancePlan
 
 OFF_BY = 0.1
-"""Of what is planned of a card: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""
+"""Of what is planned of a GPU: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""
 
 FIRST_NAMESPACE = "pid:[4026531836]"
 """Of processes, in every Linux (include/linux/proc_ns.h, PROC_PID_INIT_INO). The driver counts in no other."""
@@ -19,7 +19,7 @@ FIRST_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card as the driver knows it; `minor` is that of its device, None where it is not told."""
+    """A GPU as the driver knows it; `minor` is that of its device, None where it is not told."""
 
     pci: str
     uuid: str
@@ -34,8 +34,8 @@ class Found:
     how: str = ""
 
 
-def on_cards(planned: InstancePlan, answers: Answers) -> tuple[bool, str]:
-    """Whether the server is on its cards and on no other, and what was found."""
+def on_gpus(planned: InstancePlan, answers: Answers) -> tuple[bool, str]:
+    """Whether the server is on its GPUs and on no other, and what was found."""
     said = answers.get(("on cards", planned.name), "")
     pids = frozenset(_values(said, "pid"))
     if not pids:
@@ -47,7 +47,7 @@ def on_cards(planned: InstancePlan, answers: Answers) -> tuple[bool, str]:
     if found is None:
         return False, "it cannot be told: the driver shows no processes here, and no devices"
     if not found.held:
-        return False, "it is on no card and serves from the CPU: its log says why CUDA did not start"
+        return False, "it is on no GPU and serves from the CPU: its log says why CUDA did not start"
     wanted = _wanted(planned, gpus, found)
     absent = [card.name for card in planned.server.cards if wanted[card.name] not in found.held]
     others = sorted(f"{uuid}, which is not its" for uuid in found.held if uuid not in wanted.values() and not found.how)
@@ -68,7 +68,7 @@ def _first(said: str) -> str:
 
 
 def _gpus(answers: Answers) -> list[Gpu]:
-    """All cards in the order of their addresses."""
+    """All GPUs in the order of their addresses."""
     minors = {}
     for line in answers.get(("gpu minors", ""), "").splitlines():
         if match := re.search(r"/gpus/([^/]+)/information:Device Minor:\s*(\d+)", line):
@@ -108,7 +108,7 @@ def _opened(devices: frozenset[str], gpus: list[Gpu], answers: Answers) -> Found
     """By the devices that processes hold open; None where those cannot tell. Only CUDA opens nvidia-uvm."""
     if _in_wsl(answers):
         held = {gpu.uuid: None for gpu in gpus} if "/dev/dxg" in devices else {}
-        return Found(held, " (by its open device, which is one for all cards under WSL)")
+        return Found(held, " (by its open device, which is one for all GPUs under WSL)")
     if all(gpu.minor is None for gpu in gpus):
         return None
     computes = "/dev/nvidia-uvm" in devices
@@ -117,20 +117,20 @@ def _opened(devices: frozenset[str], gpus: list[Gpu], answers: Answers) -> Found
 
 
 def _wanted(planned: InstancePlan, gpus: list[Gpu], found: Found) -> dict[str, str | None]:
-    """The UUID of each planned card; for one that may be any, one that the server was found on."""
+    """The UUID of each planned GPU; for one that may be any, one that the server was found on."""
     wanted = {card.name: _uuid(card, gpus) for card in planned.server.cards if card.at != "any"}
     left = [uuid for uuid in found.held if uuid not in wanted.values()]
     return wanted | {card.name: left.pop(0) if left else None for card in planned.server.cards if card.at == "any"}
 
 
-def _uuid(card: CardPlace, gpus: list[Gpu]) -> str | None:
+def _uuid(card: GpuRef, gpus: list[Gpu]) -> str | None:
     if card.at.isdigit():
         return gpus[int(card.at)].uuid if int(card.at) < len(gpus) else None
     return next((gpu.uuid for gpu in gpus if card.at.upper() in (gpu.uuid.upper(), gpu.pci.upper())), None)
 
 
 def _shown(name: str, held: float | None, planned: InstancePlan) -> str:
-    """A card by its name, with what is held of it beside what was planned."""
+    """A GPU by its name, with what is held of it beside what was planned."""
     if held is None:
         return name
     text = f"{name} with {held:,.0f} MiB"

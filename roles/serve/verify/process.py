@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
-from llamaherd.host.answers import Answers, Reply, mapping, pairs
+from llamaherd.host.answers import SIZE, Answers, manifest, mapping, pairs, stored_files
 from llamaherd.plan import BuildPlan, InstancePlan, Plan
+from llamaherd.role.report import Check, Installed
 from llamaherd.text.units import show_size
-from llamaherd.verify.container import strange_container
-from llamaherd.verify.host import permissions
-from llamaherd.verify.report import Check, Installed
-
-_SIZE = re.compile(r"[0-9]{1,18}")
+from roles.serve.verify.container import strange_container
+from roles.serve.verify.permissions import permissions
 
 
 def serving(planned: InstancePlan, seen: Mapping[str, str], shared: str) -> Check:
@@ -80,7 +76,7 @@ def process(planned: InstancePlan, answers: Answers) -> Check:
     if names := answers.get(("variables", planned.name), "").split():
         problems.append(f"it has other variables than the declared ones: {', '.join(names)}: `herd up`")
     if planned.build:
-        built = mapping(_manifest(planned.build, answers).get("sha256")).get("llama-server")
+        built = mapping(manifest(planned.build, answers).get("sha256")).get("llama-server")
         if seen.get("sha256") != built:
             problems.append(f"its binary (sha256 {str(seen.get('sha256'))[:12]}…) is not the one of {planned.build}")
     return Check("process", not problems, "; ".join(problems) or f"runs spec {planned.spec}")
@@ -89,7 +85,7 @@ def process(planned: InstancePlan, answers: Answers) -> Check:
 def in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers: Answers) -> Check:
     """The files that it would start from the next time."""
     problems = []
-    if build and _manifest(build.id, answers).get("id") != build.id:
+    if build and manifest(build.id, answers).get("id") != build.id:
         problems.append(f"{build.folder} holds no finished build")
     if build:
         problems += _replaced(build, answers)
@@ -99,7 +95,7 @@ def in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers
     if definition != hashlib.sha256(planned.file.text.encode()).hexdigest():
         problems.append(f"{planned.file.path} is {'not as planned: `herd up`' if definition else 'not there'}")
     for model in plan.models:
-        stored = _stored(model.folder, answers)
+        stored = stored_files(model.folder, answers)
         for file in model.files if model.name == planned.model else ():
             if file.name not in stored:
                 problems.append(f"{PurePosixPath(model.folder, file.name)} is not there")
@@ -110,7 +106,7 @@ def in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers
 
 def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
     """Programs that are there, and are not what was built."""
-    built = mapping(_manifest(build.id, answers).get("sha256"))
+    built = mapping(manifest(build.id, answers).get("sha256"))
     lines = (line.split("  ", 1) for line in answers.get(("programs", build.id), "").split("\n") if "  " in line)
     return [
         f"{build.folder}/bin/{name} is {'not what' if name in built else 'no part of what'} was built: `herd up`"
@@ -119,26 +115,10 @@ def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
     ]
 
 
-def _manifest(build: str, answers: Answers) -> dict[str, Any]:
-    return Reply(200, answers.get(("build", build), ""), "").json
-
-
-def _stored(folder: str, answers: Answers) -> dict[str, int]:
-    rows = (line.partition("\t") for line in answers.get(("model", folder), "").split("\n"))
-    return {name: int(size) for size, tab, name in rows if tab and _SIZE.fullmatch(size)}
-
-
 def installed(plan: Plan, answers: Answers) -> Iterator[Installed]:
-    """What is there of what was planned."""
-    for build in plan.builds:
-        if manifest := _manifest(build.id, answers):
-            version = str(manifest.get("version", "")).removeprefix("version: ")
-            yield Installed(f"{build.kind} ({build.id}, {version}, {manifest.get('compiler')})", build.folder)
-    for model in plan.models:
-        if stored := _stored(model.folder, answers):
-            yield Installed(f"model {model.name} ({show_size(sum(stored.values()))})", model.folder)
+    """Images, units and projects that are there."""
     for image in plan.images:
-        if _SIZE.fullmatch(size := answers.get(("image", image.tag), "").strip()):
+        if SIZE.fullmatch(size := answers.get(("image", image.tag), "").strip()):
             yield Installed(f"image {image.tag} ({show_size(int(size))})", "Docker's store")
     for instance in plan.instances:
         if answers.get(("file", instance.name)):

@@ -1,4 +1,4 @@
-"""Rigs with cards, of each release of Debian, made for the session and removed with it."""
+"""Rigs with GPUs, of each release of Debian, made for the session and removed with it."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.nvidia_packages import debian_driver, headers, metapackages, 
 
 @pytest.fixture(scope="session", params=DEBIANS)
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuRig]:
-    """A rig with a card, and nothing else; its repository has three branches, and what leads astray.
+    """A rig with a GPU, and nothing else; its repository has three branches, and what leads astray.
 
     With LLAMAHERD_KEEP=1 it is not removed afterwards.
     """

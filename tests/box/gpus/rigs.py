@@ -1,4 +1,4 @@
-"""Rigs with cards that are not there: Debian 12 and 13, each made anew, beside a repository of NVIDIA's names."""
+"""Rigs with GPUs that are not there: Debian 12 and 13, each made anew, beside a repository of NVIDIA's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from box import image
 from box.cli import BOX
-from box.host import BoxHost, File
+from box.host import BoxHost
+from box.inside import File
 from tests.box.bench import Bench, Declared
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 from tests.support.apt_repository import AptRepository
@@ -36,7 +37,7 @@ UBUNTU = Made("llamaherd-ubuntu", 2213, image.TRIXIE)
 
 @dataclass(frozen=True)
 class GpuRig(Bench):
-    """A rig with a card, which no instance is on, and the repository that its driver comes from."""
+    """A rig with a GPU, which no instance is on, and the repository that its driver comes from."""
 
     os: str
     repository: AptRepository
@@ -47,7 +48,7 @@ class GpuRig(Bench):
         return self.sh("uname -r")
 
     def rig(self, **driver: Any) -> Declared:
-        """The least rig: a card and its driver, of branch 580 unless told otherwise."""
+        """The least rig: a GPU and its driver, of branch 580 unless told otherwise."""
         connect = {"host": "127.0.0.1", "port": self.host.port, "user": "owner"}
         connect |= {"key": str(self.host.key), "known_hosts": str(self.host.known_hosts)}
         gpus = {"cuda": "13.0", "cards": {"big": {"model": "RTX 3090"}}, "repository": self.repository.declared}
@@ -69,7 +70,7 @@ class GpuRig(Bench):
         self.deploy()
 
     def fit(self, cards: Sequence[FakeCard]) -> None:
-        """Put cards in, as they show after a boot."""
+        """Put GPUs in, as they show after a boot."""
         made = files(self.kernel, cards).items()
         put = [(path, text.encode() if isinstance(text, str) else text) for path, text in made]
         self.host.put(*(File(path, data, 0o755 if data.startswith(b"#!") else 0o644) for path, data in put))

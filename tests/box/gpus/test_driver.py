@@ -129,7 +129,7 @@ def test_back_to_a_version_of_the_branch_before(driven: GpuRig) -> None:
     """While the distribution's own updates are on their way: who holds apt is named, and let finish."""
     hold = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, 2); time.sleep(20)"
     driven.sh(f'systemd-run -q --unit other-apt python3 -c "{hold}"; sleep 1')
-    said = driven.sh(render("steps/apt-holder.sh.j2") + "holder")
+    said = driven.sh(render("host/apt-holder.sh.j2") + "holder")
     assert re.fullmatch(r"python3 \(process \d+\)", said), said
     moved(driven, version="580.95.05")
     has(driven, "580.95.05")

@@ -21,7 +21,7 @@ PARTS = ("libnvidia-compute", "nvidia-utils", "nvidia-compute-utils", "nvidia-ke
 
 @pytest.fixture
 def ubuntu(tmp_path: Path) -> Iterator[GpuRig]:
-    """A rig with a card, which says that it is Ubuntu 24.04."""
+    """A rig with a GPU, which says that it is Ubuntu 24.04."""
     rig = bare("ubuntu-24.04", tmp_path)
     rig.sh("printf 'ID=ubuntu\\nVERSION_ID=\"24.04\"\\nVERSION_CODENAME=noble\\n' >/etc/os-release")
     rig.fit([RTX_3090])

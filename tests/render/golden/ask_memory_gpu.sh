@@ -1,8 +1,31 @@
-# Asks the builds of llama.cpp on a host what their servers would take. Changes nothing; `engine_estimate.py` reads what this
-# prints, in the form of verify.sh.j2: a line "@ what TAB of what" before every answer, whose lines begin with a tab.
 {
 LC_ALL=C
 export LC_ALL
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
+say() {
+    fact=$1
+    shift
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
+}
+# A text: what it is, and of what; then its lines, which may hold anything.
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# What servers would take by the builds of llama.cpp on a host, in texts. Changes nothing; `engine_estimate.py` reads it.
 umask 022
 ulimit -c 0
 # The tool really allocates recurrent state for a moment. If memory runs short, it dies, and no server.
@@ -10,12 +33,6 @@ echo 1000 >/proc/self/oom_score_adj
 
 uid=$(id -u llama 2>/dev/null || id -u nobody)
 gid=$(id -g llama 2>/dev/null || id -g nobody)
-section() {
-    printf '@ %s\t%s\n' "$1" "$2"
-}
-lines() {
-    awk '{print "\t" $0}'
-}
 
 # Without this folder nothing is built here either. What a run that was killed has left goes after an hour.
 work=''
@@ -70,6 +87,6 @@ cd /
 
 ask reasoner /opt/llamaherd/builds/llama.cpp-1e5a4c321023 "$model1" CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090 /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params -m "$model1" -fitp on -c 262144 -np 1 -ctk f16 -ctv f16 -b 2048 -ub 512 -fa on --no-repack -ngl all -sm layer -mg 0
 ask boxed /opt/llamaherd/builds/llama.cpp-1e5a4c321023 "$model2" CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090 /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params -m "$model2" -fitp on -c 4096 -np 1 -ctk f16 -ctv f16 -b 2048 -ub 512 -fa on --no-repack -ngl all
-section end ''
-exit 0
+
+finish
 } </dev/null

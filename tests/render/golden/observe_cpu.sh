@@ -1,15 +1,36 @@
-# Prints what a plan needs to know of its host, one fact a line, fields parted by tabs. Changes nothing.
-# `llamaherd/host/inspect.py` reads it. One round trip asks for everything.
+{
 LC_ALL=C
 export LC_ALL
-# What files of the login shell print comes before this, perhaps in the same line.
-printf '\n@ look\n'
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
 say() {
-    printf '%s' "$1"
+    fact=$1
     shift
-    printf '\t%s' "$@"
-    printf '\n'
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
 }
+# A text: what it is, and of what; then its lines, which may hold anything.
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# What a plan needs to know of its host, in facts: files, and then what each role asks. Changes nothing.
+# `llamaherd/pipeline/inspect.py` reads it. One round trip asks for everything.
+# All in two calls: a process each would be most of what a look costs.
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
+stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
+sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 
 . /etc/os-release
 say os "$ID-$VERSION_ID"
@@ -23,12 +44,9 @@ case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ]
 for folder in /var/lib/llamaherd /var/lib; do
     [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
 done
-store=/var/lib/llamaherd/models
-folder=$store
-until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 ip -o addr show 2>/dev/null | awk '{print "address\t" $4}'
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
+
 
 # What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed. Processes are what
 # costs, so that the shell reads files itself. `root` is where the files are: empty.
@@ -100,6 +118,14 @@ getent passwd | ours=' llama llama-build llama-fetch llama-chat ' awk -F : '
     END { for (user in number) { n = split(names[number[user]], name, " "); for (; n; n--) if (name[n] != user) print "twin\t" user "\t" name[n] } }'
 ours=' llama llama-build llama-fetch llama-chat ' awk -F : 'index(ENVIRON["ours"], " " $1 " ") && $2 !~ /^[!*]/ { print "password\t" $1 }' /etc/shadow 2>/dev/null
 
+stat --printf 'folder\t%n\t%a\t%U\n' /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/keys /var/lib/llamaherd/incoming 2>/dev/null
+
+[ -d /opt/llamaherd/libexec/fetcher ] && say fetcher "$(cd /opt/llamaherd/libexec/fetcher && {
+    find . -type f -printf '%m %u %p\n' | sort
+    find . -type f -exec sha256sum {} + | sort
+} | sha256sum | cut -d ' ' -f 1)"
+
+
 # Docker: whose it is, what it can do, and what runs under it. Its socket answers in a tenth of the time of its client.
 # Also where there is none yet: a mask stays when the program comes.
 systemctl show -p Id,LoadState,ActiveState,UnitFileState,Requires,Wants docker.service docker.socket containerd.service 2>/dev/null | awk '
@@ -124,17 +150,6 @@ if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
     esac
 fi
 
-stat --printf 'folder\t%n\t%a\t%U\n' /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/keys /var/lib/llamaherd/incoming 2>/dev/null
-
-# All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
-stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
-sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
-
-[ -d /opt/llamaherd/libexec/fetcher ] && say fetcher "$(cd /opt/llamaherd/libexec/fetcher && {
-    find . -type f -printf '%m %u %p\n' | sort
-    find . -type f -exec sha256sum {} + | sort
-} | sha256sum | cut -d ' ' -f 1)"
 
 # What a finished build is known by without reading all of it: who replaces a program changes something of this.
 stamp() {
@@ -159,24 +174,15 @@ elif [ -f /var/lib/llamaherd/work/llama.cpp-254c2e111fca/out/manifest.json ]; th
 elif systemctl -q is-active llamaherd-build-llama.cpp-254c2e111fca.service; then
     say build llama.cpp-254c2e111fca building
 fi
-# What servers read, by somebody who is nobody in particular: each server is a user of its own.
-set -- /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-fit-params
-for folder in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 /var/lib/llamaherd/models/local/0404040404040404; do
-    [ ! -d "$folder" ] || set -- "$@" "$folder"
-done
-setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
-    for path; do
-        if [ -r "$path" ] && { [ -f "$path" ] || [ -x "$path" ]; }; then
-            # What belongs to somebody else is no file of the store, and comes anew.
-            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable \( -type d -o -type f -user 0 \)
-        else
-            printf "%s\n" "$path"
-        fi
-    done' sh "$@" 2>/dev/null | while read -r path; do [ ! -e "$path" ] || say closed "$path"; done
 for source in abababababababababababababababababababababababababababababababab; do
     [ -f /var/cache/llamaherd/sources/"$source" ] && say source "$source"
 done
 
+
+store=/var/lib/llamaherd/models
+folder=$store
+until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
+say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 for folder in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 /var/lib/llamaherd/models/local/0404040404040404; do
     [ -d "$folder" ] || continue
     [ -f "$folder/.manifest" ] && sed "s|^|verified\t$folder\t|" "$folder/.manifest"
@@ -193,6 +199,30 @@ done
 case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
 active | activating | deactivating | reloading) say fetch "$(cat /run/llamaherd/fetch.id 2>/dev/null)" ;;
 esac
+
+
+# Also where no card is declared any more: what was held is given back.
+if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
+    show=$(systemctl show -p ActiveState,UnitFileState,NeedDaemonReload llamaherd-gpu-power.service)
+    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
+    say power "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)"
+fi
+
+
+# What servers read, by somebody who is nobody in particular: each server is a user of its own.
+set -- /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-fit-params
+for folder in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 /var/lib/llamaherd/models/local/0404040404040404; do
+    [ ! -d "$folder" ] || set -- "$@" "$folder"
+done
+setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
+    for path; do
+        if [ -r "$path" ] && { [ -f "$path" ] || [ -x "$path" ]; }; then
+            # What belongs to somebody else is no file of the store, and comes anew.
+            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable \( -type d -o -type f -user 0 \)
+        else
+            printf "%s\n" "$path"
+        fi
+    done' sh "$@" 2>/dev/null | while read -r path; do [ ! -e "$path" ] || say closed "$path"; done
 
 # Units by their files, and by what runs: somebody may have deleted a file under a running server.
 # What a server is started with, a line each: what it is, its hash or number, where it is. $1 is what systemd or Docker
@@ -339,13 +369,6 @@ for unit in $units; do
         ;;
     esac
 done
-
-# Also where no card is declared any more: what was held is given back.
-if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
-    show=$(systemctl show -p ActiveState,UnitFileState,NeedDaemonReload llamaherd-gpu-power.service)
-    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
-    say power "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)"
-fi
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done
@@ -388,5 +411,7 @@ for port in 8080 8081; do
 done
 # For those that were asked whether they hang.
 wait
-echo '@ end of the look'
-exit 0
+
+
+finish
+} </dev/null

@@ -1,15 +1,36 @@
-# Prints what a plan needs to know of its host, one fact a line, fields parted by tabs. Changes nothing.
-# `llamaherd/host/inspect.py` reads it. One round trip asks for everything.
+{
 LC_ALL=C
 export LC_ALL
-# What files of the login shell print comes before this, perhaps in the same line.
-printf '\n@ look\n'
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
 say() {
-    printf '%s' "$1"
+    fact=$1
     shift
-    printf '\t%s' "$@"
-    printf '\n'
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
 }
+# A text: what it is, and of what; then its lines, which may hold anything.
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# What a plan needs to know of its host, in facts: files, and then what each role asks. Changes nothing.
+# `llamaherd/pipeline/inspect.py` reads it. One round trip asks for everything.
+# All in two calls: a process each would be most of what a look costs.
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/systemd/system/docker.service.d/llamaherd-cards.conf /opt/llamaherd/libexec/gpu-fans /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service /etc/apt/preferences.d/llamaherd-cuda /etc/apt/preferences.d/llamaherd-container-toolkit /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources
+stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
+sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 
 . /etc/os-release
 say os "$ID-$VERSION_ID"
@@ -23,12 +44,9 @@ case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ]
 for folder in /var/lib/llamaherd /var/lib; do
     [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
 done
-store=/var/lib/llamaherd/models
-folder=$store
-until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 ip -o addr show 2>/dev/null | awk '{print "address\t" $4}'
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
+
 
 # What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed. Processes are what
 # costs, so that the shell reads files itself. `root` is where the files are: empty.
@@ -151,6 +169,24 @@ getent passwd | ours=' llama llama-build llama-fetch llama-reasoner llama-worker
     END { for (user in number) { n = split(names[number[user]], name, " "); for (; n; n--) if (name[n] != user) print "twin\t" user "\t" name[n] } }'
 ours=' llama llama-build llama-fetch llama-reasoner llama-worker ' awk -F : 'index(ENVIRON["ours"], " " $1 " ") && $2 !~ /^[!*]/ { print "password\t" $1 }' /etc/shadow 2>/dev/null
 
+stat --printf 'folder\t%n\t%a\t%U\n' /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/keys /var/lib/llamaherd/incoming 2>/dev/null
+
+[ -d /opt/llamaherd/libexec/fetcher ] && say fetcher "$(cd /opt/llamaherd/libexec/fetcher && {
+    find . -type f -printf '%m %u %p\n' | sort
+    find . -type f -exec sha256sum {} + | sort
+} | sha256sum | cut -d ' ' -f 1)"
+
+
+if command -v nvidia-smi >/dev/null; then
+    # A driver that hangs must not hang this.
+    cards=$(timeout 30 nvidia-smi --format=csv,noheader,nounits --query-gpu=uuid,pci.bus_id,persistence_mode,power.limit,power.default_limit,power.min_limit,power.max_limit,clocks.current.graphics,fan.speed,name 2>&1)
+    printf '%s\n' "$cards" | awk -F ', ' '/^GPU-/ && NF >= 10 {print "card\t" $0}' | grep . ||
+        say driver "$(printf '%s\n' "$cards" | grep . | head -n 1 | tr '\t' ' ')"
+else
+    say driver "there is no nvidia-smi"
+fi
+
+
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
 # Where there is none: the room for it, and what an earlier run has brought of it.
 if [ -x /usr/local/cuda-13.0/bin/nvcc ]; then
@@ -159,6 +195,8 @@ else
     begun=$(du -scB1 /usr/local/cuda-13.0 /var/cache/apt/archives/*-13-0_*.deb 2>/dev/null | tail -n 1 | cut -f 1)
     say room /usr/local $(df -B1 --output=avail,source /usr/local /usr 2>/dev/null | sed -n 2p) "${begun:-0}"
 fi
+
+
 # Docker: whose it is, what it can do, and what runs under it. Its socket answers in a tenth of the time of its client.
 # Also where there is none yet: a mask stays when the program comes.
 systemctl show -p Id,LoadState,ActiveState,UnitFileState,Requires,Wants docker.service docker.socket containerd.service 2>/dev/null | awk '
@@ -193,17 +231,6 @@ for unit in nvidia-cdi-refresh.path nvidia-cdi-refresh.service; do
 done
 timeout 20 nvidia-ctk cdi list 2>/dev/null | sed -n 's/^\(nvidia\.com\/gpu=.*\)$/docker\tdevice\t\1/p'
 
-stat --printf 'folder\t%n\t%a\t%U\n' /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/keys /var/lib/llamaherd/incoming 2>/dev/null
-
-# All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /opt/llamaherd/libexec/gpu-fans /opt/llamaherd/libexec/gpu-power /etc/llamaherd/gpu-power /etc/systemd/system/llamaherd-gpu-power.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources /etc/apt/preferences.d/llamaherd-cuda /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/llamaherd-container-toolkit
-stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
-sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
-
-[ -d /opt/llamaherd/libexec/fetcher ] && say fetcher "$(cd /opt/llamaherd/libexec/fetcher && {
-    find . -type f -printf '%m %u %p\n' | sort
-    find . -type f -exec sha256sum {} + | sort
-} | sha256sum | cut -d ' ' -f 1)"
 
 # What a finished build is known by without reading all of it: who replaces a program changes something of this.
 stamp() {
@@ -242,24 +269,15 @@ elif [ -f /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/out/manifest.json ]; th
 elif systemctl -q is-active llamaherd-build-llama.cpp-1e5a4c321023.service; then
     say build llama.cpp-1e5a4c321023 building
 fi
-# What servers read, by somebody who is nobody in particular: each server is a user of its own.
-set -- /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params
-for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5; do
-    [ ! -d "$folder" ] || set -- "$@" "$folder"
-done
-setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
-    for path; do
-        if [ -r "$path" ] && { [ -f "$path" ] || [ -x "$path" ]; }; then
-            # What belongs to somebody else is no file of the store, and comes anew.
-            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable \( -type d -o -type f -user 0 \)
-        else
-            printf "%s\n" "$path"
-        fi
-    done' sh "$@" 2>/dev/null | while read -r path; do [ ! -e "$path" ] || say closed "$path"; done
 for source in abababababababababababababababababababababababababababababababab; do
     [ -f /var/cache/llamaherd/sources/"$source" ] && say source "$source"
 done
 
+
+store=/var/lib/llamaherd/models
+folder=$store
+until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
+say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
 for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5; do
     [ -d "$folder" ] || continue
     [ -f "$folder/.manifest" ] && sed "s|^|verified\t$folder\t|" "$folder/.manifest"
@@ -276,6 +294,33 @@ done
 case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
 active | activating | deactivating | reloading) say fetch "$(cat /run/llamaherd/fetch.id 2>/dev/null)" ;;
 esac
+
+
+# Also where no card is declared any more: what was held is given back.
+if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
+    show=$(systemctl show -p ActiveState,UnitFileState,NeedDaemonReload llamaherd-gpu-power.service)
+    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
+    say power "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)"
+fi
+for file in /run/llamaherd/gpu-power/GPU-*; do
+    [ -f "$file" ] && say held "${file##*/}" $(head -n 1 "$file")
+done
+
+
+# What servers read, by somebody who is nobody in particular: each server is a user of its own.
+set -- /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params
+for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5; do
+    [ ! -d "$folder" ] || set -- "$@" "$folder"
+done
+setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
+    for path; do
+        if [ -r "$path" ] && { [ -f "$path" ] || [ -x "$path" ]; }; then
+            # What belongs to somebody else is no file of the store, and comes anew.
+            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable \( -type d -o -type f -user 0 \)
+        else
+            printf "%s\n" "$path"
+        fi
+    done' sh "$@" 2>/dev/null | while read -r path; do [ ! -e "$path" ] || say closed "$path"; done
 
 # Units by their files, and by what runs: somebody may have deleted a file under a running server.
 # What a server is started with, a line each: what it is, its hash or number, where it is. $1 is what systemd or Docker
@@ -431,24 +476,6 @@ for unit in $units; do
         ;;
     esac
 done
-
-# Also where no card is declared any more: what was held is given back.
-if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
-    show=$(systemctl show -p ActiveState,UnitFileState,NeedDaemonReload llamaherd-gpu-power.service)
-    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
-    say power "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)"
-fi
-if command -v nvidia-smi >/dev/null; then
-    # A driver that hangs must not hang this.
-    cards=$(timeout 30 nvidia-smi --format=csv,noheader,nounits --query-gpu=uuid,pci.bus_id,persistence_mode,power.limit,power.default_limit,power.min_limit,power.max_limit,clocks.current.graphics,fan.speed,name 2>&1)
-    printf '%s\n' "$cards" | awk -F ', ' '/^GPU-/ && NF >= 10 {print "card\t" $0}' | grep . ||
-        say driver "$(printf '%s\n' "$cards" | grep . | head -n 1 | tr '\t' ' ')"
-else
-    say driver "there is no nvidia-smi"
-fi
-for file in /run/llamaherd/gpu-power/GPU-*; do
-    [ -f "$file" ] && say held "${file##*/}" $(head -n 1 "$file")
-done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done
@@ -504,5 +531,7 @@ for port in 8001 8002 8003 8004; do
 done
 # For those that were asked whether they hang.
 wait
-echo '@ end of the look'
-exit 0
+
+
+finish
+} </dev/null

@@ -1,10 +1,41 @@
-# Opens a rig's store to a neighbour for a while, and prints which of the files that are wanted it has.
+{
+LC_ALL=C
+export LC_ALL
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
+say() {
+    fact=$1
+    shift
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
+}
+# A text: what it is, and of what; then its lines, which may hold anything.
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# Opens a rig's store to a neighbour for a while. In facts, which of the files that are wanted it has, or why it cannot.
+cannot() {
+    say cannot "$1"
+    finish
+}
 store=/var/lib/llamaherd/models
 run=/run/llamaherd/share
 unit=llamaherd-share.service
-[ -x /opt/llamaherd/libexec/fetcher/fetch ] || { echo "it was never deployed to by a version that can lend models; \`herd up\` that rig first" >&2; exit 1; }
+[ -x /opt/llamaherd/libexec/fetcher/fetch ] || cannot "it was never deployed to by a version that can lend models; \`herd up\` that rig first"
 has=$(find "$store" -name .manifest -exec cut -f 3 {} + 2>/dev/null | sort -u | grep -Fx -e 1111111111111111111111111111111111111111111111111111111111111111 -e 2222222222222222222222222222222222222222222222222222222222222222)
-[ "$has" ] || exit 0
+[ "$has" ] || finish
 umask 022
 # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 locks=/run/llamaherd/locks
@@ -55,8 +86,13 @@ if [ "$(systemctl show -P ActiveState "$unit")" != active ]; then
     port=$(printf ':%04X' 8970)
     for _ in $(seq 100); do
         awk -v port="$port$" '$4 == "0A" && $2 ~ port {found = 1} END {exit !found}' /proc/net/tcp /proc/net/tcp6 && break
-        systemctl -q is-active "$unit" || { cat "$run/failed" >&2 || echo "it cannot open port 8970" >&2; exit 1; }
+        systemctl -q is-active "$unit" || cannot "$(head -n 1 "$run/failed" 2>/dev/null | grep . || echo "it cannot open port 8970")"
         sleep 0.1
     done
 fi
-printf '%s\n' "$has"
+for sha256 in $has; do
+    say has "$sha256"
+done
+
+finish
+} </dev/null

@@ -1,8 +1,32 @@
-# Hashes the files of models, with what the host can spare, and tells how far it is every two seconds.
-# `store/hashes.py` reads it. A file that is not what it should be is no longer vouched for: it is fetched again.
 {
 LC_ALL=C
 export LC_ALL
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
+say() {
+    fact=$1
+    shift
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
+}
+# A text: what it is, and of what; then its lines, which may hold anything.
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# Hashes the files of models, with what the host can spare, and tells how far it is every two seconds, in facts.
+# `store/hashes.py` reads it. A file that is not what it should be is no longer vouched for: it is fetched again.
 # Who uses the store. `uses` prints a line "kind TAB name TAB path" for every path in it that is named, open or mapped.
 # No process of this script has such a path among its arguments while it looks: it would find itself.
 store=/var/lib/llamaherd/models
@@ -172,12 +196,6 @@ unvouch() {
         chmod 0644 .manifest.part && sync .manifest.part
 }
 
-say() {
-    printf '%s' "$1"
-    shift
-    printf '\t%s' "$@"
-    printf '\n'
-}
 # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 locks=/run/llamaherd/locks
 # $1 file descriptor, $2 name; opens the lock, and does not wait for it.
@@ -257,6 +275,6 @@ say there 2 "$(stat -Lc %s /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemm
 check 0 /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111 10000000000
 check 1 /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00002-of-00002.gguf 2222222222222222222222222222222222222222222222222222222222222222 20000000000
 check 2 /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 gemma.gguf a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5 
-echo end
-exit 0
+
+finish
 } </dev/null

@@ -1,8 +1,32 @@
-# Prints what lies in the store of a host and who uses it, one fact a line, fields parted by tabs. Changes nothing.
-# `store/seen.py` reads it. One round trip asks for everything.
 {
 LC_ALL=C
 export LC_ALL
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
+say() {
+    fact=$1
+    shift
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
+}
+# A text: what it is, and of what; then its lines, which may hold anything.
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# What lies in the store of a host and who uses it, in facts. Changes nothing.
+# `store/state.py` reads it. One round trip asks for everything.
 # Who uses the store. `uses` prints a line "kind TAB name TAB path" for every path in it that is named, open or mapped.
 # No process of this script has such a path among its arguments while it looks: it would find itself.
 store=/var/lib/llamaherd/models
@@ -179,13 +203,13 @@ if cd "$real" 2>/dev/null; then
         -o -type d -empty -printf 'empty\t%P\n' -o -type f -printf 'file\t%D:%i\t%n\t%s\t%b\t%P\n'
     find . -name '*[[:cntrl:]]*' -prune -o -type f -name .manifest -printf '%h\n' | while IFS= read -r folder; do
         printf 'manifest\t%s\n' "$folder"
-        folder=$folder awk -F '\t' 'NF == 4 {print "vouched\t" $1 "\t" ENVIRON["folder"] "/" $4}' "$folder/.manifest"
+        folder=$folder awk -F '\t' 'NF == 4 && $1 ~ /^[0-9]+$/ && length($1) < 19 {print "vouched\t" $1 "\t" ENVIRON["folder"] "/" $4}' "$folder/.manifest"
     done
     uses | sed 's/^/use\t/'
 fi
 # What the controller sends arrives elsewhere.
 find /var/lib/llamaherd/incoming -maxdepth 1 -name '*[[:cntrl:]]*' -o -type f -printf 'sent\t%D:%i\t%n\t%s\t%b\t%P\n' 2>/dev/null
 fetching && printf 'fetch\t%s\n' "$(head -n 1 /run/llamaherd/fetch/progress 2>/dev/null)"
-echo end
-exit 0
+
+finish
 } </dev/null

@@ -1,8 +1,32 @@
-# Removes from the store what is unused, if it still is. What is left by a kill in the middle has neither its name nor a
-# manifest, and the next run removes it.
 {
 LC_ALL=C
 export LC_ALL
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
+say() {
+    fact=$1
+    shift
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
+}
+# A text: what it is, and of what; then its lines, which may hold anything.
+section() {
+    printf '@ %s\t%s\n' "$1" "$2"
+}
+lines() {
+    awk '{print "\t" $0}'
+}
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# Removes from the store what is unused, if it still is, and says so in facts. What is left by a kill in the middle has neither its name nor a
+# manifest, and the next run removes it.
 # Who uses the store. `uses` prints a line "kind TAB name TAB path" for every path in it that is named, open or mapped.
 # No process of this script has such a path among its arguments while it looks: it would find itself.
 store=/var/lib/llamaherd/models
@@ -172,13 +196,6 @@ unvouch() {
         chmod 0644 .manifest.part && sync .manifest.part
 }
 
-say() {
-    printf '%s' "$1"
-    shift
-    printf '\t%s' "$@"
-    printf '\n'
-}
-
 # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 locks=/run/llamaherd/locks
 # $1 file descriptor, $2 name; opens the lock, and does not wait for it.
@@ -209,7 +226,7 @@ cd "$real" || exit 1
 open_lock 9 fetch && open_lock 8 store || exit 1
 if ! flock -n 9 || fetching || ! flock -w 30 8; then
     say fetching "$(head -n 1 /run/llamaherd/fetch/progress 2>/dev/null)"
-    exit 0
+    finish
 fi
 
 # $1 folder; `keep`: names in it, one a line. Who uses anything else in the folder.
@@ -267,6 +284,6 @@ if free unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd; then
     tidy 'unsloth/new/cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/a Q8_0.gguf'
 fi
 rm -f .incoming/1111111111111111111111111111111111111111111111111111111111111111 .incoming/1111111111111111111111111111111111111111111111111111111111111111.* && say removed .incoming/1111111111111111111111111111111111111111111111111111111111111111
-echo end
-exit 0
+
+finish
 } </dev/null

@@ -1,14 +1,81 @@
-# Asks a host how its instances really are. Changes nothing; `verify.py` reads what this prints: a line
-# "@ what TAB of what" before every answer, and each line of the answer after a tab.
 {
 LC_ALL=C
 export LC_ALL
+# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
+say() {
+    fact=$1
+    shift
+    for field; do
+        fact="$fact	$field"
+    done
+    printf '%s\n' "$fact"
+}
+# A text: what it is, and of what; then its lines, which may hold anything.
 section() {
     printf '@ %s\t%s\n' "$1" "$2"
 }
 lines() {
     awk '{print "\t" $0}'
 }
+# After this nothing is said.
+finish() {
+    echo '@ end'
+    exit 0
+}
+# What files of the login shell print comes before this, perhaps in the same line.
+printf '\n@ begin\n'
+
+# How a host really is, in texts: what we brought, then what each role asks. Changes nothing.
+section brought ''
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
+section 'brought sums' ''
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started -type f -exec sha256sum {} + 2>/dev/null | lines
+
+section addresses ''
+ip -o addr show 2>/dev/null | awk '{print $4}' | lines
+section listening ''
+cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
+
+section accounts ''
+{
+    getent passwd
+    getent group llama llama-build llama-fetch llama-chat
+    awk -F : '$2 !~ /^[!*]/ { print "password " $1 }' /etc/shadow 2>/dev/null
+    grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-chat)(,.*)?$' /etc/group
+} | lines
+section folders ''
+stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
+
+
+section Docker ''
+# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
+answers=yes
+timeout 20 docker version >/dev/null 2>&1 || {
+    answers=no
+    docker() { return 1; }
+}
+masked=''
+for unit in docker.service docker.socket containerd.service; do
+    # What a Docker that runs does without, the next boot does without.
+    systemctl -q is-active docker.service && ! systemctl -q is-active $unit && continue
+    case $(systemctl is-enabled $unit 2>/dev/null) in masked*) masked="$masked $unit" ;; esac
+done
+printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
+
+
+# What each build says of itself, and its programs as they are now.
+section build llama.cpp-254c2e111fca
+cat /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json 2>/dev/null | lines
+section programs llama.cpp-254c2e111fca
+(cd /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin && sha256sum -- *) 2>/dev/null | lines
+
+
+# Which files of each model are in the store.
+section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
+find /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
+section model /var/lib/llamaherd/models/local/0404040404040404
+find /var/lib/llamaherd/models/local/0404040404040404 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
+
 
 # One request. Headers come on stdin, where no process list shows them; the last line printed is the status code.
 ask() {
@@ -64,47 +131,6 @@ holder() {
     [ -z "$pid" ] || printf '%s (process %s)\n' "$(cat "/proc/$pid/comm")" "$pid"
 }
 
-section accounts ''
-{
-    getent passwd
-    getent group llama llama-build llama-fetch llama-chat
-    awk -F : '$2 !~ /^[!*]/ { print "password " $1 }' /etc/shadow 2>/dev/null
-    grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-chat)(,.*)?$' /etc/group
-} | lines
-section folders ''
-stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
-section brought ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
-section 'brought sums' ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started -type f -exec sha256sum {} + 2>/dev/null | lines
-
-section addresses ''
-ip -o addr show 2>/dev/null | awk '{print $4}' | lines
-section listening ''
-cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
-
-section Docker ''
-# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
-answers=yes
-timeout 20 docker version >/dev/null 2>&1 || {
-    answers=no
-    docker() { return 1; }
-}
-masked=''
-for unit in docker.service docker.socket containerd.service; do
-    # What a Docker that runs does without, the next boot does without.
-    systemctl -q is-active docker.service && ! systemctl -q is-active $unit && continue
-    case $(systemctl is-enabled $unit 2>/dev/null) in masked*) masked="$masked $unit" ;; esac
-done
-printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
-section build llama.cpp-254c2e111fca
-cat /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json 2>/dev/null | lines
-section programs llama.cpp-254c2e111fca
-(cd /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin && sha256sum -- *) 2>/dev/null | lines
-section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
-find /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
-section model /var/lib/llamaherd/models/local/0404040404040404
-find /var/lib/llamaherd/models/local/0404040404040404 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
 section image llamaherd/engine:llama.cpp-254c2e111fca-a371b6
 docker image inspect --format '{{.Size}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | lines
 
@@ -136,7 +162,7 @@ find /etc/systemd/system/llama-chat.service /opt/llamaherd/builds/llama.cpp-254c
 
 section health chat
 health=$(ask 5 http://127.0.0.1:8080/health </dev/null)
-printf '%s\n' "$health"
+[ -z "$health" ] || printf '%s\n' "$health"
 # Who does not answer that answers nothing.
 case $health in *'curl: (28)'*) ;; *)
 section keyless chat
@@ -180,7 +206,7 @@ find /etc/llamaherd/compose/drafter/compose.yaml /opt/llamaherd/builds/llama.cpp
 
 section health drafter
 health=$(ask 5 http://127.0.0.1:8081/health </dev/null)
-printf '%s\n' "$health"
+[ -z "$health" ] || printf '%s\n' "$health"
 # Who does not answer that answers nothing.
 case $health in *'curl: (28)'*) ;; *)
 section models drafter
@@ -193,6 +219,7 @@ bearer '' | ask 120 -H 'Content-Type: application/json' \
 ;;
 esac
 
-section end ''
-exit 0
+
+
+finish
 } </dev/null

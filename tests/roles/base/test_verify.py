@@ -10,9 +10,10 @@ import pytest
 from llamaherd.host.answers import Answers
 from llamaherd.host.limits import declared_limits
 from llamaherd.inventory.schema import Rig
-from llamaherd.verify.container import otherwise
-from llamaherd.verify.host import host_checks, permissions
-from llamaherd.verify.verify import judge
+from roles.base.verify import host_checks
+from roles.serve.verify.container import otherwise
+from roles.serve.verify.permissions import permissions
+from tests.support.ours import judge
 from tests.support.rigs import cpu_rig, planned
 
 PLAN = planned(cpu_rig())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.converge.daemon import SettingsError, merge, read
+from roles.container_runtime.daemon import SettingsError, merge, read_daemon
 
 NAMES = (
     st.sampled_from(["log-opts", "runtimes", "features", "cdi", "nvidia", "path", "args", "dns", "é", ""]) | st.text()
@@ -50,9 +50,9 @@ def test_what_is_not_ours_comes_out_as_it_went_in_and_twice_is_once(
 ) -> None:
     before = json.dumps(settings, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace")
     merged = merge(before, cdi=cdi)
-    again = read(merged)
-    assert without_ours(again) == without_ours(read(before))
-    assert list(again)[: len(read(before))] == list(read(before))
+    again = read_daemon(merged)
+    assert without_ours(again) == without_ours(read_daemon(before))
+    assert list(again)[: len(read_daemon(before))] == list(read_daemon(before))
     assert again["runtimes"]["nvidia"]["path"].rpartition("/")[2] == "nvidia-container-runtime"
     if cdi or "cdi" in settings.get("features", {}):
         assert again["features"]["cdi"] is True

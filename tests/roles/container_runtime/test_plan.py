@@ -1,4 +1,4 @@
-"""Docker, its Compose and cards for containers: the plan, what there may be of them, and what follows from both."""
+"""Docker, its Compose and GPUs for containers: the plan, what there may be of them, and what follows from both."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.converge.daemon import merge
-from llamaherd.converge.host import refusals
-from llamaherd.converge.runtime import engine_steps, pins, runtime_refusals, toolkit_steps
-from llamaherd.host.inspect import inspect_script, parse_state
-from llamaherd.host.looks.docker import PACKAGES, EngineUnitState, SettingsState
+from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import ContainerToolkitPlan, Plan
+from roles.container_runtime.changes import docker_changes, pins, toolkit_changes
+from roles.container_runtime.daemon import merge
+from roles.container_runtime.refusals import runtime_refusals
+from roles.container_runtime.state import PACKAGES, DockerState, EngineUnitState, SettingsState
+from tests.support.ours import inspect_script, parse_state, refusals, show_plan
 from tests.support.rigs import GONE, converged, cpu_rig, gpu_rig, planned
 
 CPU = planned(cpu_rig())
@@ -90,8 +90,8 @@ def test_what_containers_ask_for(changes: dict[str, Any], asked: list[str], visi
 
 def test_a_plan_shows_it() -> None:
     assert "  docker     25.0 or newer with Compose 2.21 or newer, or else docker.io docker-cli" in show_plan(CPU)
-    assert "             cards by NVIDIA's container toolkit 1.19.1\n" in show_plan(DECLARED)
-    assert "             cards by NVIDIA's container toolkit, the newest and then kept\n" in show_plan(PLAN)
+    assert "             GPUs by NVIDIA's container toolkit 1.19.1\n" in show_plan(DECLARED)
+    assert "             GPUs by NVIDIA's container toolkit, the newest and then kept\n" in show_plan(PLAN)
 
 
 # --- Docker and Compose ----------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def docker_is(**values: Any) -> Callable[[HostState], None]:
     """Docker is otherwise."""
 
     def drift(seen: HostState) -> None:
-        seen.docker = replace(seen.docker, **values)
+        seen.parts[DockerState] = replace(DockerState.of(seen), **values)
 
     return drift
 
@@ -111,7 +111,7 @@ def unit_is(name: str, **values: Any) -> Callable[[HostState], None]:
 
     def drift(seen: HostState) -> None:
         unit = EngineUnitState(masked=False, active=True, enabled="enabled", needs=set())
-        seen.docker.units = {**seen.docker.units, name: unit._replace(**values)}
+        DockerState.within(seen).units = {**DockerState.of(seen).units, name: unit._replace(**values)}
 
     return drift
 
@@ -136,12 +136,12 @@ def test_what_is_there_is_used_and_what_is_missing_installed(case: str) -> None:
     drift, said = ENGINES[case]
     seen = seen_of(CPU)
     drift(seen)
-    assert [step.says for step in engine_steps(CPU, seen)] == said
+    assert [step.says for step in docker_changes(CPU, seen)] == said
     assert runtime_refusals(CPU, seen) == []
 
 
 def test_a_virgin_host_gets_the_distributions() -> None:
-    (step,) = engine_steps(CPU, HostState())
+    (step,) = docker_changes(CPU, HostState())
     assert "install --no-install-recommends --no-remove docker.io docker-cli docker-compose" in step.script
     assert runtime_refusals(CPU, HostState()) == []
 
@@ -197,7 +197,7 @@ SOCKET_MASKED = "docker\tunit\tdocker.socket\tmasked\tinactive\tmasked\t "
 )
 def test_what_somebody_masked_stops_the_run_where_docker_needs_it(units: list[str], masked: str, way_out: str) -> None:
     seen = seen_of(CPU)
-    seen.docker.units = parse_state(units).docker.units
+    DockerState.within(seen).units = DockerState.of(parse_state(units)).units
     found = [(problem.message, problem.help or "") for problem in refusals(CPU, seen, {})]
     assert [(message.startswith(masked), way_out in help_) for message, help_ in found] == [(True, True)] * bool(masked)
 
@@ -218,9 +218,9 @@ def test_cards_need_a_newer_docker() -> None:
     assert "is 25.0.5, and 26.1 or newer is needed" in str(runtime_refusals(PLAN, seen)[0])
 
 
-# --- cards -----------------------------------------------------------------------------------------------------------
+# --- GPUs -----------------------------------------------------------------------------------------------------------
 
-INSTALLS, WIRES = "installing NVIDIA's container toolkit", "giving cards to containers"
+INSTALLS, WIRES = "installing NVIDIA's container toolkit", "giving GPUs to containers"
 ADDS = "making https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) known to apt"
 HALF = dict.fromkeys(PACKAGES[:2], "1.20.0-1") | dict.fromkeys(PACKAGES[2:], "1.19.1-1")
 
@@ -266,20 +266,20 @@ def test_a_drift_is_mended(case: str) -> None:
     drift, said = CARDS[case]
     seen = seen_of(PLAN)
     drift(seen)
-    assert [step.says for step in toolkit_steps(PLAN, seen)] == said
+    assert [step.says for step in toolkit_changes(PLAN, seen)] == said
     assert runtime_refusals(PLAN, seen) == []
 
 
 def test_a_virgin_host_gets_all_of_it() -> None:
-    assert [step.says for step in toolkit_steps(PLAN, HostState())] == [ADDS, INSTALLS, WIRES]
+    assert [step.says for step in toolkit_changes(PLAN, HostState())] == [ADDS, INSTALLS, WIRES]
 
 
 def test_the_declared_version_is_brought_and_another_is_not_kept() -> None:
-    assert toolkit_steps(DECLARED, seen_of(DECLARED)) == []
-    assert toolkit_steps(DECLARED, seen_of(PLAN))[0].says == f"{INSTALLS} 1.19.1"
+    assert toolkit_changes(DECLARED, seen_of(DECLARED)) == []
+    assert toolkit_changes(DECLARED, seen_of(PLAN))[0].says == f"{INSTALLS} 1.19.1"
     # What was declared once and is not any more stays as it is.
-    assert seen_of(DECLARED).docker.toolkit[PACKAGES[0]] == "1.19.1-1"
-    assert toolkit_steps(PLAN, seen_of(DECLARED)) == []
+    assert DockerState.of(seen_of(DECLARED)).toolkit[PACKAGES[0]] == "1.19.1-1"
+    assert toolkit_changes(PLAN, seen_of(DECLARED)) == []
 
 
 @pytest.mark.parametrize(
@@ -322,9 +322,9 @@ def test_cdi_is_switched_on_where_docker_does_not_by_itself(version: tuple[int, 
     seen = seen_of(PLAN)
     docker_is(version=version)(seen)
     settings_are(merge(None, cdi=told))(seen)
-    assert toolkit_steps(PLAN, seen) == []
+    assert toolkit_changes(PLAN, seen) == []
     settings_are(merge(None, cdi=not told))(seen)
-    assert bool(toolkit_steps(PLAN, seen)) == told
+    assert bool(toolkit_changes(PLAN, seen)) == told
 
 
 # --- what a host says ------------------------------------------------------------------------------------------------
@@ -338,8 +338,12 @@ def test_a_daemon_that_does_not_answer_is_known_by_its_programs() -> None:
         "unit\tdocker.service\tloaded\tfailed\tenabled\t",
     ]
     seen = parse_state(f"docker\t{line}" for line in said)
-    assert (seen.docker.version, seen.docker.compose, seen.docker.answers) == ((29, 1, 3), (2, 40, 3), False)
-    assert not seen.docker.active
+    assert (DockerState.of(seen).version, DockerState.of(seen).compose, DockerState.of(seen).answers) == (
+        (29, 1, 3),
+        (2, 40, 3),
+        False,
+    )
+    assert not DockerState.of(seen).active
 
 
 def test_packages_tell_whose_docker_is_and_its_compose() -> None:
@@ -350,11 +354,11 @@ def test_packages_tell_whose_docker_is_and_its_compose() -> None:
         ("docker-compose-plugin\t5.0.2-1~debian.13~trixie", (5, 0, 2)),
     ):
         seen = parse_state(f"docker\tpackage\t{line}" for line in ("docker.io\t28.2.2", compose))
-        assert (seen.docker.origin, seen.docker.compose) == ("docker.io", version)
-    assert parse_state(["docker\tsnap", "docker\tpackage\tdocker.io\t28.2.2"]).docker.origin == "snap"
+        assert (DockerState.of(seen).origin, DockerState.of(seen).compose) == ("docker.io", version)
+    assert DockerState.of(parse_state(["docker\tsnap", "docker\tpackage\tdocker.io\t28.2.2"])).origin == "snap"
 
 
 @pytest.mark.parametrize("line", ["docker\tinfo\t{", "docker\tunit\tdocker.service", "docker\tcdi\ta"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"was not asked for|Expecting"):
+    with pytest.raises(UnaskedError, match="was not asked for"):
         parse_state([line])

@@ -14,12 +14,12 @@ from tests.support.rigs import DOCKER_UNITS, GONE, Declared, changed, converged,
 
 CUDA = "cuda_toolkit | CUDA 13.0"
 DOCKER = "container_runtime | Docker and Compose"
-CARDS = "container_runtime | cards for containers"
+CARDS = "container_runtime | GPUs for containers"
 SYSTEMS = sorted(COMPOSE_PACKAGES)
 
 
 def declared(folder: Path, system: str) -> Declared:
-    """A server that is built with CUDA, one in a container on a card, one in a container without; a model from here."""
+    """A server that is built with CUDA, one in a container on a GPU, one in a container without; a model from here."""
     model = folder / "gemma.gguf"
     model.write_text("gemma")
     sha256 = hashlib.sha256(b"gemma").hexdigest()

@@ -1,13 +1,17 @@
-"""What is made of what a host says of its toolkit and of cards for containers: as declared, or what is not."""
+"""What is made of what a host says of its toolkit and of GPUs for containers: as declared, or what is not."""
 
 from __future__ import annotations
 
 import pytest
 
+from llamaherd.host.answers import Answers
 from llamaherd.inventory.schema import Rig
-from llamaherd.verify import verify
-from llamaherd.verify.machine import machine_checks
-from llamaherd.verify.show import print_report
+from llamaherd.pipeline.verify_show import print_report
+from llamaherd.plan import Plan
+from llamaherd.role.report import Check
+from llamaherd.role.role import Judging
+from roles import ROLES
+from tests.support import ours as verify
 from tests.support.rigs import changed, cpu_rig, gpu_rig, planned
 
 PLAN = planned(gpu_rig())
@@ -22,8 +26,15 @@ AS_PLANNED = {
 }
 
 
+def machine_checks(plan: Plan, answers: Answers) -> list[Check]:
+    """What is under servers: the CUDA toolkit, Docker, GPUs for containers."""
+    judging = Judging(Rig.model_validate(gpu_rig()), plan, answers, {})
+    of = [role for role in ROLES if role.name in ("cuda_toolkit", "container_runtime")]
+    return [check for role in of for check in role.judge(judging).checks]
+
+
 def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
-    return {name: (ok, detail) for name, ok, detail in machine_checks(DECLARED, AS_PLANNED | changes)}
+    return {check.name: (check.ok, check.detail) for check in machine_checks(DECLARED, AS_PLANNED | changes)}
 
 
 def test_a_host_as_declared_passes() -> None:
@@ -31,7 +42,7 @@ def test_a_host_as_declared_passes() -> None:
         "CUDA": (True, "nvcc 13.0 takes the host's compiler"),
         "Docker": (True, "answers"),
         "toolkit": (True, "1.20.0"),
-        "cards": (True, "CDI describes nvidia.com/gpu=GPU-5090, and all that it names is there"),
+        "GPUs": (True, "CDI describes nvidia.com/gpu=GPU-5090, and all that it names is there"),
     }
 
 
@@ -74,13 +85,13 @@ def test_a_host_as_declared_passes() -> None:
             "toolkit",
             "1.19.1, declared is 1.20.0",
         ),
-        ("cdi", "", "cards", "no CDI file describes nvidia.com/gpu=GPU-5090: converge"),
-        ("cdi", "names=0 GPU-1 all \nmissing=", "cards", "no CDI file describes nvidia.com/gpu=GPU-5090: converge"),
+        ("cdi", "", "GPUs", "no CDI file describes nvidia.com/gpu=GPU-5090: `herd up`"),
+        ("cdi", "names=0 GPU-1 all \nmissing=", "GPUs", "no CDI file describes nvidia.com/gpu=GPU-5090: `herd up`"),
         (
             "cdi",
             "names=GPU-5090 \nmissing=/usr/lib/libcuda.so.580.95.05 ",
-            "cards",
-            "CDI names what is not there: /usr/lib/libcuda.so.580.95.05: converge",
+            "GPUs",
+            "CDI names what is not there: /usr/lib/libcuda.so.580.95.05: `herd up`",
         ),
     ],
 )

@@ -10,19 +10,17 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.disks import TOOLKIT_BYTES
-from llamaherd.converge.host import refusals
-from llamaherd.converge.toolkit import toolkit_refusals, toolkit_steps
-from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import Plan
-from llamaherd.planner.repositories import nvidia_repository
-from llamaherd.planner.toolkit import DRIVER
 from llamaherd.reference.drivers import NEVER
+from llamaherd.role.repositories import nvidia_repository
 from llamaherd.text.render import render
 from llamaherd.text.units import show_size
+from roles.cuda_toolkit.changes import TOOLKIT_BYTES, toolkit_changes, toolkit_refusals
+from roles.cuda_toolkit.plan import DRIVER
+from roles.cuda_toolkit.state import ToolkitState
+from tests.support.ours import inspect_script, parse_state, refusals, show_plan
 from tests.support.rigs import changed, converged, cpu_rig, gpu_rig, planned
 
 PLAN = planned(gpu_rig())
@@ -136,7 +134,7 @@ def seen_of(plan: Plan) -> HostState:
 
 
 def says(plan: Plan, seen: HostState) -> list[str]:
-    return [step.says for step in toolkit_steps(plan, seen)]
+    return [step.says for step in toolkit_changes(plan, seen)]
 
 
 INSTALLS = "installing cuda-toolkit-13-0"
@@ -145,7 +143,7 @@ ADDS = "making https://developer.download.nvidia.com/compute/cuda/repos/ubuntu24
 
 def test_a_virgin_host_keeps_drivers_out_before_it_knows_the_repository() -> None:
     assert says(PLAN, HostState()) == ["", ADDS, INSTALLS]
-    first = toolkit_steps(PLAN, HostState())[0]
+    first = toolkit_changes(PLAN, HostState())[0]
     assert "put_file /etc/apt/preferences.d/llamaherd-cuda " in first.script
 
 
@@ -154,13 +152,13 @@ def test_a_host_that_is_as_planned_is_left_alone() -> None:
 
 
 def test_a_toolkit_that_somebody_else_brought_is_used() -> None:
-    assert says(PLAN, HostState(toolkit="13.0")) == []
+    assert says(PLAN, HostState(parts={ToolkitState: ToolkitState("13.0")})) == []
 
 
 @pytest.mark.parametrize("toolkit", [None, ""], ids=["gone", "does not run"])
 def test_a_toolkit_that_does_not_run_is_installed(toolkit: str | None) -> None:
     seen = seen_of(PLAN)
-    seen.toolkit = toolkit
+    ToolkitState.within(seen).version = toolkit
     assert says(PLAN, seen) == [INSTALLS]
 
 
@@ -170,7 +168,7 @@ def test_what_keeps_drivers_out_is_mended_where_nvidias_packages_can_come() -> N
     del seen.files[PLAN.toolkit.preferences.path]
     assert says(PLAN, seen) == [""]
     repositories = {"nvidia": "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"}
-    by_another = HostState(toolkit="13.0", repositories=repositories)
+    by_another = HostState(parts={ToolkitState: ToolkitState("13.0")}, repositories=repositories)
     assert says(PLAN, by_another) == [""]
 
 
@@ -183,7 +181,7 @@ def test_a_key_that_is_gone_is_fetched_again() -> None:
 
 def test_another_toolkit_at_its_place_stops_the_run() -> None:
     seen = seen_of(PLAN)
-    seen.toolkit = "12.8"
+    ToolkitState.within(seen).version = "12.8"
     (problem,) = toolkit_refusals(PLAN, seen)
     assert problem in refusals(PLAN, seen, {})
     assert str(problem) == (
@@ -207,7 +205,7 @@ def test_another_toolkit_at_its_place_stops_the_run() -> None:
 )
 def test_a_disk_without_room_for_it_stops_the_run(room: str, message: str | None) -> None:
     seen = parse_state([*converged(PLAN, {}), f"room\t/usr/local\t{room}"])
-    seen.toolkit = None
+    ToolkitState.within(seen).version = None
     assert [problem.message for problem in refusals(PLAN, seen, {})] == ([message] if message else [])
 
 
@@ -223,7 +221,7 @@ def test_one_disk_is_asked_for_all_that_goes_there() -> None:
 def test_room_is_asked_for_while_there_is_no_compiler(tmp_path: Path) -> None:
     """The question itself, asked of this machine: it has no CUDA 99.9, and its disk is what df says."""
     nvcc = tmp_path / "nvcc"
-    script = render("observe/toolkit.sh.j2", toolkit={"version": "99.9", "nvcc": nvcc})
+    script = render("cuda_toolkit/inspect.sh.j2", toolkit={"version": "99.9", "nvcc": nvcc})
     run = ["sh", "-c", f"say() {{ printf '%s|' \"$@\"; }}\n{script}"]
     what, folder, free, device, begun, _ = subprocess.run(run, capture_output=True, text=True).stdout.split("|")
     assert (what, folder, begun) == ("room", "/usr/local", "0")

@@ -7,10 +7,10 @@ import json
 import subprocess
 from pathlib import Path
 
-from llamaherd.converge.engines import build_steps
-from llamaherd.converge.steps import RunScript
 from llamaherd.host.state import HostState
 from llamaherd.layout import LOCKS, SET_ASIDE
+from llamaherd.role.changes import RunScript
+from roles.engines.changes import build_changes
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -26,8 +26,8 @@ def test_what_is_no_part_of_a_build_is_set_aside(tmp_path: Path) -> None:
     (home / "bin" / ".hidden").symlink_to("/nowhere")
     built = {"llama-server": hashlib.sha256(b"server").hexdigest()}
     (home / "manifest.json").write_text(json.dumps({"id": BUILD.id, "sha256": built}))
-    (step,) = build_steps(BUILD, HostState(builds={BUILD.id: "intact"}))
-    assert isinstance(step, RunScript)
+    (step,) = build_changes(BUILD, HostState(builds={BUILD.id: "intact"}))
+    assert isinstance(step.how, RunScript)
     script = step.script.replace(BUILD.folder, str(home)).replace(str(SET_ASIDE), str(aside))
     script = script.replace(str(LOCKS), str(tmp_path / "locks"))
     done = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.looks.machine import PciCard
+from llamaherd.host.machine import PciGpu
 from tests.support.machine import KERNEL, SECURE_BOOT, Machine
 
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
@@ -31,7 +31,7 @@ def test_a_pc_with_two_generations_and_no_driver(machine: Machine, shell: str) -
     for version in (12, 14):
         machine.put(f"usr/bin/g++-{version}").chmod(0o755)
     seen = machine.look(shell)
-    assert seen.cards == [PciCard("0000:01:00.0", "2684", "", "nouveau"), PciCard("0000:21:00.0", "1e04", "")]
+    assert seen.cards == [PciGpu("0000:01:00.0", "2684", "", "nouveau"), PciGpu("0000:21:00.0", "1e04", "")]
     assert (seen.kernel, seen.next_kernel, seen.virtual, seen.laptop) == (KERNEL, KERNEL, "none", False)
     assert (seen.bus, seen.nouveau, seen.headers, seen.gcc) == (5, True, {KERNEL}, {12, 14})
     assert seen.memory == 197650532 * 1024
@@ -54,15 +54,15 @@ def test_lspci_tells_names_where_it_is_installed(machine: Machine) -> None:
     machine.card("0000:41:00.0", "20f1", "nvidia")
     machine.program("lspci", LSPCI)
     assert machine.look().cards == [
-        PciCard("0000:01:00.0", "2d04", "GB206 [GeForce RTX 5060 Ti]"),
-        PciCard("0000:41:00.0", "20f1", "GA100 [A100 PCIe 40GB]", "nvidia"),
-        PciCard("000f:01:00.0", "2e12", "Device"),
+        PciGpu("0000:01:00.0", "2d04", "GB206 [GeForce RTX 5060 Ti]"),
+        PciGpu("0000:41:00.0", "20f1", "GA100 [A100 PCIe 40GB]", "nvidia"),
+        PciGpu("000f:01:00.0", "2e12", "Device"),
     ]
 
 
 def test_an_lspci_without_domains_and_ids_is_understood_too(machine: Machine) -> None:
     machine.program("lspci", "echo '01:00.0 VGA compatible controller: NVIDIA Corporation TU102 [GeForce RTX 2080 Ti]'")
-    assert machine.look().cards == [PciCard("0000:01:00.0", "", "TU102 [GeForce RTX 2080 Ti]")]
+    assert machine.look().cards == [PciGpu("0000:01:00.0", "", "TU102 [GeForce RTX 2080 Ti]")]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_lspci_without_domains_and_ids_is_understood_too(machine: Machine) ->
 )
 def test_where_the_bus_is_hidden_the_driver_is_asked(machine: Machine, smi: str, card: tuple[str, str] | None) -> None:
     machine.program("nvidia-smi", smi)
-    assert machine.look().cards == ([PciCard(card[0], "", card[1])] if card else [])
+    assert machine.look().cards == ([PciGpu(card[0], "", card[1])] if card else [])
 
 
 def test_a_laptop(machine: Machine) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.converge.models import missing_files, model_steps
-from llamaherd.converge.steps import RunScript
-from llamaherd.host.inspect import inspect_script, parse_state
 from llamaherd.host.state import HostState
-from llamaherd.layout import FETCH_RUN, FETCH_USER, INCOMING
+from llamaherd.layout import FETCH_RUN, FETCH_USER, INCOMING, LOCKS
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
+from llamaherd.role.changes import RunScript
+from llamaherd.store.missing import missing_files
+from roles.models.changes import model_changes
+from tests.support.ours import inspect_script, parse_state
 from tests.support.stores import manifest_line, needs_root
 
 pytestmark = needs_root
@@ -80,12 +81,13 @@ class Host:
 
     def admit(self, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
         """Let in what has arrived."""
-        *_, step = model_steps(self.plan, HostState(), lambda *_: [], "0" * 16)
-        assert isinstance(step, RunScript)
+        *_, step = model_changes(self.plan, HostState(), lambda *_: [], "0" * 16)
+        assert isinstance(step.how, RunScript)
         # In place of the user that fetches: one that every machine has.
         text = (
             step.script.replace(str(FETCH_RUN), f"{self.root}/run")
             .replace(str(INCOMING), f"{self.root}/sent")
+            .replace(str(LOCKS), f"{self.root}/locks")
             .replace(f"= {FETCH_USER} ]", "= nobody ]")
         )
         return subprocess.run(

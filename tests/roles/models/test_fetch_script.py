@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.converge.models import Place, begin_steps, model_steps
-from llamaherd.converge.steps import DeferredScript, RunScript, Say
 from llamaherd.host.state import HostState
 from llamaherd.layout import FETCH_RUN, LOCKS
 from llamaherd.plan import Plan
+from llamaherd.role.changes import DeferredScript, RunScript, Say
+from roles.models.changes import ModelSource, begin_changes, model_changes
 from tests.support.rigs import gpu_rig, planned
 
 # A unit runs until somebody takes its file away; what it ends with is prepared in `outcome`.
@@ -33,7 +33,7 @@ GOES_ON = ': >"$ROOT/active"\n'
 RUN_A, RUN_B = "a" * 16, "b" * 16
 
 
-def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[Place]:
+def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[ModelSource]:
     return []
 
 
@@ -54,14 +54,15 @@ class Host:
 
     def begin(self, watcher: str) -> subprocess.CompletedProcess[str]:
         """The first of the two places of a run that want a fetch."""
-        (step,) = begin_steps(self.plan, self._seen(), nowhere, watcher)
-        return self._run(step)
+        (change,) = begin_changes(self.plan, self._seen(), nowhere, watcher)
+        assert isinstance(change.how, RunScript | DeferredScript)
+        return self._run(change.how)
 
     def wait(self, watcher: str) -> subprocess.CompletedProcess[str]:
         """The second one."""
-        steps = model_steps(self.plan, self._seen(), nowhere, watcher)
-        (step,) = (each for each in steps if isinstance(each, DeferredScript))
-        return self._run(step)
+        changes = model_changes(self.plan, self._seen(), nowhere, watcher)
+        (wait,) = (each.how for each in changes if isinstance(each.how, DeferredScript))
+        return self._run(wait)
 
     @property
     def begun(self) -> int:

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.driver import driver_refusals, driver_steps, load_steps, reboot_steps
-from llamaherd.converge.steps import RebootHost
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.inspect import inspect_script, parse_state
-from llamaherd.host.looks.driver import DriverState, PackageState, Persistence
-from llamaherd.host.looks.serving import UnitState
+from llamaherd.host.driver import DriverState, PackageState, Persistence
+from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.serving import UnitState
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.describe import show_plan
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.drivers import branch_of, upstream
+from llamaherd.role.changes import Change
+from roles.nvidia_driver.changes import driver_changes, load_changes, reboot, reboot_changes
+from roles.nvidia_driver.refusals import driver_refusals
+from tests.support.ours import inspect_script, parse_state, show_plan
 from tests.support.rigs import GONE, KERNEL, converged, gpu_rig, planned
 
 NO_SERVERS: dict[str, Any] = {"instances/small": GONE, "instances/boxed": GONE}
@@ -170,7 +171,7 @@ nvidia\ttried\t550.163.01 6.12.1""".splitlines()
 
 @pytest.mark.parametrize("line", ["nvidia\tpackage\tx", "nvidia\tfree\tmuch", "nvidia\tmoon", "nvidia\tuvm\tyes"])
 def test_a_line_that_cannot_have_been_printed_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"not asked for|invalid literal"):
+    with pytest.raises(UnaskedError, match="was not asked for"):
         parse_state([line])
 
 
@@ -194,31 +195,31 @@ def with_packages(plan: Plan = PLAN, **packages: PackageState) -> HostState:
 
 def test_nothing_is_done_where_all_is_as_planned() -> None:
     seen = host()
-    assert (driver_steps(PLAN, seen), load_steps(PLAN, seen), reboot_steps(PLAN, seen)) == ([], [], [])
+    assert (driver_changes(PLAN, seen), load_changes(PLAN, seen), reboot_changes(PLAN, seen)) == ([], [], [])
     assert driver_refusals(PLAN, seen) == []
 
 
 def test_another_version_of_the_branch_is_kept_unless_one_is_declared() -> None:
     other = plan_of(version="580.105.08")
     seen = host()
-    assert driver_steps(PLAN, seen) == []
-    (step,) = driver_steps(other, seen)
+    assert driver_changes(PLAN, seen) == []
+    (step,) = driver_changes(other, seen)
     assert "rm -f /etc/apt/preferences.d/00-llamaherd-nvidia-kept" in step.script
     assert "580.105.08.* | 580.105.08-* | 580.105.08)" in step.script
 
 
 def test_what_is_of_another_branch_is_named_and_tools_alone_are_no_reason() -> None:
-    assert driver_steps(PLAN, with_packages(nvidia_modprobe=PackageState("570.133.07-1", "nvidia"))) == []
-    (step,) = driver_steps(PLAN, with_packages(libnvidia_compute_570=PackageState("570.211.01-1", "nvidia")))
+    assert driver_changes(PLAN, with_packages(nvidia_modprobe=PackageState("570.133.07-1", "nvidia"))) == []
+    (step,) = driver_changes(PLAN, with_packages(libnvidia_compute_570=PackageState("570.211.01-1", "nvidia")))
     assert "for each in libnvidia-compute-570; do" in step.script
-    (step,) = driver_steps(PLAN, with_packages(nvidia_driver_pinning_570=PackageState("570-1", "nvidia")))
+    (step,) = driver_changes(PLAN, with_packages(nvidia_driver_pinning_570=PackageState("570-1", "nvidia")))
     assert "for each in nvidia-driver-pinning-570; do" in step.script
 
 
 def test_headers_are_wanted_of_the_kernel_that_boots_next() -> None:
     seen = host()
     seen.machine.next_kernel = "6.8.0-90-generic"
-    (step,) = driver_steps(PLAN, seen)
+    (step,) = driver_changes(PLAN, seen)
     assert "for kernel in 6.8.0-90-generic; do" in step.script
     assert "linux-headers-generic" in step.script
 
@@ -226,48 +227,48 @@ def test_headers_are_wanted_of_the_kernel_that_boots_next() -> None:
 def test_signed_modules_follow_the_kernel_that_the_host_follows() -> None:
     plan = plan_of(source="distribution")
     hwe = with_packages(plan, **{"linux_image_generic_hwe_24.04": PackageState("6.14.0.1", "distribution")})
-    (step,) = driver_steps(plan, hwe)
+    (step,) = driver_changes(plan, hwe)
     assert "linux-modules-nvidia-580-open-generic-hwe-24.04" in step.script
-    (step,) = [step for step in driver_steps(plan, HostState()) if "headless" in step.says]
+    (step,) = [step for step in driver_changes(plan, HostState()) if "headless" in step.says]
     assert "linux-modules-nvidia-580-open-generic" in step.script
 
 
 def test_a_container_needs_no_module_where_its_kernel_has_the_driver() -> None:
     seen = host(disk={})
-    assert driver_steps(PLAN, seen)
+    assert driver_changes(PLAN, seen)
     seen.machine.virtual = "docker"
-    assert driver_steps(PLAN, seen) == []
+    assert driver_changes(PLAN, seen) == []
 
 
 def test_a_driver_is_loaded_where_nothing_is_in_its_way() -> None:
-    assert len(load_steps(PLAN, host(loaded=None))) == 1
+    assert len(load_changes(PLAN, host(loaded=None))) == 1
     nouveau = host(loaded=None)
     nouveau.machine.nouveau = True
-    assert load_steps(PLAN, nouveau) == []
-    assert load_steps(PLAN, host(loaded=None, disk={KERNEL: "580.1.1"})) == []
-    assert load_steps(PLAN, host(loaded="570.1.1")) == []
+    assert load_changes(PLAN, nouveau) == []
+    assert load_changes(PLAN, host(loaded=None, disk={KERNEL: "580.1.1"})) == []
+    assert load_changes(PLAN, host(loaded="570.1.1")) == []
 
 
 def test_a_reboot_says_why_and_who_goes_down() -> None:
     seen = host(loaded="580.65.06", library=VERSION, says="Failed to initialize NVML: Driver/library version mismatch")
     seen.units["llama-chat"] = UnitState("active", "enabled", False, "", "")
     seen.units["llama-old"] = UnitState("inactive", "enabled", False, "", "")
-    (reboot,) = reboot_steps(PLAN, seen)
-    assert (reboot.driver, reboot.kernel) == (VERSION, KERNEL)
-    assert reboot.why.startswith("the kernel runs driver 580.65.06, its libraries are 580.95.05 (nvidia-smi: Failed to")
-    assert "llama-chat" in reboot.why
-    assert "llama-old" not in reboot.why
+    (change,) = reboot_changes(PLAN, seen)
+    assert change.how == reboot(VERSION, KERNEL)
+    why = "; ".join(change.reasons)
+    assert why.startswith("the kernel runs driver 580.65.06, its libraries are 580.95.05 (nvidia-smi: Failed to")
+    assert "llama-chat" in why
+    assert "llama-old" not in why
 
 
 def test_a_reboot_is_due_by_state_alone() -> None:
     after_a_kill = host(loaded=None)
-    assert reboot_steps(PLAN, after_a_kill) == [
-        RebootHost(
-            VERSION, KERNEL, "no driver is loaded, 580.95.05 is installed; llama-reasoner, llama-worker will be down"
-        )
+    why = ("no driver is loaded, 580.95.05 is installed", "llama-reasoner, llama-worker will be down")
+    assert reboot_changes(PLAN, after_a_kill) == [
+        Change("reboot", "host", PLAN.rig, why, reboot(VERSION, KERNEL)),
     ]
     for other in (f"{VERSION} 6.8.0-87-generic", f"580.65.06 {KERNEL}"):
-        assert reboot_steps(PLAN, host(loaded=None, tried=other))
+        assert reboot_changes(PLAN, host(loaded=None, tried=other))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_a_reboot_that_would_not_do_or_may_not_be_is_refused(
     plan: Plan, nvidia: dict[str, Any], said: str, way_out: str
 ) -> None:
     with pytest.raises(UserError) as refusal:
-        reboot_steps(plan, host(plan, loaded=None, **nvidia))
+        reboot_changes(plan, host(plan, loaded=None, **nvidia))
     assert said in refusal.value.message
     assert way_out in refusal.value.help
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from llamaherd.deploy import operations
+from llamaherd.deploy import commands
 from llamaherd.plan import Plan
-from tests.roles.test_gpu_power import HOLDS, declared
+from tests.roles.power.test_role import HOLDS, declared
 from tests.support.fake import run
 from tests.support.power import BOTH
 from tests.support.rigs import GONE, KERNEL, changed, converged, planned
@@ -37,8 +37,8 @@ def plan_of(tmp_path: Path, os: str = "ubuntu-24.04", source: str = "nvidia", br
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """No time passes but what is slept, and that is noted."""
     slept: list[float] = []
-    monkeypatch.setattr(operations, "sleep", slept.append)
-    monkeypatch.setattr(operations, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(commands, "sleep", slept.append)
+    monkeypatch.setattr(commands, "monotonic", lambda: sum(slept))
     return slept
 
 
@@ -98,7 +98,7 @@ def test_a_reboot_is_asked_for_waited_for_and_judged(tmp_path: Path, waits: list
     marks = ("systemctl reboot", "{\n[ ! -e /run/llamaherd/reboot ]\n}", "this host was rebooted, and its kernel has")
     found = [next(n for n, script in enumerate(ran.scripts) if mark in script) for mark in marks]
     assert found == sorted(found)
-    assert waits == [operations.ASK_SECONDS]
+    assert waits == [commands.ASK_SECONDS]
 
 
 def test_a_host_that_does_not_come_back_fails(
@@ -112,12 +112,12 @@ def test_a_host_that_does_not_come_back_fails(
     def execute(*_: Any) -> tuple[bool, list[str]]:
         return next(answers), []
 
-    monkeypatch.setattr(operations.ScriptCommand, "execute", execute)
+    monkeypatch.setattr(commands.ScriptCommand, "execute", execute)
     ran = run(plan, world)
     assert ran.failed
     assert "did not come back within 900 s of its reboot" in caplog.text
-    assert sum(waits) == operations.REBOOT_SECONDS
-    assert caplog.text.count("waiting for it to come back") == operations.REBOOT_SECONDS // operations.TELL_SECONDS
+    assert sum(waits) == commands.REBOOT_SECONDS
+    assert caplog.text.count("waiting for it to come back") == commands.REBOOT_SECONDS // commands.TELL_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.inventory.schema import Rig
-from llamaherd.verify import verify
-from llamaherd.verify.driver import driver_checks
-from llamaherd.verify.show import print_report
+from llamaherd.pipeline.verify_show import print_report
+from roles.nvidia_driver.verify import driver_checks
+from tests.support import ours as verify
 from tests.support.rigs import changed, gpu_rig, planned
 
 DRIVER = {"gpus/driver": {"branch": 580}}

@@ -14,20 +14,20 @@ import pytest
 from llamaherd.text.render import render
 from tests.support import nvidia_smi, nvml
 
-PROGRAM = Path(__file__).resolve().parents[2] / "templates" / "gpu-fans.py"
+PROGRAM = Path(__file__).resolve().parents[3] / "templates" / "power/gpu-fans.py"
 CARD = nvidia_smi.card("GPU-3090", "00000000:01:00.0", "NVIDIA GeForce RTX 3090", None)
 FAILED, MISUSED, NO_FANS, OUT_OF_RANGE = 1, 2, 3, 4
 
 
 class Bench:
-    """A host with one card, and the program beside it."""
+    """A host with one GPU, and the program beside it."""
 
     def __init__(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.file, self.capsys = file, capsys
         self.put()
 
     def put(self, *, state: dict[str, Any] | None = None, **card: Any) -> None:
-        """The card is otherwise, or the host is."""
+        """The GPU is otherwise, or the host is."""
         self.file.write_text(json.dumps({"cards": [CARD | card], **(state or {})}))
 
     def run(self, *arguments: str) -> tuple[int, str]:
@@ -57,7 +57,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def test_it_goes_to_a_host_as_it_is() -> None:
-    assert render("gpu-fans.py") == PROGRAM.read_text()
+    assert render("power/gpu-fans.py") == PROGRAM.read_text()
 
 
 def test_fans_are_held_and_given_back(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""What cards are to be held to, what nvidia-smi says of them, and what follows from both."""
+"""What GPUs are to be held to, what nvidia-smi says of them, and what follows from both."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.converge.host import base_steps, refusals
-from llamaherd.converge.power import power_refusals, power_steps
-from llamaherd.host.inspect import inspect_script, parse_state
-from llamaherd.host.nvidia_smi import GpuState, card, find, number
-from llamaherd.host.state import HeldCard, HostState, PowerUnitState
-from llamaherd.pipeline.describe import show_plan
-from llamaherd.plan import CardPower, Plan
+from llamaherd.host.nvidia_smi import GpuState, find_gpu, gpu, number
+from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.state import HostState
+from llamaherd.plan import GpuPower, Plan
+from roles.base.changes import base_changes
+from roles.power.changes import power_changes, power_leftovers
+from roles.power.refusals import power_refusals
+from roles.power.state import HeldGpu, PowerState, UnitState
+from tests.support.ours import inspect_script, parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
@@ -31,8 +33,8 @@ WSL = held({**BOTH, "host/wsl": {}})
 def test_each_card_has_its_line_in_the_table() -> None:
     assert PLAN.power
     assert PLAN.power.cards == (
-        CardPower(name="new", at="GPU-5090", limit=450, clocks=(210, 2400)),
-        CardPower(name="old", at="GPU-3090", limit=280),
+        GpuPower(name="new", at="GPU-5090", limit=450, clocks=(210, 2400)),
+        GpuPower(name="old", at="GPU-3090", limit=280),
     )
     assert PLAN.power.table.text.splitlines()[2:] == ["new GPU-5090 450 210,2400 -", "old GPU-3090 280 - -"]
 
@@ -148,7 +150,7 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_a_card_is_read(row: str) -> None:
     line, figures = ROWS[row]
-    seen = card(line)
+    seen = gpu(line)
     assert (seen.persistent, seen.limit, seen.default, seen.least, seen.most, seen.clock, seen.fan) == figures
     assert line == f"{seen.uuid}, {seen.pci}, {', '.join(line.split(', ')[2:9])}, {seen.name}"
 
@@ -156,19 +158,19 @@ def test_a_card_is_read(row: str) -> None:
 def test_cards_of_mixed_generations_are_told_apart() -> None:
     seen = parse_state(f"card\t{line}" for line, _ in ROWS.values()).cards
     assert len(seen) == len(ROWS)
-    by_pci = find("0000000f:01:00.0", seen)
+    by_pci = find_gpu("0000000f:01:00.0", seen)
     assert by_pci
     assert by_pci.name == "NVIDIA GB10"
-    first = find("0", seen)
+    first = find_gpu("0", seen)
     assert first
     assert first.name == "NVIDIA H100 80GB HBM3"
-    assert [find(at, seen) for at in ("8", "GPU-z", "00000000:7F:00.0")] == [None, None, None]
+    assert [find_gpu(at, seen) for at in ("8", "GPU-z", "00000000:7F:00.0")] == [None, None, None]
 
 
 @pytest.mark.parametrize("line", ["", "No devices were found", "GPU-1, 0, Enabled, 1, 1, 1, 1, 1, 1"])
 def test_a_line_that_is_no_card_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not 10 fields"):
-        card(line)
+        gpu(line)
 
 
 @given(st.text() | st.sampled_from(["nan", "inf", "-inf", "[N/A]", "ERR!", "1e400"]))
@@ -186,18 +188,18 @@ def seen_of(plan: Plan) -> HostState:
 
 def restarts(plan: Plan, seen: HostState) -> list[bool]:
     """For each step, whether it starts the unit anew."""
-    return ["systemctl restart" in step.script for step in power_steps(plan, seen)]
+    return ["systemctl restart" in step.script for step in power_changes(plan, seen)]
 
 
 @pytest.mark.parametrize("plan", [PLAN, FANS, CLOCKS, BARE, WSL], ids=["both", "fans", "clocks", "bare", "wsl"])
 def test_nothing_is_done_where_all_is_as_planned(plan: Plan) -> None:
-    assert power_steps(plan, seen_of(plan)) == []
+    assert power_changes(plan, seen_of(plan)) == []
     assert power_refusals(plan, seen_of(plan)) == []
-    assert base_steps(plan, seen_of(plan)) == []
+    assert base_changes(plan, seen_of(plan)) == []
 
 
 def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
-    (step,) = power_steps(PLAN, HostState(cards=seen_of(PLAN).cards))
+    (step,) = power_changes(PLAN, HostState(cards=seen_of(PLAN).cards))
     assert step.says == "holding new to 450 W, 210 to 2400 MHz; old to 280 W"
     for file in PLAN.power.files if PLAN.power else ():
         assert f"put_file {file.path} " in step.script
@@ -222,12 +224,12 @@ def newer_is(**values: Any) -> Any:
 
 
 def note_is(uuid: str, *words: str) -> Any:
-    """Our note of a card is otherwise, or, without words, not there."""
+    """Our note of a GPU is otherwise, or, without words, not there."""
 
     def drift(seen: HostState) -> None:
-        seen.held.pop(uuid, None)
+        PowerState.within(seen).held.pop(uuid, None)
         if words:
-            seen.held[uuid] = HeldCard(*words)
+            PowerState.within(seen).held[uuid] = HeldGpu(*words)
 
     return drift
 
@@ -236,7 +238,7 @@ def unit_is(*values: Any) -> Any:
     """The unit is otherwise, or, without values, not there."""
 
     def drift(seen: HostState) -> None:
-        seen.power_unit = PowerUnitState(*values) if values else None
+        PowerState.within(seen).unit = UnitState(*values) if values else None
 
     return drift
 
@@ -316,16 +318,16 @@ def test_persistence_that_a_card_does_not_keep_is_asked_for_once() -> None:
     seen = seen_of(PLAN)
     card_is(persistent=False)(seen)
     note_is("GPU-3090", "280", "-", "refused")(seen)
-    assert power_steps(PLAN, seen) == []
+    assert power_changes(PLAN, seen) == []
 
 
 def test_what_is_no_longer_declared_is_given_back_once() -> None:
     seen = parse_state([*converged(BARE, {}), "power\tactive\tenabled\tno"])
-    (step,) = base_steps(BARE, seen)
-    assert "/opt/llamaherd/libexec/gpu-power release" in step.script
-    assert power_steps(BARE, seen) == []
-    seen.power_unit = None
-    assert base_steps(BARE, seen) == []
+    (change,) = power_leftovers(BARE, seen)
+    assert power_changes(BARE, seen) == []
+    assert "/opt/llamaherd/libexec/gpu-power release" in change.script
+    PowerState.within(seen).unit = None
+    assert power_leftovers(BARE, seen) == []
     assert "llamaherd-gpu-power.service ]" in inspect_script(BARE)
     assert "/run/llamaherd/gpu-power/GPU-" not in inspect_script(BARE)
 
@@ -333,7 +335,7 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
 def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> None:
     plan = planned(cpu_rig())
     assert "llamaherd-gpu-power.service ]" in inspect_script(plan)
-    (step,) = base_steps(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
+    (step,) = power_leftovers(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
     assert "/opt/llamaherd/libexec/gpu-power release" in step.script
 
 
@@ -343,26 +345,26 @@ def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> Non
         (
             {OLD + "power_limit": "80W"},
             {},
-            "card `old` (NVIDIA GeForce RTX 3090) takes a power limit of 100 to 366 W, the inventory says 80 W",
+            "GPU `old` (NVIDIA GeForce RTX 3090) takes a power limit of 100 to 366 W, the inventory says 80 W",
             "write `power_limit: 100W`",
         ),
         ({OLD + "power_limit": "400W"}, {}, "of 100 to 366 W, the inventory says 400 W", "write `power_limit: 366W`"),
         (
             {OLD + "power_limit": "280W"},
             {"limit": None},
-            "card `old` (NVIDIA GeForce RTX 3090) takes no power limit",
+            "GPU `old` (NVIDIA GeForce RTX 3090) takes no power limit",
             "`clocks: {max: 1800MHz}`",
         ),
         (
             {OLD + "fans": "70%"},
             {"fan": None, "name": "NVIDIA H100 80GB HBM3"},
-            "card `old` (NVIDIA H100 80GB HBM3) has no fans that can be set",
+            "GPU `old` (NVIDIA H100 80GB HBM3) has no fans that can be set",
             "take `fans` out",
         ),
         (
             {OLD + "power_limit": "280W", OLD + "uuid": "GPU-7777"},
             {},
-            "card `old` (GPU-7777) is not in this host",
+            "GPU `old` (GPU-7777) is not in this host",
             "there is NVIDIA GeForce RTX 3090 (GPU-3090 at 0000:02:00.0), NVIDIA GeForce RTX 5090 (GPU-5090 at",
         ),
     ],
@@ -390,11 +392,11 @@ def test_a_host_without_a_driver_stops_the_run() -> None:
     (problem,) = power_refusals(PLAN, parse_state(["driver\tthere is no nvidia-smi"]))
     assert str(problem) == (
         "power limits, clocks or fans are declared, and NVIDIA's driver does not answer: there is no nvidia-smi\n"
-        "  help: install it, so that `nvidia-smi` shows the cards, or take `power_limit`, `clocks` and `fans` out"
+        "  help: install it, so that `nvidia-smi` shows the GPUs, or take `power_limit`, `clocks` and `fans` out"
     )
 
 
 @pytest.mark.parametrize("line", ["card\tGPU-1", "held\tGPU-1\ta\tb\tc\td\te", "power\tactive"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"not 10 fields|was not asked for"):
+    with pytest.raises(UnaskedError, match="was not asked for"):
         parse_state([line])

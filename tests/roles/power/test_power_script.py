@@ -1,4 +1,4 @@
-"""The programs that hold cards, run as on a host. Stand-ins are nvidia-smi, whose cards live in a file, and NVML."""
+"""The programs that hold GPUs, run as on a host. Stand-ins are nvidia-smi, whose GPUs live in a file, and NVML."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.converge.power import power_steps
-from llamaherd.host.answers import parse
-from llamaherd.host.inspect import inspect_script, parse_state
-from llamaherd.host.state import PowerUnitState
-from llamaherd.verify import verify
-from llamaherd.verify.power import power_checks
+from llamaherd.host.protocol import answer, texts
+from roles.power.changes import power_changes
+from roles.power.state import PowerState, UnitState
+from roles.power.verify import power_checks
 from tests.support import nvidia_smi
+from tests.support import ours as verify
+from tests.support.ours import inspect_script, parse_state
 from tests.support.power import BOTH, NEW, NEW_CARD, OLD, OLD_CARD, Host, held, host
 
 PLAN = held(BOTH)
@@ -324,18 +324,18 @@ def looked(rig: Host, plan: Any) -> Any:
     seen = parse_state(
         line for line in rig.ask(inspect_script(plan)) if line.startswith(("card\t", "driver\t", "held\t"))
     )
-    seen.power_unit = PowerUnitState("active", "enabled", False)
+    PowerState.within(seen).unit = UnitState("active", "enabled", False)
     return seen
 
 
 def steps(rig: Host, plan: Any) -> list[str]:
-    """What is to be done to the cards; their files are another matter."""
-    return [step.says for step in power_steps(plan, looked(rig, plan)) if step.says]
+    """What is to be done to the GPUs; their files are another matter."""
+    return [step.says for step in power_changes(plan, looked(rig, plan)) if step.says]
 
 
 def verified(rig: Host, plan: Any) -> dict[str, tuple[bool, str]]:
-    """What verification says of each card."""
-    answers = parse("\n".join(rig.ask(verify.question(plan))))
+    """What verification says of each GPU."""
+    answers = texts(answer(rig.ask(verify.question(plan))))
     return {name: (ok, detail) for name, ok, detail in power_checks(plan.power, answers) if name != "unit"}
 
 
@@ -352,9 +352,17 @@ def test_what_was_held_is_seen_as_planned_and_verified(rig: Host) -> None:
 @pytest.mark.parametrize(
     ("drift", "card", "detail"),
     [
-        ({"limit": 350.0}, "old", "may draw 350 W, declared are 280 W: somebody set another limit; converge"),
-        ({"limit": 575.0}, "new", "may draw 575 W, declared are 450 W: somebody set another limit; converge"),
-        ({"clock": 2800}, "new", "runs at 2800 MHz, held should be 210 to 2400 MHz: converge"),
+        (
+            {"limit": 350.0},
+            "old",
+            "may draw 350 W, declared are 280 W: somebody set another limit; `herd up` sets ours",
+        ),
+        (
+            {"limit": 575.0},
+            "new",
+            "may draw 575 W, declared are 450 W: somebody set another limit; `herd up` sets ours",
+        ),
+        ({"clock": 2800}, "new", "runs at 2800 MHz, expected are 210 to 2400 MHz: `herd up`"),
     ],
 )
 def test_a_drift_is_seen_said_and_mended(rig: Host, drift: dict[str, Any], card: str, detail: str) -> None:
@@ -363,7 +371,7 @@ def test_a_drift_is_seen_said_and_mended(rig: Host, drift: dict[str, Any], card:
     assert steps(rig, PLAN)
     assert verified(rig, PLAN)[card] == (False, detail)
     rig.run(PLAN, "hold")
-    if "clock" not in drift:  # a card that was above its lock slows down by itself
+    if "clock" not in drift:  # a GPU that was above its lock slows down by itself
         assert steps(rig, PLAN) == []
 
 
@@ -374,7 +382,9 @@ def test_fans_that_somebody_else_sets_are_seen_said_and_mended(rig: Host, told: 
     assert verified(rig, FANS) == {"old": (True, "fans at 70 %")}
     rig.edit("GPU-3090", fans=told)
     assert steps(rig, FANS) == ["holding old to fans at 70 %"]
-    said = f"its fans run at {told[0] or 30} %, declared are 70 %: another was set, or it is too hot; converge"
+    said = (
+        f"its fans run at {told[0] or 30} %, declared are 70 %: another was set, or it is too hot; `herd up` sets ours"
+    )
     assert verified(rig, FANS) == {"old": (False, said)}
     rig.run(FANS, "hold")
     assert steps(rig, FANS) == []

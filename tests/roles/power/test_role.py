@@ -1,4 +1,4 @@
-"""The role that holds cards on pyinfra's @fake connector: a virgin host, one that is as planned, and drifted ones."""
+"""The role that holds GPUs on pyinfra's @fake connector: a virgin host, one that is as planned, and drifted ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.fake import run
 from tests.support.power import BOTH, OLD
 from tests.support.rigs import GONE, Declared, cards, changed, converged, gpu_rig, planned
 
-HOLDS = "gpu_power | limits, clocks and fans"
+HOLDS = "power | limits, clocks and fans"
 FILES = "base | accounts and files"
 VIRGIN = [
     *("os\tubuntu-24.04", "arch\tx86_64", "systemd\tyes"),
@@ -42,7 +42,7 @@ def bare(tmp_path: Path) -> Plan:
 
 
 def world_of(plan: Plan) -> list[str]:
-    """A virgin host, but that its driver shows the cards."""
+    """A virgin host, but that its driver shows the GPUs."""
     return [*VIRGIN, *(f"card\t{line}" for line in cards(plan))]
 
 
@@ -107,4 +107,4 @@ def test_what_cards_cannot_be_held_to_stops_it_before_anything_changes(
     ran = run(plan, [*VIRGIN, *world])
     assert (ran.failed, ran.changed) == (True, [])
     assert said in caplog.text
-    assert ("card `new` (GPU-5090) is not in this host" in caplog.text) == (world[0].startswith("card"))
+    assert ("GPU `new` (GPU-5090) is not in this host" in caplog.text) == (world[0].startswith("card"))

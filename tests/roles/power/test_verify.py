@@ -1,4 +1,4 @@
-"""What is made of the driver's answer about cards: as declared, or what is not."""
+"""What is made of the driver's answer about GPUs: as declared, or what is not."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.inventory.schema import Rig
-from llamaherd.verify import verify
-from llamaherd.verify.power import power_checks
-from llamaherd.verify.show import print_report
+from llamaherd.pipeline.verify_show import print_report
+from roles.power.verify import power_checks
+from tests.support import ours as verify
 from tests.support.power import BOTH, OLD, held
 from tests.support.rigs import changed, gpu_rig, planned
 
@@ -51,12 +51,12 @@ def test_cards_as_declared_pass() -> None:
     [
         (("power unit", ""), "ActiveState=failed\nUnitFileState=enabled", "unit", f"{UNIT} failed, enabled"),
         (("power unit", ""), "", "unit", f"{UNIT} not there, not there"),
-        (("held", "GPU-5090"), "", "new", "its clocks are not held to 210 to 2400 MHz: converge"),
-        (("held", "GPU-5090"), "450 210,900 on", "new", "its clocks are not held to 210 to 2400 MHz: converge"),
+        (("held", "GPU-5090"), "", "new", "its clocks are not held to 210 to 2400 MHz: `herd up`"),
+        (("held", "GPU-5090"), "450 210,900 on", "new", "its clocks are not held to 210 to 2400 MHz: `herd up`"),
         (("cards", ""), "", "old", "nvidia-smi said nothing"),
         (("cards", ""), "No devices were found\n", "old", "No devices were found"),
         (("cards", ""), "timeout: failed to run command 'nvidia-smi'", "old", "timeout: failed to run command"),
-        (("cards", ""), f"{HEADER}\n0, GPU-1, 00000000:01:00.0, 1, 1, 1", "old", "GPU-3090 is not among the 1 cards"),
+        (("cards", ""), f"{HEADER}\n0, GPU-1, 00000000:01:00.0, 1, 1, 1", "old", "GPU-3090 is not among the 1 GPUs"),
     ],
 )
 def test_what_is_not_as_declared_fails(what: tuple[str, str], said: str, name: str, detail: str) -> None:
@@ -72,10 +72,10 @@ def test_what_is_not_as_declared_fails(what: tuple[str, str], said: str, name: s
         (
             "45",
             "280 - on 70",
-            (False, "its fans run at 45 %, declared are 70 %: another was set, or it is too hot; converge"),
+            (False, "its fans run at 45 %, declared are 70 %: another was set, or it is too hot; `herd up` sets ours"),
         ),
-        ("70", "280 - on", (False, "its fans are not held at 70 %: converge")),
-        ("70", "280 - on ?", (False, "its fans are not held at 70 %: converge")),
+        ("70", "280 - on", (False, "its fans are not held at 70 %: `herd up`")),
+        ("70", "280 - on ?", (False, "its fans are not held at 70 %: `herd up`")),
         ("[N/A]", "280 - on 70", (False, "has no fans that can be set, declared are 70 %")),
     ],
 )
@@ -93,6 +93,6 @@ def test_a_report_shows_cards_and_fails_where_one_is_not_as_declared(capsys: pyt
     assert [replace(each, instances=(), machine=()).ok for each in (right, wrong)] == [True, False]
     print_report(wrong)
     said = capsys.readouterr().out
-    assert "duo: power limits, clocks and fans of cards\n" in said
+    assert "duo: power limits, clocks and fans of GPUs\n" in said
     assert "old       may draw 280 W; fans at 70 %\n" in said
     assert verify.judge(Rig.model_validate(gpu_rig()), BARE, AS_PLANNED).cards == ()

@@ -1,4 +1,4 @@
-"""The program that tells whether a server is on its cards, by /bin/sh as on a host (tests/support/gpu_host.py)."""
+"""The program that tells whether a server is on its GPUs, by /bin/sh as on a host (tests/support/gpu_host.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def host(tmp_path: Path) -> GpuHost:
 
 
 def with_apps(card: dict[str, Any], *apps: tuple[str | int, str | int]) -> dict[str, Any]:
-    """A card that processes are on: their ids and MiB, as the driver shows them."""
+    """A GPU that processes are on: their ids and MiB, as the driver shows them."""
     return card | {"apps": apps}
 
 
@@ -62,7 +62,7 @@ def test_the_processes_of_a_container_count_together(host: GpuHost) -> None:
 @pytest.mark.parametrize("how", ["every", "one"])
 def test_a_server_on_no_card_fails(host: GpuHost, how: str) -> None:
     assert check(host, "GPU-3090", how=how) == (1, NOWHERE)
-    # Looking at cards opens them; it is the driver's list that counts.
+    # Looking at GPUs opens them; it is the driver's list that counts.
     host.driver({"0000:01:00.0": 0})
     host.process(79, "nvidiactl", "nvidia-uvm", "nvidia0")
     assert check(host, "GPU-3090", how=how, pids="79") == (1, NOWHERE)

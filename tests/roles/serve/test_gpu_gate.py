@@ -1,4 +1,4 @@
-"""The program that waits for cards before a server starts, by /bin/sh as on a host (tests/support/gpu_host.py)."""
+"""The program that waits for GPUs before a server starts, by /bin/sh as on a host (tests/support/gpu_host.py)."""
 
 from __future__ import annotations
 

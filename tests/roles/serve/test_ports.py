@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.converge.ports import handover_steps, lacks
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
+from roles.serve.ports import handover_changes, lacks
 from tests.support.rigs import cpu_rig, planned
 
 NAMES = ("a", "b", "c")
@@ -24,7 +24,7 @@ def plan_of(ports: dict[str, tuple[int, str]]) -> Plan:
 
 def seen_of(ports: dict[str, tuple[int, str]]) -> HostState:
     """A host where these serve."""
-    from llamaherd.host.looks.serving import ContainerState, UnitState
+    from llamaherd.host.serving import ContainerState, UnitState
 
     seen = HostState()
     for name, (port, backend) in ports.items():
@@ -45,7 +45,7 @@ def stopped(then: str, now: str, staying: tuple[str, ...] = ()) -> list[str]:
                 ports[name] = (9000 + int(word.rstrip("'")), "compose" if word.endswith("'") else "systemd")
         return ports
 
-    steps = handover_steps(plan_of(read(now)), seen_of(read(then)), staying)
+    steps = handover_changes(plan_of(read(now)), seen_of(read(then)), staying)
     for step in steps:
         assert "systemctl stop" in step.script or "docker stop" in step.script
     return [name for step in steps for name in NAMES if f"stopping llama-{name}:" in step.script]
@@ -79,7 +79,7 @@ def test_whoever_takes_nothing_over_stops_nobody() -> None:
 def test_what_is_stopped_already_is_left_alone() -> None:
     seen = seen_of({"a": (9001, "systemd"), "b": (9002, "systemd")})
     seen.units["llama-b"] = replace(seen.units["llama-b"], active="failed")
-    assert handover_steps(plan_of({"a": (9002, "systemd"), "b": (9003, "systemd")}), seen) == []
+    assert handover_changes(plan_of({"a": (9002, "systemd"), "b": (9003, "systemd")}), seen) == []
 
 
 def test_what_an_instance_lacks_is_named() -> None:

@@ -64,7 +64,7 @@ class Started:
 
     def call(self, how: str) -> tuple[int, list[str]]:
         """The program: how it ends, and what it says."""
-        script = render("started.sh", root=str(self.root))
+        script = render("serve/started.sh", root=str(self.root))
         done = subprocess.run(
             ["sh", "-s", how, "unit", "llama-chat", str(self.key), str(self.model.parent)],
             input=script,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.looks.serving import DECIDING, ServingState
+from llamaherd.host.serving import DECIDING, ServingState
 from llamaherd.text.render import render
 from tests.support.machine import SAY
 
@@ -42,7 +42,7 @@ while sys.argv[1] == "is busy":
 def say(call: str, roots: Path = Path("/nonexistent")) -> str:
     """What the look's functions print."""
     template = render(
-        "observe/serving.sh.j2",
+        "serve/inspect-units.sh.j2",
         root="",
         units=(),
         before_ours=(f"{roots}/before",),

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.answers import parse
+from llamaherd.host.protocol import answer, question_of, texts
 from llamaherd.inventory.schema import Rig
-from llamaherd.plan import RAM, CardPlace, Estimate, Holds, InstancePlan
-from llamaherd.verify import verify
-from llamaherd.verify.cards import on_cards
+from llamaherd.plan import RAM, Estimate, GpuRef, Holds, InstancePlan
+from roles.serve.verify.gpus import on_gpus
+from tests.support import ours as verify
 from tests.support.gpu_host import FIRST_NAMESPACE, NEW, OLD, gpu_host
 from tests.support.rigs import gpu_rig, planned, served
 
@@ -40,11 +40,11 @@ ANSWERS = {
 
 
 def judged(changes: dict[tuple[str, str], str] | None = None, plan: InstancePlan = PLANNED) -> tuple[bool, str]:
-    return on_cards(plan, ANSWERS | (changes or {}))
+    return on_gpus(plan, ANSWERS | (changes or {}))
 
 
 def placed(*at: str, one: bool = False) -> InstancePlan:
-    cards = tuple(CardPlace(name=f"c{number}", at=each) for number, each in enumerate(at))
+    cards = tuple(GpuRef(name=f"c{number}", at=each) for number, each in enumerate(at))
     assert PLANNED.server.gpus
     return served(
         PLANNED.model_copy(update={"memory": None}),
@@ -74,8 +74,8 @@ def test_holding_much_more_or_less_than_planned_is_noted_and_no_failure(mib: int
 @pytest.mark.parametrize(
     ("apps", "found"),
     [
-        ("", "it is on no card and serves from the CPU: its log says why CUDA did not start"),
-        ("8, GPU-5090, 300", "it is on no card and serves from the CPU: its log says why CUDA did not start"),
+        ("", "it is on no GPU and serves from the CPU: its log says why CUDA did not start"),
+        ("8, GPU-5090, 300", "it is on no GPU and serves from the CPU: its log says why CUDA did not start"),
         ("77, GPU-5090, 20000", "on new with 20,000 MiB, planned are 20,000; not on old"),
         ("77, GPU-else, 20000", "on GPU-else, which is not its; not on new and old"),
         (
@@ -133,7 +133,7 @@ def test_where_the_list_does_not_tell_open_devices_do(changes: dict[tuple[str, s
     assert judged(changes) == (False, f"on new; not on old ({words})")
     assert judged(changes, placed("GPU-5090")) == (True, f"on c0 ({words})")
     looked = {("on cards", "reasoner"): "pid=77\ndevice=/dev/nvidia0\ndevice=/dev/nvidiactl"}
-    assert judged(changes | looked, placed("GPU-5090"))[1].startswith("it is on no card")
+    assert judged(changes | looked, placed("GPU-5090"))[1].startswith("it is on no GPU")
     untold = {("gpu minors", ""): ""}
     assert judged(changes | untold) == (False, "it cannot be told: the driver shows no processes here, and no devices")
 
@@ -141,8 +141,8 @@ def test_where_the_list_does_not_tell_open_devices_do(changes: dict[tuple[str, s
 def test_under_wsl_one_device_stands_for_all_cards() -> None:
     wsl = {("kernel", ""): WSL, ("gpu processes", ""): "77, GPU-else, [N/A]"}
     held = {("on cards", "reasoner"): "pid=77\ndevice=/dev/dxg"}
-    assert judged(wsl | held) == (True, "on new; old (by its open device, which is one for all cards under WSL)")
-    assert judged(wsl)[1].startswith("it is on no card")
+    assert judged(wsl | held) == (True, "on new; old (by its open device, which is one for all GPUs under WSL)")
+    assert judged(wsl)[1].startswith("it is on no GPU")
 
 
 @pytest.mark.parametrize(
@@ -165,29 +165,27 @@ def test_any_answer_is_judged_and_never_an_exception(changes: dict[tuple[str, st
 
 def test_only_instances_on_cards_are_asked_for_them() -> None:
     report = verify.judge(Rig.model_validate(gpu_rig()), GPU, ANSWERS)
-    asked = {each.name: [check.ok for check in each.checks if check.name == "on cards"] for each in report.instances}
+    asked = {each.name: [check.ok for check in each.checks if check.name == "on GPUs"] for each in report.instances}
     assert asked == {"boxed": [False], "reasoner": [True], "small": [], "worker": [False]}
 
 
 def test_the_question_is_answered_as_the_judge_reads_it(tmp_path: Path) -> None:
-    """The script's part about cards, by /bin/sh; systemctl and docker are stand-ins here too."""
+    """The script's part about GPUs, by /bin/sh; systemctl and docker are stand-ins here too."""
     host = gpu_host(tmp_path, OLD | {"apps": [(77, 10000), (8, 1)]}, NEW | {"apps": [(77, 20000)]})
     host.driver({"0000:01:00.0": 0, "0000:21:00.0": 1})
     host.process(77, "nvidiactl", "nvidia-uvm", "nvidia0")
     for name, prints in (("systemctl", "77"), ("docker", "0")):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho {prints}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    script = verify.question(GPU)
-    head, cards = script.index("section()"), script.index("# Who is on which card")
-    answers = parse(host.shell("{\n" + script[head : script.index("# One request")] + script[cards:]))
-    assert ("end", "") in answers
+    script = question_of("serve/verify-gpus.sh.j2", plan=GPU)
+    answers = texts(answer(host.shell(script).split("\n")))
     assert answers[("on cards", "boxed")] == ""
     assert (
         answers[("on cards", "worker")] == "pid=77\ndevice=/dev/nvidia-uvm\ndevice=/dev/nvidia0\ndevice=/dev/nvidiactl"
     )
-    assert on_cards(PLANNED, dict(answers) | {("kernel", ""): "6.8"}) == (
+    assert on_gpus(PLANNED, dict(answers) | {("kernel", ""): "6.8"}) == (
         True,
         "on new with 20,000 MiB, planned are 20,000; old with 10,000 MiB, planned are 10,000",
     )
     others = dict(answers) | {("namespace", ""): CONTAINER, ("kernel", ""): "6.8"}
-    assert on_cards(placed("0"), others)[0]
+    assert on_gpus(placed("0"), others)[0]

@@ -25,7 +25,7 @@ LATIN = base64.b64encode(b"# Gr\xfc\xdfe").decode()
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    """A card whose power is limited, and one instance on an image: nothing to build, nothing to fetch."""
+    """A GPU whose power is limited, and one instance on an image: nothing to build, nothing to fetch."""
     model = tmp_path / "gemma.gguf"
     model.write_text("gemma")
     changes: dict[str, object] = {f"instances/{name}": GONE for name in ("reasoner", "worker", "boxed")}
@@ -48,7 +48,7 @@ def test_a_virgin_host_is_written_to_before_anything_is_built(plan: Plan, caplog
         assert f'powershell -ExecutionPolicy Bypass -File "$HOME\\llamaherd\\{name}"' in caplog.text
     assert "/etc/wsl.conf" in script
     assert "`wsl --shutdown` in Windows ends all distributions" in caplog.text
-    everything = "\n".join(script for script in ran.scripts if script.startswith("{\n"))
+    everything = "\n".join(ran.steps)
     assert "wsl --shutdown" not in everything
     assert "nvidia-driver" not in everything
 

@@ -1,0 +1,227 @@
+"""The driver: whether its branch goes with toolkit, GPUs and distribution, and whether it still gets fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from llamaherd.checks.building import built_with_cuda, one_of_each
+from llamaherd.checks.context import RigContext
+from llamaherd.checks.gpus import INSIDE_WSL
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.inventory.schema import Card, Driver, Gpus
+from llamaherd.reference import toolchains
+from llamaherd.reference.drivers import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
+
+_BRANCH = ("gpus", "driver", "branch")
+_LASTING = f"write `branch: {toolchains.LONG_SUPPORTED}`, which NVIDIA supports until June 2028"
+
+
+@dataclass(frozen=True)
+class DeclaredDriver:
+    """The driver that a rig declares."""
+
+    subject: RigContext
+    gpus: Gpus
+    driver: Driver
+    cards: Mapping[str, Card]
+    """One of each kind."""
+
+    @property
+    def branch(self) -> int:
+        """Its branch."""
+        return int(self.driver.branch)
+
+    @property
+    def place(self) -> Place:
+        """Where the branch is written."""
+        return self.subject.document.value(_BRANCH)
+
+
+def driver(subject: RigContext) -> Iterator[Finding]:
+    """A driver branch that does not do for the toolkit or the GPUs, or that has ended; any driver under WSL."""
+    gpus = subject.rig.gpus
+    if gpus is None or gpus.driver is None:
+        return
+    if subject.rig.host.wsl is not None:
+        place = subject.document.key(("gpus", "driver"))
+        message = "the driver of a GPU under WSL is Windows' own, and one inside Linux would stand in its way"
+        yield INSIDE_WSL.at(place, message, "leave out `driver`, and install NVIDIA's driver for Windows there")
+        return
+    declared = DeclaredDriver(subject, gpus, gpus.driver, one_of_each(gpus.cards))
+    checks = (_too_old, _unknown_to_it, _other_modules, _not_in_distribution)
+    wrong = [finding for check in checks for finding in check(declared)]
+    yield from wrong
+    if not wrong:
+        yield from _ended(declared)
+
+
+DRIVER_TOO_OLD = Rule(
+    "LH045",
+    "The driver is too old for the CUDA toolkit.",
+    why="CUDA 11 needs branch 450, CUDA 12 needs 525, CUDA 13 needs 580, or newer.",
+    example="""
+    gpus:
+      driver: {branch: 550}
+      cuda: "13.0"
+    """,
+    way_out="""
+    write `branch: 580`: it supports every GPU from Maxwell to Blackwell, and CUDA 13. Or write an older toolkit.
+    """,
+)
+
+
+def _too_old(declared: DeclaredDriver) -> Iterator[Finding]:
+    branch, cuda = declared.branch, declared.gpus.cuda
+    release = toolchains.release(cuda)
+    needed = toolchains.FIRST_DRIVER.get(release[0]) if release and built_with_cuda(declared.subject.rig) else None
+    if needed and branch < needed:
+        message = f"driver branch {branch} is too old for CUDA {cuda}, which needs {needed} or newer"
+        yield DRIVER_TOO_OLD.at(declared.place, message, _LASTING)
+
+
+UNKNOWN_TO_DRIVER = Rule(
+    "LH046",
+    "The driver does not know a GPU.",
+    why="""
+    Branch 570 is the first that knows Blackwell (RTX 50). Branch 590 dropped Maxwell, Pascal and Volta. Branch
+    470 was the last for Kepler (K80, GTX 780).
+    """,
+    example="""
+    gpus:
+      driver: {branch: 590}
+      cuda: "12.9"
+      cards:
+        big: {model: GTX 1080 Ti}
+    instances:
+      coder: {model: small, draft: null}
+    """,
+    way_out="write the branch that the help line gives.",
+)
+
+
+def _unknown_to_it(declared: DeclaredDriver) -> Iterator[Finding]:
+    branch = declared.branch
+    for name, card in declared.cards.items():
+        number = int(card.cuda_architecture.rstrip("af"))
+        what = f"driver branch {branch} does not know `{name}` ({card.model})"
+        if number >= toolchains.BLACKWELL and branch < toolchains.BLACKWELL_DRIVER:
+            message = f"{what}: the first that does is {toolchains.BLACKWELL_DRIVER}"
+            yield UNKNOWN_TO_DRIVER.at(declared.place, message, _LASTING)
+        elif number < toolchains.KEPLER and branch > toolchains.KEPLER_DRIVER:
+            message = f"{what} any more: {toolchains.KEPLER_DRIVER} was the last that did"
+            help_ = "leave it out of the rig: no branch that NVIDIA supports knows it"
+            yield UNKNOWN_TO_DRIVER.at(declared.place, message, help_)
+        elif toolchains.KEPLER <= number < toolchains.TURING and branch >= toolchains.DROPPED_DRIVER:
+            message = f"{what} any more: {toolchains.DROPPED_DRIVER} dropped it"
+            yield UNKNOWN_TO_DRIVER.at(declared.place, message, _LASTING)
+
+
+OTHER_MODULES = Rule(
+    "LH058",
+    "The GPUs do not go with the driver's kernel modules.",
+    why="""
+    A kernel loads one driver, with modules of one kind. Maxwell, Pascal and Volta take the proprietary ones only.
+    Blackwell (RTX 50) takes the open ones only. From branch 615 on there are no others.
+    """,
+    example="""
+    gpus:
+      driver: {branch: 580, modules: proprietary}
+      cuda: "13.0"
+      cards:
+        big: {model: RTX 5090}
+    """,
+    way_out="""
+    leave `modules` out: llamaherd takes the kind that all GPUs work with. A GTX 1080 Ti and an RTX 5090 cannot be
+    in one rig.
+    """,
+)
+
+
+def _other_modules(declared: DeclaredDriver) -> Iterator[Finding]:
+    """A kernel has one driver, with modules of one kind: GPUs that need two cannot be in one rig."""
+    cards, branch = declared.gpus.cards, declared.branch
+    numbers = {name: int(card.cuda_architecture.rstrip("af")) for name, card in declared.cards.items()}
+    old = next((name for name, number in numbers.items() if number < toolchains.TURING), None)
+    new = next((name for name, number in numbers.items() if number >= toolchains.BLACKWELL), None)
+    wanted = declared.driver.modules
+    place = declared.subject.document.value(("gpus", "driver", "modules")) if wanted else declared.place
+    if old and new:
+        message = f"`{old}` takes proprietary kernel modules only and `{new}` open ones only; a kernel loads one kind"
+        yield OTHER_MODULES.at(place, message, "leave one of the two out, or put it into another rig")
+    elif wanted == "open" and old:
+        message = f"`{old}` ({cards[old].model}) does not work with the open kernel modules"
+        yield OTHER_MODULES.at(place, message, "leave `modules` out, or write `modules: proprietary`")
+    elif wanted == "proprietary" and new:
+        message = f"`{new}` ({cards[new].model}) works with the open kernel modules only"
+        yield OTHER_MODULES.at(place, message, "leave `modules` out, or write `modules: open`")
+    elif wanted == "proprietary" and branch >= OPEN_ONLY:
+        message = f"driver branch {branch} has no proprietary kernel modules: {OPEN_ONLY} dropped them"
+        yield OTHER_MODULES.at(place, message, "leave `modules` out, or write `branch: 580`")
+
+
+NOT_IN_DISTRIBUTION = Rule(
+    "LH059",
+    "The distribution does not have the declared branch of the driver.",
+    why="""
+    Debian 12 itself has 535 and Debian 13 has 550, and neither has another: an error. Ubuntu has several and gets
+    new ones: one that is not known here is a warning.
+    """,
+    example="""
+    host: {os: debian-13}
+    gpus:
+      driver: {branch: 580, from: distribution}
+    """,
+    way_out="""
+    leave `from` out, so that the driver comes from NVIDIA's repository, or write a branch that the distribution
+    has.
+    """,
+    sometimes=("warning",),
+)
+
+
+def _not_in_distribution(declared: DeclaredDriver) -> Iterator[Finding]:
+    """Debian has one branch in each release; Ubuntu has several, and new ones come."""
+    if declared.driver.from_ != "distribution":
+        return
+    os, branch = declared.subject.rig.host.os, declared.branch
+    own, seen = OWN_BRANCH.get(os), UBUNTU_BRANCHES.get(os, frozenset())
+    if own and branch != own:
+        message = f"{os} itself has driver branch {own} and no other, the rig asks for {branch}"
+        help_ = f"leave `from` out, so that it comes from NVIDIA, or write `branch: {own}`"
+        yield NOT_IN_DISTRIBUTION.at(declared.place, message, help_)
+    elif seen and branch not in seen:
+        message = f"driver branch {branch} was not among those of {os} when this was written"
+        help_ = f"write one of {', '.join(map(str, sorted(seen)))}, or leave `from` out"
+        yield NOT_IN_DISTRIBUTION.at(declared.place, message, help_, "warning")
+
+
+ENDED_BRANCH = Rule(
+    "LH047",
+    "NVIDIA no longer supports a driver branch.",
+    why="""
+    It gets no security fixes. Of branches before 610, NVIDIA's list of September 2026 supports 580 and 595. A
+    distribution looks after its own branch (`from: distribution`).
+    """,
+    example="""
+    gpus:
+      driver: {branch: 535}
+      cuda: "12.9"
+    """,
+    way_out="write a branch that is supported. 580 is until June 2028.",
+    severity="note",
+)
+
+
+def _ended(declared: DeclaredDriver) -> Iterator[Finding]:
+    """A branch that gets no fixes any more. A distribution looks after its own."""
+    if declared.driver.from_ == "distribution":
+        return
+    branch, ended = declared.branch, toolchains.ENDED_BRANCHES.get(declared.branch)
+    if ended:
+        message = f"NVIDIA supported driver branch {branch} until {ended}"
+        yield ENDED_BRANCH.at(declared.place, message, _LASTING)
+    elif branch < toolchains.NEWEST_LISTED and branch not in toolchains.SUPPORTED_BRANCHES:
+        message = f"driver branch {branch} is not among those that NVIDIA supported in September 2026"
+        yield ENDED_BRANCH.at(declared.place, message, _LASTING)

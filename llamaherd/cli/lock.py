@@ -1,0 +1,97 @@
+"""`herd lock`: what names that move stand for now, written down."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from llamaherd.cli.common import FAILED, counted, inventory_option, json_option, say, show, usable_or_exit
+from llamaherd.diagnostics.findings import Finding, to_print
+
+if TYPE_CHECKING:
+    from llamaherd.lock import Lock
+
+
+@dataclass(frozen=True)
+class WrittenLock:
+    """A lock that is in its file now, and whether that changed the file."""
+
+    lock: Lock
+    changed: bool
+
+    def __str__(self) -> str:
+        new = self.lock
+        parts = {"engine": new.engines, "image": new.images, "model": new.models, "file": new.files}
+        holds = ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing that moves"
+        return f"{'written' if self.changed else 'unchanged'}, {holds}"
+
+
+def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[Finding]) -> WrittenLock | None:
+    """Read, resolve and write, while no other run does; adds to `findings`. None if an error is among them.
+
+    Raises LockError.
+    """
+    from llamaherd.lock import lock_held, write_lock
+    from llamaherd.lock.resolve.resolve import lock_fleet, value_places
+    from llamaherd.pipeline.load import declared, read_lock
+
+    def tell(text: str) -> None:
+        say(text, err=True)
+
+    with lock_held(target, tell):
+        survey = usable_or_exit(lambda: declared(path))
+        old = usable_or_exit(lambda: read_lock(path))
+        where = value_places(survey.documents, path)
+        outcome = usable_or_exit(lambda: lock_fleet(survey.fleet, old, where, tell, upgrade, whole=path.is_dir()))
+        findings += outcome.findings
+        return WrittenLock(outcome.lock, write_lock(target, outcome.lock)) if outcome.ok else None
+
+
+@click.command()
+@click.option(
+    "--upgrade",
+    metavar="NAME",
+    multiple=True,
+    help="Resolve this engine, image or model anew, by its name in the inventory; `all` for everything. Repeatable.",
+)
+@inventory_option
+@json_option
+@click.pass_obj
+def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> None:
+    """Resolve what moves to what it stands for now, and write that to herd.lock, to be reviewed and committed.
+
+    Engines' tags and branches become commits, images' tags digests, models' revisions commits with every file's size
+    and sha256, and with what sizing needs of their headers. What is locked stays as it is; what no rig declares any
+    more goes, when the inventory is a folder. The hub is the one in HF_ENDPOINT. Exit codes: 0 the lock is as the
+    inventory wants it, 1 something could not be resolved and nothing was written, 2 the inventory cannot be used.
+
+    \b
+    Examples:
+      herd lock                   what is new
+      herd lock --upgrade main    and what the engine `main` stands for by now
+    """
+    from llamaherd.lock import LockError
+    from llamaherd.pipeline.load import inventory_path, lock_path
+
+    path = inventory_path(inventory)
+    target = lock_path(path)
+    findings: list[Finding] = []
+    written: WrittenLock | None = None
+    try:
+        written = _locked(path, target, upgrade, findings)
+    except LockError as error:
+        findings.append(error.finding)
+    ok, changed = written is not None, written is not None and written.changed
+    if as_json:
+        told = {"findings": [finding.as_json() for finding in to_print(findings)], "total": len(findings)}
+        click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), **told}))
+    else:
+        show(findings)
+        say(f"{target}: {written}" if written else f"{target}: not written")
+    if not ok:
+        sys.exit(FAILED)

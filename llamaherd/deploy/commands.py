@@ -1,0 +1,181 @@
+"""How pyinfra carries changes out: a command for each way that there is. What fails is noted, to be said again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from time import monotonic, sleep
+from typing import Any
+
+from pyinfra import logger
+from pyinfra.api import FileUploadCommand, Host, State, StringCommand
+from pyinfra.api.command import PyinfraCommand
+from pyinfra.connectors.util import CommandOutput
+from typing_extensions import override
+
+from llamaherd.deploy.reasons import note
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.complaints import explained
+from llamaherd.layout import REBOOT_MARK
+from llamaherd.role.changes import Change, DeferredScript, RebootHost, RunScript, SendFile
+from llamaherd.text.terminal import plain
+
+REBOOT_SECONDS = 900
+"""How long a host may take to come back: big ones count their memory for minutes."""
+
+TELL_SECONDS = 15
+"""How often a person who waits for that is told that we do too."""
+
+ASK_SECONDS = 5
+"""Between two tries to reach it."""
+
+
+def command(change: Change) -> PyinfraCommand:
+    """What carries a change out."""
+    match change.how:
+        case RunScript() as how:
+            return ScriptCommand(how)
+        case DeferredScript() as how:
+            return DeferredScriptCommand(how)
+        case RebootHost() as how:
+            return RebootHostCommand(how, "; ".join(change.reasons))
+        case SendFile() as how:
+            if wrong := wrong_file(how):
+                return RefuseCommand([wrong])
+            # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
+            return SendFileCommand(how)
+
+
+class ScriptCommand(StringCommand):
+    """A shell script, sent on stdin, whose output is shown line by line while it runs."""
+
+    def __init__(self, how: RunScript) -> None:
+        # In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
+        super().__init__("sh", "-s", _stdin=f"{{\n{how.script}\n}} </dev/null\n")
+        self.says = how.says
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
+        if self.says:
+            logger.info(f"{host.print_prefix}{self.says}")
+        connector_arguments.update(self.connector_arguments)
+        done, said = host.run_shell_command(
+            self, print_output=True, print_input=state.print_input, **connector_arguments
+        )
+        if not done:
+            why = explained(line.line for line in said.combined_lines)
+            sentences = str(why).splitlines() if why else []
+            for sentence in sentences:
+                logger.error(f"{host.print_prefix}{sentence}")
+            note(host, [*said.stderr_lines, *sentences])
+        return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
+
+
+class SendFileCommand(FileUploadCommand):
+    """A file of the controller's, sent unless another run has brought it meanwhile."""
+
+    def __init__(self, how: SendFile) -> None:
+        super().__init__(str(how.local), how.remote, _sudo=False)
+        self.settled = how.settled
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        connector_arguments.update(self.connector_arguments)
+        return host.put_file(self.src, self.dest, settled=self.settled, **connector_arguments)
+
+
+class DeferredScriptCommand(PyinfraCommand):
+    """A script that is put together when its turn comes: other hosts are asked for it."""
+
+    def __init__(self, how: DeferredScript) -> None:
+        super().__init__()
+        self.how = how
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
+        def say(line: str) -> None:
+            logger.info(f"{host.print_prefix}{plain(line)}")
+
+        say(self.how.says)
+        try:
+            script = self.how.make(say)
+        except UserError as error:
+            return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
+        return ScriptCommand(script).execute(state, host, connector_arguments)[0]
+
+
+class RebootHostCommand(PyinfraCommand):
+    """A reboot, and the wait for the host to come back with the driver that it was for."""
+
+    def __init__(self, how: RebootHost, why: str) -> None:
+        super().__init__()
+        self.how = how
+        self.why = why
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        def run(script: str) -> bool:
+            # Of their own: what an earlier command was given on stdin is not for this one.
+            done: bool = ScriptCommand(RunScript(script)).execute(state, host, dict(connector_arguments))[0]
+            return done
+
+        logger.info(f"{host.print_prefix}rebooting: {self.why}")
+        if not run(self.how.ask):
+            return False
+        if not self._back(host, lambda: run(f"[ ! -e {REBOOT_MARK} ]")):
+            logger.error(
+                f"{host.print_prefix}this host did not come back within {REBOOT_SECONDS} s of its reboot\n"
+                "  help: look at its console; `herd up` goes on from there once it answers again"
+            )
+            return False
+        return run(self.how.after)
+
+    def _back(self, host: Host, booted: Callable[[], bool]) -> bool:
+        """Whether it can be reached again, by a connection of its new life."""
+        began = told = monotonic()
+        while monotonic() - began < REBOOT_SECONDS:
+            sleep(ASK_SECONDS)
+            if monotonic() - told >= TELL_SECONDS:
+                told = monotonic()
+                logger.info(f"{host.print_prefix}waiting for it to come back, {told - began:.0f} s by now")
+            try:
+                host.disconnect()
+                host.connect(show_errors=False)
+                if host.connected and booted():
+                    return True
+            except OSError:
+                continue  # it went down just then
+        return False
+
+
+class RefuseCommand(PyinfraCommand):
+    """Fails the host, with sentences that say why, and before them a table of what it is."""
+
+    def __init__(self, sentences: Iterable[str], table: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.sentences = tuple(sentences)
+        self.table = tuple(table)
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        for line in self.table:
+            logger.info(f"{host.print_prefix}{plain(line)}")
+        for sentence in map(plain, self.sentences):
+            logger.error(f"{host.print_prefix}{sentence}")
+            note(host, sentence.splitlines())
+        return False
+
+
+def wrong_file(send: SendFile) -> str | None:
+    """Why a file of the controller's is not the one that is declared, with a way out."""
+    try:
+        with send.local.open("rb") as file:
+            have = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return f"cannot read {send.local}: {error.strerror}"
+    if have == send.sha256:
+        return None
+    return (
+        f"{send.local} has sha256 {have}, but the inventory says {send.sha256}\n"
+        "  help: fetch the file again, or correct the hash if you know that the file is right"
+    )

@@ -1,0 +1,88 @@
+"""A host, looked at by pyinfra's connection: once for all operations that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic, sleep
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from pyinfra import host, logger
+from pyinfra.api import Host, StringCommand
+from pyinfra.context import ctx_host
+
+from llamaherd.deploy.reasons import HELP
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.protocol import answer
+from llamaherd.host.state import HostState
+from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.plan import Plan
+from llamaherd.role.role import Role
+
+LOOK_SECONDS = 120
+"""How long a look may be silent: it takes a third of a second on a host that has nothing else to do."""
+
+SETTLING_LOOKS = 15
+"""How often a port may be between two holders before it counts as taken: a second apart."""
+
+FRESH_SECONDS = 2
+"""How long a look holds while we change nothing. Longer, and what others do meanwhile would count."""
+
+
+class Look(NamedTuple):
+    """What a host answered to a plan's question, and when: in seconds, and whether operations were carried out."""
+
+    at: float
+    executing: bool
+    plan: Plan
+    seen: HostState
+
+
+_looks: WeakKeyDictionary[Host, Look] = WeakKeyDictionary()
+
+
+def forget() -> None:
+    """Have whoever comes next look anew: the host is changed now."""
+    _looks.pop(ctx_host.get(), None)
+
+
+def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
+    """What the host looks like, by a fresh look. Raises UserError where it could not be asked."""
+    here, executing = ctx_host.get(), host.state.is_executing
+    last = _looks.get(here)
+    if last and last.plan is plan and last.executing == executing and monotonic() - last.at < FRESH_SECONDS:
+        return last.seen
+    # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
+    done, said = here.run_shell_command(
+        StringCommand("sh", "-s"),
+        print_output=here.state.print_fact_output,
+        print_input=here.state.print_fact_input,
+        _stdin=inspect_script(plan, roles),
+        _sudo=True,
+        _timeout=LOOK_SECONDS,
+    )
+    if not done and (unasked := _own_words(said.stderr_lines)):
+        raise unasked
+    seen = parse_state(answer(said.stdout_lines, said.stderr_lines), roles)
+    _looks[here] = Look(monotonic(), executing, plan, seen)
+    return seen
+
+
+def settled(plan: Plan, roles: Sequence[Role]) -> HostState:
+    """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
+    seen = observe(plan, roles)
+    for again in range(SETTLING_LOOKS if host.state.is_executing else 0):
+        if not any(role.unsettled(plan, seen) for role in roles):
+            break
+        if not again:
+            logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")
+        sleep(1)
+        _looks.pop(ctx_host.get(), None)
+        seen = observe(plan, roles)
+    return seen
+
+
+def _own_words(said: Sequence[str]) -> UserError | None:
+    """Why a host was not asked, in the sentence of ours that its connector ended with, if it did."""
+    *_, message, help_ = ("", "", *said)
+    return UserError(message, help_.removeprefix(HELP)) if help_.startswith(HELP) else None

@@ -1,1 +1,0 @@
-"""What single parts of a look at a host tell: each module reads what its part of `templates/observe/` printed."""

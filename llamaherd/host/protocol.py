@@ -1,0 +1,111 @@
+"""How a host is asked, and how it answers: a script, and lines between two marks. All questions go this way.
+
+- The script is `templates/host/question.sh.j2` around what is asked. It stands in braces, so that a shell reads it to
+  the end before it starts: one that is cut off on its way does nothing.
+- The answer is UTF-8, a line each, between the marks. What comes before and after them is of start files.
+- A line is a fact or a part of a text. A fact is its kind and its fields, parted by tabs: no field holds a tab or a
+  line break; what may hold either goes as base64, or as a text. A text begins with `@ what TAB of what`, and then each
+  of its lines comes after a tab. So no line of an answer can be taken for a mark.
+- An answer without its end is no answer: CutOffError, and nothing of it is believed. A line that the script cannot
+  have printed is an UnaskedError.
+
+Bytes, lines and seconds of an answer are bounded where it comes in: `llamaherd/host/remote.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from llamaherd.host.remote import Remote
+from llamaherd.host.ssh import RemoteError
+from llamaherd.text.quoting import Written
+from llamaherd.text.render import render
+
+BEGIN, END = "@ begin", "@ end"
+
+_SHOWN = 200
+"""Characters of what a host said that an error shows."""
+
+
+class CutOffError(RemoteError):
+    """An answer ended before its end: the host, its shell or the script gave up on the way."""
+
+    def __init__(self, said: Iterable[str]) -> None:
+        last = next((line.strip() for line in reversed([*said]) if line.strip()), "it does not say why")
+        super().__init__(
+            f"the host stopped answering halfway: {last[:_SHOWN]}",
+            "run again; if it stops there again, see whether that host is a Linux with memory and disk to spare",
+        )
+
+
+class UnaskedError(RemoteError):
+    """A line of an answer is none that the script can have printed."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(
+            f"the host answered with a line that was not asked for: {line[:_SHOWN]!r}",
+            "see what on that host is called so or prints so, and put it right there",
+        )
+
+
+def question_of(template: str, **values: Any) -> Written:
+    """The script that asks what a template asks."""
+    return render("host/question.sh.j2", begin=Written(BEGIN), end=Written(END), body=render(template, **values))
+
+
+def ask_host(remote: Remote, script: str, seconds: float) -> list[str]:
+    """What a rig's host answers. Raises RemoteError where it cannot be asked, CutOffError where it did not finish."""
+    result = remote.run(script, seconds)
+    return answer(result.out.split("\n"), result.err.split("\n"))
+
+
+def answer(lines: Iterable[str], complaints: Iterable[str] = ()) -> list[str]:
+    """The lines between the marks. Raises CutOffError, with the last of the host's complaints."""
+    return list(heard(lines, complaints))
+
+
+def heard(lines: Iterable[str], complaints: Iterable[str] = ()) -> Iterator[str]:
+    """The lines between the marks, as they come. Raises CutOffError after the last where the end is missing."""
+    before: list[str] = []
+    begun = False
+    for line in lines:
+        if begun and line == END:
+            return
+        if begun:
+            yield line
+        elif line == BEGIN:
+            begun = True
+        else:
+            before.append(line)
+    raise CutOffError([*(() if begun else before), *complaints])
+
+
+def take_facts(lines: Iterable[str], take: Callable[[str, list[str]], bool]) -> None:
+    """Hand over each fact: its kind and its fields.
+
+    Raises UnaskedError for a fact that `take` does not know, or raises ValueError or LookupError on.
+    """
+    for line in lines:
+        kind, *fields = line.split("\t")
+        try:
+            known = take(kind, fields)
+        except (ValueError, LookupError):
+            known = False
+        if not known:
+            raise UnaskedError(line)
+
+
+def texts(lines: Iterable[str]) -> dict[tuple[str, str], str]:
+    """The texts of an answer, by what they are and of what. Raises UnaskedError for a line that is of none."""
+    found: dict[tuple[str, str], list[str]] = {}
+    text: list[str] | None = None
+    for line in lines:
+        if line.startswith("@ "):
+            what, _, of_what = line[2:].partition("\t")
+            text = found.setdefault((what, of_what), [])
+        elif line.startswith("\t") and text is not None:
+            text.append(line[1:])
+        else:
+            raise UnaskedError(line)
+    return {asked: "\n".join(said) for asked, said in found.items()}

@@ -1,0 +1,54 @@
+"""What an instance takes by arithmetic, as a plan has it: each GPU and the RAM, with all that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.memory.instances import capacity, cuda_bytes, instance_memory
+from llamaherd.memory.overhead import in_ram, mapped_between
+from llamaherd.memory.placement import Placement
+from llamaherd.memory.use import Memory, Use
+from llamaherd.plan import RAM, Estimate, Grows, Holds
+
+
+def estimated(
+    rig: Rig, declared: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
+) -> Estimate | None:
+    """What the instance takes by arithmetic; None where a GPU's memory is not known, or the model's shape."""
+    try:
+        known = instance_memory(rig, declared, headers, projectors)
+    except ValueError:
+        return None
+    if known is None:
+        return None
+    return Estimate(
+        source="arithmetic",
+        holds=held(rig, declared, known.header, known.placement, known.memory),
+        doubts=known.memory.doubts,
+        grows=Grows(prompts=known.growth.prompts, checkpoints=known.growth.checkpoints),
+    )
+
+
+def held(rig: Rig, declared: Instance, header: Header, placed: Placement, memory: Memory) -> tuple[Holds, ...]:
+    """What each of an instance's GPUs and the RAM hold, CUDA's own part included."""
+    sizes = [capacity(rig, gpu) or 0 for gpu in declared.on]
+    rooms = [*zip(declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
+    own = in_ram(header, placed) + mapped_between(header, placed)
+    cuda = (*cuda_bytes(rig, declared, header, placed), own)
+    return tuple(holds(*each, taken) for each, taken in zip(rooms, cuda, strict=True))
+
+
+def holds(where: str, size: int, use: Use, cuda: int) -> Holds:
+    """What one GPU, or the RAM, holds, with all that the draft adds in one figure."""
+    return Holds(
+        where=where,
+        size=size,
+        weights=use.weights,
+        kv=use.kv,
+        state=use.state,
+        compute=use.compute,
+        draft=use.draft.total,
+        cuda=cuda,
+    )

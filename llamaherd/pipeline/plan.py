@@ -1,0 +1,47 @@
+"""From a rig and its lock to exactly what must be true on the host: what its roles say, put together.
+
+Pure: no network, no clock, no environment, no pyinfra. The same rig and lock give the same plan, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Rig
+from llamaherd.lock import Lock
+from llamaherd.lock.apply import pinned
+from llamaherd.plan import Plan
+from llamaherd.role.role import PlanFields, Planning, PlanPart, Role
+
+
+def plan(
+    declared: Rig,
+    lock: Lock,
+    roles: Sequence[Role],
+    rigs: Mapping[str, Rig] = MappingProxyType({}),
+    unlocked: Mapping[str, Header] = MappingProxyType({}),
+) -> Plan:
+    """What must be true on the host of the rig that is declared. Raises NotLockedError.
+
+    `rigs` are those of the fleet by name: models may come from one of them. One that is not there is left out.
+    `unlocked` are headers of models that the lock does not know, by name.
+    """
+    rig = pinned(declared, lock)
+    fields = PlanFields()
+    parts: dict[str, PlanPart] = {}
+    for role in roles:
+        part = role.plan(Planning(rig, lock, rigs, unlocked, fields))
+        fields = {**fields, **part.fields}
+        parts[role.name] = part
+    return Plan(
+        rig=rig.rig,
+        os=rig.host.os,
+        ram=rig.host.ram,
+        packages=tuple(sorted(frozenset().union(*(part.packages for part in parts.values())))),
+        files=tuple(file for part in parts.values() for file in part.files),
+        repositories=tuple(dict.fromkeys(each for part in parts.values() for each in part.repositories)),
+        parts={name: part.own for name, part in parts.items() if part.own is not None},
+        **fields,
+    )

@@ -1,0 +1,60 @@
+"""Asks the live host whether it is what was declared, by other means than those that made it so.
+
+One script in one connection asks for everything; what it printed is then judged here, by pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from llamaherd.host import protocol
+from llamaherd.host.answers import Answers, reply
+from llamaherd.host.dial import reached
+from llamaherd.host.reach import Reach, doors
+from llamaherd.host.remote import Remote
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.brought import brought_checks, places
+from llamaherd.plan import Plan
+from llamaherd.role.report import CHAT_SECONDS, Check, Report
+from llamaherd.role.role import Judging, Role, Verified
+
+_BASE_SECONDS = 60
+
+
+def verify(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Report:
+    """Ask the rig's host, and judge. Raises RemoteError where it cannot be asked."""
+    seconds = _BASE_SECONDS + len(plan.instances) * (CHAT_SECONDS + 20)
+    answers = protocol.texts(protocol.ask_host(remote, question(plan, roles), seconds))
+    return judge(rig, plan, roles, answers, _reached(rig, plan, answers))
+
+
+def _reached(rig: Rig, plan: Plan, answers: Answers) -> dict[str, Reach]:
+    """Which servers for others are reached from here, of those that answer on their own host."""
+    well = [each.name for each in plan.instances if reply(answers.get(("health", each.name), "")).status == 200]
+    return reached(rig.connect, doors(plan, well), answers.get(("addresses", ""), "").split("\n"))
+
+
+def question(plan: Plan, roles: Sequence[Role]) -> str:
+    """The script that asks a host for everything; no key is in it."""
+    parts = [part for role in roles if (part := role.verify(plan))]
+    return protocol.question_of("host/verify.sh.j2", brought=places(plan, roles), parts=parts)
+
+
+def judge(
+    rig: Rig, plan: Plan, roles: Sequence[Role], answers: Answers, reached: Mapping[str, Reach] | None = None
+) -> Report:
+    """The report that follows from what the host said, and from which of its servers are `reached` from here."""
+    found = [(role, role.judge(Judging(rig, plan, answers, reached or {}))) for role in roles]
+    parts = [part for _, part in found]
+    return Report(
+        rig=plan.rig,
+        instances=tuple(each for part in parts for each in part.instances),
+        installed=tuple(each for part in parts for each in part.installed),
+        machine=(*_of("machine", found), *brought_checks(plan, roles, answers)),
+        cards=_of("cards", found),
+        driver=_of("driver", found),
+    )
+
+
+def _of(section: str, found: Sequence[tuple[Role, Verified]]) -> tuple[Check, ...]:
+    return tuple(check for role, part in found if role.section == section for check in part.checks)

@@ -1,1 +1,0 @@
-"""From a rig and its lock to its plan."""

@@ -1,0 +1,1 @@
+"""What a role is, and what roles share."""

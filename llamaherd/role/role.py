@@ -1,0 +1,187 @@
+"""`Role`: one thing that must be true on a host, as a value. Each verb is a loop over roles.
+
+A role is a folder: `roles/<name>/` of ours, or of a fleet. Only this value of it is known to the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+from pydantic import JsonValue
+
+from llamaherd.gguf.header import Header
+from llamaherd.host.answers import Answers
+from llamaherd.host.reach import Reach
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.lock import Lock
+from llamaherd.plan import (
+    BuildPlan,
+    DriverPlan,
+    Estimate,
+    GpuPlan,
+    GpuPower,
+    ImagePlan,
+    InstancePlan,
+    ModelPlan,
+    Plan,
+    PowerPlan,
+    RepositoryPlan,
+    RuntimePlan,
+    StorePlan,
+    TextFile,
+    ToolkitPlan,
+    WslPlan,
+)
+from llamaherd.role.changes import Change, SendFile
+from llamaherd.role.facts import Row
+from llamaherd.role.refusal import Need, Refusal
+from llamaherd.role.report import Check, Installed, InstanceReport
+
+
+class PlanFields(TypedDict, total=False):
+    """Fields of a plan, each of which one role of ours fills."""
+
+    builds: tuple[BuildPlan, ...]
+    store: StorePlan
+    models: tuple[ModelPlan, ...]
+    images: tuple[ImagePlan, ...]
+    instances: tuple[InstancePlan, ...]
+    has_cards: bool
+    cards: tuple[GpuPlan, ...]
+    driver: DriverPlan | None
+    toolkit: ToolkitPlan | None
+    runtime: RuntimePlan | None
+    power: PowerPlan | None
+    windows_power: tuple[GpuPower, ...]
+    wsl: WslPlan | None
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What a role plans from: the rig with its pins, the lock, the fleet, and what roles before it have planned."""
+
+    rig: Rig
+    lock: Lock
+    rigs: Mapping[str, Rig]
+    unlocked: Mapping[str, Header]
+    """Headers of models that the lock does not know, by name."""
+    planned: PlanFields
+
+
+@dataclass(frozen=True)
+class PlanPart:
+    """What one role adds to the plan. Packages, files and repositories of all roles are put together.
+
+    `own` is a value of a fleet's role, in JSON: it is kept in `Plan.parts` under the role's name.
+    """
+
+    packages: frozenset[str] = frozenset()
+    files: tuple[TextFile, ...] = ()
+    repositories: tuple[RepositoryPlan, ...] = ()
+    fields: PlanFields = field(default_factory=PlanFields)
+    own: JsonValue = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a role may know of the run that it is part of, beside the host's state."""
+
+    connect: Connect
+    failed: bool = False
+    """Whether something has failed on this host in this run, so that not all before this is there."""
+    executing: bool = True
+    """Whether changes are carried out, and not only worked out."""
+    leftovers: Sequence[Change] = ()
+    """What takes away that which roles once did here, and which is not declared any more."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One line of a run: what it is about, and the changes that follow from the host's state at its turn.
+
+    `notes` is what people are told then, which is no change. What fails in one that is `alone` keeps nothing else from
+    being done; in one that `goes_on`, it does not even keep its own later changes.
+    """
+
+    name: str
+    changes: Callable[[HostState, Run], Sequence[Change]]
+    notes: Callable[[HostState, Run], Sequence[str]] | None = None
+    alone: bool = False
+    goes_on: bool = False
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What verify judges by: rig, plan, what the host answered, and which servers are reached from here, by name."""
+
+    rig: Rig
+    plan: Plan
+    answers: Answers
+    reached: Mapping[str, Reach]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What one role's part of verification found."""
+
+    checks: tuple[Check, ...] = ()
+    installed: tuple[Installed, ...] = ()
+    instances: tuple[InstanceReport, ...] = ()
+
+
+def _nothing(*_: object) -> tuple[()]:
+    return ()
+
+
+def _no_text(_: Plan) -> str:
+    return ""
+
+
+def _not(*_: object) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Role:
+    """One thing that must be true on a host. What a role does not say, it does not have."""
+
+    name: str
+    """Its folder's; people see it before each of its tasks."""
+    summary: str
+    """What is true afterwards, in one sentence."""
+    plan: Callable[[Planning], PlanPart] = lambda _: PlanPart()
+    """Its part of the desired state. Raises NotLockedError."""
+    brings: Callable[[Plan], Iterable[TextFile]] = _nothing
+    """Files that lie on the host for it: they are inspected, and verified. Those in its PlanPart are among base's."""
+    files: Callable[[Plan], Iterable[str]] = _nothing
+    """Further files that it wants to know of, by path."""
+    inspect: Callable[[Plan], str] = _no_text
+    """The shell script that asks for its part of the host's state; empty where nothing is asked. It prints lines, by
+    `say KIND FIELD…`."""
+    parse: Callable[[HostState, str, Sequence[str]], bool] = _not
+    """Takes in one such line, KIND and fields; returns whether it was this role's. Raises ValueError on a wrong one."""
+    refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing
+    """Why the host cannot become as planned."""
+    facts: Callable[[Plan, HostState], Iterable[Row]] = _nothing
+    """Its rows of preflight's table."""
+    needs: Callable[[Plan, HostState, Mapping[str, int]], Iterable[Need]] = _nothing
+    """What it needs of disks; the mapping has bytes of the controller's files, by sha256."""
+    sends: Callable[[Plan, HostState], Iterable[SendFile]] = _nothing
+    """Files of the controller's that it would send."""
+    unsettled: Callable[[Plan, HostState], bool] = _not
+    """Whether the host was seen in the middle of something that another run does, and must be looked at again."""
+    leftovers: Callable[[Plan, HostState], Iterable[Change]] = _nothing
+    """What takes away that which it did here once, where its tasks are none any more. Base carries it out."""
+    tasks: Callable[[Plan], Iterable[Task]] = _nothing
+    """What it does, in this order."""
+    verify: Callable[[Plan], str] = _no_text
+    """The shell script that asks, by means of its own, whether it is true: `section WHAT OF-WHAT`, then lines."""
+    judge: Callable[[Judging], Verified] = lambda _: Verified()
+    """What follows from the answers."""
+    section: Literal["machine", "cards", "driver"] = "machine"
+    """Where its checks stand in the report."""
+    describe: Callable[[Plan, Mapping[str, Estimate | str]], Iterable[str]] = _nothing
+    """Its lines of `herd plan`; the mapping has what engines said of instances' memory, by name."""

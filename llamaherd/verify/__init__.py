@@ -1,1 +1,0 @@
-"""What live hosts are asked, and how their answers are judged."""

@@ -1,0 +1,132 @@
+"""Docker and its Compose, used as they are where they do; and GPUs for containers, by CDI.
+
+Docker is restarted only for what the daemon that runs lacks, and under containers that run only where that is allowed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from llamaherd.host.state import HostState
+from llamaherd.layout import PINNED
+from llamaherd.plan import ContainerToolkitPlan, Plan, TextFile
+from llamaherd.role.changes import Change, RunScript, difference, differences, put_files
+from llamaherd.role.packages import LOCK_SECONDS, install
+from llamaherd.role.repositories import repository_changes
+from llamaherd.text.quoting import base64_lines
+from llamaherd.text.render import render
+from roles.container_runtime import daemon
+from roles.container_runtime.state import PACKAGES, DockerState
+
+BACKUP = ".before-llamaherd"
+"""Behind the name of Docker's settings: as they were before we first changed them."""
+
+_PLUGIN = "docker-compose-plugin"
+"""The package of Compose in Docker's own repository, where `docker-ce` is from."""
+_CDI_BY_DEFAULT = (28, 3)
+"""The first Docker that has CDI switched on without being told (Docker's pages on CDI devices)."""
+
+
+def docker_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Install what is missing of Docker and Compose, and have it run, from every boot on."""
+    if plan.runtime is None:
+        return []
+    docker, planned = DockerState.of(state), plan.runtime
+    missing: tuple[str, ...] = ()
+    if not docker.there:
+        missing = planned.packages
+    elif docker.compose < planned.compose:
+        missing = (_PLUGIN if docker.origin == "docker-ce" else planned.compose_package,)
+    if not missing and docker.active and docker.enabled:
+        return []
+    script = render("container_runtime/install.sh.j2", install=install(missing) if missing else "")
+    if missing:
+        lack = "Compose is missing or too old" if docker.there else "there is no Docker"
+        how = RunScript(script, f"installing {', '.join(missing)}")
+        return [Change("install", "packages", ", ".join(missing), (lack,), how)]
+    idle = "it does not run" if not docker.active else "it does not start at boot"
+    return [Change("start", "service", "docker", (idle,), RunScript(script, "starting Docker"))]
+
+
+def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
+    """NVIDIA's container toolkit, Docker's settings, and a reload or a restart for what the daemon still lacks."""
+    if plan.runtime is None or plan.runtime.toolkit is None:
+        return []
+    toolkit, docker = plan.runtime.toolkit, DockerState.of(state)
+    changes: list[Change] = []
+    version = _installed(toolkit, docker)
+    if version is None or toolkit.repository.sources.path in state.files:
+        changes += repository_changes(toolkit.repository, state)
+    if version is None:
+        script = render(
+            "container_runtime/toolkit.sh.j2",
+            packages=PACKAGES,
+            version=toolkit.version or "",
+            preferences=PINNED,
+            pins=pins(plan.rig, "@version@").text,
+            wait=LOCK_SECONDS,
+        )
+        how = RunScript(script, f"installing NVIDIA's container toolkit {toolkit.version or ''}".rstrip())
+        lack = "its packages are not there at one version, which is the planned one"
+        changes.append(Change("install", "toolkit", PACKAGES[0], (lack,), how))
+    elif why := differences([pins(plan.rig, version)], state):
+        changes.append(Change("update", "preferences", PINNED, why, RunScript(put_files([pins(plan.rig, version)]))))
+    return [*changes, *_wiring_changes(toolkit, docker, state)]
+
+
+def pins(rig: str, version: str) -> TextFile:
+    """What has apt keep the toolkit's packages at one version."""
+    text = (
+        f"# Written by llamaherd for rig `{rig}`: change the inventory, not this file.\n"
+        "# These four go together at one version, and change it together.\n"
+        f"Package: {' '.join(PACKAGES)}\nPin: version {version}\nPin-Priority: 1001\n"
+    )
+    return TextFile(path=PINNED, text=text)
+
+
+def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: HostState) -> list[Change]:
+    before = settings_of(docker)
+    merged = merged_settings(docker)
+    order = difference(toolkit.order, state)
+    enabled = docker.refresh and set(docker.refresh.values()) == {"enabled"}
+    why = {
+        f"{daemon.PATH} does not have NVIDIA's runtime and CDI": merged != before,
+        order: bool(order),
+        "what describes GPUs at boot is not enabled": not enabled,
+        "the daemon that runs has no CDI": not docker.cdi,
+        "the daemon that runs does not know NVIDIA's runtime": daemon.RUNTIME not in docker.runtimes,
+        "CDI does not describe all GPUs that containers ask for": not set(toolkit.devices) <= docker.devices,
+    }
+    reasons = tuple(reason for reason, holds in why.items() if holds)
+    if not reasons:
+        return []
+    script = render(
+        "container_runtime/docker-cards.sh.j2",
+        path=daemon.PATH,
+        backup=BACKUP,
+        before=hashlib.sha256(before).hexdigest() if before is not None else "",
+        content=base64_lines(merged) if merged != before else "",
+        order=put_files([toolkit.order] if order else []),
+        devices=toolkit.devices,
+        may_restart=toolkit.restart_docker,
+    )
+    return [Change("update", "service", "docker", reasons, RunScript(script, "giving GPUs to containers"))]
+
+
+def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None:
+    """The version that all four packages have, if it is the one that is wanted."""
+    versions = {docker.toolkit.get(package) for package in PACKAGES}
+    version = versions.pop()
+    if versions or version is None:
+        return None
+    return version if toolkit.version in (None, version.partition("-")[0]) else None
+
+
+def merged_settings(docker: DockerState) -> bytes:
+    """Docker's settings with ours in them. Raises SettingsError."""
+    return daemon.merge(settings_of(docker), cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
+
+
+def settings_of(docker: DockerState) -> bytes | None:
+    """Docker's settings as they are."""
+    return docker.settings.content if docker.settings else None

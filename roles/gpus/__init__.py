@@ -1,0 +1,19 @@
+"""GPUs: those that are declared are in the host. Nothing is done for that; a host that lacks one is refused."""
+
+from __future__ import annotations
+
+from llamaherd.role.role import Role
+from roles.gpus.plan import plan
+from roles.gpus.preflight import facts
+from roles.gpus.refusals import refusals
+from roles.gpus.state import inspect, parse
+
+ROLE = Role(
+    name="gpus",
+    summary="The GPUs that are declared are in the host.",
+    plan=plan,
+    inspect=inspect,
+    parse=parse,
+    refusals=refusals,
+    facts=facts,
+)

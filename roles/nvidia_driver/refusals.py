@@ -1,0 +1,92 @@
+"""Why the driver cannot become as declared: found before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from llamaherd.host.state import HostState
+from llamaherd.plan import DriverPlan, Plan
+from llamaherd.reference.drivers import DRIVER_TOOLS, PARTS, is_named
+from llamaherd.role.refusal import Refusal
+from llamaherd.text.units import show_size
+from roles.nvidia_driver.changes import for_kernels, install_due, leftovers
+
+ROOM = 3 * 10**9
+"""Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""
+
+BOOT_ROOM = 150 * 10**6
+"""Bytes that one more initramfs may take of /boot."""
+
+
+def refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """All of it, in the driver's row."""
+    return [replace(problem, about="driver") for problem in driver_refusals(plan, state)]
+
+
+def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """Why the driver cannot become as declared: found before anything is changed."""
+    driver = plan.driver
+    if driver is None:
+        return []
+    if state.nvidia.runfile:
+        message = "a driver was installed here by NVIDIA's .run file, which packages would lie on top of"
+        return [Refusal(message, "run `sudo nvidia-uninstall`, then this again")]
+    if not install_due(driver, state):
+        return []
+    return [*_mixed(driver, state), *_on_hold(driver, state), *_unsigned(plan, driver, state), *_no_room(state)]
+
+
+def _mixed(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
+    """What is of the other source goes by its owner's hand: a desktop may stand on it."""
+    other = {
+        name
+        for name, package in state.nvidia.packages.items()
+        if package.branch and is_named(name, PARTS) and not is_named(name, DRIVER_TOOLS)
+        if package.source not in (None, driver.source)
+    }
+    if other:
+        of, to = ("NVIDIA", "distribution") if driver.source == "distribution" else ("the distribution", "nvidia")
+        message = f"this host has a driver of {of}'s, and the inventory says `from: {to}`: {_some(other)}"
+        help_ = f"run `sudo apt-get remove {' '.join(sorted(other))}`, or declare the other source; they do not mix"
+        yield Refusal(message, help_)
+
+
+def _on_hold(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
+    held = {each.partition(":")[0] for each in state.machine.held}
+    concerned = held & {*driver.packages, *driver.beside, *leftovers(driver, state), *for_kernels(driver, state)}
+    if concerned:
+        message = f"somebody has put packages of the driver on hold: {_some(concerned)}"
+        yield Refusal(message, f"run `sudo apt-mark unhold {' '.join(sorted(concerned))}`, then this again")
+
+
+def _unsigned(plan: Plan, driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
+    """Only a person at the console can let a key of the host's own in."""
+    machine = state.machine
+    if driver.prebuilt or not machine.secure_boot or machine.mok:
+        return
+    if plan.os.startswith("ubuntu"):
+        make, key = "sudo apt-get install shim-signed mokutil && sudo update-secureboot-policy --new-key", "ubuntu"
+        other = ", or write `from: distribution`, whose modules Canonical has signed"
+    else:
+        make, key = "sudo apt-get install dkms mokutil && sudo dkms generate_mok", "debian"
+        other = ""
+    path = {"ubuntu": "/var/lib/shim-signed/mok/MOK.der", "debian": "/var/lib/dkms/mok.pub"}[key]
+    first = f"run `{make}`, then " if machine.mok is None else "run "
+    yield Refusal(
+        "Secure Boot is on, and the key that this host signs modules with is not enrolled: they would not load",
+        f"{first}`sudo mokutil --import {path}`, choose a password, reboot, and choose `Enroll MOK` at the console, "
+        f"which asks for it; then run this again. Or switch Secure Boot off{other}",
+    )
+
+
+def _no_room(state: HostState) -> Iterator[Refusal]:
+    for place, free, needed in (("/", state.nvidia.free, ROOM), ("/boot", state.machine.boot_free, BOOT_ROOM)):
+        if free is not None and free < needed:
+            message = f"{place} has {show_size(free)} free, and the driver needs up to {show_size(needed)}"
+            yield Refusal(message, "make room: `sudo apt-get autoremove --purge` takes old kernels away")
+
+
+def _some(names: Collection[str]) -> str:
+    first = sorted(names)
+    return ", ".join(first[:4]) + (f" and {len(first) - 4} more" if len(first) > 4 else "")

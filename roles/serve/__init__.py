@@ -1,0 +1,44 @@
+"""Serve: instances as systemd units and as compose projects, switched only when what runs is not what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.host.state import HostState
+from llamaherd.plan import Plan
+from llamaherd.role.facts import Row, listed
+from llamaherd.role.role import Role
+from roles.serve.describe import describe
+from roles.serve.plan import plan
+from roles.serve.ports import between_holders, ports_taken
+from roles.serve.state import inspect, parse
+from roles.serve.tasks import tasks
+from roles.serve.verify import judge, question
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[Row]:
+    """The ports."""
+    if plan.instances:
+        ports = sorted(instance.endpoint.port for instance in plan.instances)
+        ours = [port for port in ports if port in state.listening]
+        yield Row("ports", f"{listed(ours)} in use" if ours else "free", listed(ports))
+
+
+ROLE = Role(
+    name="serve",
+    summary="Every instance runs as planned, answers, and does so again after a boot.",
+    plan=plan,
+    files=lambda plan: (
+        *(instance.file.path for instance in plan.instances),
+        *(instance.key_file for instance in plan.instances if instance.key_file),
+    ),
+    inspect=inspect,
+    parse=parse,
+    refusals=ports_taken,
+    facts=facts,
+    unsettled=between_holders,
+    tasks=tasks,
+    verify=question,
+    judge=judge,
+    describe=describe,
+)

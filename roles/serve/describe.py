@@ -1,0 +1,97 @@
+"""Servers' lines of `herd plan`: images, command lines, and the memory that they hold."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.plan import RAM, Estimate, Grows, Holds, InstancePlan, Plan
+from llamaherd.reference.cards import usable
+from llamaherd.text.units import show_mib
+
+
+def describe(plan: Plan, asked: Mapping[str, Estimate | str]) -> list[str]:
+    """Each server; then what all of them hold of GPUs and RAM. `asked` is what engines said, by name."""
+    return [
+        *(f"  image      {image.tag}\n             on {image.base}" for image in plan.images),
+        *(line for instance in plan.instances for line in _instance(instance, asked.get(instance.name))),
+        *_whole(plan),
+    ]
+
+
+def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
+    server, endpoint = instance.server, instance.endpoint
+    program = server.program or str(server.image)
+    key = f"API key in {instance.key_file}" if instance.key_file else "no API key"
+    return [
+        f"  instance   {instance.name}: {instance.backend} as {instance.service}, spec {instance.spec}",
+        f"             {endpoint.listen}:{endpoint.port}, {key}, {server.start_seconds} s to load",
+        f"             {shlex.join([program, *server.arguments])}",
+        f"             in {instance.file.path}",
+        *((*_memory(instance.memory), *_growing(instance.memory.grows)) if instance.memory else ()),
+        *(_said(said, instance.memory) if said else ()),
+    ]
+
+
+_COLUMNS = ("weights", "kv", "state", "compute", "draft", "cuda", "total", "of")
+
+
+def _memory(estimate: Estimate) -> list[str]:
+    """What each GPU and the RAM hold, in MiB. An engine tells cache and state in one figure."""
+    width = max(len(f"MiB by {estimate.source}"), *(len(each.where) for each in estimate.holds))
+    rows: list[tuple[str, ...]] = [(f"MiB by {estimate.source}", *_COLUMNS)]
+    for each in estimate.holds:
+        figures = (each.weights, each.kv, each.state, each.compute, each.draft, each.cuda, each.total, each.size)
+        cells = [f"{figure / (1 << 20):,.0f}" for figure in figures]
+        if estimate.source == "engine":
+            cells[_COLUMNS.index("state")] = "in kv"
+        rows.append((each.where, *cells))
+    lines = [f"             {first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
+    return lines + [f"             not sure: {doubt}" for doubt in estimate.doubts]
+
+
+def _growing(grows: Grows) -> list[str]:
+    """What comes to its RAM while a server works."""
+    parts = [f"{show_mib(grows.prompts)} of saved prompts"] if grows.prompts else []
+    parts += ["any amount of saved prompts"] if grows.prompts is None else []
+    parts += [f"{show_mib(grows.checkpoints)} of checkpoints"] if grows.checkpoints else []
+    return [f"             RAM grows by up to {' and '.join(parts)}"] if parts else []
+
+
+def _said(said: Estimate | str, ours: Estimate | None) -> list[str]:
+    """What the engine itself says, and by how much that is more or less than the arithmetic."""
+    if isinstance(said, str):
+        return [f"             MiB by engine: {said}"]
+    known = {each.where: each.total for each in ours.holds} if ours else {}
+    more = [f"{each.where} {each.total / total - 1:+.1%}" for each in said.holds if (total := known.get(each.where))]
+    return _memory(said) + ([f"             engine to arithmetic: {', '.join(more)}"] if more else [])
+
+
+def _whole(plan: Plan) -> list[str]:
+    """What all instances together hold of each GPU and the RAM, in MiB, as far as they are known."""
+    held: dict[str, list[Holds]] = {}
+    for instance in plan.instances:
+        for each in instance.memory.holds if instance.memory else ():
+            held.setdefault(each.where, []).append(each)
+    if not held:
+        return []
+    rows: list[tuple[str, ...]] = [("", "instances", "held", "kept", "left", "of")]
+    for where, parts in sorted(held.items(), key=lambda item: item[0] == RAM):
+        size, total = parts[0].size, sum(each.total for each in parts)
+        share = SYSTEM_RAM if where == RAM else size - usable(size) + MARGIN
+        figures = (total, share, size - total - share, size)
+        rows.append((where, str(len(parts)), *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
+    width = max(len(row[0]) for row in rows)
+    lines = [f"{first:{width}}" + "".join(f"{cell:>10}" for cell in cells) for first, *cells in rows]
+    lines += _grown(plan, sum(each.total for each in held.get(RAM, ())))
+    return [f"  {'memory' if not number else '':10} {line}" for number, line in enumerate(lines)]
+
+
+def _grown(plan: Plan, held: int) -> list[str]:
+    """What the RAM may hold when all servers have worked for long."""
+    grows = [instance.memory.grows for instance in plan.instances if instance.memory]
+    known = sum((each.prompts or 0) + each.checkpoints for each in grows)
+    if any(each.prompts is None for each in grows):
+        return ["RAM may grow without a limit"]
+    return [f"RAM may grow to {show_mib(held + known)}"] if known else []

@@ -1,0 +1,305 @@
+"""How a host is asked and how its answer is taken apart: marks, facts, texts; and an answer that is cut off."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import llamaherd
+from llamaherd import scaffold
+from llamaherd.host import protocol
+from llamaherd.host.protocol import BEGIN, END, CutOffError, UnaskedError, answer, ask_host, take_facts, texts
+from llamaherd.host.remote import Remote, Result
+from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.pipeline import engine_estimate, preflight_ask
+from llamaherd.pipeline.verify import verify
+from llamaherd.plan import FromNeighbour
+from llamaherd.scaffold import parse_look
+from llamaherd.store import ask as store
+from llamaherd.store import hashes
+from llamaherd.store.judge import judge_store
+from llamaherd.store.state import parse_store
+from llamaherd.text.quoting import Written
+from llamaherd.text.render import render
+from roles import ROLES
+from roles.models import lending
+from tests.pipeline import test_asking as asking
+from tests.store.test_store import SAID
+from tests.support.ours import inspect_script, parse_state, plan, question
+from tests.support.rigs import converged, cpu_rig, planned
+from tests.support.stores import needs_root
+
+PACKAGE = Path(llamaherd.__file__).parent
+REMOTE = re.compile(r"remote|Remote|shell|here\b|host\b")
+"""What runs a script on a rig, as it is called."""
+DATA = Path(__file__).parents[1] / "data"
+RIG = cpu_rig()
+PLAN = planned(RIG)
+FIELD = st.text(st.characters(exclude_characters="\t\n"))
+LINE = st.text(st.characters(exclude_characters="\n"))
+
+
+@dataclass(frozen=True)
+class Saying(Remote):
+    """A rig whose host says this, whatever it is asked."""
+
+    out: str
+    err: str = ""
+    code: int = 0
+
+    def run(self, script: str, timeout: float) -> Result:
+        """What it says."""
+        assert script
+        assert timeout
+        return Result(self.code, self.out, self.err)
+
+    def lines(self, script: str, silence: float) -> Generator[str, None, None]:
+        """The lines that came whole, one by one."""
+        assert script
+        assert silence
+        yield from self.out.split("\n")[:-1]
+
+
+def saying(out: str, err: str = "") -> Saying:
+    return Saying(Connect(host="duo"), out, err)
+
+
+def shell(script: str, shell: str = "sh") -> list[str]:
+    """What a shell that reads this on stdin prints."""
+    return subprocess.run([shell, "-s"], input=script, capture_output=True, text=True, check=False).stdout.split("\n")
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, body: str) -> str:
+    """A question of this body."""
+
+    def rendered(template: str, **values: Any) -> Written:
+        return Written(body) if template == "body" else render(template, **values)
+
+    monkeypatch.setattr(protocol, "render", rendered)
+    return protocol.question_of("body")
+
+
+@given(st.lists(st.tuples(FIELD, st.lists(FIELD)), max_size=9), st.lists(LINE), st.lists(LINE))
+def test_facts_arrive_as_they_were_said(said: list[tuple[str, list[str]]], before: list[str], after: list[str]) -> None:
+    facts = [(kind, fields) for kind, fields in said if not kind.startswith("@ ")]
+    lines = [*(line for line in before if line != BEGIN), BEGIN, *("\t".join([k, *f]) for k, f in facts), END, *after]
+    heard: list[tuple[str, list[str]]] = []
+
+    def take(kind: str, fields: list[str]) -> bool:
+        heard.append((kind, fields))
+        return True
+
+    take_facts(answer(lines), take)
+    assert heard == facts
+
+
+@given(st.dictionaries(st.tuples(FIELD, FIELD), st.lists(LINE, min_size=1)))
+def test_texts_arrive_as_they_were_said(said: dict[tuple[str, str], list[str]]) -> None:
+    """Whatever their lines are: also such as would be marks."""
+    lines = [BEGIN]
+    for (what, of_what), text in said.items():
+        lines += [f"@ {what}\t{of_what}", *(f"\t{line}" for line in text)]
+    assert texts(answer([*lines, END])) == {key: "\n".join(text) for key, text in said.items()}
+
+
+@pytest.mark.parametrize("name", ["sh", "bash"])
+def test_a_shell_says_it_in_that_form(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    body = """say kind 'a b' '' '*' "$(printf 'it\\\\s')"; say alone
+        section what 'of it'; printf '@ end\\n@ x\\t\\n' | lines"""
+    said = answer(shell(asked(monkeypatch, body), name))
+    assert said == ["kind\ta b\t\t*\tit\\s", "alone", "@ what\tof it", "\t@ end", "\t@ x\t"]
+
+
+def test_facts_that_are_said_at_once_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As servers that are asked meanwhile whether they hang."""
+    body = "for each in a b c d; do (for n in $(seq 500); do say $each 1 2 3 4; done) & done; wait"
+    said = answer(shell(asked(monkeypatch, body)))
+    assert {line[1:] for line in said} == {"\t1\t2\t3\t4"}
+    assert len(said) == 2000
+
+
+def test_a_question_that_is_cut_off_on_its_way_does_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = asked(monkeypatch, f"touch {tmp_path}/done")
+    for length in range(0, script.rindex("}"), 7):
+        assert shell(script[:length]) == [""]
+    assert list(tmp_path.iterdir()) == []
+    shell(script)
+    assert [each.name for each in tmp_path.iterdir()] == ["done"]
+
+
+@pytest.mark.parametrize("body", ["exit 0", "exit 3", "kill -9 $$", ". /no/such/file", "if", "say os; exit"])
+def test_a_script_that_gives_up_has_no_answer(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    with pytest.raises(CutOffError, match="stopped answering halfway"):
+        answer(shell(asked(monkeypatch, body)))
+
+
+def test_the_last_complaint_is_said_and_not_the_answer() -> None:
+    with pytest.raises(CutOffError, match=r"halfway: sh: 7: Killed\n  help: run again"):
+        ask_host(saying(f"Welcome\n{BEGIN}\nos\tdebian-13", "note\nsh: 7: Killed\n\n"), "script", 1)
+    with pytest.raises(CutOffError, match="halfway: it does not say why"):
+        answer([BEGIN, "os\tdebian-13"])
+    with pytest.raises(CutOffError, match="halfway: This account is closed"):
+        answer(["This account is closed", ""])
+
+
+@pytest.mark.parametrize("line", ["", "no\tsuch", "os", "listens\tport", "@ what\tof", "docker\tinfo\t{}", "\t"])
+def test_a_fact_that_was_not_asked_for(line: str) -> None:
+    with pytest.raises(UnaskedError, match=r"was not asked for: .*\n  help: "):
+        parse_state([line])
+
+
+@pytest.mark.parametrize("line", ["", "os\tdebian-13", " \tx", "@", "\tof no text"])
+def test_a_line_that_is_of_no_text(line: str) -> None:
+    with pytest.raises(UnaskedError, match="was not asked for"):
+        texts([line])
+
+
+# --- every question, cut off ------------------------------------------------------------------------------------------
+
+
+def inspected(remote: Remote) -> object:
+    """`herd preflight`, and in the same way `herd up`."""
+    return parse_state(ask_host(remote, inspect_script(PLAN), 1))
+
+
+def verified(remote: Remote) -> object:
+    """`herd verify`."""
+    return verify(Rig.model_validate(RIG), PLAN, ROLES, remote)
+
+
+def estimated(remote: Remote) -> object:
+    """`herd fit --ask_host`: all instances of a rig."""
+    rig = asking.declared()
+    return engine_estimate.ask_engines(rig, plan(rig, asking.LOCK), asking.LOCK, remote)
+
+
+def looked(remote: Remote) -> object:
+    """`herd init`."""
+    return parse_look(ask_host(remote, scaffold.init_script(), 1))
+
+
+def kept(remote: Remote) -> object:
+    """`herd models`."""
+    return store.look_into(PLAN, remote)
+
+
+def pruned(remote: Remote) -> object:
+    """`herd models --prune`."""
+    return store.remove(judge_store(PLAN, parse_store([])), remote)
+
+
+def hashed(remote: Remote) -> object:
+    """`herd verify --deep`."""
+    return hashes.check_hashes(PLAN, remote, lambda _: None)
+
+
+def lent(remote: Remote) -> object:
+    """What a neighbour has, in a run."""
+    lender = FromNeighbour(name="six", connect=Connect(host="six"), address="six", port=1, store="/models")
+    return lending.lent(lender, ["aa", "bb"], ask_host(remote, lending.share(lender, ["aa", "bb"], "name", "token"), 1))
+
+
+def between(*lines: str) -> str:
+    """A whole answer of these lines."""
+    return "\n".join([BEGIN, *lines, END, ""])
+
+
+MEMORY = [
+    line
+    for name in ("reasoner", "boxed", "small", "worker")
+    for line in (f"@ state\t{name}", "\t1", f"@ figures\t{name}", f"@ said\t{name}", "\tit failed")
+]
+HASHED = [f"{what}\t{n}{more}" for n in range(2) for what, more in (("there", "\t9"), ("at", "\t0"), ("is", "\tff"))]
+LOOK = (DATA / "look-duo.txt").read_text(encoding="utf-8").splitlines()
+
+QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
+    "inspect": (between(*converged(PLAN, {"chat": "key"})), inspected),
+    "verify": ((DATA / "verify-box.txt").read_text(encoding="utf-8"), verified),
+    "memory": (between(*MEMORY), estimated),
+    "init": (between(*LOOK), looked),
+    "store": (SAID, kept),
+    "prune": (between("removed\ta", "kept\tb\tit is used"), pruned),
+    "prune, while something is fetched": (between("fetching\t3 of 9 GB"), pruned),
+    "hashes": (between(*HASHED), hashed),
+    "lending": (between("has\taa", "has\tbb"), lent),
+}
+"""What is asked: a whole answer to it, and how it is taken in."""
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_an_answer_that_is_cut_off_is_none(name: str) -> None:
+    """After any line, and within lines: never a half of it, and never another error."""
+    whole, take = QUESTIONS[name]
+    assert take(saying(whole))
+    ends = len(whole.encode()) - len(END) - 1
+    lines = [at for at, byte in enumerate(whole.encode()) if byte == ord("\n") and at <= ends]
+    for at in {0, *lines, *(each + 1 for each in lines), *range(0, ends, 101), ends + len(END) - 1}:
+        with pytest.raises(CutOffError):
+            take(saying(whole.encode()[:at].decode(errors="replace")))
+
+
+def test_preflight_shows_what_was_cut_off_as_its_row() -> None:
+    found = preflight_ask.ask_preflight(PLAN, ROLES, saying(f"{BEGIN}\nos\tdebian-13\n", "Killed"))
+    (row,) = found.rows
+    assert "the host stopped answering halfway: Killed" in str(row)
+
+
+def test_a_neighbour_that_cannot_lend_says_why() -> None:
+    with pytest.raises(lending.LendingError, match=r"^it cannot open port 1\n"):
+        lent(saying(between("cannot\tit cannot open port 1")))
+
+
+def test_a_program_that_dies_without_a_word_breaks_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As curl does where memory runs short. The script is run on this machine, which has nothing of the plan."""
+    (tmp_path / "curl").write_text("#!/bin/sh\nkill -9 $$\n")
+    (tmp_path / "curl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = texts(answer(shell(question(PLAN))))
+    assert found["health", "chat"] == ""
+
+
+def test_a_host_that_was_never_deployed_to_lends_nothing() -> None:
+    """The script itself, on this machine."""
+    lender = FromNeighbour(name="six", connect=Connect(host="six"), address="six", port=1, store="/models")
+    with pytest.raises(lending.LendingError, match=r"never deployed to .* `herd up` that rig first"):
+        lending.lent(lender, ["aa"], answer(shell(lending.share(lender, ["aa"], "name", "token"))))
+
+
+def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
+    """Scripts go by `Remote` from one place; those that answer as they come are read by `heard`."""
+    calls = {
+        (str(file.relative_to(PACKAGE)), node.func.attr)
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("run", "lines", "run_shell_command") and REMOTE.search(ast.unparse(node.func.value))
+    }
+    assert calls == {
+        ("host/protocol.py", "run"),
+        ("store/hashes.py", "lines"),
+        # Of pyinfra: a look, which is read by `answer`, and steps, which ask nothing.
+        ("deploy/connector.py", "run"),
+        ("deploy/commands.py", "run_shell_command"),
+        ("deploy/inspecting.py", "run_shell_command"),
+        # The transport itself.
+        ("host/remote.py", "run"),
+        ("host/remote.py", "lines"),
+    }
+
+
+@needs_root
+@pytest.mark.parametrize("ending", ["kill -9 $$", "exit 1", "echo oops >&2; kill $$"])
+def test_a_real_script_that_dies_is_cut_off(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    script = asked(monkeypatch, f"say os debian-13\n{ending}")
+    with pytest.raises(CutOffError, match="oops" if "oops" in ending else "does not say why"):
+        ask_host(Remote(Connect(host="@local")), script, 10)

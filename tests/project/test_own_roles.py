@@ -1,0 +1,118 @@
+"""A role of a fleet's own: the example of docs/roles.md, as somebody would copy it, and what is wrong with others."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llamaherd.diagnostics.findings import InventoryError
+from llamaherd.inventory.schema import Connect
+from llamaherd.own_roles import all_roles
+from llamaherd.pipeline import describe, inspect, verify
+from llamaherd.role.role import Role, Run
+from roles import ROLES
+from tests.support.fake import run
+from tests.support.rigs import KEY, ROOT, converged, cpu_rig, planned
+
+PAGE = (ROOT / "docs/roles.md").read_text(encoding="utf-8")
+TEXT = "Rig box serves:\n  chat at port 8080\n  drafter at port 8081\n"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """A fleet's folder with the example in it."""
+    folder = tmp_path / "roles/motd"
+    folder.mkdir(parents=True)
+    for language, file in (("python", "__init__.py"), ("jinja", "motd.j2")):
+        (code,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        (folder / file).write_text(code)
+    return tmp_path
+
+
+def own_of(fleet: Path) -> Role:
+    (own,) = [role for role in all_roles(fleet) if role not in ROLES]
+    return own
+
+
+def test_it_comes_before_servers(fleet: Path) -> None:
+    names = [role.name for role in all_roles(fleet)]
+    assert names[-2:] == ["motd", "serve"]
+    assert [name for name in names if name != "motd"] == [role.name for role in ROLES]
+
+
+def test_it_takes_part_in_every_verb(fleet: Path) -> None:
+    plan, roles = planned(cpu_rig()), all_roles(fleet)
+    assert "\n  motd       /etc/motd names what is served\n" in describe.show_plan(plan, roles)
+    assert "/etc/motd" in inspect.inspect_script(plan, roles)
+    assert "/etc/motd" in verify.question(plan, roles)
+
+
+def test_it_is_done_where_it_is_not_as_planned_and_then_no_more(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    plan, roles = planned(cpu_rig()), all_roles(fleet)
+    (file,) = own_of(fleet).brings(plan)
+    assert file.text == TEXT
+    world = converged(plan, {"chat": KEY})
+    assert run(plan, world, roles=roles).changed == ["motd | message"]
+    there = [f"file\t{file.path}\t644 0 root 1.0", f"sum\t{file_hash(TEXT)}\t{file.path}"]
+    ran = run(plan, [*world, *there], roles=roles)
+    assert (ran.changed, ran.failed) == ([], False)
+    drifted = run(plan, [*world, there[0].replace("644", "666"), there[1]], roles=roles)
+    assert drifted.changed == ["motd | message"]
+    assert [script for script in drifted.scripts if "put_file /etc/motd /etc 0644 root" in script]
+
+
+def file_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_change_says_why(fleet: Path) -> None:
+    plan = planned(cpu_rig())
+    (task,) = own_of(fleet).tasks(plan)
+    state = inspect.parse_state([], ROLES)
+    (change,) = task.changes(state, Run(connect=Connect(host="box")))
+    assert str(change) == "update file /etc/motd: /etc/motd is not there"
+
+
+def test_herd_shows_it(fleet: Path) -> None:
+    (fleet / "one.yaml").write_text((ROOT / "inventory/box.yaml").read_text())
+    herd = Path(sys.executable).with_name("herd")
+    done = subprocess.run([herd, "-i", fleet, "plan"], capture_output=True, text=True, check=False)
+    assert "motd       /etc/motd names what is served" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("", "role `odd` has no ROLE"),
+        ("ROLE = 1\n", "role `odd` has no ROLE"),
+        ("import nothing_of_the_kind\n", "cannot be loaded: ModuleNotFoundError: No module named"),
+        ("\n1 / 0\n", ":2:1: error LH290: role `odd` cannot be loaded: ZeroDivisionError"),
+        ("def f(:\n", "cannot be loaded: SyntaxError"),
+        ("raise SystemExit(3)\n", "cannot be loaded: SystemExit: 3"),
+        (
+            "from llamaherd.role.role import Role\nROLE = Role(name='even', summary='')\n",
+            "the role in this folder is called `even`",
+        ),
+    ],
+)
+def test_a_role_that_is_none_is_a_sentence(tmp_path: Path, code: str, said: str) -> None:
+    (tmp_path / "roles/odd").mkdir(parents=True)
+    (tmp_path / "roles/odd/__init__.py").write_text(code)
+    with pytest.raises(InventoryError) as caught:
+        all_roles(tmp_path)
+    assert said in str(caught.value)
+    assert "LH290" in str(caught.value)
+
+
+def test_the_name_of_one_of_ours_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "roles/serve").mkdir(parents=True)
+    code = "from llamaherd.role.role import Role\nROLE = Role(name='serve', summary='')\n"
+    (tmp_path / "roles/serve/__init__.py").write_text(code)
+    with pytest.raises(InventoryError, match="`serve` is a role of llamaherd's"):
+        all_roles(tmp_path)

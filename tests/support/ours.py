@@ -1,0 +1,92 @@
+"""The verbs with the roles that come along, as every command has them that is given no fleet of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from llamaherd.gguf.header import Header
+from llamaherd.host.answers import Answers
+from llamaherd.host.reach import Reach
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Rig
+from llamaherd.lock import Lock
+from llamaherd.pipeline import brought, describe, inspect, load, preflight, verify
+from llamaherd.pipeline import plan as planning
+from llamaherd.plan import Estimate, Plan, TextFile
+from llamaherd.role.changes import SendFile
+from llamaherd.role.refusal import Refusal
+from llamaherd.role.report import Check, Report
+from roles import ROLES
+
+
+def plan(
+    declared: Rig,
+    lock: Lock,
+    rigs: Mapping[str, Rig] = MappingProxyType({}),
+    unlocked: Mapping[str, Header] = MappingProxyType({}),
+) -> Plan:
+    """The plan."""
+    return planning.plan(declared, lock, ROLES, rigs, unlocked)
+
+
+def plans(inventory: Path, names: Iterable[str] = (), **options: Any) -> dict[str, tuple[Rig, Plan]]:
+    """The plans of an inventory."""
+    return load.plans(inventory, ROLES, names, **options)
+
+
+def show_plan(made: Plan, asked: Mapping[str, Estimate | str] | None = None) -> str:
+    """A plan for people."""
+    return describe.show_plan(made, ROLES, asked)
+
+
+def inspect_script(made: Plan) -> str:
+    """What a host is asked."""
+    return inspect.inspect_script(made, ROLES)
+
+
+def parse_state(lines: Iterable[str]) -> HostState:
+    """What it answered."""
+    return inspect.parse_state(lines, ROLES)
+
+
+def refusals(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> list[Refusal]:
+    """What stands in the way."""
+    return preflight.refusals(made, state, ROLES, local_sizes)
+
+
+def survey(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> preflight.Preflight:
+    """Preflight's table."""
+    return preflight.survey(made, state, ROLES, local_sizes)
+
+
+def sends(made: Plan, state: HostState) -> list[SendFile]:
+    """What would be sent."""
+    return preflight.sends(made, state, ROLES)
+
+
+def question(made: Plan) -> str:
+    """What verify asks."""
+    return verify.question(made, ROLES)
+
+
+def judge(rig: Rig, made: Plan, answers: Answers, reached: Mapping[str, Reach] | None = None) -> Report:
+    """What follows from the answers."""
+    return verify.judge(rig, made, ROLES, answers, reached)
+
+
+def brought_files(made: Plan) -> dict[str, TextFile]:
+    """What lies on a host beside its servers."""
+    return brought.brought(made, ROLES)
+
+
+def brought_places(made: Plan) -> list[str]:
+    """Where it is looked for."""
+    return brought.places(made, ROLES)
+
+
+def brought_checks(made: Plan, answers: Answers) -> list[Check]:
+    """Whether it is as we brought it."""
+    return list(brought.brought_checks(made, ROLES, answers))
