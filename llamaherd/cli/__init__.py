@@ -15,7 +15,7 @@ import click
 
 from llamaherd import __version__
 from llamaherd.cli.check import check
-from llamaherd.cli.common import INTERRUPTED, inventory_option, json_option
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
 from llamaherd.cli.explain import explain
 from llamaherd.cli.fit import fit
 from llamaherd.cli.init import init
@@ -27,6 +27,7 @@ from llamaherd.cli.schema import schema
 from llamaherd.cli.up import up
 from llamaherd.cli.verify import verify
 from llamaherd.diagnostics.endings import ENDINGS
+from llamaherd.diagnostics.findings import InventoryError, UserError
 
 
 class Herd(click.Group):
@@ -40,6 +41,12 @@ class Herd(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+        except InventoryError as error:  # of a fleet's own role, which is asked when its turn comes
+            show(error.findings)
+            ctx.exit(UNUSABLE)
+        except UserError as error:
+            say(str(error), err=True)
+            ctx.exit(FAILED)
 
 
 @contextmanager

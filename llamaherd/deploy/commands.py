@@ -14,7 +14,7 @@ from pyinfra.connectors.util import CommandOutput
 from typing_extensions import override
 
 from llamaherd.deploy.reasons import note
-from llamaherd.diagnostics.findings import UserError
+from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.complaints import explained
 from llamaherd.layout import REBOOT_MARK
 from llamaherd.role.changes import Change, DeferredScript, RebootHost, RunScript, SendFile
@@ -99,7 +99,7 @@ class DeferredScriptCommand(PyinfraCommand):
         say(self.how.says)
         try:
             script = self.how.make(say)
-        except UserError as error:
+        except (UserError, InventoryError) as error:
             return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
         return ScriptCommand(script).execute(state, host, connector_arguments)[0]
 

@@ -14,7 +14,7 @@ import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
 from llamaherd.diagnostics.endings import ENDINGS
-from llamaherd.diagnostics.findings import InventoryError, Place, nearest
+from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.inventory.schema import Rig
 from llamaherd.own_roles import all_roles
 from llamaherd.pipeline.load import inventory_path, plans
@@ -50,7 +50,7 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
             if not any(fnmatch(name, pattern) for name in (*planned, *GROUPS)):
                 missing = UNKNOWN_RIG.at(Place(path), f"--limit {pattern} matches no rig", nearest(pattern, planned))
                 raise InventoryError([missing])
-    except InventoryError as error:
+    except (InventoryError, UserError) as error:
         raise PyinfraInventoryError(f"\n{error}") from None
     return [(f"@{CONNECTOR}/{name}", host_data(rig, plan, path)) for name, (rig, plan) in planned.items()]
 

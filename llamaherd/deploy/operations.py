@@ -12,7 +12,7 @@ from pyinfra.context import ctx_host
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
 from llamaherd.deploy.inspecting import forget, observe, settled
 from llamaherd.deploy.reasons import noted
-from llamaherd.diagnostics.findings import UserError
+from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.preflight import lines, sends, survey
@@ -24,6 +24,8 @@ from llamaherd.text.terminal import plain
 from llamaherd.text.units import show_size
 
 Commands = Generator[PyinfraCommand, None, None]
+TOLD = (UserError, InventoryError, UnreadableKeyError)
+"""What says in its own words why a host cannot become as planned."""
 
 
 @operation()
@@ -31,11 +33,11 @@ def preflight(plan: Plan, roles: Sequence[Role]) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot."""
     try:
         seen = settled(plan, roles)
-    except UserError as error:
+        to_send = sends(plan, seen, roles)
+        found = survey(plan, seen, roles, local_sizes(to_send))
+    except TOLD as error:
         yield RefuseCommand([str(error)])
         return
-    to_send = sends(plan, seen, roles)
-    found = survey(plan, seen, roles, local_sizes(to_send))
     problems = [
         *(f"{row.why}\n  help: {row.help}" for row in found.refused),
         *filter(None, map(wrong_file, to_send)),
@@ -63,7 +65,7 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
         )
         changes = task.changes(seen, run)
         told = task.notes(seen, run) if task.notes else ()
-    except (UserError, UnreadableKeyError) as error:
+    except TOLD as error:
         yield RefuseCommand([str(error)])
         return
     if changes:
@@ -78,6 +80,12 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
     for remark in told if host.state.is_executing else ():
         logger.warning(f"{host.print_prefix}{plain(remark)}")
+
+
+@operation()
+def refuse(why: str) -> Commands:
+    """Fail a host whose tasks cannot even be told."""
+    yield RefuseCommand([why])
 
 
 @operation()

@@ -32,7 +32,12 @@ def _check(plan: Plan, roles: Sequence[Role]) -> None:
 
 
 def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
-    for task in host.loop(tuple(role.tasks(plan))):
+    try:
+        tasks = tuple(role.tasks(plan))
+    except operations.TOLD as error:
+        operations.refuse(name="tasks", why=str(error))
+        return
+    for task in host.loop(tasks):
         operations.carry_out(
             name=task.name,
             plan=plan,

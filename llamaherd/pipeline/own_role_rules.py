@@ -9,7 +9,8 @@ OWN_ROLE = Rule(
     "A role of the fleet's own cannot be used.",
     why="""
     A folder `roles/<name>/` beside the rigs is a role: Python that `herd` loads. It has no `ROLE`, is called otherwise
-    than its folder or like one of ours, or ends in an error as it is loaded.
+    than its folder or like one of ours, or ends in an error: as it is loaded, or as one of its functions runs. Or a
+    function gives what it must not, such as a list where it is asked for text.
     """,
     example="""
     $ herd check

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Literal
 
 from pydantic import JsonValue
+from typing_extensions import TypedDict
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.answers import Answers

@@ -35,7 +35,7 @@ TALKATIVE = [
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The repository's rig in a box, where none of its files is."""
-    return shutil.copy(ROOT / "inventory" / "box.yaml", tmp_path_factory.mktemp("fleet"))
+    return str(shutil.copy(ROOT / "inventory" / "box.yaml", tmp_path_factory.mktemp("fleet")))
 
 
 ended_by = pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda each: each.name)

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.diagnostics.findings import InventoryError
-from llamaherd.inventory.schema import Connect
+from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.own_roles import all_roles
 from llamaherd.pipeline import describe, inspect, verify
+from llamaherd.pipeline.plan import plan as make_plan
+from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run
 from roles import ROLES
 from tests.support.fake import run
-from tests.support.rigs import KEY, ROOT, converged, cpu_rig, planned
+from tests.support.rigs import KEY, ROOT, changed, converged, cpu_rig, hub_lock, planned
 
 PAGE = (ROOT / "docs/roles.md").read_text(encoding="utf-8")
 TEXT = "Rig box serves:\n  chat at port 8080\n  drafter at port 8081\n"
@@ -116,3 +118,108 @@ def test_the_name_of_one_of_ours_is_taken(tmp_path: Path) -> None:
     (tmp_path / "roles/serve/__init__.py").write_text(code)
     with pytest.raises(InventoryError, match="`serve` is a role of llamaherd's"):
         all_roles(tmp_path)
+
+
+HEAD = """from llamaherd.role.role import PlanPart, Role, Task
+from llamaherd.role.changes import Change, DeferredScript, RunScript
+
+"""
+ODD = "ROLE = Role(name='odd', summary='', {})"
+NONE = "gives what it must not: "
+BROKEN = {
+    "plan": (ODD.format("\n plan=lambda planning: 1 / 0"), 5, "ends in ZeroDivisionError: division by zero"),
+    "describe": (ODD.format("describe=lambda plan, _: [plan.rigg]"), 4, "ends in AttributeError"),
+    "brings": ("def f(plan):\n    yield 3\n" + ODD.format("brings=f"), 4, f"{NONE}0"),
+    "inspect": (ODD.format("inspect=lambda plan: None"), 4, f"{NONE}Input should be a valid string"),
+    "tasks": (ODD.format("tasks=lambda plan: [Task(3, None)]"), 4, f"{NONE}0.name"),
+    "verify": ("import sys\n" + ODD.format("verify=lambda plan: sys.exit()"), 5, "ends in SystemExit"),
+}
+
+
+def odd(folder: Path, code: str) -> Path:
+    """The file of a role of a fleet's own."""
+    (folder / "roles/odd").mkdir(parents=True)
+    file = folder / "roles/odd/__init__.py"
+    file.write_text(HEAD + code + "\n")
+    return file
+
+
+def planned_with(fleet: Path) -> Plan:
+    """A plan that the fleet's own roles have a part in."""
+    return make_plan(Rig.model_validate(changed(cpu_rig(), {})), hub_lock(), all_roles(fleet))
+
+
+def ask_everything(fleet: Path) -> None:
+    """Have every function of its roles called."""
+    plan, roles = planned_with(fleet), all_roles(fleet)
+    inspect.inspect_script(plan, roles)
+    verify.question(plan, roles)
+    describe.show_plan(plan, roles)
+    for role in roles:
+        role.tasks(plan)
+
+
+@pytest.mark.parametrize("function", BROKEN)
+def test_what_a_function_raises_or_gives_is_a_sentence(tmp_path: Path, function: str) -> None:
+    code, line, said = BROKEN[function]
+    file = odd(tmp_path, code)
+    (tmp_path / "one.yaml").write_text((ROOT / "inventory/box.yaml").read_text())
+    with pytest.raises(InventoryError) as caught:
+        ask_everything(tmp_path)
+    assert f"{file}:{line}:1: error LH290: `{function}` of role `odd` {said}" in str(caught.value)
+
+
+def test_herd_says_what_a_function_raised(tmp_path: Path) -> None:
+    odd(tmp_path, BROKEN["describe"][0])
+    (tmp_path / "one.yaml").write_text((ROOT / "inventory/box.yaml").read_text())
+    herd = Path(sys.executable).with_name("herd")
+    done = subprocess.run([herd, "-i", tmp_path, "plan"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "__init__.py:4:1: error LH290: `describe` of role `odd` ends in AttributeError" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+DOES = """
+def make(say):
+    return 1 / 0
+def changes(state, run):
+    return [Change("update", "file", "/etc/odd", ("why",), {how})]
+ROLE = Role(name="odd", summary="", tasks=lambda plan: [Task("it", {changes})])
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "changes"),
+    [
+        ("RunScript('true')", "lambda state, run: 1 / 0"),
+        ("RunScript(3)", "changes"),
+        ("DeferredScript(make)", "changes"),
+    ],
+)
+def test_a_run_fails_on_that_host_alone(
+    tmp_path: Path, how: str, changes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    odd(tmp_path, DOES.format(how=how, changes=changes))
+    plan = planned(cpu_rig())
+    ran = run(plan, converged(plan, {"chat": KEY}), roles=all_roles(tmp_path))
+    assert ran.failed
+    assert ran.changed == []
+
+
+def test_tasks_that_cannot_be_told_fail_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    odd(tmp_path, "ROLE = Role(name='odd', summary='', tasks=lambda plan: 1 / 0)")
+    plan = planned(cpu_rig())
+    assert run(plan, converged(plan, {"chat": KEY}), roles=all_roles(tmp_path)).failed
+
+
+def test_what_a_role_says_itself_is_passed_on(tmp_path: Path) -> None:
+    code = """from llamaherd.diagnostics.findings import UserError
+def plan(planning):
+    raise UserError("no message of the day is declared", "write one")
+ROLE = Role(name="odd", summary="", plan=plan)
+"""
+    odd(tmp_path, code)
+    with pytest.raises(UserError, match="no message of the day"):
+        planned_with(tmp_path)

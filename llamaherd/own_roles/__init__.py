@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
+from llamaherd.own_roles.guard import guarded, place_of, said_by
 from llamaherd.pipeline.own_role_rules import OWN_ROLE
 from llamaherd.role.role import Role
 from roles import ROLES
@@ -37,8 +37,8 @@ def _own(file: Path) -> Role | Finding:
     try:
         found = getattr(_load(file), "ROLE", None)
     except (Exception, SystemExit) as error:  # whatever the module raises is told as what is wrong with it
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return OWN_ROLE.at(_place(error, file), f"role `{name}` cannot be loaded: {said}", "correct it there")
+        message = f"role `{name}` cannot be loaded: {said_by(error)}"
+        return OWN_ROLE.at(place_of(error, file), message, "correct it there")
     if not isinstance(found, Role):
         return OWN_ROLE.at(Place(file), f"role `{name}` has no ROLE", f'give it one: `ROLE = Role(name="{name}", …)`')
     if found.name != name:
@@ -46,7 +46,10 @@ def _own(file: Path) -> Role | Finding:
         return OWN_ROLE.at(Place(file), message, "call folder and role alike")
     if name in {role.name for role in ROLES}:
         return OWN_ROLE.at(Place(file), f"`{name}` is a role of llamaherd's", "call it otherwise")
-    return found
+    try:
+        return guarded(found, file)
+    except InventoryError as error:
+        return error.findings[0]
 
 
 def _load(file: Path) -> ModuleType:
@@ -66,18 +69,3 @@ def _load(file: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _place(error: BaseException, file: Path) -> Place:
-    """The line of the role's own that the error came from."""
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return Place(Path(error.filename), error.lineno, error.offset or 1)
-    lines = [line for path, line in _steps(error) if path.is_relative_to(file.resolve().parent)]
-    return Place(file, lines[-1] if lines else 1)
-
-
-def _steps(error: BaseException) -> Iterator[tuple[Path, int]]:
-    step = error.__traceback__
-    while step:
-        yield Path(step.tb_frame.f_code.co_filename).resolve(), step.tb_lineno
-        step = step.tb_next
