@@ -74,7 +74,7 @@ def drill(warm: BoxHost, fresh: BoxHost, folder: Path) -> None:
         declare(folder, "fresh", fresh, {"from": ["warm", "hub"]})
         herd(environment, "lock")
         herd(environment, "up", "warm")
-        hub.sent = 0
+        hub.counted.reset()
         began = time.monotonic()
         fresh.up()
         parts = {"the operating system (a container)": time.monotonic() - began}

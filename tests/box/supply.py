@@ -42,7 +42,8 @@ class Supply:
         assert locked.code == 0, locked.output
         assert TOKEN not in (self.bench.folder / "herd.lock").read_text()
         self.hub.requests.clear()
-        self.hub.bytes_per_second, self.hub.sent = PACE, 0
+        self.hub.bytes_per_second = PACE
+        self.hub.counted.reset()
 
     def declare(self, repo: str = REPO, **store: object) -> None:
         """The drafter's model from the hub, with such a store."""

@@ -284,7 +284,7 @@ def test_a_disk_that_becomes_full_is_said_and_nothing_is_lost(tmp_path: Path, hu
         (said,) = host.fetch(file, limits=HASTY)
         assert re.match(r"the disk is full at .+/\.incoming: 0 B are free\n  help: make room, then run", said)
         other.unlink()
-        hub.sent = 0
+        hub.counted.reset()
         assert host.fetch(file) == []
         assert host.arrived(WHOLE)
         # The map, the folders and the ends of what each connection wrote take some pages of the room.

@@ -24,6 +24,7 @@ from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parse import CHUNK, MIB, parse_header
 from llamaherd.gguf.remote import HubPatience, fetch_header
 from tests.support import gguf_files
+from tests.support.counting import Sent
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, Weight
 from tests.support.hub_server import Hub
 
@@ -56,7 +57,11 @@ class Server(ThreadingHTTPServer):
         self.answers = answers
         self.ranges: list[str | None] = []
         self.if_ranges: list[str | None] = []
-        self.sent = 0
+        self.counted = Sent()
+
+    @property
+    def sent(self) -> int:
+        return self.counted.bytes
 
     @property
     def url(self) -> str:
@@ -115,8 +120,9 @@ class Handler(BaseHTTPRequestHandler):
         stop = end if answer.cut is None else start + answer.cut
         while start < stop:
             part = self.server.part(start, min(64 * 1024, stop - start))
-            self.wfile.write(part)
-            self.server.sent += len(part)
+            with self.server.counted.piece() as count:
+                self.wfile.write(part)
+                count(len(part))
             start += len(part)
             time.sleep(answer.pace)
         if stop < end:

@@ -150,8 +150,10 @@ class Handler(ABC, BaseHTTPRequestHandler):
                 raise ConnectionResetError
             part = file.read(at, min(_CHUNK if pace is None else max(1, min(_CHUNK, pace // 200)), stop - at))
             at += len(part)
-            self.wfile.write(_inverted(part) if file.path in self.hub.corrupt else part)
-            self.hub.count(len(part))
+            with self.hub.counted.piece() as count:
+                self.wfile.write(_inverted(part) if file.path in self.hub.corrupt else part)
+                count(len(part))
+            self.hub.wait_for_the_line(len(part))
             if pace is not None:
                 time.sleep(len(part) / pace)
         if stop < end and self.hub.stall_after is not None:
@@ -165,8 +167,13 @@ class Handler(ABC, BaseHTTPRequestHandler):
         """Send bytes of a file of this machine without looking at them; returns where that ended."""
         self.wfile.flush()
         with path.open("rb") as stream:
-            while start < stop and (sent := self.connection.sendfile(stream, start, min(_SENT_AT_ONCE, stop - start))):
-                self.hub.count(sent)
+            while start < stop:
+                with self.hub.counted.piece() as count:
+                    sent = self.connection.sendfile(stream, start, min(_SENT_AT_ONCE, stop - start))
+                    count(sent)
+                if not sent:
+                    break
+                self.hub.wait_for_the_line(sent)
                 start += sent
         return start
 

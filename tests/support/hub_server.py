@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.counting import Sent
 from tests.support.hub_files import Content, HubFile, HubRepo
 from tests.support.hub_handlers import CdnHandler, HubHandler, Request
 
@@ -96,9 +97,8 @@ class Hub:
         self.signature: str | None = None
         # Called with each request before it is answered: to change the above half-way.
         self.on_request: Callable[[Request], None] = lambda _: None
-        # Bytes of bodies that were sent, by both ports.
-        self.sent = 0
-        self._counting = threading.Lock()
+        self.counted = Sent()
+        self._line = threading.Lock()
         # Entries in one answer to a tree request; the rest follows by `Link`.
         self.page_size = 1000
         self._repos: dict[str, HubRepo] = {}
@@ -148,12 +148,16 @@ class Hub:
         """Lose every commit, as when history is written anew."""
         self._repos[repo].commits.clear()
 
-    def count(self, sent: int) -> None:
-        """Note that so many bytes of a body were sent; returns when the line is free for more."""
-        with self._counting:
-            self.sent += sent
-            if self.line is None:
-                return
+    @property
+    def sent(self) -> int:
+        """Bytes of bodies that were sent, by both ports."""
+        return self.counted.bytes
+
+    def wait_for_the_line(self, sent: int) -> None:
+        """Return when the line is free for more than these bytes."""
+        if self.line is None:
+            return
+        with self._line:
             self._line_free_at = max(self._line_free_at, time.monotonic() - 0.05) + sent / self.line
             wait = self._line_free_at - time.monotonic()
         time.sleep(max(0.0, wait))
