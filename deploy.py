@@ -5,7 +5,7 @@ from pathlib import Path
 from pyinfra import host
 
 from llamaherd.deploy.roles import apply, check, settle
-from llamaherd.own_roles import all_roles
+from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.plan import Plan
 
 plan = Plan.model_validate(host.data.plan)

@@ -38,10 +38,10 @@ from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory import oracle
-from llamaherd.memory.held import holds
 from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import Placement
 from llamaherd.plan import Holds, InstancePlan, ModelFile, ModelPlan
+from llamaherd.role.held import holds
 from llamaherd.scaffold.gpus import plain_name
 from roles.serve.plan import plan_instance
 from tests.support.gguf_files import write

@@ -5,8 +5,8 @@ from __future__ import annotations
 from llamaherd.layout import PROJECTS
 from llamaherd.plan.base import TextFile
 from llamaherd.plan.server import ServerSpec
+from llamaherd.render import render
 from llamaherd.text.quoting import sh
-from llamaherd.text.render import render
 
 CAPABILITIES_DROPPED = ("ALL",)
 SECURITY = ("no-new-privileges:true",)

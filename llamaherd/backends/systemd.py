@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from llamaherd.layout import UNITS
 from llamaherd.plan.base import TextFile
 from llamaherd.plan.server import ServerSpec
+from llamaherd.render import render
 from llamaherd.text.quoting import Written
-from llamaherd.text.render import render
 
 RESTART_SECONDS = 10
 START_LIMIT_SECONDS = 600

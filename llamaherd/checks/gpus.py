@@ -8,8 +8,8 @@ from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.schema import Card
-from llamaherd.plan.devices import address
 from llamaherd.reference.cards import BOARD_WATTS, CARDS, OTHER_SIZES
+from llamaherd.text.pci import address
 from llamaherd.text.units import show_mib
 
 LEAST_WATTS = 100

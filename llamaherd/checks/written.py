@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
+from llamaherd.engines.flags.keys import said_by
+
 
 def as_keys(words: Iterable[str]) -> str:
     """The keys that say the same, each between backquotes; empty where there are none."""
-    from llamaherd.recipes.suggest import keys_of  # what reads recipes is only wanted where there is something to say
-
-    return ", ".join(f"`{line}`" for line in _lines(keys_of(words)))
+    return ", ".join(f"`{line}`" for line in _lines(said_by(words).keys))
 
 
 def _lines(keys: Mapping[str, Any]) -> list[str]:

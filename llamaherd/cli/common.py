@@ -75,8 +75,8 @@ def usable_plans(
 
 def roles_of(inventory: Path | None) -> tuple[Role, ...]:
     """The roles of the fleet; errors end the program."""
-    from llamaherd.own_roles import all_roles
     from llamaherd.pipeline.load import inventory_path
+    from llamaherd.pipeline.own_roles import all_roles
 
     return usable_or_exit(lambda: all_roles(inventory_path(inventory)))
 

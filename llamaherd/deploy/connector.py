@@ -21,7 +21,7 @@ from typing_extensions import override
 from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.inventory.schema import Connect
-from llamaherd.text.render import render
+from llamaherd.render import render
 from llamaherd.text.terminal import shown
 
 CONNECTOR = "llamaherd"

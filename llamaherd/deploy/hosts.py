@@ -16,9 +16,9 @@ from pyinfra.api import InventoryError as PyinfraInventoryError
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.inventory.schema import Rig
-from llamaherd.own_roles import all_roles
 from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
+from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.plan import Plan
 
 RigHost = tuple[str, dict[str, Any]]

@@ -19,8 +19,8 @@ from typing import Any
 
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
+from llamaherd.render import render
 from llamaherd.text.quoting import Written
-from llamaherd.text.render import render
 
 BEGIN, END = "@ begin", "@ end"
 

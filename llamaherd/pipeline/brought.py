@@ -9,9 +9,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from llamaherd.host.answers import Answers
-from llamaherd.host.programs import programs
 from llamaherd.layout import FETCHER
 from llamaherd.plan import Plan, TextFile
+from llamaherd.role.programs import programs
 from llamaherd.role.report import Check
 from llamaherd.role.role import Role
 

@@ -27,13 +27,13 @@ from llamaherd.lock import Lock
 from llamaherd.lock.resolve.hub import token_for
 from llamaherd.memory import oracle
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.held import held
 from llamaherd.memory.instances import capacity, placement
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.sidecars import beside, summed
 from llamaherd.memory.use import Memory
 from llamaherd.plan import Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.plan.environment import environment
+from llamaherd.role.held import held
 from llamaherd.text.quoting import base64_lines
 
 TOOL = "llama-fit-params"

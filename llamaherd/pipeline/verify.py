@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from llamaherd.host import protocol
 from llamaherd.host.answers import Answers, reply
-from llamaherd.host.dial import reached
-from llamaherd.host.reach import Reach, doors
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.brought import brought_checks, places
 from llamaherd.plan import Plan
+from llamaherd.role.dial import reached
+from llamaherd.role.reach import Reach, doors
 from llamaherd.role.report import CHAT_SECONDS, Check, Report
 from llamaherd.role.role import Judging, Role, Verified
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from llamaherd.inventory.schema import Card, Instance, Rig
 from llamaherd.plan import GpuRef
+from llamaherd.text.pci import address
 
 DEVICE_FLAGS = ("--device", "-dev")
 NOTHING = ("", "none", "-1")
@@ -65,24 +64,6 @@ def _place(gpu: Card) -> str:
         domain, bus, device, function = address(gpu.pci)
         return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
     return gpu.uuid or ("any" if gpu.index is None else str(gpu.index))
-
-
-def address(pci: str) -> tuple[int, ...]:
-    """A PCI address as numbers that sort as the bus does; the domain is 0 where none is written."""
-    *domain, bus, rest = pci.split(":")
-    device, function = rest.split(".")
-    return (int(domain[0], 16) if domain else 0, int(bus, 16), int(device, 16), int(function))
-
-
-def is_address(text: str) -> bool:
-    """Whether it is a PCI address."""
-    return re.fullmatch(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", text) is not None
-
-
-def short_address(pci: str) -> str:
-    """A PCI address as lspci writes it, `0000:01:00.0`: nvidia-smi has eight digits of the domain."""
-    domain, bus, device, function = address(pci)
-    return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
 def _id(gpu: Card, number: str | None) -> str | None:

@@ -11,8 +11,8 @@ from typing import Literal
 from llamaherd.host.state import HostState
 from llamaherd.layout import INCOMING
 from llamaherd.plan import TextFile
+from llamaherd.render import render
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 
 Action = Literal[
     "create", "update", "install", "build", "fetch", "send", "start", "restart", "stop", "remove", "load", "reboot"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 LOCK_SECONDS = 600
 """For whoever else installs: an unattended upgrade takes minutes."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Repository, Rig
 from llamaherd.plan import RepositoryPlan, TextFile
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, differences, put_files
-from llamaherd.text.render import render
 
 NVIDIA = "nvidia"
 """The repository of driver and CUDA toolkit."""

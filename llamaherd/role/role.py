@@ -14,7 +14,6 @@ from typing_extensions import TypedDict
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.answers import Answers
-from llamaherd.host.reach import Reach
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.lock import Lock
@@ -38,6 +37,7 @@ from llamaherd.plan import (
 )
 from llamaherd.role.changes import Change, SendFile
 from llamaherd.role.facts import Row
+from llamaherd.role.reach import Reach
 from llamaherd.role.refusal import Need, Refusal
 from llamaherd.role.report import Check, Installed, InstanceReport
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 from llamaherd.inventory.inheritance import DEFAULTS
 from llamaherd.inventory.json_schema import SCHEMAS, schema_text
+from llamaherd.render import render
 from llamaherd.scaffold.look import LookError
-from llamaherd.text.render import render
 
 HERD_FOLDER = ".herd"
 """llamaherd's own folder in a fleet: it is brought up to date, while all other files are their owner's."""

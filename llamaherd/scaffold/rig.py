@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from llamaherd.inventory.inheritance import DEFAULTS
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.render import render
 from llamaherd.scaffold.gpus import WrittenGpu, written_gpus
 from llamaherd.scaffold.look import FoundHost, LookError
 from llamaherd.text.quoting import Written, yaml_value
-from llamaherd.text.render import render
 from llamaherd.text.units import show_size
 
 _SOLD = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512, 768, 1024, 1536)

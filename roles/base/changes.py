@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.host.programs import fingerprint, programs
 from llamaherd.host.state import HostState
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.plan import Plan
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, differences, differs, put_files
 from llamaherd.role.packages import install
+from llamaherd.role.programs import fingerprint, programs
 from llamaherd.text.quoting import Written
-from llamaherd.text.render import render
 
 _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
 

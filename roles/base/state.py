@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llamaherd.host.state import FolderState, HostState, UserState
 from llamaherd.layout import FETCHER, OURS
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 from llamaherd.wsl.state import WslState
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from llamaherd.host.answers import Answers
 from llamaherd.layout import KEYS
 from llamaherd.plan import Plan
+from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.render import render
 
 _MAY_NOT_LOG_IN = ("nologin", "false", "")
 

@@ -10,11 +10,11 @@ import hashlib
 from llamaherd.host.state import HostState
 from llamaherd.layout import PINNED
 from llamaherd.plan import ContainerToolkitPlan, Plan, TextFile
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, difference, differences, put_files
 from llamaherd.role.packages import LOCK_SECONDS, install
 from llamaherd.role.repositories import repository_changes
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 from roles.container_runtime import daemon
 from roles.container_runtime.state import PACKAGES, DockerState
 

@@ -6,9 +6,9 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.plan import ContainerToolkitPlan, RuntimePlan, TextFile
 from llamaherd.plan.devices import cdi_devices
 from llamaherd.reference.distributions import COMPOSE_PACKAGES
+from llamaherd.render import render
 from llamaherd.role.repositories import container_toolkit_repository
 from llamaherd.role.role import Planning, PlanPart
-from llamaherd.text.render import render
 
 DOCKER = (25, 0)
 """The first Docker with `start_interval` (moby's release notes of 25.0.0), which every project of ours has."""

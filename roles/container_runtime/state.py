@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 PACKAGES = (
     *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.reference.drivers import NEVER
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, differences, put_files
 from llamaherd.role.packages import LOCK_SECONDS
 from llamaherd.role.refusal import Need, Refusal
 from llamaherd.role.repositories import repository_changes
-from llamaherd.text.render import render
 from roles.cuda_toolkit.plan import DRIVER
 from roles.cuda_toolkit.state import ToolkitState
 

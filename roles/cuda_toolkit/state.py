@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 
 class RoomState(NamedTuple):

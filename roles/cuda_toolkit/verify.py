@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from llamaherd.plan import Plan
+from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.render import render
 
 PREPROCESSED = "__CUDACC_VER_MAJOR__.__CUDACC_VER_MINOR__"
 """What nvcc has a compiler read: its own version comes out, unless it does not take that compiler."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from llamaherd.host.state import HostState
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, SET_ASIDE
 from llamaherd.plan import BuildPlan, Plan
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, SendFile
 from llamaherd.role.refusal import Need
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 
 _WHY = {
     None: "it is not built",

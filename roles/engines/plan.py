@@ -13,8 +13,8 @@ from llamaherd.inventory.schema.software import cmake_value
 from llamaherd.layout import BUILD_PATH, STATE
 from llamaherd.plan import BuildPlan, digest
 from llamaherd.reference.distributions import BUILD_PACKAGES
+from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
-from llamaherd.text.render import render
 
 RECIPE = 1
 """Counts up when the same options would give another build; it is part of every build id."""

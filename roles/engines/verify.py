@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from llamaherd.host.answers import manifest
 from llamaherd.plan import Plan
+from llamaherd.render import render
 from llamaherd.role.report import Installed
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.render import render
 
 
 def question(plan: Plan) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from llamaherd.host.state import HostState
 from llamaherd.plan import GpuPlan, Plan
-from llamaherd.plan.devices import short_address
 from llamaherd.role.facts import Row
+from llamaherd.text.pci import short_address
 from roles.gpus.refusals import GPUS_ROW, about_gpu, gpus_of, matches, named
 
 

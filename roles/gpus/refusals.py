@@ -10,9 +10,9 @@ from llamaherd.host.machine import PciGpu
 from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.state import HostState
 from llamaherd.plan import GpuPlan, Plan
-from llamaherd.plan.devices import address, short_address
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of, sold_as
 from llamaherd.role.refusal import Refusal
+from llamaherd.text.pci import address, short_address
 
 _PASSED_ON = "vfio-pci"
 """The driver that keeps a GPU for a virtual machine."""

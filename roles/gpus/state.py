@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llamaherd.host.nvidia_smi import FIELDS, gpu
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 
 def inspect(plan: Plan) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 from llamaherd.host.state import HostState
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING, LAUNCHER
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
+from llamaherd.render import render
 from llamaherd.role.changes import Change, DeferredScript, RunScript, Say, SendFile
 from llamaherd.store.missing import missing_files
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 from llamaherd.text.units import show_size
 
 _NO_SECRET = "_"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from llamaherd.host.answers import stored_files
 from llamaherd.plan import Plan
+from llamaherd.render import render
 from llamaherd.role.report import Installed
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.render import render
 from llamaherd.text.units import show_size
 
 

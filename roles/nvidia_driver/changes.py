@@ -8,10 +8,10 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import DRIVER_KEPT, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.drivers import DESKTOP, DRIVER_TOOLS, NEVER, PARTS, is_named, upstream
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RebootHost, RunScript, differences, put_files
 from llamaherd.role.repositories import NVIDIA, repository_changes
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 from roles.nvidia_driver.plan import version_hold
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})

@@ -8,7 +8,7 @@ from llamaherd.host.driver import GLOBS
 from llamaherd.host.state import HostState
 from llamaherd.layout import REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 
 def inspect(plan: Plan) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers, pairs
 from llamaherd.plan import DriverPlan, Plan
+from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.render import render
 
 
 def question(plan: Plan) -> str:

@@ -9,8 +9,8 @@ from llamaherd.host.nvidia_smi import GpuState, find_gpu
 from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
 from llamaherd.plan import GpuPower, Plan
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, differences, differs, put_files
-from llamaherd.text.render import render
 from roles.power.refusals import power_refusals
 from roles.power.state import HeldGpu, PowerState
 

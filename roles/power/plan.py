@@ -8,8 +8,8 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS, service_of
 from llamaherd.plan import GpuPower, PowerPlan, TextFile
 from llamaherd.plan.power import declared_power
+from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
-from llamaherd.text.render import render
 
 
 def plan(planning: Planning) -> PlanPart:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import POWER_RUN, POWER_UNIT
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 
 class UnitState(NamedTuple):

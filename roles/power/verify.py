@@ -9,9 +9,9 @@ from llamaherd.host.answers import Answers, pairs
 from llamaherd.host.nvidia_smi import number
 from llamaherd.layout import POWER_RUN, POWER_UNIT
 from llamaherd.plan import GpuPower, Plan, PowerPlan
+from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.render import render
 
 QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed"
 """The fields that the driver is asked for. Its answer names them, by their long names whatever it was asked by."""

@@ -10,8 +10,8 @@ from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
 from llamaherd.plan import InstancePlan, Plan, TextFile
+from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
-from llamaherd.text.render import render
 
 
 def removal_changes(plan: Plan, state: HostState) -> list[Change]:

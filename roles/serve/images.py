@@ -6,10 +6,10 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import BuildPlan, ImagePlan, digest
 from llamaherd.reference.distributions import IMAGE_PACKAGES
+from llamaherd.render import render
 from llamaherd.resources import DOCKERFILE
 from llamaherd.role.changes import Change, RunScript
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:

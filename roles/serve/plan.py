@@ -11,7 +11,6 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Engine, Instance, Rig
 from llamaherd.layout import KEYS, LIBEXEC, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.memory.held import estimated
 from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.plan import (
     BuildPlan,
@@ -29,8 +28,9 @@ from llamaherd.plan import (
 )
 from llamaherd.plan.devices import cdi_devices, gpu_refs, on_one_gpu
 from llamaherd.plan.environment import environment
+from llamaherd.render import render
+from llamaherd.role.held import estimated
 from llamaherd.role.role import Planning, PlanPart
-from llamaherd.text.render import render
 from roles.serve.images import plan_image
 
 GATE_SECONDS = 120

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 from llamaherd.host.state import HostState
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
 from llamaherd.role.refusal import Refusal
-from llamaherd.text.render import render
 
 DOCKERS_PROXY = "docker-proxy"
 """What holds a container's port before Docker calls the container running, and after it does."""

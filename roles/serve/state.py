@@ -9,7 +9,7 @@ from llamaherd.host.serving import BEFORE_OURS, DECIDING, UNIT_ROOTS, ContainerS
 from llamaherd.host.state import Holder, HostState
 from llamaherd.layout import GPU_CHECK
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 
 def inspect(plan: Plan) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.dial import reached
-from llamaherd.host.reach import doors
 from llamaherd.host.state import HostState
 from llamaherd.inventory.keys import read_key
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change
+from llamaherd.role.dial import reached
+from llamaherd.role.reach import doors
 from llamaherd.role.role import Run, Task
 from llamaherd.store.missing import missing_files
 from roles.serve.changes import project_changes, removal_changes, unit_changes, well

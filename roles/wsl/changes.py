@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan, WslPlan
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
 from llamaherd.text.quoting import base64_lines
-from llamaherd.text.render import render
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import Merged, canonical, counting, merge_wslconfig
 from llamaherd.wsl.reading import read_settings

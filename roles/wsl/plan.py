@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from llamaherd.inventory.schema import Rig, Wsl
 from llamaherd.plan import TextFile, WslPlan
 from llamaherd.plan.power import declared_power
+from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
-from llamaherd.text.render import render
 from llamaherd.wsl.merge import canonical
 
 FOLDER = "llamaherd"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 
 def inspect(plan: Plan) -> str:

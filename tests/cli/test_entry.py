@@ -101,7 +101,7 @@ def test_what_the_terminal_has_no_letters_for(tmp_path: Path) -> None:
         assert re.search(rb"K(\xc3\xa4|\?{1,2}|(\xef\xbf\xbd){1,2})se\.sh:1", ended.stdout), ended.stdout
 
 
-@pytest.mark.parametrize("module", ["click", "llamaherd/cli", "llamaherd/pipeline/load"])
+@pytest.mark.parametrize("module", ["click", "llamaherd/cli/herd", "llamaherd/pipeline/load"])
 @pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_it_is_loading(box: str, tmp_path: Path, module: str, by: signal.Signals, code: int) -> None:
     """Sent by what is being imported: at that very moment, on any machine."""

@@ -24,7 +24,7 @@ import pytest
 import yaml
 from click.shell_completion import ShellComplete
 
-from llamaherd.cli import main
+from llamaherd.cli.herd import main
 from tests.support.stores import manifest_line, needs_root
 
 pytestmark = needs_root

@@ -11,7 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from llamaherd.cli import main
+from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = ("check", "fit", "lock", "models", "plan", "preflight", "up", "verify")
 WITHOUT_JSON = ("completion", "explain", "init", "schema", "up")

@@ -16,7 +16,7 @@ import yaml
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from llamaherd.cli import main
+from llamaherd.cli.herd import main
 from tests.support.stores import needs_root
 
 pytestmark = needs_root

@@ -19,7 +19,7 @@ UP = f"""{LOADED}
 import sys
 from pathlib import Path
 from llamaherd.deploy.deploying import deploy
-from llamaherd.own_roles import all_roles
+from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.load import plans
 
 path = Path(sys.argv[1])
@@ -137,7 +137,7 @@ def test_what_is_refused_loads_none_of_it(tmp_path: Path) -> None:
     script = f"""
 import sys
 from click.testing import CliRunner
-from llamaherd.cli import main
+from llamaherd.cli.herd import main
 ended = CliRunner().invoke(main, ["-i", {str(tmp_path / "nowhere")!r}, "up"])
 print(ended.exit_code, "gevent" in sys.modules)
 """

@@ -24,13 +24,13 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import engine_estimate, preflight_ask
 from llamaherd.pipeline.verify import verify
 from llamaherd.plan import FromNeighbour
+from llamaherd.render import render
 from llamaherd.scaffold import parse_look
 from llamaherd.store import ask as store
 from llamaherd.store import hashes
 from llamaherd.store.judge import judge_store
 from llamaherd.store.state import parse_store
 from llamaherd.text.quoting import Written
-from llamaherd.text.render import render
 from roles import ROLES
 from roles.models import lending
 from tests.pipeline import test_asking as asking

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from llamaherd.cli import main
+from llamaherd.cli.herd import main
 
 DUO = (Path(__file__).parents[1] / "data" / "duo.yaml").read_text(encoding="utf-8")
 

@@ -21,7 +21,7 @@ from tests.lock.test_gitrefs import git
 from tests.support.rigs import ROOT
 
 NAMES = ("one", "two", "three")
-HERD = [sys.executable, "-c", "from llamaherd.cli import main; main()"]
+HERD = [sys.executable, "-c", "from llamaherd.cli.herd import main; main()"]
 
 
 @pytest.fixture

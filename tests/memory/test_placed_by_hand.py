@@ -19,12 +19,12 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.held import estimated
 from llamaherd.memory.ik import layer_devices
 from llamaherd.memory.instances import placement, sized, without_ram
 from llamaherd.memory.making_room import ways_out
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.sidecars import draft_placement
+from llamaherd.role.held import estimated
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 
 LLAMA = {"kind": "llama.cpp", "ref": "b11434"}

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamaherd import lock
-from llamaherd.cli import main as cli
+from llamaherd.cli.herd import main as cli
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, Severity, to_print
 from llamaherd.host.ssh import RemoteError, require_key
 from llamaherd.inventory import yamlfile

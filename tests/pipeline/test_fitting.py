@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd import lock
-from llamaherd.cli import main
+from llamaherd.cli.herd import main
 from llamaherd.gguf.local import read_header
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, locked

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from llamaherd import recipes
-from llamaherd.cli import main
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE
+from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import Finding, InventoryError
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import DIALECTS, Server
@@ -28,8 +28,8 @@ from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
 from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.pipeline.rules import rules
 from llamaherd.reference.cards import CARDS
+from llamaherd.render import render
 from llamaherd.scaffold import fleet_files
-from llamaherd.text.render import render
 from tests.support import gguf_files
 
 ROOT = Path(__file__).resolve().parents[2]

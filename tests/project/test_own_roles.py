@@ -12,8 +12,8 @@ import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.own_roles import all_roles
 from llamaherd.pipeline import describe, inspect, verify
+from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run

@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from llamaherd.cli import main
+from llamaherd.cli.herd import main
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.file import write_lock

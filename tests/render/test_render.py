@@ -27,13 +27,13 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
+from llamaherd.render import render
 from llamaherd.role.changes import Change, DeferredScript, RunScript, Say
 from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal
 from llamaherd.text.quoting import systemd_argument as unit_quote
-from llamaherd.text.render import render
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.base.changes import base_changes, package_changes
 from roles.container_runtime.changes import docker_changes

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.layout import LOCKS
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "templates").rglob("*.sh*"))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llamaherd.text.render import render
+from llamaherd.render import render
 from tests.support import nvidia_smi
 
 FIRST_NAMESPACE = "pid:[4026531836]"

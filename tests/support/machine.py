@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamaherd.host.machine import MachineState
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 SAY = """say() {
     printf '%s' "$1"

@@ -9,7 +9,6 @@ from typing import Any
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.answers import Answers
-from llamaherd.host.reach import Reach
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
@@ -17,6 +16,7 @@ from llamaherd.pipeline import brought, describe, inspect, load, preflight, veri
 from llamaherd.pipeline import plan as planning
 from llamaherd.plan import Estimate, Plan, TextFile
 from llamaherd.role.changes import SendFile
+from llamaherd.role.reach import Reach
 from llamaherd.role.refusal import Refusal
 from llamaherd.role.report import Check, Report
 from roles import ROLES

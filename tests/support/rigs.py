@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from llamaherd.host.limits import declared_limits
-from llamaherd.host.programs import fingerprint
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import DriverPlan, GpuPower, InstancePlan, Plan, WslPlan
+from llamaherd.role.programs import fingerprint
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import merge_wslconfig
 from roles.container_runtime.changes import pins

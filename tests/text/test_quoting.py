@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jinja2 import nodes
 
+from llamaherd.render import UnquotedError, template_environment
 from llamaherd.text import quoting
 from llamaherd.text.characters import harmful
-from llamaherd.text.render import UnquotedError, template_environment
 from tests.support import systemd
 from tests.support.hostile import CONTROL, EVERY, PLAIN
 

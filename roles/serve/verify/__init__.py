@@ -6,13 +6,13 @@ import json
 
 from llamaherd.host.answers import Answers, chat, pairs, reply
 from llamaherd.host.limits import LIMITS_FORMAT
-from llamaherd.host.reach import Reach
 from llamaherd.host.serving import DECIDING
 from llamaherd.inventory.schema import Instance
 from llamaherd.plan import BuildPlan, InstancePlan, Plan
+from llamaherd.render import render
+from llamaherd.role.reach import Reach
 from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check, InstanceReport
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.render import render
 from roles.serve.verify.answering import drafts, fast, health, listening, locked, serves, streams
 from roles.serve.verify.container import WALLS_FORMAT
 from roles.serve.verify.gpus import on_gpus

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.text.render import render
+from llamaherd.render import render
 from tests.box.bench import Declared, Ended
 from tests.box.gpus.rigs import GpuRig
 from tests.support.deb import Package

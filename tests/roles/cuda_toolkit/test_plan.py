@@ -14,8 +14,8 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
 from llamaherd.reference.drivers import NEVER
+from llamaherd.render import render
 from llamaherd.role.repositories import nvidia_repository
-from llamaherd.text.render import render
 from llamaherd.text.units import show_size
 from roles.cuda_toolkit.changes import TOOLKIT_BYTES, toolkit_changes, toolkit_refusals
 from roles.cuda_toolkit.plan import DRIVER

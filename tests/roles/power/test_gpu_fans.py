@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.text.render import render
+from llamaherd.render import render
 from tests.support import nvidia_smi, nvml
 
 PROGRAM = Path(__file__).resolve().parents[3] / "templates" / "power/gpu-fans.py"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.text.render import render
+from llamaherd.render import render
 
 AHEAD = (2_000_000_000, 2_000_000_000)
 """A time to come."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host.serving import DECIDING, ServingState
-from llamaherd.text.render import render
+from llamaherd.render import render
 from tests.support.machine import SAY
 
 SERVER = """

@@ -47,7 +47,7 @@ def place_of(error: BaseException, file: Path) -> Place:
     return own[-1] if own else Place(file)
 
 
-def said_by(error: BaseException) -> str:
+def as_raised(error: BaseException) -> str:
     """An error by its kind, and what it says."""
     return f"{type(error).__name__}: {str(error)[:LONGEST]}" if str(error) else type(error).__name__
 
@@ -88,7 +88,7 @@ class _Guard:
             except (Exception, SystemExit) as error:
                 if called == "parse" and isinstance(error, ValueError):
                     raise  # says that the answer is none that its script can have printed
-                raise self._error(called, place_of(error, self.file), f"ends in {said_by(error)}") from None
+                raise self._error(called, place_of(error, self.file), f"ends in {as_raised(error)}") from None
             if wrong := _wrong(kind, given):
                 raise self._error(called, _head(function, self.file), f"gives what it must not: {wrong}")
             return tuple(self._inside(each, called) for each in given) if many else given

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host.answers import Answers
-from llamaherd.host.dial import dial, reached, way
-from llamaherd.host.reach import Door, NoWay, RigAddress, Tried, WayThere, doors, judge_reach, networks
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.plan import Endpoint
+from llamaherd.role.dial import dial, reached, way
+from llamaherd.role.reach import Door, NoWay, RigAddress, Tried, WayThere, doors, judge_reach, networks
 from tests.support.ours import judge as judged
 from tests.support.rigs import cpu_rig, planned
 

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import ip_address
 
-from llamaherd.host.reach import Door, NoWay, Reach, RigAddress, Tried, WayThere, judge_reach, networks
 from llamaherd.host.ssh import settings
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.role.reach import Door, NoWay, Reach, RigAddress, Tried, WayThere, judge_reach, networks
 
 SECONDS = 3.0
 """For a connection: in a LAN it takes a thousandth of that, and across the world a tenth."""

@@ -39,7 +39,7 @@ def main() -> NoReturn:
     output = _output()
     code: Any = UNWRITABLE
     try:
-        from llamaherd.cli import main as herd
+        from llamaherd.cli.herd import main as herd
 
         herd(prog_name="herd")
     except SystemExit as ended:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.own_roles.guard import guarded, place_of, said_by
+from llamaherd.pipeline.own_role_guard import as_raised, guarded, place_of
 from llamaherd.pipeline.own_role_rules import OWN_ROLE
 from llamaherd.role.role import Role
 from roles import ROLES
@@ -37,7 +37,7 @@ def _own(file: Path) -> Role | Finding:
     try:
         found = getattr(_load(file), "ROLE", None)
     except (Exception, SystemExit) as error:  # whatever the module raises is told as what is wrong with it
-        message = f"role `{name}` cannot be loaded: {said_by(error)}"
+        message = f"role `{name}` cannot be loaded: {as_raised(error)}"
         return OWN_ROLE.at(place_of(error, file), message, "correct it there")
     if not isinstance(found, Role):
         return OWN_ROLE.at(Place(file), f"role `{name}` has no ROLE", f'give it one: `ROLE = Role(name="{name}", …)`')

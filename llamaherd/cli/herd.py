@@ -1,0 +1,111 @@
+"""`herd`: check, plan, lock, preflight, up, verify, models.
+
+Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
+cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import click
+
+from llamaherd import __version__
+from llamaherd.cli.check import check
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
+from llamaherd.cli.explain import explain
+from llamaherd.cli.fit import fit
+from llamaherd.cli.init import init
+from llamaherd.cli.lock import lock
+from llamaherd.cli.models import models
+from llamaherd.cli.plan import plan
+from llamaherd.cli.preflight import preflight
+from llamaherd.cli.schema import schema
+from llamaherd.cli.up import up
+from llamaherd.cli.verify import verify
+from llamaherd.diagnostics.endings import ENDINGS
+from llamaherd.diagnostics.findings import InventoryError, UserError
+
+
+class Herd(click.Group):
+    """The commands, any of which may be interrupted or ended."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; Ctrl-C ends it with the shell's own code for that, also where it was asked something."""
+        try:
+            with _raised():
+                return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except InventoryError as error:  # of a fleet's own role, which is asked when its turn comes
+            show(error.findings)
+            ctx.exit(UNUSABLE)
+        except UserError as error:
+            say(str(error), err=True)
+            ctx.exit(FAILED)
+
+
+@contextmanager
+def _raised() -> Iterator[None]:
+    """Signals that end a program as exceptions meanwhile, so that what it has begun is put away."""
+    before = {each: signal.getsignal(each) for each in ENDINGS}
+    try:
+        for each, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _ended)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _ended(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+@click.group(
+    cls=Herd,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExamples:\n"
+    "  herd check                      is the inventory right?\n"
+    "  herd plan box                   what would be on the host\n"
+    "  herd up box && herd verify box  make it so, and ask whether it is so\n"
+    "  herd up -i ~/fleet              another inventory than ./inventory",
+)
+@inventory_option
+@json_option
+@click.version_option(__version__, prog_name="herd")
+@click.pass_context
+def main(context: click.Context, as_json: bool) -> None:
+    """From bare machines to verified LLM servers, declared in YAML.
+
+    -i and --json may also stand after the command. Of two inventories, the later counts.
+    """
+    command = main.commands[context.invoked_subcommand or ""]
+    if as_json and not any(parameter.name == "as_json" for parameter in command.params):
+        raise click.UsageError(f"`herd {command.name}` has no output for machines; leave out --json", context)
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete commands and rigs.
+
+    \b
+    Example:
+      herd completion bash >> ~/.bashrc
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"there is no completion for {shell}")
+    click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
+
+
+for command in (init, schema, explain, check, plan, lock, fit, preflight, up, verify, models):
+    main.add_command(command)
