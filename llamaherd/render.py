@@ -6,12 +6,17 @@ that was made here, or is a number or a plain word. Anything else is an error, w
 
 from __future__ import annotations
 
+import hashlib
+import os
+import sys
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import version
+from importlib.util import cache_from_source
 from pathlib import Path, PurePath
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined, nodes
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, Undefined, nodes
 
 from llamaherd.layout import LOCK_WAIT, LOCKS
 from llamaherd.resources import TEMPLATES
@@ -52,6 +57,7 @@ def template_environment() -> Environment:
     """The one environment that templates are read in."""
     made = _Environment(
         loader=FileSystemLoader(TEMPLATES),
+        bytecode_cache=_compiled(),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -62,6 +68,18 @@ def template_environment() -> Environment:
     made.filters |= FILTERS | {"join": _joined}
     made.globals |= {"locks": str(LOCKS), "lock_seconds": LOCK_WAIT}
     return made
+
+
+def _compiled() -> FileSystemBytecodeCache | None:
+    """Templates that were compiled by an earlier run, beside what Python itself compiled, and trusted as that is.
+
+    None for whom may write nothing there. What a template becomes hangs on this module, too, and on Jinja.
+    """
+    folder = Path(cache_from_source(__file__)).parent
+    if sys.dont_write_bytecode or not os.access(folder, os.W_OK):
+        return None
+    made_by = hashlib.sha256(Path(__file__).read_bytes() + Path(quoting.__file__).read_bytes()).hexdigest()[:12]
+    return FileSystemBytecodeCache(str(folder), f"template-{version('jinja2')}-{made_by}-%s.cache")
 
 
 def render(template: str, **values: Any) -> Written:

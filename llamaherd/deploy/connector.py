@@ -43,9 +43,13 @@ class RigData(TypedDict):
     """What pyinfra keeps about a rig for us."""
 
     rig_connect: dict[str, Any]
+    rig_unreached: str
 
 
-_META = {"rig_connect": DataMeta("`connect:` of the rig in its inventory")}
+_META = {
+    "rig_connect": DataMeta("`connect:` of the rig in its inventory"),
+    "rig_unreached": DataMeta("why a look a moment ago could not ask it, in the words of ours", ""),
+}
 
 
 class RigConnector(BaseConnector):
@@ -69,6 +73,8 @@ class RigConnector(BaseConnector):
     @override
     def connect(self) -> None:
         """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
+        if why := self.data["rig_unreached"]:
+            raise ConnectError(why)
         try:
             self._waiting = Shell(self._connect, note_key=True)
         except RemoteError as error:

@@ -67,15 +67,19 @@ class RigData(HostData):
         raise AttributeError(key)
 
 
-def deploy(planned: Mapping[str, tuple[Rig, Plan]], path: Path, verbosity: int) -> bool:
-    """Make hosts as planned, in pyinfra's words, which go to stderr. Returns whether all are."""
+def deploy(planned: Mapping[str, tuple[Rig, Plan]], path: Path, verbosity: int, unreached: Mapping[str, str]) -> bool:
+    """Make hosts as planned, in pyinfra's words, which go to stderr. Returns whether all are.
+
+    `unreached` says, by name, why hosts could not be asked just now: they are not asked again.
+    """
     for ending in ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
             signal.signal(ending, _leave)
     state = _begin(verbosity)
     try:
         try:
-            _run(state, planned, path)
+            hosts = [(name, host_data(*each, path, unreached.get(name, ""))) for name, each in planned.items()]
+            _run(state, hosts)
         finally:
             if state.initialised:
                 logger.info("--> Disconnecting from hosts...")
@@ -105,12 +109,11 @@ def _begin(verbosity: int) -> State:
     return state
 
 
-def _run(state: State, planned: Mapping[str, tuple[Rig, Plan]], path: Path) -> None:
+def _run(state: State, hosts: Sequence[tuple[str, dict[str, Any]]]) -> None:
     logger.info("--> Loading config...")
     config = Config()
     ctx_config.set(config)
     logger.info("--> Loading inventory...")
-    hosts = [(name, host_data(rig, plan, path)) for name, (rig, plan) in planned.items()]
     make: type[Inventory] = Rigs
     inventory = make((hosts, {}))
     ctx_inventory.set(inventory)

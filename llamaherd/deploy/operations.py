@@ -15,11 +15,12 @@ from llamaherd.deploy.reasons import noted
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Connect
+from llamaherd.pipeline.outlook import run_on
 from llamaherd.pipeline.preflight import lines, sends, survey
 from llamaherd.pipeline.preflight_ask import local_sizes, size_of
 from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
-from llamaherd.role.role import Role, Run, Task
+from llamaherd.role.role import Role, Task
 from llamaherd.text.terminal import plain
 from llamaherd.text.units import show_size
 
@@ -57,12 +58,8 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
     here = ctx_host.get()
     try:
         seen = observe(plan, roles)
-        run = Run(
-            connect=Connect.model_validate(host.data.rig_connect),
-            failed=bool(noted(here)),
-            executing=host.state.is_executing,
-            leftovers=[change for role in roles for change in role.leftovers(plan, seen)],
-        )
+        connect = Connect.model_validate(host.data.rig_connect)
+        run = run_on(plan, roles, seen, connect, failed=bool(noted(here)), executing=host.state.is_executing)
         changes = task.changes(seen, run)
         told = task.notes(seen, run) if task.notes else ()
     except TOLD as error:

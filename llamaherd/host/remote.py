@@ -10,7 +10,7 @@ import select
 import subprocess
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, Self
 
 from llamaherd.diagnostics.endings import end_with_parent
@@ -54,11 +54,13 @@ class Remote:
     """A rig that scripts are run on."""
 
     connect: Connect
+    note_key: bool = field(default=False, kw_only=True)
+    """Whether the key of a host that is not known yet is noted and taken, unless the inventory names known ones."""
 
     def run(self, script: str, timeout: float) -> Result:
         """Run a POSIX shell script as root. Raises RemoteError where it could not be started or never ended."""
         said: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        with Shell(self.connect) as shell:
+        with Shell(self.connect, note_key=self.note_key) as shell:
             code = shell.run(script, lambda stream, line: said[stream].append(line), Patience.within(timeout))
         return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
 

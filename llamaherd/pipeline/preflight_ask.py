@@ -13,14 +13,14 @@ from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
 from llamaherd.role.role import Role
 
-_SECONDS = 120
+LOOK_SECONDS = 120
 """A look takes a fraction of one; a disk that wakes up, or a driver that hangs, takes a while."""
 
 
 def ask_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Preflight:
     """The table of a rig; one that cannot be asked has one row."""
     try:
-        seen = parse_state(protocol.ask_host(remote, inspect_script(plan, roles), _SECONDS), roles)
+        seen = parse_state(protocol.ask_host(remote, inspect_script(plan, roles), LOOK_SECONDS), roles)
     except RemoteError as error:
         return unreachable(plan.rig, error.message, error.help)
     return survey(plan, seen, roles, local_sizes(sends(plan, seen, roles)))

@@ -129,9 +129,14 @@ def silent() -> Iterator[socket.socket]:
         yield server
 
 
+LOOK, RUN = ["up"], ["up", "-v"]
+"""A look at hosts comes before a run, unless facts are to be shown."""
+
+
+@pytest.mark.parametrize("command", [LOOK, RUN], ids=" ".join)
 @ended_by
-def test_nothing_outlives_it(tmp_path: Path, silent: socket.socket, by: signal.Signals) -> None:
-    process, client = _connecting(tmp_path, silent)
+def test_nothing_outlives_it(tmp_path: Path, silent: socket.socket, by: signal.Signals, command: list[str]) -> None:
+    process, client = _connecting(tmp_path, silent, command)
     with client:
         left = _below(process.pid)
         assert left, "the ssh client that it started"
@@ -146,7 +151,7 @@ def test_nothing_outlives_it(tmp_path: Path, silent: socket.socket, by: signal.S
 
 
 def test_whoever_interrupts_a_run_is_told_what_becomes_of_it(tmp_path: Path, silent: socket.socket) -> None:
-    process, client = _connecting(tmp_path, silent)
+    process, client = _connecting(tmp_path, silent, RUN)
     with client:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=300)
@@ -156,14 +161,22 @@ def test_whoever_interrupts_a_run_is_told_what_becomes_of_it(tmp_path: Path, sil
     assert err.endswith("ended; what a host is in the middle of goes on there, and the next run goes on from that\n")
 
 
-def _connecting(folder: Path, silent: socket.socket) -> tuple[subprocess.Popen[str], socket.socket]:
+def test_whoever_interrupts_a_look_is_told_no_more(tmp_path: Path, silent: socket.socket) -> None:
+    process, client = _connecting(tmp_path, silent, LOOK)
+    with client:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    assert (process.returncode, out, err) == (130, "", "--> Looking at 1 host...\ninterrupted\n")
+
+
+def _connecting(folder: Path, silent: socket.socket, command: list[str]) -> tuple[subprocess.Popen[str], socket.socket]:
     """A `herd up` in the middle of logging in."""
     (folder / "one.yaml").write_text(
         f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n"
         "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
     )
     process = subprocess.Popen(
-        [HERD, "-i", str(folder), "up"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [HERD, "-i", str(folder), *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     client, _ = silent.accept()
     client.sendall(b"SSH-2.0-nobody\r\n")
@@ -172,8 +185,9 @@ def _connecting(folder: Path, silent: socket.socket) -> tuple[subprocess.Popen[s
 
 def _below(pid: int) -> set[int]:
     """All processes that a process has started, and those that these have."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {int(child) for child in children}.union(*(_below(int(child)) for child in children))
+    of_threads = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    children = [int(child) for said in of_threads for child in said.split()]
+    return set(children).union(*map(_below, children))
 
 
 def _all_gone(pids: set[int]) -> None:

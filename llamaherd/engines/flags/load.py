@@ -16,6 +16,7 @@ BUILD = re.compile(r"b?(\d+)")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 RELEASE = re.compile(r"v?(\d+(?:\.\d+)+)")
+_FOLDER = files("llamaherd.engines.flags").joinpath("catalogues")
 
 
 def catalogue(kind: str, version: str) -> Catalogue | None:
@@ -25,6 +26,8 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
     (`2026-08-15`) or by the way it spells MTP (`mtp`, `spec-stage`, `spec-type`).
     None for what is older than all, or not to be placed: an unknown commit tells nothing about its age.
     """
+    if very := _brought(kind, version):
+        return very
     known = catalogues(kind)
     same = [one for one in known if version in (one.version, one.dialect) or _same_commit(one, version)]
     if same:
@@ -44,8 +47,8 @@ def assumed(kind: str, version: str | None) -> Catalogue | None:
 
     None for an engine without catalogues.
     """
-    known = catalogues(kind)
     found = catalogue(kind, version) if version else None
+    known = () if found else catalogues(kind)
     if found or not known:
         return found
     asked = _order(kind, version) if version else None
@@ -55,15 +58,32 @@ def assumed(kind: str, version: str | None) -> Catalogue | None:
 @cache
 def catalogues(kind: str) -> tuple[Catalogue, ...]:
     """All known catalogues of an engine, the oldest first."""
-    folder = files("llamaherd.engines.flags").joinpath("catalogues")
-    texts = [path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.startswith(f"{kind}-")]
-    data = {str(one["version"]): one for one in map(json.loads, texts)}
-    return tuple(sorted((_read(one, data) for one in data.values()), key=_age))
+    return tuple(sorted((_read(kind, name) for name in _names(kind)), key=_age))
 
 
-def _read(data: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Catalogue:
-    """A catalogue from its JSON; one with a `base` says only how it differs from that other one."""
-    base = _read(others[data["base"]], others) if "base" in data else None
+@cache
+def _names(kind: str) -> tuple[str, ...]:
+    """What the files of an engine's catalogues are called: by version, or by the beginning of a commit."""
+    files = [path.name for path in _FOLDER.iterdir() if path.name.startswith(f"{kind}-")]
+    return tuple(name.removeprefix(f"{kind}-").removesuffix(".json") for name in files)
+
+
+def _brought(kind: str, version: str) -> Catalogue | None:
+    """The catalogue of this very version, without a look at any other: a run asks for one, and there are many."""
+    commit = COMMIT.fullmatch(version)
+    same = [
+        name
+        for name in _names(kind)
+        if name == version or (commit and COMMIT.fullmatch(name) and version.startswith(name))
+    ]
+    return _read(kind, same[0]) if same else None
+
+
+@cache
+def _read(kind: str, name: str) -> Catalogue:
+    """A catalogue from its file; one with a `base` says only how it differs from that other one."""
+    data = json.loads(_FOLDER.joinpath(f"{kind}-{name}.json").read_text(encoding="utf-8"))
+    base = _brought(kind, data["base"]) if "base" in data else None
     flags = dict(base.flags) if base else {}
     for one in data["flags"]:
         flag = _flag(one)

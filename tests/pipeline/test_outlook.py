@@ -1,0 +1,107 @@
+"""What a run would do to a host: as a run itself does, task by task, and nothing where that does nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.diagnostics.findings import InventoryError
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.inventory.keys import UnreadableKeyError
+from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.pipeline import outlook_ask
+from llamaherd.pipeline.inspect import parse_state
+from llamaherd.pipeline.outlook import Outlook, outlook
+from llamaherd.plan import Plan
+from llamaherd.role.role import Role, Task
+from roles import ROLES
+from tests.support.fake import run
+from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
+
+HERE = Connect(host="box")
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The plan of a rig whose key is at hand."""
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    return planned(cpu_rig())
+
+
+def would(plan: Plan, world: list[str], *more: Role) -> Outlook:
+    """What a run would do to a host that answers so."""
+    roles = (*ROLES, *more)
+    return outlook(plan, roles, parse_state(world, roles), HERE, {})
+
+
+def test_there_is_nothing_to_do_where_a_run_does_nothing(plan: Plan) -> None:
+    world = converged(plan, {"chat": KEY})
+    assert run(plan, world).changed == []
+    assert would(plan, world) == Outlook()
+    assert would(plan, world).as_planned
+
+
+@pytest.mark.parametrize("kind", ["package", "user", "folder", "file", "build", "stored", "container", "fetcher"])
+def test_what_is_missing_is_what_a_run_changes(plan: Plan, kind: str) -> None:
+    world = converged(plan, {"chat": KEY})
+    first = next(line for line in world if line.startswith(f"{kind}\t"))
+    without = [line for line in world if line != first]
+    if kind == "file":
+        without = [line for line in without if not (line.startswith("sum\t") and line.endswith(first.split("\t")[1]))]
+    ran = run(plan, without)
+    assert ran.changed or ran.failed
+    assert not would(plan, without).as_planned
+
+
+def test_reasons_are_kept(plan: Plan) -> None:
+    world = [line for line in converged(plan, {"chat": KEY}) if not line.startswith("package\tcmake")]
+    (change,) = would(plan, world).changes
+    assert str(change) == "install packages cmake: not installed"
+
+
+def test_what_stands_in_the_way_is_for_the_run_to_say(plan: Plan) -> None:
+    world = [line.replace("debian-13", "fedora-40") for line in converged(plan, {"chat": KEY})]
+    assert run(plan, world).failed
+    assert would(plan, world) == Outlook(open=True)
+
+
+def test_notes_are_told_where_there_is_nothing_else(plan: Plan) -> None:
+    noting = Role("noting", "", tasks=lambda _: [Task("it", lambda *_: (), notes=lambda *_: ("by the way",))])
+    assert would(plan, converged(plan, {"chat": KEY}), noting) == Outlook(notes=("by the way",))
+
+
+@pytest.mark.parametrize(
+    "error", [UnreadableKeyError("no key"), InventoryError([])], ids=lambda error: type(error).__name__
+)
+def test_what_roles_raise_the_run_says(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def raising(*_: object) -> Outlook:
+        raise error
+
+    monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: converged(plan, {"chat": KEY}))
+    monkeypatch.setattr(outlook_ask, "outlook", raising)
+    rig = Rig.model_validate(changed(cpu_rig(), {}))
+    assert outlook_ask.ask_outlooks({"box": (rig, plan)}, ROLES) == {"box": Outlook(open=True)}
+
+
+def test_each_rig_is_asked_and_one_that_fails_leaves_the_others_be(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(remote: Remote, *_: object) -> list[str]:
+        if remote.connect.host == "sick":
+            raise RemoteError("it does not answer", "see whether it is up")
+        assert remote.note_key
+        return converged(plan, {"chat": KEY})
+
+    monkeypatch.setattr(outlook_ask, "ask_host", ask)
+    rigs = {
+        name: (Rig.model_validate(changed(cpu_rig(), {"connect": {"host": name}})), plan)
+        for name in ("well", "sick", "other")
+    }
+    found = outlook_ask.ask_outlooks(rigs, ROLES)
+    assert list(found) == ["well", "sick", "other"]
+    assert isinstance(found.pop("sick"), RemoteError)
+    assert found == {"well": Outlook(), "other": Outlook()}
+
+
+def test_a_key_that_cannot_be_read_is_for_the_run_to_say(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: converged(plan, {"chat": KEY}))
+    monkeypatch.delenv("CHAT_KEY")
+    rig = Rig.model_validate(changed(cpu_rig(), {}))
+    assert outlook_ask.ask_outlooks({"box": (rig, plan)}, ROLES) == {"box": Outlook(open=True)}
