@@ -11,12 +11,11 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import version
 from importlib.util import cache_from_source
 from pathlib import Path, PurePath
 from typing import Any
 
-from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, Undefined, nodes
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, Undefined, compiler, nodes
 
 from llamaherd.layout import LOCK_WAIT, LOCKS
 from llamaherd.resources import TEMPLATES
@@ -78,8 +77,10 @@ def _compiled() -> FileSystemBytecodeCache | None:
     folder = Path(cache_from_source(__file__)).parent
     if sys.dont_write_bytecode or not os.access(folder, os.W_OK):
         return None
-    made_by = hashlib.sha256(Path(__file__).read_bytes() + Path(quoting.__file__).read_bytes()).hexdigest()[:12]
-    return FileSystemBytecodeCache(str(folder), f"template-{version('jinja2')}-{made_by}-%s.cache")
+    made_by = hashlib.sha256()
+    for module in (__file__, quoting.__file__, compiler.__file__):
+        made_by.update(Path(module).read_bytes())
+    return FileSystemBytecodeCache(str(folder), f"template-{made_by.hexdigest()[:16]}-%s.cache")
 
 
 def render(template: str, **values: Any) -> Written:

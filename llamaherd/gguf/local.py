@@ -8,7 +8,7 @@ from pathlib import Path
 from llamaherd.gguf.parse import CHUNK, parse_header, reach
 from llamaherd.gguf.parsed import GgufError, Parsed
 
-FIRST = 16 << 20
+FIRST = 8 << 20
 """Bytes that are read before the first try: most headers are whole then, and each try begins anew."""
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
@@ -24,8 +24,8 @@ def read_header(path: Path) -> Parsed:
             size = path.stat().st_size
             data, wanted = bytearray(), FIRST
             while True:
-                while len(data) < wanted and (piece := stream.read(min(CHUNK, wanted - len(data)))):
-                    data += piece  # in pieces: a header may say that it is as large as memory
+                # No more than there is: a header may say that it is as large as memory.
+                data += stream.read(min(wanted, size) - len(data))
                 header = parse_header(data)
                 if isinstance(header, Parsed):
                     break
