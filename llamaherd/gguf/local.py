@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from llamaherd.gguf.parse import CHUNK, parse_header, reach
+from llamaherd.gguf.parse import parse_header, reach
 from llamaherd.gguf.parsed import GgufError, Parsed
 
 FIRST = 8 << 20
