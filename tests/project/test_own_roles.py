@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,20 +18,16 @@ from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run
 from roles import ROLES
 from tests.support.fake import run
+from tests.support.own_role import SHOWN, write_example
 from tests.support.rigs import KEY, ROOT, changed, converged, cpu_rig, hub_lock, planned
 
-PAGE = (ROOT / "docs/roles.md").read_text(encoding="utf-8")
 TEXT = "Rig box serves:\n  chat at port 8080\n  drafter at port 8081\n"
 
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Path:
     """A fleet's folder with the example in it."""
-    folder = tmp_path / "roles/motd"
-    folder.mkdir(parents=True)
-    for language, file in (("python", "__init__.py"), ("jinja", "motd.j2")):
-        (code,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-        (folder / file).write_text(code)
+    write_example(tmp_path)
     return tmp_path
 
 
@@ -49,7 +44,7 @@ def test_it_comes_before_servers(fleet: Path) -> None:
 
 def test_it_takes_part_in_every_verb(fleet: Path) -> None:
     plan, roles = planned(cpu_rig()), all_roles(fleet)
-    assert "\n  motd       /etc/motd names what is served\n" in describe.show_plan(plan, roles)
+    assert SHOWN in describe.show_plan(plan, roles)
     assert "/etc/motd" in inspect.inspect_script(plan, roles)
     assert "/etc/motd" in verify.question(plan, roles)
 

@@ -21,6 +21,7 @@ from llamaherd.lock import Lock
 from llamaherd.lock.file import write_lock
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 from tests.support.ours import plan
+from tests.support.own_role import SHOWN, write_example
 from tests.support.rigs import ROOT, cpu_rig
 from tests.support.wheel import Installed, install
 
@@ -123,6 +124,14 @@ def test_the_image_of_a_build_is_that_of_the_checkout(installed: Installed, tmp_
     said = installed.run(installed.herd("plan", "-i", str(tmp_path), "--json"), tmp_path)
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout)[here.rig]["images"] == [each.model_dump(mode="json") for each in here.images]
+
+
+def test_a_role_of_the_fleets_own_takes_part(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "box.yaml").write_text(json.dumps(cpu_rig()))
+    write_example(tmp_path)
+    said = installed.run(installed.herd("plan", "-i", str(tmp_path)), tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert SHOWN in said.stdout
 
 
 def test_a_fleet_of_its_own(installed: Installed, examples: Path, tmp_path: Path) -> None:
