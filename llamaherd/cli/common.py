@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -63,14 +63,22 @@ json_option = click.option(
 
 
 def usable_plans(
-    inventory: Path | None, rigs: tuple[str, ...], *, deploying: bool = False
+    inventory: Path | None,
+    rigs: tuple[str, ...],
+    *,
+    deploying: bool = False,
+    sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
 ) -> dict[str, tuple[Rig, Plan]]:
-    """The plans of the rigs that are named, or of all; errors end the program, warnings and notes are shown."""
+    """The plans of the rigs that are named, or of all; errors end the program, warnings and notes are shown.
+
+    `sound` is given the rigs once nothing is found wrong with them, before they are planned.
+    """
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.load import plans as planned
 
     path = inventory_path(inventory)
-    return usable_or_exit(lambda: planned(path, roles_of(inventory), rigs, deploying=deploying, doubtful=show))
+    roles = roles_of(inventory)
+    return usable_or_exit(lambda: planned(path, roles, rigs, deploying=deploying, doubtful=show, sound=sound))
 
 
 def roles_of(inventory: Path | None) -> tuple[Role, ...]:

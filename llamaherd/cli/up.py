@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from llamaherd.cli.common import FAILED, counted, inventory_option, rigs_argumen
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
     from llamaherd.plan import Plan
-    from llamaherd.role.role import Role
 
 
 @click.command()
@@ -35,8 +34,11 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
     """
     from llamaherd.pipeline.load import inventory_path
 
-    planned = usable_plans(inventory, rigs, deploying=True)
-    unreached = {} if verbose else _done_where_as_planned(planned, roles_of(inventory))
+    unreached: dict[str, str] = {}
+    if verbose:
+        planned = usable_plans(inventory, rigs, deploying=True)
+    else:
+        planned, unreached = _with_something_to_do(inventory, rigs)
     if not planned:
         return
     from llamaherd.deploy.lean import load_pyinfra
@@ -51,19 +53,29 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
         sys.exit(FAILED)
 
 
-def _done_where_as_planned(planned: dict[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> dict[str, str]:
-    """Take away those rigs where there is nothing to do, and say so. Returns why others could not be asked."""
-    from llamaherd.host.remote import RemoteError
-    from llamaherd.pipeline.outlook_ask import ask_outlooks
+def _with_something_to_do(
+    inventory: Path | None, rigs: tuple[str, ...]
+) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, str]]:
+    """The rigs that are not as planned; which are is said. And why rigs could not be asked, by name."""
+    from llamaherd.pipeline.outlook_ask import Hosts
 
-    say(f"--> Looking at {counted(len(planned), 'host')}...", err=True)
-    unreached = {}
-    for name, found in ask_outlooks(planned, roles).items():
-        if isinstance(found, RemoteError):
-            unreached[name] = str(found)
-        elif found.as_planned:
-            del planned[name]
-            for note in found.notes:
+    hosts: list[Hosts] = []
+
+    def look(sound: Mapping[str, Rig]) -> None:
+        say(f"--> Looking at {counted(len(sound), 'host')}...", err=True)
+        hosts.append(Hosts(sound))
+
+    try:
+        planned = usable_plans(inventory, rigs, deploying=True, sound=look)
+        found = hosts[0].outlooks(planned, roles_of(inventory))
+    except BaseException:
+        for waiting in hosts:
+            waiting.leave()  # who is interrupted waits for no host
+        raise
+    for name, each in found.items():
+        if each.as_planned:
+            for note in each.notes:
                 say(f"{name}: {note}", err=True)
             say(f"{name}: as planned, nothing to do")
-    return unreached
+    left = {name: each for name, each in planned.items() if not found[name].as_planned}
+    return left, {name: found[name].unreached for name in left}

@@ -57,11 +57,15 @@ class Remote:
     note_key: bool = field(default=False, kw_only=True)
     """Whether the key of a host that is not known yet is noted and taken, unless the inventory names known ones."""
 
-    def run(self, script: str, timeout: float) -> Result:
-        """Run a POSIX shell script as root. Raises RemoteError where it could not be started or never ended."""
+    def run(self, script: str | Callable[[], str], timeout: float) -> Result:
+        """Run a POSIX shell script as root; one that is yet to be made is asked for once a shell is there.
+
+        Raises RemoteError where it could not be started or never ended.
+        """
         said: dict[str, list[str]] = {"stdout": [], "stderr": []}
         with Shell(self.connect, note_key=self.note_key) as shell:
-            code = shell.run(script, lambda stream, line: said[stream].append(line), Patience.within(timeout))
+            text = script if isinstance(script, str) else script()
+            code = shell.run(text, lambda stream, line: said[stream].append(line), Patience.within(timeout))
         return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
 
     def lines(self, script: str, silence: float) -> Generator[str, None, None]:

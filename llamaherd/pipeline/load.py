@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from llamaherd import lock
@@ -66,8 +66,11 @@ def plans(
     *,
     deploying: bool = False,
     doubtful: Callable[[Sequence[Finding]], None] = lambda _: None,
+    sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
 ) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
+
+    `sound` is given the rigs once nothing is found wrong with them, before they are planned.
 
     Raises InventoryError, also for what is not locked (LH031).
     """
@@ -84,6 +87,8 @@ def plans(
     ]
     findings = [finding for finding in stale if finding.severity == "error"]
     planned: dict[str, tuple[Rig, Plan]] = {}
+    if not findings:
+        sound(fleet.rigs)
     for name, rig in fleet.rigs.items() if not findings else ():
         try:
             planned[name] = (rig, plan(rig, locked, roles, surveyed.around, local_headers(rig, locked).headers))

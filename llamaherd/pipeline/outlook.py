@@ -15,16 +15,20 @@ from llamaherd.role.role import Role, Run
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run would do: changes, or nothing but telling `notes`. `open` where only the run itself finds out."""
+    """What a run would do: changes, or nothing but telling `notes`.
+
+    `open` where only the run itself finds out, and `unreached` says why a host could not be asked.
+    """
 
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
     open: bool = False
+    unreached: str = ""
 
     @property
     def as_planned(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.changes or self.open)
+        return not (self.changes or self.open or self.unreached)
 
 
 def outlook(

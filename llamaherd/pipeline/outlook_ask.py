@@ -1,10 +1,9 @@
-"""Hosts, asked whether there is anything to do: one script in one connection each, all of them at once."""
+"""Hosts, asked whether there is anything to do: one question in one connection each, all of them at once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.protocol import ask_host
@@ -18,32 +17,49 @@ from llamaherd.pipeline.preflight_ask import LOOK_SECONDS, local_sizes
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
+SAID_BY_THE_RUN = (UserError, InventoryError, UnreadableKeyError, CancelledError)
+"""What roles raise: a run says it, and fails that host."""
+
 AT_ONCE = 16
 """Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
 
 
-def ask_outlooks(planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> dict[str, Outlook | RemoteError]:
-    """What a run would do to each rig, or why it cannot be asked."""
-    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
-    try:
-        found = dict(zip(planned, pool.map(partial(_ask, roles), planned.values()), strict=True))
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)  # who is interrupted waits for no host
-        raise
-    pool.shutdown()
-    return found
+class Hosts:
+    """Hosts that are logged in to while their plans are made. Each then gets its one question."""
 
+    def __init__(self, rigs: Mapping[str, Rig]) -> None:
+        """Begin to log in to all of them."""
+        self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs))))
+        self._scripts: dict[str, Future[str]] = {name: Future() for name in rigs}
+        self._answers = {
+            name: self._pool.submit(ask_host, Remote(rig.connect, note_key=True), script.result, LOOK_SECONDS)
+            for (name, rig), script in zip(rigs.items(), self._scripts.values(), strict=True)
+        }
 
-def _ask(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Outlook | RemoteError:
-    """As for one rig. What roles raise, the run itself says."""
-    rig, plan = rig_and_plan
-    try:
-        script = inspect_script(plan, roles)
-        seen = parse_state(ask_host(Remote(rig.connect, note_key=True), script, LOOK_SECONDS), roles)
-        if any(unreadable(each.endpoint.key) for each in plan.instances if each.endpoint.key):
+    def leave(self) -> None:
+        """Ask nothing, and wait for nobody."""
+        for script in self._scripts.values():
+            script.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def outlooks(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> dict[str, Outlook]:
+        """What a run would do to each."""
+        for name, (_, plan) in planned.items():
+            try:
+                self._scripts[name].set_result(inspect_script(plan, roles))
+            except SAID_BY_THE_RUN:
+                self._scripts[name].cancel()
+        found = {name: self._outlook(name, *each, roles) for name, each in planned.items()}
+        self._pool.shutdown()
+        return found
+
+    def _outlook(self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role]) -> Outlook:
+        try:
+            seen = parse_state(self._answers[name].result(), roles)
+            if any(unreadable(each.endpoint.key) for each in plan.instances if each.endpoint.key):
+                return Outlook(open=True)
+            return outlook(plan, roles, seen, rig.connect, local_sizes(sends(plan, seen, roles)))
+        except RemoteError as error:
+            return Outlook(unreached=str(error))
+        except SAID_BY_THE_RUN:
             return Outlook(open=True)
-        return outlook(plan, roles, seen, rig.connect, local_sizes(sends(plan, seen, roles)))
-    except RemoteError as error:
-        return error
-    except (UserError, InventoryError, UnreadableKeyError):
-        return Outlook(open=True)

@@ -23,7 +23,7 @@ from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.load import plans
 
 path = Path(sys.argv[1])
-deploy(plans(path, all_roles(path), deploying=True), path, 0)
+deploy(plans(path, all_roles(path), deploying=True), path, 0, {{}})
 print(*sorted(set(sys.modules) & {UNUSED}))
 """
 CALLS = f"""{LOADED}
@@ -142,3 +142,17 @@ ended = CliRunner().invoke(main, ["-i", {str(tmp_path / "nowhere")!r}, "up"])
 print(ended.exit_code, "gevent" in sys.modules)
 """
     assert run(script) == ["2 False"]
+
+
+def test_what_has_nothing_to_do_loads_none_of_it(unreachable: Path) -> None:
+    script = f"""
+import sys
+from click.testing import CliRunner
+from llamaherd.cli.herd import main
+from llamaherd.pipeline import outlook_ask
+from llamaherd.pipeline.outlook import Outlook
+outlook_ask.Hosts.outlooks = lambda hosts, planned, roles: dict.fromkeys(planned, Outlook())
+ended = CliRunner().invoke(main, ["-i", {str(unreachable)!r}, "up"])
+print(ended.exit_code, ended.stdout, {{"gevent", "pyinfra"}} & set(sys.modules))
+"""
+    assert run(script) == ["0 one: as planned, nothing to do", " set()"]

@@ -57,7 +57,7 @@ class Saying(Remote):
     err: str = ""
     code: int = 0
 
-    def run(self, script: str, timeout: float) -> Result:
+    def run(self, script: str | Callable[[], str], timeout: float) -> Result:
         """What it says."""
         assert script
         assert timeout
