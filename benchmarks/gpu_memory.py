@@ -5,7 +5,7 @@
 Models in the shapes of real ones are written into the folder, full size and filled with noise (up to 60 GB), unless
 they are there. Each server gets the arguments that a plan has for it, reads a prompt and answers in every slot, with
 drafts where it has any; the most that `nvidia-smi` shows for its process counts. llama-fit-params, beside the server,
-is asked too. A row is printed as soon as it is known; docs/gpu.md has the table. With `--cpu`, GPUs are left alone
+is asked too. A row is printed as soon as it is known; docs/gpus.md has the table. With `--cpu`, GPUs are left alone
 and the resident memory of the process is compared with the plan's figure for the RAM: a trial of this program.
 
     .venv/bin/python -m benchmarks.gpu_memory --again tests/data/gpu_memory_h200.jsonl

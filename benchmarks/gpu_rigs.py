@@ -5,7 +5,7 @@
 
 Models are headers with holes, which take the memory that real ones take. Servers run side by side as far as the GPUs
 have room; each gets the arguments of a plan, reads three prompts in every slot and answers. A row is written as soon as
-it is known. docs/gpu.md has the tables; `--again ROWS` prints them with today's plans.
+it is known. docs/gpus.md has the tables; `--again ROWS` prints them with today's plans.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Prints what llama.cpp takes on two GPUs beside our arithmetic: `python -m benchmarks.gpu_split BIN FOLDER`.
 
 BIN holds llama-fit-params and llama-server, built for two GPUs that are there; FOLDER takes files of a header and a
-hole. Figures are in MiB, a GPU each with `+` between; docs/gpu.md has those of two H100s.
+hole. Figures are in MiB, a GPU each with `+` between; docs/gpus.md has those of two H100s.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
         --results rows.jsonl [SERIES...]
 
 A series is a grid of threads on some of the processors, which `taskset` names: a small host is played on a large one.
-docs/serving.md has what was found.
+docs/serve.md has what was found.
 """
 
 from __future__ import annotations

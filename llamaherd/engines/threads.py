@@ -1,7 +1,7 @@
 """How many threads servers compute with: one alone, and all that compute on the CPU of one host together.
 
 Threads of an engine wait for each other by spinning, hundreds of times a token. Where more of them want to run than
-there are processors, each waits for one that does not: measured in docs/serving.md.
+there are processors, each waits for one that does not: measured in docs/serve.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ THREAD_FOR_EACH = Rule(
     why="""
     Its threads wait for each other some hundred times a token, and one that waits for a processor stops all the
     others. On 64 cores without SMT siblings, experts on the CPU were computed at 7 to 83 tokens a second with 64
-    threads, and at 80 with 32 or 40 ([serving.md](../serving.md#threads)).
+    threads, and at 80 with 32 or 40 ([serve.md](../serve.md#threads)).
     """,
     example="""
     llama-server -m model.gguf -c 4096 --port 8080 -t "$(nproc)"

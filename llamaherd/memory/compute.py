@@ -29,7 +29,7 @@ _OFFLOADED = 32
 
 _EMBEDDINGS, _PIPED_EMBEDDINGS, _FIRST = 4, 10, 9
 """Rows of embeddings per token among the host's inputs, with and without several batches at once, and those that the
-first of several GPUs has more than the others then: measured, docs/gpu.md."""
+first of several GPUs has more than the others then: measured, docs/gpus.md."""
 
 
 def compute(laid: Laid) -> dict[int, int]:
@@ -100,7 +100,7 @@ def _output_in_ram(laid: Laid) -> int:
 def _of_ik(header: Header, placement: Placement, masks: int, own: Iterable[Layer], *, last: bool, fetches: bool) -> int:
     """Bytes of a GPU's buffer in ik_llama.cpp: it makes room for the logits of every token of a batch.
 
-    Measured: docs/gpu.md. Matrices are turned into other types in CUDA's own memory.
+    Measured: docs/gpus.md. Matrices are turned into other types in CUDA's own memory.
     """
     embedding, used = header.number("embedding_length"), header.number("expert_used_count")
     row = placement.tokens * _F32

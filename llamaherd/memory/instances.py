@@ -26,7 +26,7 @@ from llamaherd.memory.use import Memory
 from llamaherd.reference.cards import usable
 
 MARGIN = 128 << 20
-"""Bytes that are left free on each GPU: no plan was further below what a server took (docs/gpu.md)."""
+"""Bytes that are left free on each GPU: no plan was further below what a server took (docs/gpus.md)."""
 
 SYSTEM_RAM = 1 << 30
 """Bytes of RAM that are left to the system and everything else on a host."""

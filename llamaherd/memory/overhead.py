@@ -1,6 +1,6 @@
 """What a server takes besides the buffers that its engine allocates: of each GPU, and of the RAM.
 
-Measured on H100s with llama.cpp b11434 and ik_llama.cpp 67268c8fd, and on an H200: docs/gpu.md has the figures. What
+Measured on H100s with llama.cpp b11434 and ik_llama.cpp 67268c8fd, and on an H200: docs/gpus.md has the figures. What
 is not of a model's kind or a batch's size did not depend on the model, the context or the length of a prompt.
 """
 
@@ -29,7 +29,7 @@ _VOCABULARY = 512
 
 
 _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
-"""MiB of RAM of a server without a GPU, and bytes of each token there: measured, docs/gpu.md."""
+"""MiB of RAM of a server without a GPU, and bytes of each token there: measured, docs/gpus.md."""
 
 
 def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:

@@ -112,7 +112,7 @@ def gemma(tokens: int, merges: int = 1) -> Header:
 def test_a_server_without_a_card_holds_as_much_as_was_measured(
     vocabulary: int, context: int, slots: int, besides: int, tmp_path: Path
 ) -> None:
-    """MiB besides weights, cache and buffers, just loaded: docs/gpu.md. No plan is too small, nor 64 MiB too large."""
+    """MiB besides weights, cache and buffers, just loaded: docs/gpus.md. No plan is too small, nor 64 MiB too large."""
     model = gemma(vocabulary) if vocabulary else tiny(tmp_path)
     placed = Placement(context=context, parallel=slots, devices=0)
     assert estimate(model, placed).host.total > 0

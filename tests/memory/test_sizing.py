@@ -198,7 +198,7 @@ def test_a_placement_says_what_the_instance_says() -> None:
 
 
 def test_a_plan_is_near_what_servers_took_of_a_real_card() -> None:
-    """16 servers on an H200, as nvidia-smi showed them (docs/gpu.md): within 3 % or 300 MiB, whichever is more."""
+    """16 servers on an H200, as nvidia-smi showed them (docs/gpus.md): within 3 % or 300 MiB, whichever is more."""
     rows = again(ROOT / "tests" / "data" / "gpu_memory_h200.jsonl")
     assert len(rows) == 16
     assert [row.case for row in rows if not row.near] == []
@@ -214,7 +214,7 @@ def test_a_share_that_is_no_whole_layer_moves_nothing(share: str | int) -> None:
 
 @pytest.fixture(scope="module")
 def measured() -> list[Row]:
-    """65 servers of both engines on one to four H100s, as nvidia-smi and /proc showed them (docs/gpu.md)."""
+    """65 servers of both engines on one to four H100s, as nvidia-smi and /proc showed them (docs/gpus.md)."""
     return measured_again(ROOT / "tests" / "data" / "gpu_rigs_h100.jsonl")
 
 

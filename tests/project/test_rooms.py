@@ -120,6 +120,12 @@ def test_one_thing_has_one_name_in_every_layer(folder: str) -> None:
     assert there - roles <= rooms_that_ask
 
 
+def test_the_page_of_a_role_has_its_name() -> None:
+    roles = {path.parent.name for path in (ROOT / "roles").glob("*/__init__.py")}
+    told_with_the_inventory = {"base", "engines"}
+    assert roles - told_with_the_inventory <= {page.stem for page in (ROOT / "docs").glob("*.md")}
+
+
 def test_only_the_edge_knows_pyinfra() -> None:
     knowing = {file for file in files() if any(name.split(".")[0].startswith("pyinfra") for name in imports(file))}
     assert {place(file).split("/")[0] for file in knowing} == {"deploy"}
