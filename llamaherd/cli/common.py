@@ -15,6 +15,7 @@ from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
+    from llamaherd.pipeline.outlook import Outlook
     from llamaherd.plan import Plan
     from llamaherd.role.role import Role
 
@@ -79,6 +80,34 @@ def usable_plans(
     path = inventory_path(inventory)
     roles = roles_of(inventory)
     return usable_or_exit(lambda: planned(path, roles, rigs, deploying=deploying, doubtful=show, sound=sound))
+
+
+def outlooks_or_exit(
+    inventory: Path | None, rigs: tuple[str, ...]
+) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
+    """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
+    from llamaherd.pipeline.outlook_ask import Hosts
+
+    hosts: list[Hosts] = []
+
+    def look(sound: Mapping[str, Rig]) -> None:
+        say(f"--> Looking at {counted(len(sound), 'host')}...", err=True)
+        hosts.append(Hosts(sound))
+
+    try:
+        planned = usable_plans(inventory, rigs, deploying=True, sound=look)
+        return planned, hosts[0].outlooks(planned, roles_of(inventory))
+    except BaseException:
+        for waiting in hosts:
+            waiting.leave()  # who is interrupted waits for no host
+        raise
+
+
+def show_changes(name: str, found: Outlook) -> None:
+    """What would be changed on a rig, each with its reason."""
+    say(f"{name}: {counted(len(found.changes), 'change')}")
+    for change in found.changes:
+        say(f"  {change}")
 
 
 def roles_of(inventory: Path | None) -> tuple[Role, ...]:

@@ -16,6 +16,7 @@ import click
 from llamaherd import __version__
 from llamaherd.cli.check import check
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
+from llamaherd.cli.diff import diff
 from llamaherd.cli.explain import explain
 from llamaherd.cli.fit import fit
 from llamaherd.cli.init import init
@@ -107,5 +108,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
 
 
-for command in (init, schema, explain, check, plan, lock, fit, preflight, up, verify, models):
+for command in (init, schema, explain, check, plan, lock, fit, preflight, diff, up, verify, models):
     main.add_command(command)

@@ -4,33 +4,47 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, counted, inventory_option, rigs_argument, roles_of, say, usable_plans
+from llamaherd.cli.common import (
+    FAILED,
+    inventory_option,
+    outlooks_or_exit,
+    rigs_argument,
+    say,
+    show_changes,
+    usable_plans,
+)
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
     from llamaherd.plan import Plan
 
+DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
+"""What is done to something that is there, and may be in use."""
+
 
 @click.command()
 @rigs_argument
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before something restarts, reboots or is removed.")
 @click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
 @inventory_option
 @click.pass_obj
-def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
+def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, verbose: int) -> None:
     """Make the hosts as planned. The same run as `pyinfra inventory.py deploy.py`.
 
-    A second run changes nothing. A run that is interrupted loses nothing: run it again.
+    What will change is shown first, as by `herd diff`. On a terminal it asks once before something that is there
+    restarts, stops, reboots or is removed. A second run changes nothing. A run that is interrupted loses nothing: run
+    it again.
 
     \b
     Examples:
       herd up            the whole fleet
       herd up duo six    two rigs
+      herd up --yes      without being asked
     """
     from llamaherd.pipeline.load import inventory_path
 
@@ -38,7 +52,7 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
     if verbose:
         planned = usable_plans(inventory, rigs, deploying=True)
     else:
-        planned, unreached = _with_something_to_do(inventory, rigs)
+        planned, unreached = _with_something_to_do(inventory, rigs, yes)
     if not planned:
         return
     from llamaherd.deploy.lean import load_pyinfra
@@ -54,28 +68,21 @@ def up(inventory: Path | None, rigs: tuple[str, ...], verbose: int) -> None:
 
 
 def _with_something_to_do(
-    inventory: Path | None, rigs: tuple[str, ...]
+    inventory: Path | None, rigs: tuple[str, ...], yes: bool
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, str]]:
-    """The rigs that are not as planned; which are is said. And why rigs could not be asked, by name."""
-    from llamaherd.pipeline.outlook_ask import Hosts
-
-    hosts: list[Hosts] = []
-
-    def look(sound: Mapping[str, Rig]) -> None:
-        say(f"--> Looking at {counted(len(sound), 'host')}...", err=True)
-        hosts.append(Hosts(sound))
-
-    try:
-        planned = usable_plans(inventory, rigs, deploying=True, sound=look)
-        found = hosts[0].outlooks(planned, roles_of(inventory))
-    except BaseException:
-        for waiting in hosts:
-            waiting.leave()  # who is interrupted waits for no host
-        raise
+    """The rigs that are not as planned; what they are is said. And why rigs could not be asked, by name."""
+    planned, found = outlooks_or_exit(inventory, rigs)
     for name, each in found.items():
+        for note in each.notes:
+            say(f"{name}: {note}", err=True)
         if each.as_planned:
-            for note in each.notes:
-                say(f"{name}: {note}", err=True)
             say(f"{name}: as planned, nothing to do")
+        elif each.changes:
+            show_changes(name, each)
+    disturbing = [change for each in found.values() for change in each.changes if change.action in DISTURBING]
+    asked = disturbing and not yes and sys.stdin.isatty() and sys.stderr.isatty()
+    if asked and not click.confirm("Go on?", err=True):
+        say("nothing was changed", err=True)
+        sys.exit(FAILED)
     left = {name: each for name, each in planned.items() if not found[name].as_planned}
     return left, {name: found[name].unreached for name in left}

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.preflight import refusals
-from llamaherd.plan import Plan
-from llamaherd.role.changes import Change
+from llamaherd.plan import Plan, TextFile
+from llamaherd.role.changes import Change, reads_otherwise
 from llamaherd.role.role import Role, Run
+
+PASSING = "a port passes from one holder to another just now\n  help: ask again in a moment"
 
 
 @dataclass(frozen=True)
 class Outlook:
     """What a run would do: changes, or nothing but telling `notes`.
 
-    `open` where only the run itself finds out, and `unreached` says why a host could not be asked.
+    `problems` are sentences that say why it would fail, and `unreached` why the host could not be asked. `stale` are
+    planned files that are there with another text.
     """
 
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
-    open: bool = False
+    problems: tuple[str, ...] = ()
     unreached: str = ""
+    stale: tuple[TextFile, ...] = ()
 
     @property
     def as_planned(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.changes or self.open or self.unreached)
+        return not (self.changes or self.problems or self.unreached)
 
 
 def outlook(
@@ -36,15 +40,25 @@ def outlook(
 ) -> Outlook:
     """What would be done to this host. `local_sizes`: bytes of the controller's files, by sha256.
 
-    What stands in the way is for the run to say. Raises what roles raise, such as UnreadableKeyError.
+    Raises what roles raise, such as UnreadableKeyError.
     """
-    if refusals(plan, seen, roles, local_sizes) or any(role.unsettled(plan, seen) for role in roles):
-        return Outlook(open=True)
+    if problems := refusals(plan, seen, roles, local_sizes):
+        return Outlook(problems=tuple(map(str, problems)))
+    if any(role.unsettled(plan, seen) for role in roles):
+        return Outlook(problems=(PASSING,))
     run = run_on(plan, roles, seen, connect)
     tasks = [task for role in roles for task in role.tasks(plan)]
     changes = tuple(change for task in tasks for change in task.changes(seen, run))
     notes = () if changes else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
-    return Outlook(changes, notes)
+    there = (file for file in texts(plan, roles) if file.path in seen.files)
+    return Outlook(changes, notes, stale=tuple(file for file in there if reads_otherwise(file, seen)))
+
+
+def texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:
+    """The files whose text is planned, and holds no secret."""
+    for role in roles:
+        yield from role.brings(plan)
+        yield from role.texts(plan)
 
 
 def run_on(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.protocol import ask_host
@@ -17,8 +17,8 @@ from llamaherd.pipeline.preflight_ask import LOOK_SECONDS, local_sizes
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
-SAID_BY_THE_RUN = (UserError, InventoryError, UnreadableKeyError, CancelledError)
-"""What roles raise: a run says it, and fails that host."""
+RAISED = (UserError, InventoryError, UnreadableKeyError)
+"""What roles raise, in a sentence."""
 
 AT_ONCE = 16
 """Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
@@ -47,8 +47,8 @@ class Hosts:
         for name, (_, plan) in planned.items():
             try:
                 self._scripts[name].set_result(inspect_script(plan, roles))
-            except SAID_BY_THE_RUN:
-                self._scripts[name].cancel()
+            except RAISED as error:
+                self._scripts[name].set_exception(error)
         found = {name: self._outlook(name, *each, roles) for name, each in planned.items()}
         self._pool.shutdown()
         return found
@@ -56,10 +56,11 @@ class Hosts:
     def _outlook(self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role]) -> Outlook:
         try:
             seen = parse_state(self._answers[name].result(), roles)
-            if any(unreadable(each.endpoint.key) for each in plan.instances if each.endpoint.key):
-                return Outlook(open=True)
+            keys = [each.endpoint.key for each in plan.instances if each.endpoint.key]
+            if missing := tuple(filter(None, map(unreadable, keys))):
+                return Outlook(problems=missing)
             return outlook(plan, roles, seen, rig.connect, local_sizes(sends(plan, seen, roles)))
         except RemoteError as error:
             return Outlook(unreached=str(error))
-        except SAID_BY_THE_RUN:
-            return Outlook(open=True)
+        except RAISED as error:
+            return Outlook(problems=(str(error),))

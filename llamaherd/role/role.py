@@ -159,6 +159,8 @@ class Role:
     """Files that lie on the host for it: they are inspected, and verified. Those in its PlanPart are among base's."""
     files: Callable[[Plan], Iterable[str]] = _nothing
     """Further files that it wants to know of, by path."""
+    texts: Callable[[Plan], Iterable[TextFile]] = _nothing
+    """Of those, the ones whose text is planned and holds no secret: a diff shows how it differs, as for `brings`."""
     inspect: Callable[[Plan], str] = _no_text
     """The shell script that asks for its part of the host's state; empty where nothing is asked. It prints lines, by
     `say KIND FIELD…`."""

@@ -32,6 +32,7 @@ ROLE = Role(
         *(instance.file.path for instance in plan.instances),
         *(instance.key_file for instance in plan.instances if instance.key_file),
     ),
+    texts=lambda plan: (instance.file for instance in plan.instances),
     inspect=inspect,
     parse=parse,
     refusals=ports_taken,

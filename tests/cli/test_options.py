@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 
-TAKE_AN_INVENTORY = ("check", "fit", "lock", "models", "plan", "preflight", "up", "verify")
+TAKE_AN_INVENTORY = ("check", "diff", "fit", "lock", "models", "plan", "preflight", "up", "verify")
 WITHOUT_JSON = ("completion", "explain", "init", "schema", "up")
 
 
