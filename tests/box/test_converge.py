@@ -42,6 +42,24 @@ def test_herd_up_is_the_same_run(converged: Bench) -> None:
     assert converged.state() == before
 
 
+def test_herd_up_with_nothing_to_do_costs_one_round_trip(converged: Bench) -> None:
+    began = converged.sh("date +%s.%N")
+    ended = converged.up()
+    time.sleep(0.2)
+    counted = int(converged.sh(f"journalctl --since=@{began} -t sshd-session -t sshd | grep -c 'Starting session'"))
+    print(f"\n{counted} SSH execs, {ended.seconds:.1f} s")
+    assert ended.output.endswith("box: as planned, nothing to do\n")
+    assert counted == 1
+
+
+def test_herd_diff_finds_nothing(converged: Bench) -> None:
+    before = converged.state()
+    said = converged.herd("diff", "box")
+    assert said.code == 0, said.output
+    assert said.output.endswith("box: as planned\n")
+    assert converged.state() == before
+
+
 def test_herd_up_takes_one_rig(converged: Bench) -> None:
     ended = converged.up("box")
     assert ended.code == 0, ended.output

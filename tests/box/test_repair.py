@@ -31,6 +31,20 @@ def repair(bench: Bench) -> None:
     assert ended.changes > 0, ended.output
 
 
+def test_a_diff_says_what_a_run_then_does(converged: Bench) -> None:
+    before = converged.running()
+    converged.sh(f"echo '# somebody was here' >>{UNIT} && systemctl disable llama-chat")
+    said = converged.herd("diff", "box")
+    assert said.code == 2, said.output
+    assert "box: 1 change\n" in said.output
+    assert f"restart server llama-chat: {UNIT} has another text" in said.output
+    assert "    -# somebody was here\n" in said.output
+    converged.unchanged(before)
+    repair(converged)
+    converged.unchanged(before, "chat")
+    assert converged.herd("diff", "box").code == 0
+
+
 def test_a_unit_that_was_stopped_is_started(converged: Bench) -> None:
     before = converged.running()
     converged.sh("systemctl stop llama-chat")
