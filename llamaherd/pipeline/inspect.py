@@ -20,8 +20,13 @@ def inspect_script(plan: Plan, roles: Sequence[Role]) -> str:
         *(path for role in roles for path in role.files(plan)),
         *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
     ]
-    parts = [part for role in roles if (part := role.inspect(plan))]
-    return question_of("host/inspect.sh.j2", files=list(dict.fromkeys(files)), parts=parts)
+    parts = [(role.waits, part) for role in roles if (part := role.inspect(plan))]
+    return question_of(
+        "host/inspect.sh.j2",
+        files=list(dict.fromkeys(files)),
+        parts=[part for waits, part in parts if not waits],
+        beside=[part for waits, part in parts if waits],
+    )
 
 
 def parse_state(lines: Iterable[str], roles: Sequence[Role]) -> HostState:

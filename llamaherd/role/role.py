@@ -164,6 +164,9 @@ class Role:
     inspect: Callable[[Plan], str] = _no_text
     """The shell script that asks for its part of the host's state; empty where nothing is asked. It prints lines, by
     `say KIND FIELD…`."""
+    waits: bool = False
+    """Whether that script waits for others, as for Docker: it runs beside those of all other roles, so that it and they
+    know no variable and no function of each other."""
     parse: Callable[[HostState, str, Sequence[str]], bool] = _not
     """Takes in one such line, KIND and fields; returns whether it was this role's. Raises ValueError on a wrong one."""
     refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing

@@ -34,6 +34,7 @@ ROLE = Role(
     ),
     texts=lambda plan: (instance.file for instance in plan.instances),
     inspect=inspect,
+    waits=True,
     parse=parse,
     refusals=ports_taken,
     facts=facts,

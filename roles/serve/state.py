@@ -27,7 +27,6 @@ def inspect(plan: Plan) -> str:
         before_ours=BEFORE_OURS,
         unit_roots=UNIT_ROOTS,
         deciding=DECIDING,
-        on_cards=[instance for instance in plan.of("compose") if instance.server.cards],
         gpu_check=GPU_CHECK,
         root="",
     )

@@ -14,6 +14,9 @@ from llamaherd.host.protocol import CutOffError, UnaskedError, answer
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import FileState, FolderState, Holder, HostState, StoreFolderState, UserState
 from llamaherd.layout import OURS
+from llamaherd.pipeline import inspect
+from llamaherd.role.role import Role
+from llamaherd.text.quoting import Written
 from tests.support.ours import inspect_script, parse_state
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
@@ -182,6 +185,30 @@ def test_a_question_marks_its_answer_whatever_stands_in_the_line(shell: str) -> 
     asked = noise + inspect_script(planned(cpu_rig()))
     done = subprocess.run([shell, "-s"], input=asked, capture_output=True, text=True, check=True)
     assert any(line.startswith("arch\t") for line in answer(done.stdout.splitlines()))
+
+
+def asked_of(*parts: tuple[str, bool]) -> list[str]:
+    """What a shell answers to roles that ask these, of which some wait for others."""
+
+    def role(part: str, waits: bool) -> Role:
+        return Role("role", "", files=lambda _: ["/nonexistent"], inspect=lambda _: Written(part), waits=waits)
+
+    roles = [role(part, waits) for part, waits in parts]
+    script = inspect.inspect_script(planned(cpu_rig()), roles)
+    done = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, check=False)
+    return answer(done.stdout.splitlines())
+
+
+def test_lines_of_roles_that_are_asked_side_by_side_are_whole() -> None:
+    long = "awk 'BEGIN { for (n = 0; n < 30000; n++) x = x \"%s\"; for (n = 0; n < 20; n++) print x }'"
+    said = asked_of((long % "a", False), (long % "b", True), (long % "c", False), ("cat", True))
+    assert said == [character * 30000 for character in "bac" for _ in range(20)]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_that_one_side_of_did_not_finish_is_none(waits: bool) -> None:
+    with pytest.raises(CutOffError):
+        asked_of(("sh -c 'kill -9 $PPID'", waits), ("say os a", not waits))
 
 
 @given(st.lists(st.text()))

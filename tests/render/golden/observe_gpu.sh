@@ -27,6 +27,7 @@ printf '\n@ begin\n'
 
 # What a plan needs to know of its host, in facts: files, and then what each role asks. Changes nothing.
 # `llamaherd/pipeline/inspect.py` reads it. One round trip asks for everything.
+{
 # All in two calls: a process each would be most of what a look costs.
 set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/llamaherd-cuda /etc/apt/preferences.d/llamaherd-container-toolkit /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources
 stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
@@ -303,7 +304,11 @@ if [ -f /etc/systemd/system/llamaherd-gpu-power.service ]; then
     say power "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)"
 fi
 
-
+finish
+} | {
+# What waits for others has a processor of its own meanwhile. It is said first, so that no line comes between another's;
+# and the end is the other side's to say: without either, there is none.
+{
 # What servers read, by somebody who is nobody in particular: each server is a user of its own.
 set -- /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-fit-params
 for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5; do
@@ -311,13 +316,15 @@ for folder in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcd
 done
 setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
     for path; do
+        shift
         if [ -r "$path" ] && { [ -f "$path" ] || [ -x "$path" ]; }; then
-            # What belongs to somebody else is no file of the store, and comes anew.
-            [ -f "$path" ] || find "$path" ! -name .manifest ! -readable \( -type d -o -type f -user 0 \)
+            [ -f "$path" ] || set -- "$@" "$path"
         else
             printf "%s\n" "$path"
         fi
-    done' sh "$@" 2>/dev/null | while read -r path; do [ ! -e "$path" ] || say closed "$path"; done
+    done
+    # What belongs to somebody else is no file of the store, and comes anew.
+    [ "$#" = 0 ] || exec find "$@" ! -name .manifest ! -readable \( -type d -o -type f -user 0 \)' sh "$@" 2>/dev/null | while read -r path; do [ ! -e "$path" ] || say closed "$path"; done
 
 # Units by their files, and by what runs: somebody may have deleted a file under a running server.
 # What a server is started with, a line each: what it is, its hash or number, where it is. $1 is what systemd or Docker
@@ -412,15 +419,20 @@ process() {
 progress() {
     sed 's/.*) //' "/proc/$1/stat" | awk '{ print $10, $12 + $13 }'
 }
+# Whether a process is stopped.
+stopped() {
+    stat=''
+    read -r stat <"/proc/$1/stat"
+    case ${stat##*) } in T*) return 0 ;; esac
+    return 1
+} 2>/dev/null
 # Says so if a server hangs: it is stopped, or answers nobody while it does nothing. One that has much to do may be slow
 # to answer, too. $1 is the server, $2 its process, $3 where it is asked.
 hangs() {
-    case $(sed 's/.*) //' "/proc/$2/stat") in
-    T*)
+    if stopped "$2"; then
         say serving "$1" hangs 'its process is stopped (SIGSTOP)'
         return
-        ;;
-    esac
+    fi
     before=$(progress "$2")
     for seconds in 4 2; do
         ! curl -q -s -o /dev/null --noproxy '*' --max-time $seconds "$3" || return 0
@@ -432,27 +444,66 @@ hangs() {
         [ -n "$after" ] && echo "$before $after" | awk '{ exit !($1 == $3 && $4 - $2 <= 2) }' &&
         say serving "$1" hangs 'it answers nobody, and does nothing'
 } 2>/dev/null
-
-foreign llama-reasoner.service service.d llama-.service.d | told llama-reasoner
-foreign llama-worker.service service.d llama-.service.d | told llama-worker
-ours=' '
-units=$({
-    cd /etc/systemd/system && ls -d llama-*.service
-    systemctl list-units --all --plain --no-legend 'llama-*.service' | cut -d ' ' -f 1
-} 2>/dev/null | sort -u)
-for unit in $units; do
-    # As NAME=value lines, in one call: each call costs as much as all the reading around it.
-    show=$(systemctl show -p MainPID,ActiveState,UnitFileState,NeedDaemonReload,InvocationID,FragmentPath,DropInPaths "$unit")
-    of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }
-    pid=$(of MainPID) name=${unit%.service} active=$(of ActiveState)
+# Servers that are still to be asked, a line each, as `hangs` wants them; and where.
+to_ask='' urls=''
+ask_later() {
+    if stopped "$2"; then
+        hangs "$@"
+        return
+    fi
+    to_ask="$to_ask$*
+"
+    urls="$urls -o /dev/null $3"
+}
+# One call for all: most answer at once, and only where one does not, each is asked for itself.
+ask_all() {
+    [ -n "$to_ask" ] && ! curl -q -s --fail-early --noproxy '*' --max-time 1 $urls || return 0
+    while read -r name pid url; do
+        [ -z "$name" ] || hangs "$name" "$pid" "$url" &
+    done <<END
+$to_ask
+END
+    wait
+} 2>/dev/null
+# What systemd says of units, each before an empty line.
+show_units() {
+    systemctl show -p Id,Names,MainPID,ActiveState,UnitFileState,NeedDaemonReload,InvocationID,FragmentPath,DropInPaths "$@" 2>/dev/null
+    said=$?
+    echo
+    return $said
+}
+# What systemd and the kernel say of a unit that is ours. $1 is the unit, $2 what systemd says, as NAME=value lines.
+unit() {
+    unit=$1 name=${1%.service} show=$2
+    pid='' active='' enabled='' reload='' run=''
+    while IFS= read -r line; do
+        value=${line#*=}
+        case $line in
+        MainPID=*) pid=$value ;;
+        ActiveState=*) active=$value ;;
+        UnitFileState=*) enabled=$value ;;
+        NeedDaemonReload=*) reload=$value ;;
+        InvocationID=*) run=$value ;;
+        esac
+    done <<END
+$show
+END
     spec='' port=''
     if [ "$pid" != 0 ]; then
-        spec=$(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^LLAMAHERD_SPEC=//p')
-        port=$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/.* --port \([0-9]*\).*/\1/p')
+        # As `spec=… port=…`: what parts variables and arguments in /proc is dropped.
+        said=$(sed -z -n 's/^LLAMAHERD_SPEC=\(.*\)/spec=\1\n/p; /^--port$/ { n; s/^\([0-9]*\).*/port=\1\n/p }' "/proc/$pid/environ" "/proc/$pid/cmdline" 2>/dev/null | tr -d '\0')
+        while IFS= read -r line; do
+            case $line in
+            spec=*) spec=${line#*=} ;;
+            port=*) port=${line#*=} ;;
+            esac
+        done <<END
+$said
+END
     fi
-    [ -n "$spec" ] || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit" || continue
+    [ -n "$spec" ] || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit" || return
     ours="$ours$port "
-    say unit "$name" "$active" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$(of InvocationID)" "$spec" "$port"
+    say unit "$name" "$active" "$enabled" "$reload" "$run" "$spec" "$port"
     case "$name $pid" in
     *' 0') ;;
     'llama-reasoner '*)
@@ -460,7 +511,7 @@ for unit in $units; do
         if [ "$active" = active ]; then
             process "$pid" /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server llama-reasoner | told $name
             printf '%s\n' LLAMAHERD_SPEC=9413e80713cb LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
-            hangs $name "$pid" http://127.0.0.1:8001/health &
+            ask_later $name "$pid" http://127.0.0.1:8001/health
         fi
         ;;
     'llama-worker '*)
@@ -468,47 +519,130 @@ for unit in $units; do
         if [ "$active" = active ]; then
             process "$pid" /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin/llama-server llama-worker | told $name
             printf '%s\n' LLAMAHERD_SPEC=3ed70d6043e8 LLAMA_ARG_THREADS_HTTP=1024 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-3090 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
-            hangs $name "$pid" http://127.0.0.1:8002/health &
+            ask_later $name "$pid" http://127.0.0.1:8002/health
         fi
         ;;
     esac
+}
+
+# From here on the host is asked.
+theirs=$(foreign llama-reasoner.service service.d llama-.service.d)
+[ -z "$theirs" ] || printf '%s\n' "$theirs" | told llama-reasoner
+theirs=$(foreign llama-worker.service service.d llama-.service.d)
+[ -z "$theirs" ] || printf '%s\n' "$theirs" | told llama-worker
+ours=' '
+set --
+for file in /etc/systemd/system/llama-*.service; do
+    [ ! -e "$file" ] && [ ! -L "$file" ] || set -- "$@" "${file##*/}"
+done
+# Units by their files, and those that systemd still has without one, in one call: each call costs as much as all the
+# reading around it. One that is no unit, as a template is none, keeps it from telling of those behind it.
+units=$(show_units "$@" 'llama-*.service' || for unit in "$@" 'llama-*.service'; do show_units "$unit"; done)
+seen=' ' show='' id='' names=''
+while IFS= read -r line; do
+    case $line in
+    Id=*) id=${line#*=} ;;
+    Names=*) names=${line#*=} ;;
+    ?*)
+        show="$show$line
+"
+        ;;
+    *)
+        # A unit ends. It may have a file under another name.
+        for name in $id $names; do
+            case "$seen|$id $* " in
+            *" $name "*'|'*) continue ;;
+            *'|'"$name "* | *'|'*" $name "*) ;;
+            *) continue ;;
+            esac
+            seen="$seen$name "
+            unit "$name" "$show"
+        done
+        show='' id='' names=''
+        ;;
+    esac
+done <<END
+$units
+
+END
+for name; do
+    case $seen in *" $name "*) ;; *) unit "$name" '' ;; esac
 done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done
-# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
-if command -v docker >/dev/null && ids=$(timeout 20 docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null); then
-    containers=$(printf '%s\n' "$ids" | xargs -r docker inspect --format \
-        'container	{{.Name}}	{{.State.Status}}	{{with .State.Health}}{{.Status}}{{end}}	{{.Id}}	{{index .Config.Labels "llamaherd.spec"}}	{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}	{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}	{{.State.Pid}}	{{.Image}}' 2>/dev/null)
-    printf '%s\n' "$containers" | grep . | cut -f -8
-    # One that is paused holds its port, too.
-    ours="$ours$(printf '%s\n' "$containers" | awk -F '\t' '$3 == "running" || $3 == "paused" { printf "%s ", $7 }')"
-    id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" { print $5 }')
-    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-boxed | sed 's/^/changed\t/' | told llama-boxed
-    pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" && $3 == "running" { print $9 }')
-    [ -z "$pid" ] || printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told llama-boxed
-    # Docker asks, too, and finds out within two minutes.
-    pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" && $4 == "healthy" && $3 == "running" { print $9 }')
-    [ -z "$pid" ] || hangs llama-boxed "$pid" http://127.0.0.1:8004/health &
-    id=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-small" { print $5 }')
-    [ -z "$id" ] || started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-small | sed 's/^/changed\t/' | told llama-small
-    pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-small" && $3 == "running" { print $9 }')
-    [ -z "$pid" ] || printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | variables "$pid" '' | told llama-small
-    # Docker asks, too, and finds out within two minutes.
-    pid=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-small" && $4 == "healthy" && $3 == "running" { print $9 }')
-    [ -z "$pid" ] || hangs llama-small "$pid" http://127.0.0.1:8003/health &
-    # One that still loads is not asked: it may not have begun with CUDA.
-    pid=$(docker inspect --type container --format '{{with .State.Health}}{{if eq .Status "healthy"}}{{$.State.Pid}}{{end}}{{end}}' llama-boxed 2>/dev/null)
-    if [ -n "$pid" ] && [ -x /opt/llamaherd/libexec/gpu-check ]; then
-        /opt/llamaherd/libexec/gpu-check every log "$pid $(docker top llama-boxed -eo pid 2>/dev/null | sed 1d)" GPU-5090 >/dev/null 2>&1 ||
-            say off-cards llama-boxed
-    fi
+# What Docker's socket says in one call: `ids` of containers that are ours, and `image TAG ID`. Of what it does not say
+# its client is asked. The client waits for ever at a socket that systemd holds for a daemon that does not come up.
+docker_says() {
+    timeout 20 curl -q -fsg --unix-socket /var/run/docker.sock -w '\n@ %{url_effective}\n' \
+        'http://docker/containers/json?all=1&filters=%7B%22label%22%3A%5B%22llamaherd.spec%22%5D%7D' \
+http://docker/images/llamaherd/engine:llama.cpp-1e5a4c321023-545575/json 2>/dev/null | awk -F '"' '
+        index($0, "[") == 1 { n = split($0, part, "[{]\"Id\":\""); known = n > 1 || $0 == "[]"; for (i = 2; i <= n; i++) ids = ids " " substr(part[i], 1, 64) }
+        index($0, "{\"Id\":\"") == 1 { image = $4 }
+        index($0, "@ ") == 1 {
+            if (known) print "ids" ids
+            known = 0
+            sub(/^.*\/images\//, ""); sub(/\/json$/, "")
+            if (image) print "image " $0 " " image
+            image = ""
+        }'
+}
+break='
+'
+said=''
+if command -v docker >/dev/null; then
+    said=$break$(docker_says)$break
+    case $said in
+    *"${break}ids"*) ids=${said#*"${break}ids"} ids=${ids%%"$break"*} ;;
+    *) ids=$(timeout 20 docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null) || said='' ;;
+    esac
+fi
+if [ "$said" ]; then
+    containers=''
+    [ -z "$ids" ] || containers=$(docker inspect --format \
+        '{{.Name}}|{{.State.Status}}|{{with .State.Health}}{{.Status}}{{end}}|{{.Id}}|{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}|{{.State.Pid}}|{{.Image}}|{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}|{{index .Config.Labels "llamaherd.spec"}}' $ids 2>/dev/null)
+    while IFS='|' read -r name status health id port pid image limits spec; do
+        [ -n "$name" ] || continue
+        say container "$name" "$status" "$health" "$id" "$spec" "$port" "$limits"
+        # One that is paused holds its port, too.
+        case $status in running | paused) ours="$ours$port " ;; esac
+        case $name in
+        /llama-boxed)
+            started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-boxed | sed 's/^/changed\t/' | told llama-boxed
+            if [ "$status" = running ]; then
+                printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told llama-boxed
+                # Docker asks, too, and finds out within two minutes.
+                [ "$health" != healthy ] || ask_later llama-boxed "$pid" http://127.0.0.1:8004/health
+            fi
+            was=''
+            [ ! -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 ] || read -r was </var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575
+            [ -z "$was" ] || [ "$image" = "$was" ] || printf 'replaced\t%s\n' llamaherd/engine:llama.cpp-1e5a4c321023-545575 | told llama-boxed
+            # One that still loads is not asked: it may not have begun with CUDA.
+            if [ "$health" = healthy ] && [ -x /opt/llamaherd/libexec/gpu-check ]; then
+                /opt/llamaherd/libexec/gpu-check every log "$pid $(docker top llama-boxed -eo pid 2>/dev/null | sed 1d)" GPU-5090 >/dev/null 2>&1 ||
+                    say off-cards llama-boxed
+            fi
+            ;;
+        /llama-small)
+            started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-small | sed 's/^/changed\t/' | told llama-small
+            if [ "$status" = running ]; then
+                printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | variables "$pid" '' | told llama-small
+                # Docker asks, too, and finds out within two minutes.
+                [ "$health" != healthy ] || ask_later llama-small "$pid" http://127.0.0.1:8003/health
+            fi
+            ;;
+        esac
+    done <<END
+$containers
+END
     # By what it was made as, where that was kept: its name can be given to any.
-    have=$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null) && was=$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 2>/dev/null || :) &&
-        { [ -z "$was" ] || [ "$have" = "$was" ]; } && say image llamaherd/engine:llama.cpp-1e5a4c321023-545575
-    runs=$(printf '%s\n' "$containers" | awk -F '\t' '$2 == "/llama-boxed" { print $10 }')
-    [ -z "$runs" ] || [ ! -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 ] || [ "$runs" = "$(cat /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575)" ] ||
-        printf 'replaced\t%s\n' llamaherd/engine:llama.cpp-1e5a4c321023-545575 | told llama-boxed
+    case $said in
+    *"${break}image "llamaherd/engine:llama.cpp-1e5a4c321023-545575' '*) have=${said##*"${break}image "llamaherd/engine:llama.cpp-1e5a4c321023-545575' '} have=${have%%"$break"*} ;;
+    *) have=$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-1e5a4c321023-545575 2>/dev/null) ;;
+    esac
+    was=''
+    [ ! -r /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575 ] || read -r was </var/lib/llamaherd/images/llamaherd_engine_llama.cpp-1e5a4c321023-545575
+    [ -n "$have" ] && { [ -z "$was" ] || [ "$have" = "$was" ]; } && say image llamaherd/engine:llama.cpp-1e5a4c321023-545575
 fi
 # Who holds the ports that are planned and are nobody's of ours. By the kernel's own lists: ss may not be installed.
 for port in 8001 8002 8003 8004; do
@@ -526,9 +660,13 @@ for port in 8001 8002 8003 8004; do
         say holder "$port" "$pid" "$(tr -d '\t' <"/proc/$pid/comm")" "${container#/}"
     done
 done
-# For those that were asked whether they hang.
-wait
+ask_all
 
+} </dev/null
+
+cat
+}
+exit
 
 finish
 } </dev/null

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -49,10 +49,73 @@ def say(call: str, roots: Path = Path("/nonexistent")) -> str:
         unit_roots=(f"{roots}/before", f"{roots}/system", f"{roots}/run"),
         deciding=DECIDING,
     )
-    functions = template[: template.index("units=$({")]
+    functions = template[: template.index("# From here on the host is asked.")]
     done = subprocess.run(["sh", "-s"], input=SAY + functions + call, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return done.stdout
+
+
+SYSTEMCTL = """#!/bin/sh
+# As systemd's: what it is asked for by name, then by pattern; at a template it says nothing and gives up.
+[ "$1" = show ] || exit 1
+for name; do :; done
+case $* in *llama-@.service*) exit 1 ;; esac
+[ "$name" = 'llama-*.service' ] && cat "${0%/*}/units"
+"""
+
+
+def seen_units(folder: Path, blocks: Sequence[str]) -> list[str]:
+    """The units that are seen where systemd says this of those that it has."""
+    (folder / "systemctl").write_text(SYSTEMCTL)
+    (folder / "systemctl").chmod(0o755)
+    (folder / "units").write_text("\n\n".join(blocks) + "\n")
+    template = render("serve/inspect-units.sh.j2", root="", units=(), before_ours=(), unit_roots=(), deciding=DECIDING)
+    done = subprocess.run(
+        ["sh", "-s"],
+        input=SAY + template + "ask_all\n",
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_each_unit_of_ours_is_seen_once_with_what_its_process_was_given(tmp_path: Path) -> None:
+    command = ["sh", "-c", "sleep 60; :", "sh", "--port", "1", "--host", "a b", "--port", "8080"]
+    ours = subprocess.Popen(command, env={"A": "b\nc", "LLAMAHERD_SPEC": "0a1b", "PATH": os.environ["PATH"]})
+    theirs = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"]})
+    try:
+        while b"--port" not in Path(f"/proc/{ours.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
+        said = "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\nInvocationID=ff=ee="
+        blocks = [
+            f"MainPID={theirs.pid}\nId=llama-b.service\nNames=llama-b.service\n{said}",
+            f"MainPID={ours.pid}\nId=llama-a.service\nNames=llama-a.service other.service\n{said}",
+            f"MainPID={ours.pid}\nId=llama-a.service\nNames=other.service llama-a.service\n{said}",
+            f'MainPID={ours.pid}\nId=llama-x\\x2dy.service\nNames="llama-x\\\\x2dy.service"\n{said}',
+            "MainPID=0\nId=llama-d.service\nNames=llama-d.service\nActiveState=failed",
+        ]
+        facts = "active\tenabled\tno\tff=ee=\t0a1b\t8080"
+        assert seen_units(tmp_path, blocks) == [f"unit\tllama-a\t{facts}", f"unit\tllama-x\\x2dy\t{facts}"]
+    finally:
+        for process in (ours, theirs):
+            process.kill()
+            process.wait()
+
+
+def test_a_unit_that_systemd_knows_not_is_none(tmp_path: Path) -> None:
+    assert seen_units(tmp_path, []) == []
+
+
+def test_what_is_no_unit_keeps_none_from_being_seen(tmp_path: Path) -> None:
+    (tmp_path / "units").write_text("Id=llama-a.service\n")
+    (tmp_path / "systemctl").write_text(SYSTEMCTL)
+    (tmp_path / "systemctl").chmod(0o755)
+    path = f"PATH={shlex.quote(str(tmp_path))}:$PATH\n"
+    call = "for each in 'llama-@.service' 'llama-*.service'; do show_units \"$each\" || echo not; done\n"
+    assert say(path + call) == "\nnot\nId=llama-a.service\n\n"
 
 
 def look(call: str, roots: Path = Path("/nonexistent")) -> ServingState:
@@ -164,6 +227,21 @@ def test_a_server_that_answers_or_computes_does_not_hang(server: tuple[int, str]
 @pytest.mark.parametrize("server", ["is deadlocked"], indirect=True)
 def test_a_server_that_does_neither_hangs(server: tuple[int, str]) -> None:
     assert hangs(server) == "it answers nobody, and does nothing"
+
+
+@pytest.mark.parametrize("server", ["answers", "is deadlocked"], indirect=True)
+def test_servers_that_are_asked_together_are_told_apart(
+    request: pytest.FixtureRequest, server: tuple[int, str]
+) -> None:
+    well = subprocess.Popen([sys.executable, "-c", SERVER, "answers"], stdout=subprocess.PIPE, text=True)
+    assert well.stdout
+    one_that_is_well = f"{well.pid} http://127.0.0.1:{int(well.stdout.readline())}/health"
+    calls = [f"llama-b {one_that_is_well}", f"llama-a {server[0]} {server[1]}", f"llama-c {one_that_is_well}"]
+    said = say("".join(f"ask_later {call}\n" for call in calls) + "ask_all\n")
+    hung = "serving\tllama-a\thangs\tit answers nobody, and does nothing\n"
+    assert said == (hung if request.node.callspec.id == "is deadlocked" else "")
+    well.kill()
+    well.wait()
 
 
 @pytest.mark.parametrize("server", ["answers"], indirect=True)
