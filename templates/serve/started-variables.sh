@@ -2,7 +2,7 @@
 # the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
 # stdin, NAME=VALUE.
 other_variables() {
-    { sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
+    others=$({ sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
         $0 == "+" { next }
         /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
         {
@@ -10,5 +10,6 @@ other_variables() {
             if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
             else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
         }
-        END { for (name in wanted) print name }' | sort -u | tr '\n' ' ' | sed 's/ $//'
+        END { for (name in wanted) print name }')
+    [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
 }

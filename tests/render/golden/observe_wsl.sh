@@ -35,7 +35,9 @@ sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 
 . /etc/os-release
 say os "$ID-$VERSION_ID"
-say arch "$(uname -m)"
+arch=''
+[ ! -r /proc/sys/kernel/arch ] || read -r arch </proc/sys/kernel/arch
+say arch "${arch:-$(uname -m)}"
 [ -d /run/systemd/system ] && say systemd yes
 read -r release </proc/sys/kernel/osrelease
 # A container on a WSL host has that kernel too, and is none.
@@ -43,10 +45,15 @@ in_wsl=''
 case $release in *[Mm]icrosoft*) [ -e /.dockerenv ] || [ -e /run/.containerenv ] || in_wsl=yes ;; esac
 [ -z "$in_wsl" ] || say wsl release "$release"
 for folder in /var/lib/llamaherd /var/lib; do
-    [ -d "$folder" ] && say free "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) && break
+    [ -d "$folder" ] || continue
+    # Below a line of headings, which are two words.
+    set -- $(df -B1 --output=avail,source "$folder")
+    say free "$folder" "$3" "$4"
+    break
 done
-ip -o addr show 2>/dev/null | awk '{print "address\t" $4}'
-cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listens\t" a[n]}' | sort -u
+ip -o addr show 2>/dev/null | awk '
+    FILENAME !~ /^\/proc/ {print "address\t" $4; next}
+    $4 == "0A" {n = split($2, a, ":"); if (!(a[n] in had)) print "listens\t" a[n]; had[a[n]]}' - /proc/net/tcp /proc/net/tcp6 2>/dev/null
 
 
 # What lies under the system. Asked of /sys and /proc: no driver and no tool of the host's is needed. Processes are what
@@ -103,28 +110,31 @@ status=$root/var/lib/dpkg/status
 grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git libssl-dev mmdebstrap ninja-build python3 2>/dev/null
-for user in llama llama-build llama-fetch llama-chat; do
+while IFS=: read -r user secret number group name home shell; do
     # A person's account is not ours to judge.
-    if account=$(getent passwd "$user"); then
-        case $(printf '%s' "$account" | cut -d : -f 3) in
-        ????*) say user "$user" '' '' ;;
-        *) say user "$user" "${account##*:}" "$(id -nG "$user")" ;;
-        esac
-    fi
-done
+    case $number in
+    '') ;;
+    ????*) say user "$user" '' '' ;;
+    *) say user "$user" "$shell" "$(id -nG "$user")" ;;
+    esac
+done <<END
+$(getent passwd llama llama-build llama-fetch llama-chat)
+END
 # What an account of ours must not have: a number that is another's, who may then do what it may, and a password.
+shadow=/etc/shadow
+[ -r "$shadow" ] || shadow=/dev/null
 getent passwd | ours=' llama llama-build llama-fetch llama-chat ' awk -F : '
+    FILENAME ~ /^\// { if (index(ENVIRON["ours"], " " $1 " ") && $2 !~ /^[!*]/) print "password\t" $1; next }
     { names[$3] = names[$3] " " $1 }
     index(ENVIRON["ours"], " " $1 " ") { number[$1] = $3 }
-    END { for (user in number) { n = split(names[number[user]], name, " "); for (; n; n--) if (name[n] != user) print "twin\t" user "\t" name[n] } }'
-ours=' llama llama-build llama-fetch llama-chat ' awk -F : 'index(ENVIRON["ours"], " " $1 " ") && $2 !~ /^[!*]/ { print "password\t" $1 }' /etc/shadow 2>/dev/null
+    END { for (user in number) { n = split(names[number[user]], name, " "); for (; n; n--) if (name[n] != user) print "twin\t" user "\t" name[n] } }' - "$shadow" 2>/dev/null
 
 stat --printf 'folder\t%n\t%a\t%U\n' /opt/llamaherd /etc/llamaherd /var/lib/llamaherd /var/cache/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd/models /var/lib/llamaherd/build /etc/llamaherd/compose /var/lib/llamaherd/work /var/cache/llamaherd/sources /var/cache/llamaherd/ccache /etc/llamaherd/keys /var/lib/llamaherd/incoming 2>/dev/null
 
-[ -d /opt/llamaherd/libexec/fetcher ] && say fetcher "$(cd /opt/llamaherd/libexec/fetcher && {
+[ -d /opt/llamaherd/libexec/fetcher ] && sum=$(cd /opt/llamaherd/libexec/fetcher && {
     find . -type f -printf '%m %u %p\n' | sort
     find . -type f -exec sha256sum {} + | sort
-} | sha256sum | cut -d ' ' -f 1)"
+} | sha256sum) && say fetcher "${sum%% *}"
 
 
 if [ "$in_wsl" ]; then
@@ -177,7 +187,7 @@ systemctl show -p Id,LoadState,ActiveState,UnitFileState,Requires,Wants docker.s
 if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
     case $(readlink -f "$docker") in /snap/* | /usr/bin/snap) say docker snap ;; esac
     packages=$(dpkg-query -W -f '${db:Status-Status}\tdocker\tpackage\t${Package}\t${Version}\n' podman-docker docker-ce docker.io docker-compose docker-compose-v2 docker-compose-plugin 2>/dev/null | sed -n 's/^installed\t//p')
-    printf '%s\n' "$packages" | grep .
+    [ -z "$packages" ] || printf '%s\n' "$packages"
     case $packages in
     *compose*) ;;
     *) say docker compose "$(timeout 20 docker compose version --short 2>/dev/null)" ;;
@@ -221,21 +231,37 @@ done
 store=/var/lib/llamaherd/models
 folder=$store
 until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-say store "$folder" $(df -B1 --output=avail,source "$folder" | tail -n 1) $(findmnt -n -o FSTYPE,OPTIONS -T "$folder" | tail -n 1 | cut -d , -f 1)
+# Below a line of headings, which are two words; and of mounts over each other, the last counts.
+set -- $(df -B1 --output=avail,source "$folder")
+mounts=$(findmnt -n -o FSTYPE,OPTIONS -T "$folder")
+mount=${mounts##*
+}
+say store "$folder" "$3" "$4" ${mount%%,*}
+set --
 for folder in /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 /var/lib/llamaherd/models/local/0404040404040404; do
     [ -d "$folder" ] || continue
-    [ -f "$folder/.manifest" ] && sed "s|^|verified\t$folder\t|" "$folder/.manifest"
-    # What somebody else can write to is not the store's, whatever a manifest says of it.
-    find "$folder" -type f -user root ! -perm /022 ! -name .manifest -printf "stored\t$folder\t%s\t%T@\t%P\n"
+    set -- "$@" "$folder"
+    [ ! -f "$folder/.manifest" ] || while IFS= read -r line || [ "$line" ]; do
+        printf 'verified\t%s\t%s\n' "$folder" "$line"
+    done <"$folder/.manifest"
 done
+# What somebody else can write to is not the store's, whatever a manifest says of it.
+[ "$#" = 0 ] || find "$@" -type f -user root ! -perm /022 ! -name .manifest -printf 'stored\t%H\t%s\t%T@\t%P\n'
 
 # What arrives, and what arrived: a part is full of holes, so that its blocks count (of 512 bytes), not its length.
 [ -d "$store/.incoming" ] && find "$store/.incoming" -maxdepth 1 -type f -printf 'incoming\t%f\t%s\t%b\n'
 # All revisions that are kept, and the bytes that removing one would free: not those that somebody else has linked too.
-[ -d "$store" ] && find "$store" -name .manifest -printf '%h\n' | while read -r folder; do
-    say kept "$folder" "$(find "$folder" -type f -links 1 -printf '%s\n' | awk '{ n += $1 } END { printf "%.0f", n }')"
-done
-case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
+[ -d "$store" ] && find "$store" \( -name .manifest -printf 'kept\t%h\n' \) , \( -type f -links 1 -printf '%s\t%h\n' \) | awk -F '\t' '
+    $1 == "kept" { kept[$2] = 0; next }
+    { size[$2] += $1 }
+    END {
+        for (folder in size)
+            for (above = folder; above ~ /\//; sub(/\/[^\/]*$/, "", above))
+                if (above in kept) kept[above] += size[folder]
+        for (folder in kept) printf "kept\t%s\t%.0f\n", folder, kept[folder]
+    }'
+# A fetch says which it is before it begins.
+[ -f /run/llamaherd/fetch.id ] && case $(systemctl show -P ActiveState llamaherd-fetch.service 2>/dev/null) in
 active | activating | deactivating | reloading) say fetch "$(cat /run/llamaherd/fetch.id 2>/dev/null)" ;;
 esac
 
@@ -295,7 +321,7 @@ changed_since() {
 # the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
 # stdin, NAME=VALUE.
 other_variables() {
-    { sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
+    others=$({ sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
         $0 == "+" { next }
         /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
         {
@@ -303,7 +329,8 @@ other_variables() {
             if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
             else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
         }
-        END { for (name in wanted) print name }' | sort -u | tr '\n' ' ' | sed 's/ $//'
+        END { for (name in wanted) print name }')
+    [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
 }
 
 # What is known of a server beside its state: lines from stdin.
