@@ -17,25 +17,12 @@ from llamaherd.pipeline import inspect
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from tests.support.fake import Ran, is_question, look, run
+from tests.support.ours import tasks
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
 
 VIRGIN = [
     *("os\tdebian-13", "arch\tx86_64", "systemd\tyes"),
     *(f"free\t/var/lib\t{10**12}\toverlay", f"store\t/var/lib\t{10**12}\toverlay\toverlay\trw"),
-]
-NAMES = [
-    "preflight | can this host become as planned?",
-    "base | packages",
-    "base | accounts and files",
-    "container_runtime | Docker and Compose",
-    "engines | main ({build})",
-    "models | in the store",
-    "serve | instances no longer declared",
-    "serve | images",
-    "serve | ports that change hands",
-    "serve | chat (systemd)",
-    "serve | drafter (compose)",
-    "all that was declared",
 ]
 WITHOUT_STEPS = ("preflight", "no longer", "change hands", "all that was")
 """Those that do nothing on a virgin host."""
@@ -55,7 +42,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 def names(plan: Plan) -> list[str]:
-    return [name.format(build=plan.builds[0].id) for name in NAMES]
+    """Every line of a run. Which tasks there are, and in which order, golden files say: `tests/render/golden/run_*`."""
+    return ["preflight | can this host become as planned?", *tasks(plan), "all that was declared"]
 
 
 def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
@@ -141,7 +129,7 @@ def test_whoever_comes_after_a_change_looks_anew(plan: Plan) -> None:
 def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamaherd.deploy.inspecting.FRESH_SECONDS", 0)
     ran = run(plan, converged(plan, {"chat": KEY}))
-    assert (ran.changed, looks(ran)) == ([], len(NAMES) - 1), "what says that all is done asks nobody"
+    assert (ran.changed, looks(ran)) == ([], len(names(plan)) - 1), "what says that all is done asks nobody"
 
 
 def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +309,8 @@ def test_pyinfras_own_table_says_no_change(plan: Plan, tmp_path: Path) -> None:
     done = pyinfra(tmp_path, plan, converged(plan, {"chat": KEY}), "-y")
     assert done.returncode == 0, done.stderr
     (total,) = [line.split() for line in done.stderr.splitlines() if "Grand total" in line]
-    assert total == ["Grand", "total", str(len(NAMES)), "-", "-", str(len(NAMES))]
+    lines = str(len(names(plan)))
+    assert total == ["Grand", "total", lines, "-", "-", lines]
 
 
 @pytest.mark.parametrize("options", [("-y", "-vvv"), ("-y", "--json"), ("--dry", "-vvv", "--diff")], ids=" ".join)

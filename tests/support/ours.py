@@ -52,6 +52,11 @@ def parse_state(lines: Iterable[str]) -> HostState:
     return inspect.parse_state(lines, ROLES)
 
 
+def tasks(made: Plan) -> list[str]:
+    """The tasks of a run, as people see them."""
+    return [f"{role.name} | {task.name}" for role in ROLES for task in role.tasks(made)]
+
+
 def refusals(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> list[Refusal]:
     """What stands in the way."""
     return preflight.refusals(made, state, ROLES, local_sizes)

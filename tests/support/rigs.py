@@ -19,6 +19,7 @@ from llamaherd.plan import DriverPlan, GpuPower, InstancePlan, Plan, WslPlan
 from llamaherd.role.programs import fingerprint
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import merge_wslconfig
+from roles import ROLES
 from roles.container_runtime.changes import pins
 from roles.container_runtime.daemon import merge as merge_settings
 from roles.container_runtime.state import PACKAGES as TOOLKIT_PACKAGES
@@ -225,7 +226,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += [("user", user, "/usr/sbin/nologin", user) for user in plan.accounts]
     lines += [("folder", path, f"{mode:o}", owner or "owner") for path, (mode, owner) in OURS.items()]
     lines.append(("fetcher", fingerprint()))
-    for text in plan.files:
+    for text in (text for role in ROLES for text in role.brings(plan)):
         lines += _file(text.path, text.text, text.mode, "0 root")
     for instance in plan.instances:
         lines += _file(instance.file.path, instance.file.text, "0644", "0 root")
@@ -252,8 +253,6 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
         lines += _file(each.keyring, "a key", "0644", "0 root")
         lines += _file(each.sources.path, each.sources.text, each.sources.mode, "0 root")
     if plan.power:
-        for text in plan.power.files:
-            lines += _file(text.path, text.text, text.mode, "0 root")
         lines += [("power", "active", "enabled", "no"), *(_held(card) for card in plan.power.cards)]
         lines += [("card", line) for line in cards(plan)]
     if plan.toolkit:
@@ -282,12 +281,8 @@ def _driver(driver: DriverPlan) -> list[tuple[str, ...]]:
     lines += [("loaded", version), ("uvm",), ("disk", KERNEL, version), ("library", version)]
     lines += [("persistence", "active", "enabled"), ("free", str(10**12))]
     lines += [("component", name) for name in ("main", *driver.components)]
-    written = [
-        line
-        for text in (*driver.files, version_hold(version))
-        for line in _file(text.path, text.text, "0644", "0 root")
-    ]
-    return [*(("nvidia", *line) for line in lines), *written]
+    hold = version_hold(version)
+    return [*(("nvidia", *line) for line in lines), *_file(hold.path, hold.text, "0644", "0 root")]
 
 
 def _machine(plan: Plan) -> list[tuple[str, ...]]:
@@ -345,9 +340,8 @@ def docker(plan: Plan) -> list[tuple[str, ...]]:
     lines += [("toolkit", package, version, "installed") for package in TOOLKIT_PACKAGES]
     lines += [("refresh", f"nvidia-cdi-refresh.{kind}", "enabled") for kind in ("path", "service")]
     lines += [("device", device) for device in toolkit.devices]
-    files = [toolkit.order, pins(plan.rig, version)]
-    rest = [line for file in files for line in _file(file.path, file.text, "0644", "0 root")]
-    return [*(("docker", *line) for line in lines), *rest]
+    pinned = pins(plan.rig, version)
+    return [*(("docker", *line) for line in lines), *_file(pinned.path, pinned.text, "0644", "0 root")]
 
 
 def _windows(wsl: WslPlan) -> list[tuple[str, ...]]:
