@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from llamaherd.engines import is_on
 from llamaherd.inventory.schema import Card, Engine, Instance, Rig
 from llamaherd.reference import toolchains
 
@@ -34,11 +35,6 @@ def served_by_builds(rig: Rig) -> dict[str, Instance]:
     """The instances that run on a GPU with an engine that is built with the rig's toolkit."""
     engines = built_with_cuda(rig)
     return {name: each for name, each in rig.instances.items() if each.on and each.engine in engines}
-
-
-def is_on(value: str | int | bool) -> bool:
-    """Whether CMake takes an option's value for true."""
-    return str(value).upper() not in {"0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND", ""}
 
 
 def one_of_each(cards: Mapping[str, Card]) -> dict[str, Card]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.checks.building import is_on
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines import TRAITS, flags_of, reads_gguf
+from llamaherd.engines import TRAITS, flags_of, is_on, reads_gguf
 from llamaherd.inventory.schema import Engine
 
 LACKS = Rule(

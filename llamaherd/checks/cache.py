@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.checks.building import is_on
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.images import ENGINE_OF_IMAGE, untagged
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines import TRAITS, reads_gguf
+from llamaherd.engines import TRAITS, is_on, reads_gguf
 from llamaherd.engines.flags.cmake import is_pair
 from llamaherd.engines.flags.together import NO_ATTENTION
 from llamaherd.inventory.schema import Engine, Instance

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.checks.building import is_on
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines import is_on
 from llamaherd.inventory.schema import Card, Engine
 
 ALL = frozenset(("all", "all-major", "native"))

@@ -29,12 +29,18 @@ __all__ = [
     "Traits",
     "flags_of",
     "has_own_network",
+    "is_on",
     "listens_on",
     "on_host_network",
     "reads_gguf",
     "served_whole",
     "version_of",
 ]
+
+
+def is_on(value: str | int | bool) -> bool:
+    """Whether CMake takes an option's value for true."""
+    return str(value).upper() not in {"0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND", ""}
 
 
 def reads_gguf(engine: Engine | None) -> bool:

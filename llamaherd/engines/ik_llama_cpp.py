@@ -21,6 +21,7 @@ ARITHMETIC = Arithmetic(
     shares_tied_embeddings=False,
     reserves_all_logits=True,
     maps_ranges=False,
+    repacks=False,
     converts_weights=True,
     makes_communicators=True,  # ggml-cuda.cu:257-290
     drafts_for_one_slot=True,  # examples/server/server-context.cpp:117-139

@@ -21,6 +21,7 @@ ARITHMETIC = Arithmetic(
     shares_tied_embeddings=True,
     reserves_all_logits=False,
     maps_ranges=True,
+    repacks=True,
     converts_weights=False,
     makes_communicators=False,
     drafts_for_one_slot=False,

@@ -34,6 +34,8 @@ class Arithmetic:
     """There is room for the logits of every token of a batch."""
     maps_ranges: bool
     """Of a mapped file all stays that lies between the first and the last byte which the CPU needs."""
+    repacks: bool
+    """Without a GPU, matrices are copied to layouts that the processor's instructions want."""
     converts_weights: bool
     """For large batches matrices are turned into 16 bits, in CUDA's own memory."""
     makes_communicators: bool

@@ -54,6 +54,8 @@ class MachineState:
     """Major versions of g++ that are installed."""
     memory: int = 0
     """Bytes of RAM."""
+    amx: bool = False
+    """Whether the processor has AMX, as far as this system may use it."""
     boot_free: int | None = None
     """Bytes free in /boot."""
     package_holder: str = ""
@@ -77,6 +79,8 @@ class MachineState:
                 self.virtual = kind
             case "laptop", []:
                 self.laptop = True
+            case "amx", []:
+                self.amx = True
             case "bus", [devices]:
                 self.bus = int(devices)
             case "card", [address, device, name, driver]:

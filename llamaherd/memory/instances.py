@@ -20,7 +20,8 @@ from llamaherd.memory.fit import Fit, Room, fit_in
 from llamaherd.memory.growth import Growth, growth
 from llamaherd.memory.overhead import cuda_on_gpus, in_ram
 from llamaherd.memory.placed_by_hand import placed_by_hand
-from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Placement
+from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Layout, Placement
+from llamaherd.memory.repacked import layouts_of
 from llamaherd.memory.sidecars import beside, drafting_header, summed
 from llamaherd.memory.use import Memory
 from llamaherd.reference.cards import usable
@@ -155,7 +156,9 @@ def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
     experts cannot be told apart, or something else cannot be worked out."""
     engine = rig.engines[instance.engine]
     free = tuple(usable_bytes(rig, gpu) for gpu in instance.on)
-    return _placement(Same(instance), header, engine.kind, Same(flags_of(engine)), Same(by_hand(rig, instance)), free)
+    layouts = layouts_of(engine, rig.host.cpu)
+    said = Same(by_hand(rig, instance))
+    return _placement(Same(instance), header, engine.kind, Same(flags_of(engine)), said, free, layouts)
 
 
 @lru_cache(maxsize=1024)
@@ -166,8 +169,9 @@ def _placement(
     flags: Same[Catalogue | None],
     said: Same[CommandLine | None],
     free: tuple[int, ...],
+    layouts: tuple[Layout, ...],
 ) -> Placement:
-    placed = _by_keys(of.value, header, kind, flags.value, free)
+    placed = replace(_by_keys(of.value, header, kind, flags.value, free), layouts=layouts)
     return placed_by_hand(placed, said.value, header) if said.value else placed
 
 

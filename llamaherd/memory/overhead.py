@@ -10,6 +10,7 @@ from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.memory.laid import lay_out
 from llamaherd.memory.layers import layers
 from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.repacked import repacked
 
 MIB = 1 << 20
 
@@ -82,9 +83,11 @@ def _nccl(gpus: int) -> list[int]:
 
 
 def in_ram(header: Header, placement: Placement) -> int:
-    """Bytes of RAM that a server holds for itself: its libraries, what they keep for each GPU, its vocabulary."""
+    """Bytes of RAM that a server holds for itself: its libraries, what they keep for each GPU, its vocabulary; and what
+    its matrices take more in another layout."""
     if not placement.devices:
-        return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY
+        layouts = repacked(header, placement)
+        return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY + layouts.copies - layouts.originals
     each = _IK_GPU_RAM if placement.does.makes_communicators else _GPU_RAM
     nccl = _NCCL_RAM if placement.does.makes_communicators and placement.devices > 1 else 0
     own = _SERVER_RAM + each * (placement.devices - 1) + nccl
@@ -92,13 +95,16 @@ def in_ram(header: Header, placement: Placement) -> int:
 
 
 def mapped_between(header: Header, placement: Placement) -> int:
-    """Bytes of a mapped file that lie between those which the CPU computes with: they are resident, not needed.
+    """Bytes of a mapped file that are resident, not needed: they lie between those which the CPU computes with, or it
+    computes with a copy of them.
 
     llama.cpp keeps all from the first to the last byte that it needs (llama-model-loader.cpp, mmaps_used); files are
     taken to have the embeddings and the output first, then layer after layer. The system can take these pages back.
     """
-    if not (placement.mmap and placement.devices and placement.does.maps_ranges):
+    if not (placement.mmap and placement.does.maps_ranges):
         return 0
+    if not placement.devices:
+        return repacked(header, placement).originals
     laid = lay_out(header, placement)
     here = sum(tensor.size for tensor in laid.tensors if tensor.device == HOST)
     last = max(_layers_in_ram(header, placement, laid.places), default=-1)

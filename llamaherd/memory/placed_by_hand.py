@@ -141,6 +141,8 @@ def _switches(line: CommandLine) -> dict[str, Any]:
         found["swa_full"] = option.on
     if option := line.own("--load-mode", "--mmap", "--no-mmap"):
         found["mmap"] = "mmap" in option.value or option.value == "auto" if option.values else not _unmapped(option)
+    if (option := line.own("--repack")) and not option.on:
+        found["layouts"] = ()
     if line.own("--run-time-repack"):
         found["mmap"] = False
     return found

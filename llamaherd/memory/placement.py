@@ -19,6 +19,9 @@ from llamaherd.gguf.header import BLOCKS
 
 Split = Literal["layer", "none", "row", "tensor", "graph"]
 
+Layout = Literal["amx", "vector"]
+"""Instructions of a processor that want matrices in a layout of their own."""
+
 HOST = -1
 """The device number of the RAM."""
 
@@ -44,7 +47,7 @@ class Placement:
     `overrides` are regular expressions of C++ on tensor names, with a GPU's number or `CPU`; the first that matches
     counts. `draft_…` are those of a model that drafts. `uncounted` are arguments of which it is not known what they
     take. `cache_ram` is how many bytes of prompts are saved in RAM, None for no limit; `checkpoints` how many there are
-    of each slot.
+    of each slot. `layouts` are those that the CPU's matrices are copied to.
     `mtp` is how many tokens are drafted by the model's own head, 0 for none.
     `outputs` is how many rows of logits are reserved; None is what a server reserves.
     """
@@ -77,6 +80,7 @@ class Placement:
     no_kv_offload: bool = False
     op_offload: bool = True
     mmap: bool = True
+    layouts: tuple[Layout, ...] = ()
     swa_full: bool = False
     outputs: int | None = None
 

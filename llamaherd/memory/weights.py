@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.memory.placement import HOST, Placement
 
-_INPUT = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd.")
+INPUT = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd.")
+"""How tensors are called that are looked up in, and stay in RAM."""
 
 _OUTPUT_FIRST = {"gemma3n", "gemma4"}
 """They make the output's copy before the embeddings, so that it is never seen to be one (gemma4.cpp:53)."""
@@ -42,7 +43,7 @@ def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) ->
         matrix = len(group.shape) > 1
         if group.layers is None:
             head = group.name.startswith("nextn.")
-            usual = HOST if group.name.startswith(_INPUT) else places[-1]
+            usual = HOST if group.name.startswith(INPUT) else places[-1]
             if placement.mtp or not head:
                 yield Placed(_device(placement, group.name, usual), size, head)
             continue

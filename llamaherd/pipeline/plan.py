@@ -39,6 +39,7 @@ def plan(
         rig=rig.rig,
         os=rig.host.os,
         ram=rig.host.ram,
+        amx=rig.host.cpu.amx,
         packages=tuple(sorted(frozenset().union(*(part.packages for part in parts.values())))),
         files=tuple(file for part in parts.values() for file in part.files),
         repositories=tuple(dict.fromkeys(each for part in parts.values() for each in part.repositories)),

@@ -47,6 +47,7 @@ class FoundHost:
     cores: int = 0
     threads: int = 0
     performance: int | None = None
+    amx: bool = False
     memory: int = 0
     free: int = 0
     wsl: bool = False
@@ -100,7 +101,7 @@ def parse_look(lines: Iterable[str]) -> FoundHost:
                 gpus.append(_gpu(fields))
             case "bus", [address, name]:
                 bus.append((address, name))
-            case (("name" | "os" | "arch" | "cpu" | "refused" | "wsl"), [value]):
+            case (("name" | "os" | "arch" | "cpu" | "refused" | "wsl" | "amx"), [value]):
                 facts[kind] = value
             case (("cores" | "threads" | "performance" | "memory" | "free"), [value]) if _count(value):
                 facts[kind] = value or "0"
@@ -117,6 +118,7 @@ def parse_look(lines: Iterable[str]) -> FoundHost:
         cores=int(facts.get("cores", 0)),
         threads=int(facts.get("threads", 0)),
         performance=int(facts.get("performance", 0)) or None,
+        amx="amx" in facts,
         memory=int(facts.get("memory", 0)) << 10,
         free=int(facts.get("free", 0)) << 10,
         wsl="wsl" in facts,

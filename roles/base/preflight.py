@@ -27,6 +27,8 @@ def facts(plan: Plan, state: HostState) -> Iterator[Row]:
     yield _kernel(state)
     yield Row("kind", state.kind or "not known", "WSL" if plan.wsl else "")
     yield _ram(plan, state)
+    if plan.amx != state.machine.amx:
+        yield _amx(state)
     if state.machine.boot_free is not None and plan.has_cards and not state.machine.in_container:
         yield _boot(state.machine.boot_free)
     yield _packages(plan, state)
@@ -60,6 +62,16 @@ def _ram(plan: Plan, state: HostState) -> Row:
     else:
         return Row("RAM", found, wanted)
     return Row("RAM", found, wanted, "note", why, f"write `ram: {have >> 30}GiB` under `host:`, or see what is missing")
+
+
+def _amx(state: HostState) -> Row:
+    """Of RAM, llama.cpp takes up to twice as much where it computes with AMX."""
+    if state.machine.amx:
+        why = "the processor has AMX, where llama.cpp without a GPU holds most matrices twice: less RAM is planned"
+        help_ = "write `amx: true` under `host: cpu:`; `--no-repack` in `extra_args` does without the copies"
+        return Row("AMX", "yes", "no", "note", why, help_)
+    why = "the inventory says that the processor has AMX, and it has none: more RAM is planned than servers take"
+    return Row("AMX", "no", "yes", "note", why, "remove `amx: true` under `host: cpu:`")
 
 
 def _boot(free: int) -> Row:

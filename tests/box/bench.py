@@ -82,6 +82,8 @@ class Bench:
             "key": str(self.host.key),
             "known_hosts": str(self.host.known_hosts),
         }
+        # A container has the processor of its machine.
+        rig["host"]["cpu"]["amx"] = "amx_int8" in Path("/proc/cpuinfo").read_text().split()
         source = rig["engines"]["main"]["source"]
         source["archive"] = str(CACHE / downloads.LLAMA_CPP.file)
         rig["engines"]["ik"] = {

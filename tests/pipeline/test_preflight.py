@@ -255,6 +255,7 @@ def test_a_compiler_elsewhere_is_not_judged() -> None:
 NOTES = {
     "less RAM": (["memory | 100000000"], "RAM", "102 GB", "what is planned for RAM may not fit"),
     "more RAM": (["memory | 263000000"], "RAM", "269 GB", "the inventory says 192 GB of RAM, and there are 269 GB"),
+    "an AMX that is not declared": (["amx"], "AMX", "yes", "holds most matrices twice"),
     "a kernel that waits": (["kernel | 6.8.0-88-generic | 6.8.0-90-generic"], "kernel", KERNEL, "next boot starts 6.8"),
     "Secure Boot": (["secure-boot | on", "mok | new"], "Secure Boot", "on, the key for modules is not", "is enrolled"),
     "Secure Boot and no key": (["secure-boot | on"], "Secure Boot", "on, no enrolled key", "once the key that signs"),
@@ -288,6 +289,14 @@ def test_what_a_person_should_know(said: list[str], what: str, found: str, why: 
     assert why in row.why
     assert row.help
     assert table.ok
+
+
+def test_an_amx_that_is_declared_and_not_there_is_noted() -> None:
+    plan = rig({"a": OLD})
+    seen = seen_of(plan)
+    assert not any(row.what == "AMX" for row in survey(plan, seen, {}).rows)
+    row = of(survey(plan.model_copy(update={"amx": True}), seen, {}), "AMX")
+    assert (row.verdict, row.found) == ("note", "no")
 
 
 def test_a_host_that_is_as_planned_has_nothing_to_say() -> None:

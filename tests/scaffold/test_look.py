@@ -162,6 +162,14 @@ def seen(name: str) -> FoundHost:
     return parse_look((DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines())
 
 
+def test_a_processor_with_amx(tmp_path: Path) -> None:
+    host = cpu_box(tmp_path)
+    assert not parse_look(host.look()).amx
+    host.file("proc/cpuinfo", "processor\t: 0\nmodel name\t: Xeon\nflags\t\t: fpu avx512f amx_tile amx_int8\n")
+    found = parse_look(host.look())
+    assert (found.amx, found.cpu) == (True, "Xeon")
+
+
 def test_two_cards() -> None:
     look = seen("duo")
     assert (look.os, look.arch, look.cores, look.threads, look.performance) == ("ubuntu-24.04", "x86_64", 12, 24, None)

@@ -32,6 +32,7 @@ EXAMPLES: Mapping[str, str] = {
     "ContainerToolkit.version": "1.20.0",
     "ContainerToolkit.repository": f"{{url: 'https://a.lan/toolkit', key: gpgkey, fingerprint: {_COMMIT.upper()}}}",
     "ContainerToolkit.restart_docker": "true",
+    "Cpu.amx": "true",
     "Cpu.cores": "8",
     "Cpu.performance": "6",
     "Draft.mtp": "2",

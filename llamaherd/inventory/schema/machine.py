@@ -82,6 +82,8 @@ class Cpu(Declared):
     """Physical cores, without SMT siblings."""
     performance: Annotated[int, Field(ge=1)] | None = None
     """How many of them are performance cores, where there are two kinds."""
+    amx: bool = False
+    """Whether it has AMX (`amx_int8` in /proc/cpuinfo): llama.cpp without a GPU then holds most matrices twice."""
 
 
 class Wsl(Declared):

@@ -130,6 +130,11 @@ done
 while read -r key size unit; do
     [ "$key" != MemTotal: ] || { say machine memory "$size" && break; }
 done <"$root/proc/meminfo"
+[ ! -r "$root/proc/cpuinfo" ] || while read -r key flags; do
+    [ "$key" = flags ] || continue
+    case "$flags " in *' amx_int8 '*) say machine amx ;; esac
+    break
+done <"$root/proc/cpuinfo"
 if [ -d "$root/boot" ]; then
     set -- $(df -B1 --output=avail "$root/boot")
     say machine boot "$2"

@@ -185,3 +185,10 @@ def test_a_bare_tree_says_what_it_can(tmp_path: Path) -> None:
         machine.program(name, "exit 127")
     seen = machine.look()
     assert (seen.bus, seen.cards, seen.kernel, seen.memory, seen.boot_free) == (None, [], "", 1 << 20, None)
+
+
+@pytest.mark.parametrize(("flags", "amx"), [("avx512_vnni amx_tile amx_int8", True), ("avx2 amx_int8x", False)])
+def test_a_processor_says_whether_it_has_amx(flags: str, amx: bool, tmp_path: Path) -> None:
+    machine = Machine.made(tmp_path)
+    machine.put("proc/cpuinfo", f"processor\t: 0\nmodel name\t: Xeon\nflags\t\t: fpu {flags}\nbugs\t\t: none\n")
+    assert machine.look().amx is amx
