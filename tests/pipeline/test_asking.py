@@ -147,7 +147,10 @@ def test_what_the_tool_leaves_out_is_added() -> None:
     (drafting,), (plain,) = estimated(rig, each, figures).holds, estimated(without_rig, without, figures).holds
     assert plain.draft == 0
     assert drafting.draft > 2 * 62 * MIB + 256 * MIB + 400 * MIB
-    assert abs(drafting.total - drafting.draft - plain.total) < 8 * MIB  # a row of logits for each drafted token
+    # The head's matrices are copied to the processor's layout, too: what they came from stays mapped.
+    mapped = drafting.cuda - plain.cuda
+    assert 0 < mapped < drafting.draft
+    assert abs(drafting.total - drafting.draft - mapped - plain.total) < 8 * MIB  # a row of logits for a drafted token
     assert any("draft" in doubt for doubt in estimated(rig, each, figures).doubts)
     assert not any("draft" in doubt for doubt in estimated(without_rig, without, figures).doubts)
 

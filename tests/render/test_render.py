@@ -22,11 +22,13 @@ from jinja2 import UndefinedError
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.driver import PackageState
+from llamaherd.host.protocol import question_of
 from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
+from llamaherd.pipeline.diff import MOST
 from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, DeferredScript, RunScript, Say
@@ -371,6 +373,7 @@ def texts() -> dict[str, str]:
     """Every case by the name of its golden file."""
     return {
         **{f"{case}.service": planned.file.text for case, planned in UNITS.items()},
+        "texts.sh": question_of("host/texts.sh.j2", files=["/etc/one", "/etc/o'ne two"], most=MOST),
         **{f"{case}.yaml": planned.file.text for case, planned in PROJECTS.items()},
         **{f"wsl_{case}": text for case, text in windows_scripts().items()},
         "driver_wanted.pref": driver_file(DRIVER, "wanted"),
