@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from llamaherd.engines import DIALECTS, Server, flags_of
 from llamaherd.engines.flags import catalogues, check
 from llamaherd.inventory.schema import Engine, Instance, Version
+from llamaherd.inventory.schema.software import PUBLISHED, UPSTREAM, EngineKind
 
 INSTANCE: dict[str, Any] = {"engine": "e", "model": "m", "context": 8192, "port": 8080}
 
@@ -202,6 +204,19 @@ def test_versions_are_told_to_the_engine_that_has_them() -> None:
         "LLAMA_BUILD_COMMIT": "abc",
     }
     assert DIALECTS["ik_llama.cpp"].version_options(version) == {}
+
+
+def test_each_kind_that_may_be_declared_has_a_dialect_and_comes_from_somewhere() -> None:
+    kinds = set(get_args(EngineKind))
+    assert set(DIALECTS) == kinds
+    assert set(UPSTREAM) ^ set(PUBLISHED) == kinds
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_what_is_not_built_here_needs_an_image(kind: str) -> None:
+    with pytest.raises(ValidationError, match=f"{kind} is run from an image"):
+        Engine.model_validate({"kind": kind, "source": {"git": "https://git.lan/engine", "ref": "main"}})
+    Engine.model_validate({"kind": kind, "image": PUBLISHED[kind]})
 
 
 def test_what_is_built() -> None:

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llamaherd.engines import DIALECTS
 from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check
 from llamaherd.pipeline.rules import rules
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(__file__).parents[1] / "data"
-KINDS = ("llama.cpp", "ik_llama.cpp", "vllm")
+KINDS = tuple(DIALECTS)
 VERDICTS = json.loads((DATA / "flags_verdicts_b11434.json").read_text(encoding="utf-8"))["cases"]
 SILENT = (["--alias", "--metrics"],)
 """A text takes the next flag for its value, and the engine says nothing: `check` says more than it."""

@@ -13,7 +13,7 @@ import pytest
 
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.registry import CHECKS
-from llamaherd.engines import flags_of
+from llamaherd.engines import DIALECTS, flags_of
 from llamaherd.engines.flags import catalogues, check
 from llamaherd.inventory.inheritance import inherited
 from llamaherd.inventory.yamlfile import read_yaml
@@ -74,7 +74,7 @@ def test_nothing_is_wrong_with_it(rig: str) -> None:
 
 @pytest.mark.parametrize("rig", RIGS)
 def test_every_server_is_told_what_its_version_understands(rig: str) -> None:
-    others = tuple(each for kind in ("llama.cpp", "ik_llama.cpp", "vllm") for each in catalogues(kind))
+    others = tuple(each for kind in DIALECTS for each in catalogues(kind))
     for instance in planned(rig).instances:
         known = flags_of(fleet().rigs[rig].engines[instance.engine])
         assert known

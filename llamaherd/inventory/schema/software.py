@@ -19,6 +19,8 @@ UPSTREAM: dict[str, str] = {
     "ik_llama.cpp": "https://github.com/ikawrakow/ik_llama.cpp",
 }
 """Where each engine's source is kept by its authors."""
+PUBLISHED: dict[str, str] = {"vllm": "vllm/vllm-openai:v0.33.0"}
+"""An image of each engine that is not built here."""
 
 
 OptionName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
@@ -137,8 +139,8 @@ class Engine(Declared):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Engine:
-        if self.kind == "vllm" and self.image is None:
-            raise wrong("vllm is run from an image; it is not built here", "add `image: vllm/vllm-openai:v0.33.0`")
+        if self.image is None and (published := PUBLISHED.get(self.kind)):
+            raise wrong(f"{self.kind} is run from an image; it is not built here", f"add `image: {published}`")
         given = [key for key in ("ref", "source", "image") if getattr(self, key) is not None]
         if not given:
             ref = "main" if self.kind == "ik_llama.cpp" else "b11434"
