@@ -675,7 +675,8 @@ if [ "$said" ]; then
         case $name in
         /llama-boxed)
             started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-boxed | sed 's/^/changed\t/' | told llama-boxed
-            if [ "$status" = running ]; then
+            # While it starts, Docker's own program may still stand in its server's place.
+            if [ "$status" = running ] && [ "$health" != starting ]; then
                 printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-5090 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told llama-boxed
                 # Docker asks, too, and finds out within two minutes.
                 [ "$health" != healthy ] || ask_later llama-boxed "$pid" http://127.0.0.1:8004/health
@@ -691,7 +692,8 @@ if [ "$said" ]; then
             ;;
         /llama-small)
             started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 | changed_since /var/lib/llamaherd/started/llama-small | sed 's/^/changed\t/' | told llama-small
-            if [ "$status" = running ]; then
+            # While it starts, Docker's own program may still stand in its server's place.
+            if [ "$status" = running ] && [ "$health" != starting ]; then
                 printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | variables "$pid" '' | told llama-small
                 # Docker asks, too, and finds out within two minutes.
                 [ "$health" != healthy ] || ask_later llama-small "$pid" http://127.0.0.1:8003/health

@@ -566,7 +566,8 @@ if [ "$said" ]; then
         case $name in
         /llama-drafter)
             started_with "InvocationID=$id" - /var/lib/llamaherd/models/local/0404040404040404 | changed_since /var/lib/llamaherd/started/llama-drafter | sed 's/^/changed\t/' | told llama-drafter
-            if [ "$status" = running ]; then
+            # While it starts, Docker's own program may still stand in its server's place.
+            if [ "$status" = running ] && [ "$health" != starting ]; then
                 printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told llama-drafter
                 # Docker asks, too, and finds out within two minutes.
                 [ "$health" != healthy ] || ask_later llama-drafter "$pid" http://127.0.0.1:8081/health
