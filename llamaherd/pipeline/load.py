@@ -86,18 +86,29 @@ def plans(
         for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
     ]
     findings = [finding for finding in stale if finding.severity == "error"]
-    planned: dict[str, tuple[Rig, Plan]] = {}
-    if not findings:
-        sound(fleet.rigs)
-    for name, rig in fleet.rigs.items() if not findings else ():
-        try:
-            planned[name] = (rig, plan(rig, locked, roles, surveyed.around, local_headers(rig, locked).headers))
-        except NotLockedError as error:
-            # A file of this machine may do without an entry; experts that are told apart by its header may not.
-            place = Place(lock_path(inventory))
-            findings.append(NOT_LOCKED.at(place, f"rig `{name}`: {error}", f"run `{command}` and commit the lock"))
     if findings:
         raise InventoryError(findings)
+    sound(fleet.rigs)
+    planned = _planned(fleet, surveyed.around, locked, roles, lock_path(inventory), command)
     chosen = {document.file for name, document in surveyed.documents.items() if name in fleet.rigs}
     doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
+    return planned
+
+
+def _planned(
+    fleet: Fleet, around: Mapping[str, Rig], locked: lock.Lock, roles: Sequence[Role], file: Path, command: str
+) -> dict[str, tuple[Rig, Plan]]:
+    """Each rig with its plan. Raises InventoryError for what is not locked: `command` locks it, in this file."""
+    planned: dict[str, tuple[Rig, Plan]] = {}
+    findings = []
+    for name, rig in fleet.rigs.items():
+        try:
+            planned[name] = (rig, plan(rig, locked, roles, around, local_headers(rig, locked).headers))
+        except NotLockedError as error:
+            # A file of this machine may do without an entry; experts that are told apart by its header may not.
+            findings.append(
+                NOT_LOCKED.at(Place(file), f"rig `{name}`: {error}", f"run `{command}` and commit the lock")
+            )
+    if findings:
+        raise InventoryError(findings)
     return planned

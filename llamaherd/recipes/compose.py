@@ -29,7 +29,7 @@ from llamaherd.recipes.composerules import Service, as_mapping, listed, reserved
 from llamaherd.recipes.composeschema import compose_refusals
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.memorylimit import bytes_of
-from llamaherd.recipes.programs import Published
+from llamaherd.recipes.programs import Published, ServerCommand
 from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS, OTHER_VARIABLE
 from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.tokens import Text, joined, positioned
@@ -129,15 +129,25 @@ class _Reader:
         if server is None and not container.official:
             return recipe, Service(path, service, container)
         recipe += Recipe(tuple(self._empty(empty, environment)))
-        recipe += Recipe(tuple(self._split((*path, "command"), service.get("command"))))
-        recipe += Recipe(tuple(self._runtime(path, service)))
-        recipe += Recipe(tuple(self._volumes((*path, "volumes"), service.get("volumes"))))
+        recipe += self._of_engine(path, service)
         if server:
-            recipe += Recipe(tuple(containerneeds.check(self.document.file, container, server)))
-            told = {each.place for each in recipe.findings if each.code == NOT_AS_IT_LOOKS.code}
-            found = (each for each in servers.check(self.document.file, server) if each.place not in told)
-            recipe += Recipe(tuple(found), (server,))
+            recipe = self._with_server(recipe, container, server)
         return recipe, Service(path, service, container, server)
+
+    def _of_engine(self, path: Path_, service: dict[str, Any]) -> Recipe:
+        return Recipe(
+            (
+                *self._split((*path, "command"), service.get("command")),
+                *self._runtime(path, service),
+                *self._volumes((*path, "volumes"), service.get("volumes")),
+            )
+        )
+
+    def _with_server(self, recipe: Recipe, container: Container, server: ServerCommand) -> Recipe:
+        recipe += Recipe(tuple(containerneeds.check(self.document.file, container, server)))
+        told = {each.place for each in recipe.findings if each.code == NOT_AS_IT_LOOKS.code}
+        found = (each for each in servers.check(self.document.file, server) if each.place not in told)
+        return recipe + Recipe(tuple(found), (server,))
 
     def _at(self, path: Path_) -> tuple[int, int]:
         place = self.document.value(path)

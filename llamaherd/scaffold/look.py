@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -110,6 +110,12 @@ def parse_look(lines: Iterable[str]) -> FoundHost:
         return all(field.isprintable() for field in fields)
 
     protocol.take_facts(lines, take)
+    return _found(facts, cuda, gpus, bus)
+
+
+def _found(
+    facts: Mapping[str, str], cuda: Iterable[str], gpus: Iterable[FoundGpu], bus: Iterable[tuple[str, str]]
+) -> FoundHost:
     return FoundHost(
         name=facts.get("name", ""),
         os=facts.get("os", ""),
