@@ -11,8 +11,8 @@ from typing import Literal
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory.yamlfile_rules import UNREADABLE
 from llamaherd.recipes import article, compose, pages, preset, prose, shell, swap
+from llamaherd.recipes.recipe import Recipe
 from llamaherd.recipes.recipe_rules import NOT_AS_IT_LOOKS
-from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.tokens import positioned
 from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
 from llamaherd.wsl import wslconfig

@@ -30,8 +30,8 @@ from llamaherd.recipes.composeschema import compose_refusals
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import Published, ServerCommand
+from llamaherd.recipes.recipe import Recipe
 from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS, OTHER_VARIABLE
-from llamaherd.recipes.shell import Recipe
 from llamaherd.recipes.tokens import Text, joined, positioned
 from llamaherd.recipes.yamlwords import text_at
 

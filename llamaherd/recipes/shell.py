@@ -36,6 +36,7 @@ from llamaherd.recipes.programs import (
     find_program,
     recipe_version,
 )
+from llamaherd.recipes.recipe import Recipe
 from llamaherd.recipes.recipe_rules import BEHIND_IMAGE, BETTER_BY_RIG, NOT_AS_IT_LOOKS, OTHER_VARIABLE
 from llamaherd.recipes.tokens import Position, Text, positioned, unixed
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
@@ -47,17 +48,6 @@ MOST_SERVERS = 200
 """That are looked at in one recipe."""
 
 _DETACHING = {"nohup", "screen", "tmux", "setsid"}
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What was found in a recipe: everything that is wrong, and the servers that it would start."""
-
-    findings: tuple[Finding, ...] = ()
-    servers: tuple[ServerCommand, ...] = ()
-
-    def __add__(self, other: Recipe) -> Recipe:
-        return Recipe(self.findings + other.findings, self.servers + other.servers)
 
 
 def check_text(file: Path, text: str) -> Recipe:
