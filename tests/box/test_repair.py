@@ -45,6 +45,19 @@ def test_a_diff_says_what_a_run_then_does(converged: Bench) -> None:
     assert converged.herd("diff", "box").code == 0
 
 
+def test_a_container_that_never_ran_is_seen_and_removed(converged: Bench) -> None:
+    """A run that was killed may leave one: it has no health yet, and must not hide the others."""
+    before = converged.running()
+    image = converged.sh("docker ps --format '{{.Image}}' --filter name=llama-drafter")
+    converged.sh(f"docker create --label llamaherd.spec=x --name llama-left {image} sleep 1")
+    said = converged.herd("diff", "box")
+    assert said.code == 2, said.output
+    assert said.output.endswith("box: 1 change\n  remove server llama-left: it is not declared\n")
+    repair(converged)
+    converged.unchanged(before)
+    assert "llama-left" not in converged.sh("docker ps -a --format '{{.Names}}'")
+
+
 def test_a_unit_that_was_stopped_is_started(converged: Bench) -> None:
     before = converged.running()
     converged.sh("systemctl stop llama-chat")
