@@ -48,7 +48,11 @@ def outlook(
         return Outlook(problems=(PASSING,))
     run = run_on(plan, roles, seen, connect)
     tasks = [task for role in roles for task in role.tasks(plan)]
-    changes = tuple(change for task in tasks for change in task.changes(seen, run))
+    # A file that is sent, and then put in its place, is one change to people.
+    said: dict[str, Change] = {}
+    for change in (change for task in tasks for change in task.changes(seen, run)):
+        said.setdefault(str(change), change)
+    changes = tuple(said.values())
     notes = () if changes else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
     there = (file for file in texts(plan, roles) if file.path in seen.files)
     return Outlook(changes, notes, stale=tuple(file for file in there if reads_otherwise(file, seen)))

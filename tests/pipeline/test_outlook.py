@@ -63,6 +63,13 @@ def test_reasons_are_kept(plan: Plan) -> None:
     assert str(change) == "install packages cmake: not installed"
 
 
+def test_what_takes_two_steps_is_said_once(plan: Plan) -> None:
+    world = [line for line in converged(plan, {"chat": KEY}) if line.split("\t")[0] not in {"build", "source", "image"}]
+    said = [str(change) for change in would(plan, world).changes]
+    assert any(each.startswith("send source") for each in said)
+    assert len(said) == len(set(said))
+
+
 def test_what_stands_in_the_way_is_said(plan: Plan) -> None:
     world = [line.replace("debian-13", "fedora-40") for line in converged(plan, {"chat": KEY})]
     assert run(plan, world).failed
