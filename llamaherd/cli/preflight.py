@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from llamaherd.plan import Plan
     from llamaherd.role.role import Role
 
-AT_ONCE = 16
-"""Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
-
 
 @click.command()
 @rigs_argument
@@ -41,6 +38,8 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
       herd preflight duo --json    one rig, for machines
     """
     from concurrent.futures import ThreadPoolExecutor
+
+    from llamaherd.host.remote import AT_ONCE
 
     every = usable_plans(inventory, rigs)
     found = []

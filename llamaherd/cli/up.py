@@ -34,7 +34,7 @@ DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 @inventory_option
 @click.pass_obj
 def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, verbose: int) -> None:
-    """Make the hosts as planned. The same run as `pyinfra inventory.py deploy.py`.
+    """Make the hosts as planned, as `pyinfra inventory.py deploy.py` does.
 
     What will change is shown first, as by `herd diff`. On a terminal it asks once before something that is there
     restarts, stops, reboots or is removed. A second run changes nothing. A run that is interrupted loses nothing: run

@@ -19,7 +19,10 @@ from llamaherd.host.ssh import RemoteError, argv, lost, not_started, place, requ
 from llamaherd.inventory.schema import Connect
 from llamaherd.text.units import show_size
 
-__all__ = ["Remote", "RemoteError", "Result", "Shell"]
+__all__ = ["AT_ONCE", "Remote", "RemoteError", "Result", "Shell"]
+
+AT_ONCE = 16
+"""Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
 
 MOST, MOST_LINES = 8 << 20, 100_000
 """Bytes and lines of one answer: a look is some kB, the table of a large store some 100. Logs stay on the host."""

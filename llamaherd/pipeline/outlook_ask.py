@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.protocol import ask_host
-from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.inspect import inspect_script, parse_state
@@ -19,9 +19,6 @@ from llamaherd.role.role import Role
 
 RAISED = (UserError, InventoryError, UnreadableKeyError)
 """What roles raise, in a sentence."""
-
-AT_ONCE = 16
-"""Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
 
 
 class Hosts:

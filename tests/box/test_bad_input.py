@@ -31,7 +31,7 @@ def intact(converged: Bench) -> Iterator[Bench]:
 
 @pytest.fixture
 def command(request: pytest.FixtureRequest) -> str:
-    """One of the two commands that deploy, which are the same run: each test has its own, and half of them each."""
+    """One of the two commands that deploy, which do the same: each test has its own, and half of them each."""
     return COMMANDS[zlib.crc32(request.node.name.encode()) % len(COMMANDS)]
 
 

@@ -11,8 +11,8 @@ from itertools import count
 class Sent:
     """How many bytes were sent. A client may have a piece before its server has counted it: who asks waits for that."""
 
-    LONGEST = 5
-    """Seconds that a piece is waited for: one that nobody takes stays on its way."""
+    LONGEST = 60
+    """Seconds that a piece is waited for, on a machine that is busy, too: one that nobody takes stays on its way."""
 
     def __init__(self) -> None:
         self._bytes = 0
