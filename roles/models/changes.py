@@ -129,7 +129,7 @@ def _fetch(
         "models/fetch.sh.j2",
         job=job,
         content=base64_lines(json.dumps(job, indent=1)),
-        files=[file for _, file in wanted],
+        wanted=wanted,
         secrets=[(place.name, base64_lines(place.token)) for place in found if place.token],
         run=FETCH_RUN,
         unit=FETCH_UNIT,

@@ -18,6 +18,16 @@ pytestmark = pytest.mark.box
 LITTLE = 1_000_000
 """Bytes on their way when a line is cut: what two sockets hold."""
 
+# The shell that awaits a fetch: the last one that held its lock, once it sleeps between two looks.
+LOOKING_ON = """
+for attempt in $(seq 600); do
+    by=$(sed -n 's/^process \\([0-9]*\\) .*/\\1/p' /run/llamaherd/locks/fetch 2>/dev/null)
+    [ "$by" ] && [ "$(systemctl is-active llamaherd-fetch)" = active ] && pgrep -P "$by" -x sleep >/dev/null && break
+    sleep 0.1
+done
+echo "$by"
+"""
+
 
 def arrived(supply: Supply) -> int:
     """Bytes of the model that are on the host, but not whole yet."""
@@ -115,6 +125,23 @@ def test_two_runs_at_once_fetch_once(supply: Supply) -> None:
     assert [ended.code for ended in ends] == [0, 0], "".join(ended.output for ended in ends)
     assert len(supply.bodies) == 1
     supply.settled()
+
+
+def test_a_run_that_looks_when_another_has_let_all_in(supply: Supply) -> None:
+    """What it awaited has come and gone on to the store: stopped on the host while the other run does both."""
+    supply.hub.bytes_per_second = TRICKLE
+    ends: list[Ended] = []
+    first, second = (threading.Thread(target=lambda: ends.append(supply.bench.deploy(**supply.private))) for _ in "12")
+    first.start()
+    late = supply.bench.sh(LOOKING_ON)
+    supply.bench.sh(f"kill -STOP {late}")
+    supply.hurry()
+    second.start()
+    second.join()
+    supply.bench.sh(f"kill -CONT {late}")
+    first.join()
+    assert [ended.code for ended in ends] == [0, 0], "".join(ended.output for ended in ends)
+    assert len(supply.bodies) == 1
 
 
 def test_a_sound_fetch(supply: Supply) -> None:

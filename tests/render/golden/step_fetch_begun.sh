@@ -5,11 +5,15 @@ run=/run/llamaherd/fetch
 unit=llamaherd-fetch.service
 umask 022
 
+tab=$(printf '\t')
+# $1 name, $2 sha256; the line of a manifest that says of a file, in its folder, that it is whole.
+line() { stat -c "%s$tab%.9Y$tab$2$tab$1" "$1"; }
+# $1 folder, $2 name, $3 sha256; whether another run has let the file in meanwhile.
+let_in() { [ -f "$1/.manifest" ] && (cd "$1" && line "$2" "$3" | grep -Fxqf - .manifest) 2>/dev/null; }
 # Whether all is here that is to be fetched, whole: what arrives has another name until its hash is right.
 all_here() {
-    for sha256 in 1111111111111111111111111111111111111111111111111111111111111111 2222222222222222222222222222222222222222222222222222222222222222; do
-        [ -f "$incoming/$sha256" ] || return 1
-    done
+    [ -f "$incoming/1111111111111111111111111111111111111111111111111111111111111111" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111 || return 1
+    [ -f "$incoming/2222222222222222222222222222222222222222222222222222222222222222" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00002-of-00002.gguf 2222222222222222222222222222222222222222222222222222222222222222 || return 1
 }
 runs() {
     case $(systemctl show -P ActiveState "$unit") in

@@ -32,7 +32,7 @@ umask 022
 # What a person should know of how it came, although it did.
 if [ -s /run/llamaherd/fetch/warnings ] && [ ! -L /run/llamaherd/fetch/warnings ]; then cat /run/llamaherd/fetch/warnings && rm -f /run/llamaherd/fetch/warnings; fi
 tab=$(printf '\t')
-
+# $1 name, $2 sha256; the line of a manifest that says of a file, in its folder, that it is whole.
 line() { stat -c "%s$tab%.9Y$tab$2$tab$1" "$1"; }
 
 # Whether nobody but root can write to it.
