@@ -130,4 +130,4 @@ END
         begin || { echo "cannot begin to fetch in $store; the reason is above" >&2; exit 1; }
     fi
 done
-exec 8>&- 9>&-
+exec 9>&-
