@@ -77,6 +77,11 @@ PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
 STARTED = LIBEXEC / "started"
 """Records what servers are started with, and says what of it has changed since."""
 
+KEPT = STATE / "kept"
+"""A folder for each server, root's alone: what served last, its file and its key, to be put back."""
+REFUSED = STATE / "refused"
+"""A file for each server that was put back: the spec that was tried, when, and why it was taken back."""
+
 SET_ASIDE = STATE / "set-aside"
 """Where files of others go that changed our units and are not declared."""
 

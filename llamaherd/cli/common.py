@@ -83,7 +83,7 @@ def usable_plans(
 
 
 def outlooks_or_exit(
-    inventory: Path | None, rigs: tuple[str, ...]
+    inventory: Path | None, rigs: tuple[str, ...], *, retry: bool = False
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
     """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
     from llamaherd.pipeline.outlook_ask import Hosts
@@ -96,7 +96,7 @@ def outlooks_or_exit(
 
     try:
         planned = usable_plans(inventory, rigs, deploying=True, sound=look)
-        return planned, hosts[0].outlooks(planned, roles_of(inventory))
+        return planned, hosts[0].outlooks(planned, roles_of(inventory), retry=retry)
     except BaseException:
         for waiting in hosts:
             waiting.leave()  # who is interrupted waits for no host

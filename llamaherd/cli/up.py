@@ -30,15 +30,19 @@ DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 @click.command()
 @rigs_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before something restarts, reboots or is removed.")
+@click.option("--retry", is_flag=True, help="Try again what was tried and taken back.")
 @click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
 @inventory_option
 @click.pass_obj
-def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, verbose: int) -> None:
+def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, verbose: int) -> None:
     """Make the hosts as planned, as `pyinfra inventory.py deploy.py` does.
 
     What will change is shown first, as by `herd diff`. On a terminal it asks once before something that is there
     restarts, stops, reboots or is removed. A second run changes nothing. A run that is interrupted loses nothing: run
     it again.
+
+    A server whose new state does not answer is put back to what served before. The same is not tried again, but with
+    `--retry`.
 
     \b
     Examples:
@@ -52,7 +56,7 @@ def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, verbose: int) -
     if verbose:
         planned = usable_plans(inventory, rigs, deploying=True)
     else:
-        planned, unreached = _with_something_to_do(inventory, rigs, yes)
+        planned, unreached = _with_something_to_do(inventory, rigs, yes=yes, retry=retry)
     if not planned:
         return
     from llamaherd.deploy.lean import load_pyinfra
@@ -62,16 +66,16 @@ def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, verbose: int) -
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    if not deploy(planned, inventory_path(inventory), verbose, unreached):
+    if not deploy(planned, inventory_path(inventory), verbose, unreached, retry=retry):
         say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
         sys.exit(FAILED)
 
 
 def _with_something_to_do(
-    inventory: Path | None, rigs: tuple[str, ...], yes: bool
+    inventory: Path | None, rigs: tuple[str, ...], *, yes: bool, retry: bool
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, str]]:
     """The rigs that are not as planned; what they are is said. And why rigs could not be asked, by name."""
-    planned, found = outlooks_or_exit(inventory, rigs)
+    planned, found = outlooks_or_exit(inventory, rigs, retry=retry)
     for name, each in found.items():
         for note in each.notes:
             say(f"{name}: {note}", err=True)

@@ -67,10 +67,18 @@ class RigData(HostData):
         raise AttributeError(key)
 
 
-def deploy(planned: Mapping[str, tuple[Rig, Plan]], path: Path, verbosity: int, unreached: Mapping[str, str]) -> bool:
+def deploy(
+    planned: Mapping[str, tuple[Rig, Plan]],
+    path: Path,
+    verbosity: int,
+    unreached: Mapping[str, str],
+    *,
+    retry: bool = False,
+) -> bool:
     """Make hosts as planned, in pyinfra's words, which go to stderr. Returns whether all are.
 
-    `unreached` says, by name, why hosts could not be asked just now: they are not asked again.
+    `unreached` says, by name, why hosts could not be asked just now: they are not asked again. `retry`: what was tried
+    and taken back is tried again.
     """
     for ending in ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
@@ -78,7 +86,9 @@ def deploy(planned: Mapping[str, tuple[Rig, Plan]], path: Path, verbosity: int, 
     state = _begin(verbosity)
     try:
         try:
-            hosts = [(name, host_data(*each, path, unreached.get(name, ""))) for name, each in planned.items()]
+            hosts = [
+                (name, host_data(*each, path, unreached.get(name, ""), retry=retry)) for name, each in planned.items()
+            ]
             _run(state, hosts)
         finally:
             if state.initialised:

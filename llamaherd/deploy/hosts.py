@@ -55,9 +55,13 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
     return [(f"@{CONNECTOR}/{name}", host_data(rig, plan, path)) for name, (rig, plan) in planned.items()]
 
 
-def host_data(rig: Rig, plan: Plan, inventory: Path, unreached: str = "") -> dict[str, Any]:
-    """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not."""
+def host_data(rig: Rig, plan: Plan, inventory: Path, unreached: str = "", *, retry: bool = False) -> dict[str, Any]:
+    """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not.
+
+    `retry`: what was tried and taken back is tried again.
+    """
     return {
+        "rig_retry": retry,
         "rig_unreached": unreached,
         "rig_connect": rig.connect.model_dump(mode="json"),
         "plan": plan.model_dump(mode="json"),

@@ -59,7 +59,15 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
     try:
         seen = observe(plan, roles)
         connect = Connect.model_validate(host.data.rig_connect)
-        run = run_on(plan, roles, seen, connect, failed=bool(noted(here)), executing=host.state.is_executing)
+        run = run_on(
+            plan,
+            roles,
+            seen,
+            connect,
+            failed=bool(noted(here)),
+            executing=host.state.is_executing,
+            retry=host.data.rig_retry,
+        )
         changes = task.changes(seen, run)
         told = task.notes(seen, run) if task.notes else ()
     except TOLD as error:

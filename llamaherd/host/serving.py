@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from llamaherd.host.limits import ContainerLimits
 
@@ -53,6 +54,14 @@ class ContainerState:
     limits: ContainerLimits = field(default_factory=dict)
 
 
+class Refused(NamedTuple):
+    """A spec that was tried and taken back: when, by the host's clock, and why."""
+
+    spec: str
+    when: str
+    why: str
+
+
 @dataclass
 class ServingState:
     """What else is known of a server."""
@@ -77,6 +86,8 @@ class ServingState:
     """Of these, what systemd gives to each unit that it starts."""
     hangs: str = ""
     """Why it surely answers nobody."""
+    refused: Refused | None = None
+    """What it was to be, and could not."""
 
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
@@ -99,5 +110,7 @@ class ServingState:
                 self.variables, self.given_to_all = names, given.strip()
             case "hangs", [why]:
                 self.hangs = why
+            case "refused", [spec, when, why]:
+                self.refused = Refused(spec, when, why)
             case _:
                 raise ValueError(what)

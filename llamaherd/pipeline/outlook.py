@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.preflight import refusals
@@ -36,26 +37,39 @@ class Outlook:
 
 
 def outlook(
-    plan: Plan, roles: Sequence[Role], seen: HostState, connect: Connect, local_sizes: Mapping[str, int]
+    plan: Plan,
+    roles: Sequence[Role],
+    seen: HostState,
+    connect: Connect,
+    local_sizes: Mapping[str, int],
+    *,
+    retry: bool = False,
 ) -> Outlook:
-    """What would be done to this host. `local_sizes`: bytes of the controller's files, by sha256.
+    """What would be done to this host. `local_sizes`: bytes of the controller's files, by sha256; `retry` as for a run.
 
-    Raises what roles raise, such as UnreadableKeyError.
+    Raises what roles raise, such as UnreadableKeyError; but what keeps one task from being done keeps no other.
     """
     if problems := refusals(plan, seen, roles, local_sizes):
         return Outlook(problems=tuple(map(str, problems)))
     if any(role.unsettled(plan, seen) for role in roles):
         return Outlook(problems=(PASSING,))
-    run = run_on(plan, roles, seen, connect)
+    run = run_on(plan, roles, seen, connect, retry=retry)
     tasks = [task for role in roles for task in role.tasks(plan)]
     # A file that is sent, and then put in its place, is one change to people.
     said: dict[str, Change] = {}
-    for change in (change for task in tasks for change in task.changes(seen, run)):
-        said.setdefault(str(change), change)
+    kept_from: list[str] = []
+    for task in tasks:
+        try:
+            for change in task.changes(seen, run):
+                said.setdefault(str(change), change)
+        except UserError as error:
+            kept_from.append(str(error))
     changes = tuple(said.values())
-    notes = () if changes else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
+    notes = (
+        () if changes or kept_from else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
+    )
     there = (file for file in texts(plan, roles) if file.path in seen.files)
-    return Outlook(changes, notes, stale=tuple(file for file in there if reads_otherwise(file, seen)))
+    return Outlook(changes, notes, tuple(kept_from), stale=tuple(file for file in there if reads_otherwise(file, seen)))
 
 
 def texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:
@@ -73,7 +87,8 @@ def run_on(
     *,
     failed: bool = False,
     executing: bool = True,
+    retry: bool = False,
 ) -> Run:
     """What roles may know of a run on a host that looks so."""
     leftovers = [change for role in roles for change in role.leftovers(plan, seen)]
-    return Run(connect=connect, failed=failed, executing=executing, leftovers=leftovers)
+    return Run(connect=connect, failed=failed, executing=executing, retry=retry, leftovers=leftovers)

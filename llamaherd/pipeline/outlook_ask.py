@@ -39,24 +39,27 @@ class Hosts:
             script.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def outlooks(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> dict[str, Outlook]:
-        """What a run would do to each."""
+    def outlooks(
+        self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role], *, retry: bool = False
+    ) -> dict[str, Outlook]:
+        """What a run would do to each; with `retry`, one that tries again what was taken back."""
         for name, (_, plan) in planned.items():
             try:
                 self._scripts[name].set_result(inspect_script(plan, roles))
             except RAISED as error:
                 self._scripts[name].set_exception(error)
-        found = {name: self._outlook(name, *each, roles) for name, each in planned.items()}
+        found = {name: self._outlook(name, *each, roles, retry=retry) for name, each in planned.items()}
         self._pool.shutdown()
         return found
 
-    def _outlook(self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role]) -> Outlook:
+    def _outlook(self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool) -> Outlook:
         try:
             seen = parse_state(self._answers[name].result(), roles)
             keys = [each.endpoint.key for each in plan.instances if each.endpoint.key]
             if missing := tuple(filter(None, map(unreadable, keys))):
                 return Outlook(problems=missing)
-            return outlook(plan, roles, seen, rig.connect, local_sizes(sends(plan, seen, roles)))
+            sizes = local_sizes(sends(plan, seen, roles))
+            return outlook(plan, roles, seen, rig.connect, sizes, retry=retry)
         except RemoteError as error:
             return Outlook(unreached=str(error))
         except RAISED as error:

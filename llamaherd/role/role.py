@@ -95,6 +95,8 @@ class Run:
     """Whether something has failed on this host in this run, so that not all before this is there."""
     executing: bool = True
     """Whether changes are carried out, and not only worked out."""
+    retry: bool = False
+    """Whether to try again what was tried and taken back."""
     leftovers: Sequence[Change] = ()
     """What takes away that which roles once did here, and which is not declared any more."""
 

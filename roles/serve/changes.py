@@ -8,10 +8,11 @@ from llamaherd.backends.compose import held_to
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
-from llamaherd.layout import GPU_CHECK, SET_ASIDE, STARTED, unit_user
+from llamaherd.layout import GPU_CHECK, KEPT, REFUSED, SET_ASIDE, unit_user
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
+from roles.serve.transaction import not_again, transaction
 
 
 def removal_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -35,6 +36,8 @@ def removal_changes(plan: Plan, state: HostState) -> list[Change]:
                     unit=name in units,
                     project=name in projects,
                     forget_key=name not in keep,
+                    kept=KEPT / f"llama-{name}",
+                    refused=REFUSED / f"llama-{name}",
                 ),
                 f"removing {name}",
             ),
@@ -43,32 +46,33 @@ def removal_changes(plan: Plan, state: HostState) -> list[Change]:
     ]
 
 
-def unit_changes(instance: InstancePlan, state: HostState, key: str | None) -> list[Change]:
-    """Make one systemd instance run as planned. Raises UserError where what others wrote for many units forbids it."""
+def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, retry: bool = False) -> list[Change]:
+    """Make one systemd instance run as planned.
+
+    Raises UserError where what others wrote for many units forbids it, and where it was tried and taken back: that is
+    tried again by `retry` alone, or where nothing serves.
+    """
     changed = [file for file in instance_files(instance, key) if differs(file, state)]
     unit, serving = state.units.get(instance.service), state.serving.get(instance.service, ServingState())
     if serving.shared:
         raise _shared(instance, serving.shared)
     if serving.given_to_all:
         raise _given_to_all(instance, serving.given_to_all)
+    if serving.refused and serving.refused.spec == instance.spec and not retry and unit and unit.active == "active":
+        raise not_again(instance, serving.refused)
     restart = _unit_restart(instance, unit, changed, state)
     reasons = (*restart, *_unit_unsettled(unit, serving), *_unnamed(changed, restart, state))
     if not reasons:
         return []
     script = render(
         "serve/switch-unit.sh.j2",
-        name=instance.service,
+        **transaction(instance),
         unit=f"{instance.service}.service",
-        timeout=instance.server.start_seconds,
-        port=instance.endpoint.port,
         restart=bool(restart),
         run=unit.run if unit else "",
         hangs=serving.hangs,
         foreign=serving.foreign,
         aside=SET_ASIDE,
-        spec=instance.spec,
-        started=STARTED,
-        inputs=instance.server.inputs,
         cards=[gpu.at for gpu in instance.server.cards],
         check=_check(instance, changed),
         put=put_files(changed),
@@ -105,10 +109,13 @@ def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState)
     return [reason for reason in differences(changed, state) if reason not in said]
 
 
-def project_changes(instance: InstancePlan, state: HostState, key: str | None) -> list[Change]:
-    """Make one compose instance run as planned."""
+def project_changes(instance: InstancePlan, state: HostState, key: str | None, *, retry: bool = False) -> list[Change]:
+    """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
     changed = [file for file in instance_files(instance, key) if differs(file, state)]
     container = state.containers.get(instance.service)
+    refused = state.serving.get(instance.service, ServingState()).refused
+    if refused and refused.spec == instance.spec and not retry and container and container.health == "healthy":
+        raise not_again(instance, refused)
     restart = _project_restart(instance, container, changed, state)
     reasons = (*restart, *_project_unsettled(container), *_unnamed(changed, restart, state))
     if not reasons:
@@ -116,17 +123,11 @@ def project_changes(instance: InstancePlan, state: HostState, key: str | None) -
     recreate = bool(restart) or container is None or container.health == "unhealthy"
     script = render(
         "serve/switch-project.sh.j2",
-        name=instance.service,
-        file=instance.file.path,
-        timeout=instance.server.start_seconds,
-        port=instance.endpoint.port,
+        **transaction(instance),
         recreate=recreate,
         paused=container is not None and container.status == "paused",
         hangs=serving.hangs if (serving := state.serving.get(instance.service)) else "",
         run=container.run if container and not _half_made(instance, container, changed, state) else "",
-        spec=instance.spec,
-        started=STARTED,
-        inputs=instance.server.inputs,
         cards=[gpu.at for gpu in instance.server.cards],
         one_card=instance.server.one_card,
         gpu_check=GPU_CHECK,

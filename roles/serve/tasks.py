@@ -50,7 +50,7 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
             f"{instance.name} is left as it is: {lack}", "the reason is above; `herd up` goes on once that is mended"
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
-    return (unit_changes if instance.backend == "systemd" else project_changes)(instance, state, key)
+    return (unit_changes if instance.backend == "systemd" else project_changes)(instance, state, key, retry=run.retry)
 
 
 def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:

@@ -188,7 +188,7 @@ class Bench:
         self.sh(
             "systemctl stop 'llama-*.service' 'llamaherd-build-*.service'; rm -f /etc/systemd/system/llama-*.service;"
             " systemctl daemon-reload; systemctl start docker; docker rm -f $(docker ps -aq); "
-            "rm -rf /etc/llamaherd/compose/*",
+            "rm -rf /etc/llamaherd/compose/* /var/lib/llamaherd/kept /var/lib/llamaherd/refused",
             check=False,
         )
         self.declare(self.rig())

@@ -87,7 +87,7 @@ def test_notes_are_told_where_there_is_nothing_else(plan: Plan) -> None:
     "error", [UnreadableKeyError("no key"), InventoryError([])], ids=lambda error: type(error).__name__
 )
 def test_what_roles_raise_is_said(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def raising(*_: object) -> Outlook:
+    def raising(*_: object, **__: object) -> Outlook:
         raise error
 
     monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: converged(plan, {"chat": KEY}))

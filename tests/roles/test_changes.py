@@ -343,6 +343,14 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
 }
 
 
+STARTS = {
+    ("systemd", "start"): "if ! systemctl start llama-chat.service",
+    ("systemd", "restart"): "if ! systemctl restart llama-chat.service",
+    ("compose", "start"): "compose.yaml up -d --remove-orphans",
+    ("compose", "restart"): "compose.yaml up -d --force-recreate --remove-orphans",
+}
+
+
 @pytest.mark.parametrize("case", SWITCHES)
 def test_how_an_instance_is_brought_back(case: str) -> None:
     instance, drift, how, written = SWITCHES[case]
@@ -351,9 +359,8 @@ def test_how_an_instance_is_brought_back(case: str) -> None:
     if not how:
         return
     (step,) = switch(instance, seen)
-    restarts = "systemctl restart" in step.script or "--force-recreate" in step.script
-    assert restarts == (how == "restart")
-    assert ("systemctl start llama-chat" in step.script) == (instance is CHAT and how == "start")
+    assert STARTS[instance.backend, how] in step.script
+    assert STARTS[instance.backend, "start" if how == "restart" else "restart"] not in step.script
     paths = (CHAT.file.path, DRAFTER.file.path, "/etc/llamaherd/keys/chat")
     assert tuple(path for path in paths if f"put_file {path} " in step.script) == written
     # New arguments are put to the engine before anything is written; old ones were, when they were new.

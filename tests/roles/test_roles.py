@@ -284,6 +284,7 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
         "plan": plan.model_dump(mode="json"),
         "inventory": "inventory",
         "rig_connect": {"host": "@local"},
+        "rig_retry": False,
         "fake_responses": {"sh -s": look(world)},
         "fake_delay": 0,
         "fake_delay_jitter": 0,

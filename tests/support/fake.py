@@ -87,6 +87,7 @@ def run(
     The first looks answer with the worlds of `earlier` instead."""
     data = {
         "rig_connect": {"host": "@local"},
+        "rig_retry": False,
         "fake_responses": {**(responses or {}), "sh -s": look(world)},
         "fake_delay": 0,
         "fake_delay_jitter": 0,

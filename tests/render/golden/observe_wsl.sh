@@ -525,6 +525,9 @@ END
 for name; do
     case $seen in *" $name "*) ;; *) unit "$name" '' ;; esac
 done
+for file in /var/lib/llamaherd/refused/*; do
+    [ ! -s "$file" ] || { IFS='	' read -r spec when why <"$file" && say serving "${file##*/}" refused "$spec" "$when" "$why"; }
+done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done

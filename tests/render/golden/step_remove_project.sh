@@ -29,5 +29,5 @@ docker stop llama-old >/dev/null 2>&1
 docker rm -f llama-old >/dev/null 2>&1
 docker network rm llama-old_default >/dev/null 2>&1
 rm -rf /etc/llamaherd/compose/old /var/lib/llamaherd/started/llama-old
-rm -f /etc/llamaherd/keys/old
+rm -rf /etc/llamaherd/keys/old /var/lib/llamaherd/kept/llama-old /var/lib/llamaherd/refused/llama-old
 :

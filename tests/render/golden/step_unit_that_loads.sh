@@ -26,6 +26,147 @@ hold() {
 # two runs at once would restart each other's servers
 hold 8 host 3600 'starting llama-chat.service' || exit 1
 
+# A switch is taken back where what is new does not serve: what served before is kept, and comes back.
+kept=/var/lib/llamaherd/kept/llama-chat refused=/var/lib/llamaherd/refused/llama-chat
+asked=$(mktemp) && trap 'rm -f "$asked"' EXIT && base64 -d >"$asked" <<'END' || exit 1
+eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgwL3YxL2NoYXQvY29tcGxldGlvbnMiLCAia2V5
+IjogIi9ldGMvbGxhbWFoZXJkL2tleXMvY2hhdCIsICJzZWNvbmRzIjogMTIwLCAiZHJhZnRzIjog
+MCwgImZsb29yIjogMCwgImJvZHkiOiB7Im1vZGVsIjogImdlbW1hIiwgIm1lc3NhZ2VzIjogW3si
+cm9sZSI6ICJ1c2VyIiwgImNvbnRlbnQiOiAiVGhlIHRocmVlIHByaW1hcnkgY29sb3VycyBhcmUi
+fV0sICJ0ZW1wZXJhdHVyZSI6IDAsICJtYXhfdG9rZW5zIjogOH19
+END
+how_kept() {
+    printf 'was_kind=%s was_spec=%s was_seconds=%s was_file=%s was_key=%s\n' "$1" "$2" 300 /etc/systemd/system/llama-chat.service /etc/llamaherd/keys/chat
+    printf 'was_inputs=%s\n' ''"'"'/etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5'"'"''
+}
+# $1 unit or container, $2 the spec that serves, $3 how to ask it, if that is known. All at once, by one link.
+keep() (
+    umask 077
+    install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
+    cp -p /etc/systemd/system/llama-chat.service "$new/file" && { [ ! -f /etc/llamaherd/keys/chat ] || cp -p /etc/llamaherd/keys/chat "$new/key"; } &&
+        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
+        ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
+    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
+)
+was() { sed -n "s/.*was_spec=\([^ ]*\) .*/\1/p" "$kept/last/how" 2>/dev/null; }
+spec_of() {
+    if [ "$1" = unit ]; then
+        systemctl -q is-active llama-chat.service && sed -z -n 's/^LLAMAHERD_SPEC=//p' "/proc/$(systemctl show -P MainPID llama-chat.service)/environ" | tr -d '\0'
+    else
+        docker inspect --type container --format '{{if eq .State.Status "running"}}{{with .State.Health}}{{if eq .Status "healthy"}}{{index $.Config.Labels "llamaherd.spec"}}{{end}}{{end}}{{end}}' llama-chat
+    fi 2>/dev/null
+}
+# What an earlier version of ours started, or somebody since, is not kept yet. Its file is the one that it was started from
+# if it says the same spec.
+keep_what_serves() {
+    serving=$(spec_of "$1")
+    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || ! grep -Fqs "$serving" /etc/systemd/system/llama-chat.service || keep "$1" "$serving" || {
+        echo "cannot keep what serves as llama-chat in $kept, so it was left as it is; \`df -h $kept\` says whether there is room" >&2
+        exit 1
+    }
+}
+proved() { python3 -I - "$1" <<'END'
+"""Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
+what about the answer is not as declared."""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1 << 20
+"""Bytes of an answer."""
+
+
+def main(path: str) -> tuple[int, str]:
+    asked = json.loads(Path(path).read_text(encoding="utf-8"))
+    request = urllib.request.Request(asked["url"], json.dumps(asked["body"]).encode())
+    request.add_header("Content-Type", "application/json")
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    # No proxy: this host is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=asked["seconds"]) as answer:
+            said = json.loads(answer.read(LARGEST))
+        message = said["choices"][0]["message"]
+        words = message.get("content") or message.get("reasoning_content")
+        timings = said.get("timings", {})
+        if words or said["usage"]["completion_tokens"]:
+            return 2, unlike(asked, timings.get)
+        return 1, "a prompt is answered with nothing"
+    except urllib.error.HTTPError as error:
+        return 1, f"a prompt is answered with HTTP {error.code}: {said_of(error.read(LARGEST))}"
+    except OSError as error:
+        return 1, f"a prompt is not answered: {getattr(error, 'reason', error)}"
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return 1, "a prompt is answered with what is no chat completion"
+
+
+def said_of(body: bytes) -> str:
+    """The message in an error's body, or the body; on one line."""
+    text = body.decode(errors="replace")
+    with suppress(ValueError, LookupError, TypeError):
+        text = str(json.loads(text)["error"]["message"])
+    return " ".join(text.split())[:200]
+
+
+def unlike(asked: Mapping[str, Any], timing: Callable[[str, Any], Any]) -> str:
+    drafted, speed = timing("draft_n", 0), timing("predicted_per_second", 0)
+    if asked["drafts"] and not drafted:
+        return "no token was drafted, though drafting is declared"
+    if asked["drafts"] and drafted >= asked["drafts"] and not timing("draft_n_accepted", 0):
+        return f"none of {drafted} drafted tokens was accepted: what drafts does not fit the model"
+    if speed < asked["floor"]:
+        return f"it decodes {speed:.1f} tokens/s, and `expect` allows no less than {asked['floor']:g}"
+    return ""
+
+
+code, why = main(sys.argv[1])
+sys.stdout.write(why)
+sys.exit(code if why else 0)
+END
+}
+put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
+start_what_was() {
+    if [ "$was_kind" = unit ]; then
+        systemctl daemon-reload
+        systemctl reset-failed llama-chat.service 2>/dev/null
+        systemctl start llama-chat.service 2>/dev/null
+    else
+        docker compose --progress plain -f "$was_file" up -d --force-recreate --remove-orphans --wait --wait-timeout "$was_seconds" >/run/llamaherd-compose.log 2>&1 || return 1
+        eval "set -- $was_inputs"
+        /opt/llamaherd/libexec/started record container llama-chat "$@"
+    fi
+}
+# Ends the run, where there is anything to go back to. $1 is why: it has been said by then. What failed has been stopped.
+take_back() {
+    [ -f "$kept/last/how" ] || return 0
+    . "$kept/last/how"
+    ! cmp -s "$kept/last/file" "$was_file" || { [ -f "$kept/last/key" ] && ! cmp -s "$kept/last/key" "$was_key"; } || return 0
+    echo "putting back what served as llama-chat before, spec $was_spec"
+    began=$(date +%s)
+    if put_back file "$was_file" && put_back key "$was_key" && {
+# Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
+# engine has its own way of sharing a port. Nobody reads what they still hold.
+ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8080 >/dev/null 2>&1
+        start_what_was
+    } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
+        # Whoever changed no more than the key may try again.
+        [ "$was_spec" = ea3d36a7a072 ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' ea3d36a7a072 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
+        printf '%s\n' "llama-chat serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
+        echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
+    else
+        printf '%s\n' "llama-chat was put back to what served before, spec $was_spec, and that does not come up either: ${why:-it does not start}" >&2
+        echo "  help: \`journalctl -u llama-chat\` says more; \`herd up\` tries what is declared again" >&2
+    fi
+    exit 1
+}
+keep_what_serves unit
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
 # $1 the path, $2 what the system says; the way out is by the reason.
@@ -63,5 +204,24 @@ if ! systemctl start llama-chat.service 2>/dev/null; then
     echo "llama-chat.service is not healthy after $(($(date +%s) - began)) s of 300; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2
     # Left alone, it would go on failing every ten seconds behind our back.
     systemctl stop llama-chat.service
+    take_back "llama-chat.service was not healthy after $(($(date +%s) - began)) s of 300"
     exit 1
 fi
+why=$(proved "$asked")
+case $? in
+0) ;;
+1)
+    journalctl -q -u llama-chat.service -n 5 --no-pager -o cat | cut -c -300 >&2
+    printf '%s\n' "llama-chat.service is healthy, but $why" >&2
+    systemctl stop llama-chat.service
+    take_back "$why"
+    exit 1
+    ;;
+*)
+    printf '%s\n' "llama-chat.service answers, but $why" >&2
+    [ ! -f "$kept/last/how" ] || [ "$(was)" = ea3d36a7a072 ] || systemctl stop llama-chat.service
+    take_back "$why"
+    ;;
+esac
+keep unit ea3d36a7a072 "$asked" || echo "llama-chat.service serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
+rm -f "$refused"

@@ -1,0 +1,132 @@
+"""A change that does not serve is taken back: what served before comes back, and the same is not tried again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.box.bench import Bench, Declared
+
+pytestmark = pytest.mark.box
+
+REFUSES = "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
+"""A chat template that the engine's own trial of it passes, and no prompt of ours."""
+
+OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
+"""What the engine reads as an argument, and then cannot load."""
+
+
+def no_answer(rig: Declared) -> None:
+    rig["instances"]["chat"]["extra_args"][-1] = REFUSES
+
+
+def no_load(rig: Declared) -> None:
+    rig["instances"]["chat"]["extra_args"] += OTHER_LAYERS
+
+
+def too_slow(rig: Declared) -> None:
+    rig["instances"]["chat"] |= {"context": 4096, "expect": {"decode": 100000}}
+
+
+def no_load_in_a_container(rig: Declared) -> None:
+    rig["instances"]["drafter"]["extra_args"] += " --override-kv tokenizer.ggml.model=str:none"
+
+
+def no_answer_in_a_container(rig: Declared) -> None:
+    rig["instances"]["drafter"]["extra_args"] = ["--cache-ram", "256", "--chat-template", REFUSES]
+
+
+BAD: dict[str, tuple[str, Callable[[Declared], None], str]] = {
+    "it is healthy, and answers no prompt": ("chat", no_answer, "a prompt is answered with HTTP 400"),
+    "it does not load": ("chat", no_load, "was not healthy after"),
+    "it is slower than expected": ("chat", too_slow, "and `expect` allows no less than 50000"),
+    "a container that does not load": ("drafter", no_load_in_a_container, "was not healthy after"),
+    "a container that answers no prompt": ("drafter", no_answer_in_a_container, "a prompt is answered with HTTP 400"),
+}
+
+
+def declare(bench: Bench, change: Callable[[Declared], None]) -> None:
+    rig = bench.rig()
+    change(rig)
+    bench.declare(rig)
+
+
+def fails(bench: Bench, name: str, *options: str) -> str:
+    """A run ends with 1, and what served before answers; returns what it said."""
+    ended = bench.up("--yes", *options)
+    assert ended.code == 1, ended.output
+    assert "Traceback" not in ended.output
+    assert f"llama-{name} serves again as before, spec " in ended.output
+    assert bench.answers(name)
+    return ended.output
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_served_comes_back(bench: Bench, case: str) -> None:
+    name, change, why = BAD[case]
+    before = bench.running()
+    declare(bench, change)
+    fails(bench, name)
+    bench.unchanged(before, name)
+    back = bench.running()
+    # Not again; and it says what was tried, and why not.
+    again = bench.up("--yes")
+    assert again.code == 1, again.output
+    assert f"{name} serves as before: what is declared was tried on 20" in again.output
+    assert why in again.output
+    assert "`herd up --retry`" in again.output
+    assert f"{name} serves as before" in bench.herd("diff", "box").output
+    bench.unchanged(back)
+    # As before is as declared before: nothing to do.
+    bench.declare(bench.rig())
+    ended = bench.up("--yes")
+    assert (ended.code, ended.changes) == (0, 0), ended.output
+    bench.unchanged(back)
+
+
+def test_it_is_tried_again_when_asked(bench: Bench) -> None:
+    declare(bench, no_answer)
+    fails(bench, "chat")
+    back = bench.running()
+    fails(bench, "chat", "--retry")
+    bench.unchanged(back, "chat")
+
+
+def test_a_key_comes_back_with_its_server(bench: Bench) -> None:
+    """Whoever had the old key goes on with it."""
+    key = bench.key()
+    try:
+        declare(bench, no_load)
+        bench.key_file.write_text("another-canary-0123456789\n")
+        ended = bench.up("--yes")
+        assert ended.code == 1, ended.output
+        assert "another-canary" not in ended.output
+    finally:
+        bench.key_file.write_text(f"{key}\n")
+    assert bench.answers("chat")
+
+
+def test_a_run_that_is_killed_in_a_bad_change(bench: Bench) -> None:
+    """And its host with it: the next run takes back what that one could not."""
+    declare(bench, no_load)
+    bench.killed(signal.SIGKILL, lambda line: "starting llama-chat" in line)
+    subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
+    bench.host.up()
+    fails(bench, "chat")
+
+
+def test_nothing_of_a_server_that_is_removed_is_kept(bench: Bench) -> None:
+    rig = bench.rig()
+    rig["instances"]["spare"] = rig["instances"]["ik-chat"] | {"port": 8083, "api_key": {"file": str(bench.key_file)}}
+    bench.declare(rig)
+    assert bench.up("--yes").code == 0
+    assert bench.key() in bench.sh("cat /var/lib/llamaherd/kept/llama-spare/last/key")
+    assert (
+        bench.sh("stat -c '%a %U' /var/lib/llamaherd/kept /var/lib/llamaherd/kept/llama-spare") == "700 root\n700 root"
+    )
+    bench.declare(bench.rig())
+    assert bench.up("--yes").code == 0
+    assert bench.sh("ls -d /var/lib/llamaherd/kept/llama-spare", check=False) == ""
