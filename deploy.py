@@ -1,15 +1,12 @@
 """From a plan to a serving host: `pyinfra inventory.py deploy.py`."""
 
-from pathlib import Path
-
 from pyinfra import host
 
-from llamaherd.deploy.roles import apply, check, settle
-from llamaherd.pipeline.own_roles import all_roles
+from llamaherd.deploy.roles import apply, check, settle, taking_part
 from llamaherd.plan import Plan
 
 plan = Plan.model_validate(host.data.plan)
-roles = all_roles(Path(host.data.inventory))  # roles/__init__.py has ours in their order, from packages to servers
+roles = taking_part()  # roles/__init__.py has ours in their order, from packages to servers
 
 check(plan, roles)
 for role in host.loop(roles):

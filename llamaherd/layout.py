@@ -80,7 +80,10 @@ STARTED = LIBEXEC / "started"
 KEPT = STATE / "kept"
 """A folder for each server, root's alone: what served last, its file and its key, to be put back."""
 REFUSED = STATE / "refused"
-"""A file for each server that was put back: the spec that was tried, when, and why it was taken back."""
+"""A file for each server that was put back: what was tried, when, and why it was taken back."""
+
+RELEASES = STATE / "releases"
+"""What was done here: a release under its number, and its plan beside it."""
 
 SET_ASIDE = STATE / "set-aside"
 """Where files of others go that changed our units and are not declared."""

@@ -15,6 +15,7 @@ from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
+    from llamaherd.pipeline.drift import Causes
     from llamaherd.pipeline.outlook import Outlook
     from llamaherd.plan import Plan
     from llamaherd.role.role import Role
@@ -103,11 +104,12 @@ def outlooks_or_exit(
         raise
 
 
-def show_changes(name: str, found: Outlook) -> None:
-    """What would be changed on a rig, each with its reason."""
+def show_changes(name: str, found: Outlook, causes: Sequence[Causes] = ()) -> None:
+    """What would be changed on a rig, each with its reason, and with what has moved, where that is known."""
     say(f"{name}: {counted(len(found.changes), 'change')}")
-    for change in found.changes:
-        say(f"  {change}")
+    for number, change in enumerate(found.changes):
+        cause = str(causes[number]) if causes else ""
+        say(f"  {change} ({cause})" if cause else f"  {change}")
 
 
 def roles_of(inventory: Path | None) -> tuple[Role, ...]:

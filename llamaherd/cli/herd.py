@@ -1,4 +1,4 @@
-"""`herd`: check, plan, lock, preflight, up, verify, models.
+"""`herd`: check, plan, lock, preflight, diff, up, verify, history, rollback, models.
 
 Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
 cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
@@ -19,11 +19,13 @@ from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option
 from llamaherd.cli.diff import diff
 from llamaherd.cli.explain import explain
 from llamaherd.cli.fit import fit
+from llamaherd.cli.history import history
 from llamaherd.cli.init import init
 from llamaherd.cli.lock import lock
 from llamaherd.cli.models import models
 from llamaherd.cli.plan import plan
 from llamaherd.cli.preflight import preflight
+from llamaherd.cli.rollback import rollback
 from llamaherd.cli.schema import schema
 from llamaherd.cli.up import up
 from llamaherd.cli.verify import verify
@@ -108,5 +110,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
 
 
-for command in (init, schema, explain, check, plan, lock, fit, preflight, diff, up, verify, models):
+for command in (init, schema, explain, check, plan, lock, fit, preflight, diff, up, verify, history, rollback, models):
     main.add_command(command)

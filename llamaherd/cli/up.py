@@ -14,6 +14,7 @@ from llamaherd.cli.common import (
     inventory_option,
     outlooks_or_exit,
     rigs_argument,
+    roles_of,
     say,
     show_changes,
     usable_plans,
@@ -63,10 +64,11 @@ def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, ve
 
     load_pyinfra()  # what is refused, or has nothing to do, needs none of it
     from llamaherd.deploy.deploying import deploy
+    from llamaherd.deploy.hosts import Asked
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    if not deploy(planned, inventory_path(inventory), verbose, unreached, retry=retry):
+    if not deploy(planned, inventory_path(inventory), verbose, unreached, Asked(retry=retry)):
         say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
         sys.exit(FAILED)
 
@@ -75,14 +77,17 @@ def _with_something_to_do(
     inventory: Path | None, rigs: tuple[str, ...], *, yes: bool, retry: bool
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, str]]:
     """The rigs that are not as planned; what they are is said. And why rigs could not be asked, by name."""
+    from llamaherd.pipeline.history_ask import ask_causes
+
     planned, found = outlooks_or_exit(inventory, rigs, retry=retry)
+    causes = ask_causes(planned, found, roles_of(inventory))
     for name, each in found.items():
         for note in each.notes:
             say(f"{name}: {note}", err=True)
         if each.as_planned:
             say(f"{name}: as planned, nothing to do")
         elif each.changes:
-            show_changes(name, each)
+            show_changes(name, each, causes.get(name, ()))
     disturbing = [change for each in found.values() for change in each.changes if change.action in DISTURBING]
     asked = disturbing and not yes and sys.stdin.isatty() and sys.stderr.isatty()
     if asked and not click.confirm("Go on?", err=True):

@@ -31,7 +31,9 @@ from pyinfra_cli.prints import print_results
 from typing_extensions import override
 
 from llamaherd.deploy.connector import RigConnector
-from llamaherd.deploy.hosts import host_data, leave
+from llamaherd.deploy.hosts import Asked, host_data, leave
+from llamaherd.deploy.origin import origin
+from llamaherd.deploy.recording import record
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
@@ -72,13 +74,11 @@ def deploy(
     path: Path,
     verbosity: int,
     unreached: Mapping[str, str],
-    *,
-    retry: bool = False,
+    asked: Asked,
 ) -> bool:
     """Make hosts as planned, in pyinfra's words, which go to stderr. Returns whether all are.
 
-    `unreached` says, by name, why hosts could not be asked just now: they are not asked again. `retry`: what was tried
-    and taken back is tried again.
+    `unreached` says, by name, why hosts could not be asked just now: they are not asked again.
     """
     for ending in ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
@@ -86,12 +86,15 @@ def deploy(
     state = _begin(verbosity)
     try:
         try:
+            by = origin(path)
             hosts = [
-                (name, host_data(*each, path, unreached.get(name, ""), retry=retry)) for name, each in planned.items()
+                (name, host_data(*each, path, by, asked, unreached.get(name, ""))) for name, each in planned.items()
             ]
             _run(state, hosts)
         finally:
             if state.initialised:
+                for host in state.failed_hosts:
+                    record(host)  # whose run ended before its last operation
                 logger.info("--> Disconnecting from hosts...")
                 disconnect_all(state)
     except PyinfraError as error:

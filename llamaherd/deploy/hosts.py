@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any, NoReturn
 import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
+from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
+from llamaherd.history.release import Origin
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
@@ -52,16 +55,30 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
                 raise InventoryError([missing])
     except (InventoryError, UserError) as error:
         raise PyinfraInventoryError(f"\n{error}") from None
-    return [(f"@{CONNECTOR}/{name}", host_data(rig, plan, path)) for name, (rig, plan) in planned.items()]
+    by = origin(path)
+    return [(f"@{CONNECTOR}/{name}", host_data(*each, path, by, Asked())) for name, each in planned.items()]
 
 
-def host_data(rig: Rig, plan: Plan, inventory: Path, unreached: str = "", *, retry: bool = False) -> dict[str, Any]:
-    """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not.
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a run, beside the plans.
 
-    `retry`: what was tried and taken back is tried again.
+    `retry`: what was tried and taken back is tried again. `roles`: the names of those that take part; all, where there
+    is none. `back_to`: the release that it brings back.
     """
+
+    retry: bool = False
+    roles: tuple[str, ...] = ()
+    back_to: int | None = None
+
+
+def host_data(rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: Asked, unreached: str = "") -> dict[str, Any]:
+    """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not."""
     return {
-        "rig_retry": retry,
+        "rig_retry": asked.retry,
+        "rig_roles": list(asked.roles),
+        "rig_back_to": asked.back_to,
+        "rig_origin": by.model_dump(mode="json"),
         "rig_unreached": unreached,
         "rig_connect": rig.connect.model_dump(mode="json"),
         "plan": plan.model_dump(mode="json"),

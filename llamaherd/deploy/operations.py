@@ -12,6 +12,7 @@ from pyinfra.context import ctx_host
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
 from llamaherd.deploy.inspecting import forget, observe, settled
 from llamaherd.deploy.reasons import noted
+from llamaherd.deploy.recording import begun, did, record
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Connect
@@ -81,7 +82,11 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
         if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
             local = change.how.local
             logger.info(f"{host.print_prefix}sending {local.name} ({show_size(size_of(local))})")
+        if host.state.is_executing and not isinstance(carried, RefuseCommand):
+            begun(here)
         yield carried
+        if host.state.is_executing:
+            did(here, change)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
     for remark in told if host.state.is_executing else ():
         logger.warning(f"{host.print_prefix}{plain(remark)}")
@@ -95,6 +100,9 @@ def refuse(why: str) -> Commands:
 
 @operation()
 def settle() -> Commands:
-    """Fail a host where something has failed that kept nothing else from being done, and say all of it again."""
-    if reasons := noted(ctx_host.get()):
+    """Write down what was done; fail a host where something has failed, and say all of that again."""
+    here = ctx_host.get()
+    if host.state.is_executing:
+        record(here)
+    if reasons := noted(here):
         yield RefuseCommand(reasons)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyinfra import host
 from pyinfra.api import deploy
 
 from llamaherd.deploy import operations
+from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
+
+
+def taking_part() -> tuple[Role, ...]:
+    """The roles of this run, in their order: ours, from packages to servers, and the fleet's own."""
+    wanted = host.data.rig_roles
+    return tuple(role for role in all_roles(Path(host.data.inventory)) if not wanted or role.name in wanted)
 
 
 def check(plan: Plan, roles: Sequence[Role]) -> None:

@@ -55,9 +55,9 @@ class ContainerState:
 
 
 class Refused(NamedTuple):
-    """A spec that was tried and taken back: when, by the host's clock, and why."""
+    """What was tried and taken back: when, by the host's clock, and why."""
 
-    spec: str
+    tried: str
     when: str
     why: str
 
@@ -110,7 +110,7 @@ class ServingState:
                 self.variables, self.given_to_all = names, given.strip()
             case "hangs", [why]:
                 self.hangs = why
-            case "refused", [spec, when, why]:
-                self.refused = Refused(spec, when, why)
+            case "refused", [tried, when, why]:
+                self.refused = Refused(tried, when, why)
             case _:
                 raise ValueError(what)

@@ -69,7 +69,8 @@ def outlook(
         () if changes or kept_from else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
     )
     there = (file for file in texts(plan, roles) if file.path in seen.files)
-    return Outlook(changes, notes, tuple(kept_from), stale=tuple(file for file in there if reads_otherwise(file, seen)))
+    stale = tuple(file for file in there if reads_otherwise(file, seen))
+    return Outlook(changes, notes, tuple(kept_from), stale=stale)
 
 
 def texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:

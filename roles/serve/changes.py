@@ -12,7 +12,7 @@ from llamaherd.layout import GPU_CHECK, KEPT, REFUSED, SET_ASIDE, unit_user
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
-from roles.serve.transaction import not_again, transaction
+from roles.serve.transaction import not_again, transaction, tried
 
 
 def removal_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -58,7 +58,7 @@ def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, r
         raise _shared(instance, serving.shared)
     if serving.given_to_all:
         raise _given_to_all(instance, serving.given_to_all)
-    if serving.refused and serving.refused.spec == instance.spec and not retry and unit and unit.active == "active":
+    if serving.refused and serving.refused.tried == tried(instance) and not retry and unit and unit.active == "active":
         raise not_again(instance, serving.refused)
     restart = _unit_restart(instance, unit, changed, state)
     reasons = (*restart, *_unit_unsettled(unit, serving), *_unnamed(changed, restart, state))
@@ -114,7 +114,7 @@ def project_changes(instance: InstancePlan, state: HostState, key: str | None, *
     changed = [file for file in instance_files(instance, key) if differs(file, state)]
     container = state.containers.get(instance.service)
     refused = state.serving.get(instance.service, ServingState()).refused
-    if refused and refused.spec == instance.spec and not retry and container and container.health == "healthy":
+    if refused and refused.tried == tried(instance) and not retry and container and container.health == "healthy":
         raise not_again(instance, refused)
     restart = _project_restart(instance, container, changed, state)
     reasons = (*restart, *_project_unsettled(container), *_unnamed(changed, restart, state))

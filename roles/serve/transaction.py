@@ -8,7 +8,7 @@ from typing import Any
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import Refused
 from llamaherd.layout import KEPT, REFUSED, STARTED
-from llamaherd.plan import InstancePlan
+from llamaherd.plan import InstancePlan, digest
 from llamaherd.role.report import CHAT_SECONDS, PROMPT
 from llamaherd.text.quoting import base64_lines
 from roles.serve.verify.answering import SLOW
@@ -36,6 +36,7 @@ def transaction(instance: InstancePlan) -> dict[str, Any]:
         "kept": KEPT / instance.service,
         "refused": REFUSED / instance.service,
         "asked": base64_lines(json.dumps(asked(instance))),
+        "tried": tried(instance),
         "systemd": instance.backend == "systemd",
     }
 
@@ -60,6 +61,11 @@ def asked(instance: InstancePlan) -> dict[str, object]:
             "max_tokens": MEASURED_TOKENS if drafts or floor else _FEW_TOKENS,
         },
     }
+
+
+def tried(instance: InstancePlan) -> str:
+    """What tells one try from another: the spec, and what its answer must be like."""
+    return digest(instance.spec, asked(instance))
 
 
 def not_again(instance: InstancePlan, refused: Refused) -> UserError:

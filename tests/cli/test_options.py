@@ -13,8 +13,11 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 
-TAKE_AN_INVENTORY = ("check", "diff", "fit", "lock", "models", "plan", "preflight", "up", "verify")
-WITHOUT_JSON = ("completion", "explain", "init", "schema", "up")
+TAKE_AN_INVENTORY = (
+    *("check", "diff", "fit", "history", "lock", "models"),
+    *("plan", "preflight", "rollback", "up", "verify"),
+)
+WITHOUT_JSON = ("completion", "explain", "init", "schema", "rollback", "up")
 
 
 def herd(*words: str | Path) -> Result:
@@ -101,7 +104,12 @@ def test_help_says_where_they_may_stand(command: str) -> None:
 @pytest.mark.parametrize("command", WITHOUT_JSON)
 def test_json_where_there_is_none(command: str, fleets: Path) -> None:
     """Nothing is done, and nothing printed that a program would take for JSON."""
-    needed: dict[str, list[str | Path]] = {"completion": ["bash"], "explain": ["LH031"], "init": [fleets / "new"]}
+    needed: dict[str, list[str | Path]] = {
+        "completion": ["bash"],
+        "explain": ["LH031"],
+        "init": [fleets / "new"],
+        "rollback": ["one"],
+    }
     arguments = needed.get(command, [])
     before, after = herd("--json", command, *arguments), herd(command, *arguments, "--json")
     assert (before.exit_code, after.exit_code) == (2, 2)

@@ -21,11 +21,13 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from llamaherd.gguf.header import Header
+from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.driver import PackageState
 from llamaherd.host.protocol import question_of
 from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.layout import RELEASES
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.pipeline.diff import MOST
@@ -36,6 +38,7 @@ from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal
+from llamaherd.text.quoting import base64_lines
 from llamaherd.text.quoting import systemd_argument as unit_quote
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.base.changes import base_changes, package_changes
@@ -306,6 +309,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))
     ),
     "step_open": lambda: script(base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
+    # Packed plans differ with the library that packs them.
+    "step_release": lambda: render(
+        "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
+    ),
+    "ask_releases": lambda: read_script(newest=3, number=7),
     "step_unit_that_hangs": lambda: script(unit_changes(instance(CPU, "chat"), hanging(CPU), "key")),
     "step_image": lambda: script(image_changes(CPU.images[0], HostState())),
     "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),

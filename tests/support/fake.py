@@ -88,6 +88,10 @@ def run(
     data = {
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
+        "rig_roles": [],
+        "rig_back_to": None,
+        "rig_origin": {},
+        "plan": plan.model_dump(mode="json"),
         "fake_responses": {**(responses or {}), "sh -s": look(world)},
         "fake_delay": 0,
         "fake_delay_jitter": 0,

@@ -496,7 +496,7 @@ for name; do
     case $seen in *" $name "*) ;; *) unit "$name" '' ;; esac
 done
 for file in /var/lib/llamaherd/refused/*; do
-    [ ! -s "$file" ] || { IFS='	' read -r spec when why <"$file" && say serving "${file##*/}" refused "$spec" "$when" "$why"; }
+    [ ! -s "$file" ] || { IFS='	' read -r tried when why <"$file" && say serving "${file##*/}" refused "$tried" "$when" "$why"; }
 done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"

@@ -170,7 +170,7 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
         start_what_was
     } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
         # Whoever changed no more than the key may try again.
-        [ "$was_spec" = 6b3e9ef709bc ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' 6b3e9ef709bc "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
+        [ "$was_spec" = 6b3e9ef709bc ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' e7035370b0d2 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
         printf '%s\n' "llama-drafter serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
         echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
     else

@@ -1,0 +1,73 @@
+"""`herd history`: what was done to hosts, when, and by whom."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument, say, usable_or_exit
+
+if TYPE_CHECKING:
+    from llamaherd.history.release import Release
+
+
+@click.command()
+@rigs_argument
+@inventory_option
+@json_option
+@click.pass_obj
+def history(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
+    """Show what was done to hosts: when, by whom, from which commit of the inventory, and what came of it.
+
+    Every `herd up` that changes something leaves a numbered release on its host; `herd rollback` goes back to one.
+
+    \b
+    Examples:
+      herd history               the whole fleet
+      herd history duo --json    one rig, for machines
+    """
+    from llamaherd.host.remote import RemoteError
+    from llamaherd.pipeline.history_ask import ask_pasts
+    from llamaherd.pipeline.load import inventory_path
+    from llamaherd.pipeline.load import rigs as declared
+
+    fleet = usable_or_exit(lambda: declared(inventory_path(inventory), rigs))
+    values: list[dict[str, Any]] = []
+    failed = False
+    for name, past in ask_pasts(fleet.rigs).items():
+        if isinstance(past, RemoteError):
+            failed = True
+            say(f"{name}: {past}", err=True)
+            values.append({"rig": name, "releases": [], "error": str(past)})
+            continue
+        values.append({"rig": name, "releases": [_as_json(*each) for each in past.releases.items()]})
+        if not as_json:
+            _show(name, past.releases)
+    if as_json:
+        click.echo(json.dumps({"rigs": values}))
+    if failed:
+        sys.exit(FAILED)
+
+
+def _as_json(number: int, release: Release) -> dict[str, Any]:
+    return {"number": number, **release.model_dump(mode="json")}
+
+
+def _show(name: str, releases: dict[int, Release]) -> None:
+    if not releases:
+        say(f"{name}: no release yet; each `herd up` that changes something leaves one")
+    for number, release in releases.items():
+        by = release.origin
+        commit = f" from commit {by.commit}" if by.commit else ""
+        back = f", back to release {release.back_to}" if release.back_to else ""
+        came = "failed" if release.failed else "done"
+        at = release.at.replace("T", " ").replace("+00:00", " UTC")
+        say(f"{name} {number}: {came} at {at}, by {by.user} on {by.machine}{commit}{back}")
+        for change in release.changes:
+            say(f"    {change}")
+        for sentence in release.failed:
+            say(f"    failed: {sentence}")

@@ -1,0 +1,1 @@
+"""What was done to a host: releases, which it keeps itself."""

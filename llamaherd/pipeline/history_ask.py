@@ -1,0 +1,65 @@
+"""Hosts, asked what was done to them, and what of it does not hold any more: one connection for each question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from llamaherd.history.release import Past, past_of, read_script
+from llamaherd.host.protocol import ask_host
+from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.drift import Causes, causes
+from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.outlook import Outlook, outlook
+from llamaherd.pipeline.outlook_ask import RAISED
+from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+from llamaherd.pipeline.rollback import keyless
+from llamaherd.plan import Plan
+from llamaherd.role.role import Role
+
+_SECONDS = 60
+
+
+def ask_past(rig: Rig, newest: int = 0, number: int | None = None) -> Past:
+    """The releases of a host, with the plans of so many of the newest, and of one more. Raises RemoteError."""
+    return past_of(ask_host(Remote(rig.connect), read_script(newest, number), _SECONDS))
+
+
+def ask_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
+    """The releases of many at once; or why one could not be asked."""
+
+    def ask(rig: Rig) -> Past | RemoteError:
+        try:
+            return ask_past(rig)
+        except RemoteError as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
+        return dict(zip(rigs, pool.map(ask, rigs.values()), strict=True))
+
+
+def ask_causes(
+    planned: Mapping[str, tuple[Rig, Plan]], found: Mapping[str, Outlook], roles: Sequence[Role]
+) -> dict[str, tuple[Causes, ...]]:
+    """The causes of each change on each rig, where a run has left a release there that can be asked for.
+
+    Where that had another plan, the host is looked at once more, with the eyes of that plan.
+    """
+
+    def ask(name: str) -> tuple[Causes, ...]:
+        (rig, plan), each = planned[name], found[name]
+        try:
+            last = ask_past(rig, newest=1).newest_plan
+            if last is None:
+                return ()
+            if last == plan:
+                return causes(each, each)
+            seen = parse_state(ask_host(Remote(rig.connect), inspect_script(last, roles), LOOK_SECONDS), roles)
+            return causes(each, outlook(keyless(last), roles, seen, rig.connect, {}))
+        except (RemoteError, *RAISED):
+            return ()  # it is a remark, and no reason to end
+
+    names = [name for name, each in found.items() if each.changes]
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(names)))) as pool:
+        return dict(zip(names, pool.map(ask, names), strict=True))
