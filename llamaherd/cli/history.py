@@ -62,11 +62,12 @@ def _show(name: str, releases: dict[int, Release]) -> None:
         say(f"{name}: no release yet; each `herd up` that changes something leaves one")
     for number, release in releases.items():
         by = release.origin
+        machine = f" on {by.machine}" if by.machine else ""
         commit = f" from commit {by.commit}" if by.commit else ""
         back = f", back to release {release.back_to}" if release.back_to else ""
         came = "failed" if release.failed else "done"
         at = release.at.replace("T", " ").replace("+00:00", " UTC")
-        say(f"{name} {number}: {came} at {at}, by {by.user} on {by.machine}{commit}{back}")
+        say(f"{name} {number}: {came} at {at}, by {by.user}{machine}{commit}{back}")
         for change in release.changes:
             say(f"    {change}")
         for sentence in release.failed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
 import pty
@@ -15,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.host.remote import RemoteError
-from llamaherd.pipeline import diff, outlook_ask
+from llamaherd.pipeline import diff, history_ask, outlook_ask
 from tests.support import gguf_files
 from tests.support.ours import plans
 from tests.support.rigs import KEY, SHA, converged, cpu_rig
@@ -54,6 +56,7 @@ def as_planned(fleet: Path) -> list[str]:
 def answers(monkeypatch: pytest.MonkeyPatch, world: list[str]) -> None:
     """Have every host answer so."""
     monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: world)
+    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [])
 
 
 def another_unit(fleet: Path) -> list[str]:
@@ -94,6 +97,20 @@ def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytes
         {"action": "restart", "kind": "server", "name": "llama-chat", "reasons": [f"{UNIT} has another text"]}
     ]
     assert "-old" in rig["diffs"][UNIT]
+
+
+def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the plan that the last run left."""
+    answers(monkeypatch, another_unit(fleet))
+    ((_, plan),) = plans(fleet).values()
+    packed = base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()
+    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [f"planned\t7\t{packed}"])
+    monkeypatch.setattr(diff, "ask_host", lambda *_: [])
+    assert (
+        herd(fleet, "diff").stdout == f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift)\n"
+    )
+    (rig,) = json.loads(herd(fleet, "diff", "--json").stdout)["rigs"]
+    assert (rig["changes"][0]["drift"], rig["changes"][0]["inventory"]) == ([f"{UNIT} has another text"], [])
 
 
 def test_what_stands_in_the_way_is_an_error(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
