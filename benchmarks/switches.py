@@ -1,0 +1,207 @@
+"""Changes of a server, bad ones above all: what becomes of each, and how long nobody was answered.
+
+    .venv/bin/python -m benchmarks.switches [CASE...]
+
+The box that scripts/box makes must be there. A client on it asks the server ten times a second for its health. Printed
+are, for each case, how `herd up` ended, the longest time between two answers, and the sentence that it ended with.
+After each bad change the server must answer a prompt as before, and at the end the box is as declared.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from box.cli import API_KEY, CACHE, ROOT, TINY_MOE, host
+
+HERD = Path(sys.executable).parent / "herd"
+Rig = dict[str, Any]
+PORTS = {"chat": 8080, "drafter": 8081}
+UNIT = "/etc/systemd/system/llama-chat.service"
+FAILS_AT_PROMPTS = (
+    "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_exception('no') }}{% endif %}{{ m.content }}"
+    "{% endfor %}"
+)
+ASK = """
+while :; do
+    if curl -s -o /dev/null -f -m 1 http://127.0.0.1:{port}/health; then date +%s.%N; fi
+    sleep 0.1
+done >/run/answered
+"""
+CAUGHT = """
+old=$(systemctl show -P MainPID llama-chat)
+until new=$(systemctl show -P MainPID llama-chat); [ "$new" != "$old" ] && [ "$new" != 0 ] &&
+    grep -q llama-server "/proc/$new/cmdline" 2>/dev/null; do sleep 0.02; done
+kill -{signal} "$new"
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of one server: of its rig, and what is done to the host before, meanwhile and afterwards."""
+
+    change: Callable[[Rig], None]
+    server: str = "chat"
+    before: str = "true"
+    meanwhile: str = ""
+    after: str = "true"
+    good: bool = False
+
+
+def chat(**keys: object) -> Callable[[Rig], None]:
+    """`chat` with other keys."""
+    return lambda rig: rig["instances"]["chat"].update(keys)
+
+
+def words(server: str, *more: str) -> Callable[[Rig], None]:
+    """A server with more arguments."""
+
+    def change(rig: Rig) -> None:
+        given = rig["instances"][server]["extra_args"]
+        rig["instances"][server]["extra_args"] = [*(given.split() if isinstance(given, str) else given), *more]
+
+    return change
+
+
+def template(server: str, text: str) -> Callable[[Rig], None]:
+    """A server with another chat template."""
+    return lambda rig: rig["instances"][server].update(extra_args=["--cache-ram", "256", "--chat-template", text])
+
+
+def other_bytes(rig: Rig) -> None:
+    rig["models"]["gemma-3-270m"]["sha256"] = "0" * 64
+
+
+CASES = {
+    "a good change": Case(chat(context=4096), good=True),
+    "a good change of a container": Case(
+        lambda rig: rig["instances"]["drafter"].update(context=2048), "drafter", good=True
+    ),
+    "an unknown flag": Case(words("chat", "--no-such-flag")),
+    "an argument that the engine refuses": Case(words("chat", "--override-kv", "nonsense")),
+    "more context than there is memory": Case(chat(context=4_000_000)),
+    "a model with another hash": Case(other_bytes),
+    "a key that is gone": Case(chat(api_key={"file": "/nowhere/key"})),
+    "a port that another program holds": Case(
+        chat(port=8085),
+        before="systemd-run -q --unit=holder python3 -m http.server --bind 127.0.0.1 8085; sleep 1",
+        after="systemctl stop holder",
+    ),
+    "a unit that cannot be written": Case(
+        chat(context=4096),
+        before=f"mount --bind {UNIT} {UNIT} && mount -o remount,ro,bind {UNIT}",
+        after=f"umount {UNIT}",
+    ),
+    "a model that does not load": Case(words("chat", "--override-kv", "gemma3.block_count=int:99")),
+    "a chat template that is none": Case(template("chat", "{{ raise_exception('no') }}")),
+    "a chat template that fails at prompts": Case(template("chat", FAILS_AT_PROMPTS)),
+    "killed while it loads, as for want of memory": Case(chat(context=4096), meanwhile=CAUGHT.format(signal="KILL")),
+    "stands still while it loads (load_timeout: 15s)": Case(
+        chat(context=4096, load_timeout="15s"), meanwhile=CAUGHT.format(signal="STOP")
+    ),
+    "slower than expected": Case(chat(context=4096, expect={"decode": 100_000})),
+    "a container whose model does not load": Case(
+        words("drafter", "--override-kv", "tokenizer.ggml.model=str:none"), "drafter"
+    ),
+    "a container that fails at prompts": Case(template("drafter", FAILS_AT_PROMPTS), "drafter"),
+}
+
+
+def main() -> None:
+    """Try all cases, or those that are named by a part of their name."""
+    chosen = [name for name in CASES if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]
+    with tempfile.TemporaryDirectory() as folder:
+        inventory = Path(folder) / "box.yaml"
+        declare(inventory)
+        assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
+        print(f"{'case':48} {'ends with':>9} {'away, s':>8}")
+        for name in chosen:
+            code, away, said = tried(inventory, CASES[name])
+            print(f"{name:48} {code:9} {away:8.1f}  {said[:200]}", flush=True)
+            declare(inventory)
+            assert up(inventory)[0] == 0, f"after {name}, the box does not become as declared"
+
+
+def tried(inventory: Path, case: Case) -> tuple[int, float, str]:
+    """How the run ended, the longest time without an answer in seconds, and its last sentence."""
+    box = host()
+    box.exec("sh", "-c", case.before)
+    declare(inventory, case.change)
+    try:
+        with asking(PORTS[case.server]), beside(case.meanwhile):
+            time.sleep(1)
+            code, said = up(inventory)
+            time.sleep(2)
+        times = [float(line) for line in box.exec("cat", "/run/answered").split()]
+    finally:
+        box.exec("sh", "-c", case.after)
+    assert (code == 0) == case.good, said
+    assert time.time() - times[-1] < 5, f"nobody answers any more: {said}"
+    away = max(after - before for before, after in pairwise(times)) - 0.1
+    sentences = [line.strip() for line in said.splitlines() if line.strip() and "help:" not in line]
+    told = [line for line in sentences if "before" in line or "error" in line or "cannot" in line]
+    return code, away, (told or sentences)[-1] if not case.good else ""
+
+
+@contextmanager
+def asking(port: int) -> Iterator[None]:
+    """A client on the box, meanwhile."""
+    with beside(ASK.format(port=port)):
+        yield
+
+
+@contextmanager
+def beside(script: str) -> Iterator[None]:
+    """A script on the box, meanwhile; ended with what it has started."""
+    if not script:
+        yield
+        return
+    box = host()
+    unit = f"bench-{time.monotonic_ns()}"
+    box.exec("systemd-run", "-q", f"--unit={unit}", "sh", "-c", script)
+    try:
+        yield
+    finally:
+        box.exec("systemctl", "stop", unit, check=False)
+
+
+def declare(inventory: Path, change: Callable[[Rig], None] = lambda _: None) -> None:
+    """The box's rig, changed."""
+    box = host()
+    rig: Rig = yaml.safe_load((ROOT / "inventory" / "box.yaml").read_text())
+    rig["connect"] |= {"key": str(box.key), "known_hosts": str(box.known_hosts)}
+    source = rig["engines"]["main"]["source"]
+    source["archive"] = str(CACHE / Path(source["archive"]).name)
+    gemma = rig["models"]["gemma-3-270m"]
+    gemma["file"] = str(CACHE / Path(gemma["file"]).name)
+    rig["models"]["tiny-moe"]["file"] = str(TINY_MOE)
+    rig["instances"]["chat"]["api_key"] = {"file": str(API_KEY)}
+    change(rig)
+    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+
+
+def up(inventory: Path) -> tuple[int, str]:
+    """A run: its exit code, and what it said."""
+    ended = subprocess.run(
+        [HERD, "-i", inventory, "up", "--yes", "--retry"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout
+
+
+if __name__ == "__main__":
+    main()
