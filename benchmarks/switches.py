@@ -106,8 +106,8 @@ CASES = {
     "a chat template that is none": Case(template("chat", "{{ raise_exception('no') }}")),
     "a chat template that fails at prompts": Case(template("chat", FAILS_AT_PROMPTS)),
     "killed while it loads, as for want of memory": Case(chat(context=4096), meanwhile=CAUGHT.format(signal="KILL")),
-    "stands still while it loads (load_timeout: 15s)": Case(
-        chat(context=4096, load_timeout="15s"), meanwhile=CAUGHT.format(signal="STOP")
+    "stands still while it loads (load_timeout: 15)": Case(
+        chat(context=4096, load_timeout=15), meanwhile=CAUGHT.format(signal="STOP")
     ),
     "slower than expected": Case(chat(context=4096, expect={"decode": 100_000})),
     "a container whose model does not load": Case(
@@ -148,9 +148,13 @@ def tried(inventory: Path, case: Case) -> tuple[int, float, str]:
     assert (code == 0) == case.good, said
     assert time.time() - times[-1] < 5, f"nobody answers any more: {said}"
     away = max(after - before for before, after in pairwise(times)) - 0.1
-    sentences = [line.strip() for line in said.splitlines() if line.strip() and "help:" not in line]
-    told = [line for line in sentences if "before" in line or "error" in line or "cannot" in line]
-    return code, away, (told or sentences)[-1] if not case.good else ""
+    return code, away, "" if case.good else why(said)
+
+
+def why(said: str) -> str:
+    """The sentence that a run ended with."""
+    about = ("-->", "not every host", "help:", "explained by:", "[box] Error")
+    return [line for line in map(str.strip, said.splitlines()) if line and not line.startswith(about)][-1]
 
 
 @contextmanager

@@ -8,16 +8,19 @@ from llamaherd.backends.compose import held_to
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
-from llamaherd.layout import GPU_CHECK, KEPT, REFUSED, SET_ASIDE, unit_user
+from llamaherd.layout import GPU_CHECK, SET_ASIDE
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
-from roles.serve.transaction import not_again, transaction, tried
+from roles.serve.transaction import forget, refuse_again, runs_elsewhere, transaction
 
 
 def removal_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Stop and forget instances that the inventory no longer has, or has elsewhere."""
-    keep = {instance.name for instance in plan.instances}
+    """Stop and forget instances that the inventory no longer has.
+
+    One that it has by the other backend is left to its switch, until that has been done.
+    """
+    declared = {instance.name: instance for instance in plan.instances}
     units = {unit.removeprefix("llama-") for unit in state.units} - {i.name for i in plan.of("systemd")}
     # While Compose makes one anew, it has another name.
     containers = {name.removeprefix("llama-") for name in state.containers if name.startswith("llama-")}
@@ -27,23 +30,28 @@ def removal_changes(plan: Plan, state: HostState) -> list[Change]:
             "remove",
             "server",
             f"llama-{name}",
-            ("it is not declared" if name not in keep else "it is declared elsewhere",),
+            ("it is declared elsewhere" if name in declared else "it is not declared",),
             RunScript(
                 render(
                     "serve/remove.sh.j2",
                     name=name,
-                    user=unit_user(name),
-                    unit=name in units,
-                    project=name in projects,
-                    forget_key=name not in keep,
-                    kept=KEPT / f"llama-{name}",
-                    refused=REFUSED / f"llama-{name}",
+                    forget=forget(name, unit=name in units, project=name in projects, key=name not in declared),
                 ),
                 f"removing {name}",
             ),
         )
         for name in sorted(units | projects)
+        if name not in declared or _has_come(declared[name], state)
     ]
+
+
+def _has_come(instance: InstancePlan, state: HostState) -> bool:
+    """Whether it runs as planned, by the backend that is declared."""
+    if instance.backend == "systemd":
+        unit = state.units.get(instance.service)
+        return unit is not None and (unit.active, unit.spec) == ("active", instance.spec)
+    container = state.containers.get(instance.service)
+    return container is not None and (container.health, container.spec) == ("healthy", instance.spec)
 
 
 def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, retry: bool = False) -> list[Change]:
@@ -58,15 +66,14 @@ def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, r
         raise _shared(instance, serving.shared)
     if serving.given_to_all:
         raise _given_to_all(instance, serving.given_to_all)
-    if serving.refused and serving.refused.tried == tried(instance) and not retry and unit and unit.active == "active":
-        raise not_again(instance, serving.refused)
+    refuse_again(instance, state, retry=retry)
     restart = _unit_restart(instance, unit, changed, state)
     reasons = (*restart, *_unit_unsettled(unit, serving), *_unnamed(changed, restart, state))
     if not reasons:
         return []
     script = render(
         "serve/switch-unit.sh.j2",
-        **transaction(instance),
+        **transaction(instance, elsewhere=runs_elsewhere(instance, state)),
         unit=f"{instance.service}.service",
         restart=bool(restart),
         run=unit.run if unit else "",
@@ -77,7 +84,7 @@ def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, r
         check=_check(instance, changed),
         put=put_files(changed),
     )
-    return [_switch(instance, bool(restart), unit is not None, reasons, script)]
+    return [_switch(instance, bool(restart), unit is not None or runs_elsewhere(instance, state), reasons, script)]
 
 
 def _unit_restart(
@@ -85,7 +92,7 @@ def _unit_restart(
 ) -> list[str]:
     """Why what runs must be started anew."""
     if unit is None:
-        return ["there is no such unit"]
+        return ["it runs in a container until now" if runs_elsewhere(instance, state) else "there is no such unit"]
     why = [f"{file.path} has another text" for file in changed if reads_otherwise(file, state)]
     if unit.spec != instance.spec:
         why.append(f"spec {unit.spec} runs, not {instance.spec}" if unit.spec else "nothing of ours runs")
@@ -113,9 +120,7 @@ def project_changes(instance: InstancePlan, state: HostState, key: str | None, *
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
     changed = [file for file in instance_files(instance, key) if differs(file, state)]
     container = state.containers.get(instance.service)
-    refused = state.serving.get(instance.service, ServingState()).refused
-    if refused and refused.tried == tried(instance) and not retry and container and container.health == "healthy":
-        raise not_again(instance, refused)
+    refuse_again(instance, state, retry=retry)
     restart = _project_restart(instance, container, changed, state)
     reasons = (*restart, *_project_unsettled(container), *_unnamed(changed, restart, state))
     if not reasons:
@@ -123,7 +128,7 @@ def project_changes(instance: InstancePlan, state: HostState, key: str | None, *
     recreate = bool(restart) or container is None or container.health == "unhealthy"
     script = render(
         "serve/switch-project.sh.j2",
-        **transaction(instance),
+        **transaction(instance, elsewhere=runs_elsewhere(instance, state)),
         recreate=recreate,
         paused=container is not None and container.status == "paused",
         hangs=serving.hangs if (serving := state.serving.get(instance.service)) else "",
@@ -134,7 +139,7 @@ def project_changes(instance: InstancePlan, state: HostState, key: str | None, *
         check=_check(instance, changed),
         put=put_files(changed),
     )
-    return [_switch(instance, recreate, container is not None, reasons, script)]
+    return [_switch(instance, recreate, container is not None or runs_elsewhere(instance, state), reasons, script)]
 
 
 def _project_restart(
@@ -142,7 +147,7 @@ def _project_restart(
 ) -> list[str]:
     """Why the container must be made anew."""
     if container is None:
-        return ["there is no such container"]
+        return ["it runs as a unit until now" if runs_elsewhere(instance, state) else "there is no such container"]
     why = [f"{file.path} has another text" for file in changed if reads_otherwise(file, state)]
     if container.spec != instance.spec:
         why.append(f"spec {container.spec} runs, not {instance.spec}")

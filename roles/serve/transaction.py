@@ -6,11 +6,13 @@ import json
 from typing import Any
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.serving import Refused
-from llamaherd.layout import KEPT, REFUSED, STARTED
+from llamaherd.host.serving import Refused, ServingState
+from llamaherd.host.state import HostState
+from llamaherd.layout import KEPT, PROJECTS, REFUSED, STARTED, UNITS, service_of, unit_user
 from llamaherd.plan import InstancePlan, digest
+from llamaherd.render import render
 from llamaherd.role.report import CHAT_SECONDS, PROMPT
-from llamaherd.text.quoting import base64_lines
+from llamaherd.text.quoting import Written, base64_lines
 from roles.serve.verify.answering import SLOW
 
 MEASURED_TOKENS = 64
@@ -22,12 +24,18 @@ DRAFTED = 16
 """Tokens that must have been drafted before it says anything that none was accepted."""
 
 
-def transaction(instance: InstancePlan) -> dict[str, Any]:
-    """What the scripts of a switch are given, beside what is their backend's."""
+def transaction(instance: InstancePlan, *, elsewhere: bool) -> dict[str, Any]:
+    """What the scripts of a switch are given, beside what is their backend's.
+
+    `elsewhere`: it may run by the other backend by now, and goes on by that where it does not serve by this one.
+    """
+    systemd = instance.backend == "systemd"
     return {
         "name": instance.service,
         "spec": instance.spec,
         "file": instance.file.path,
+        "unit_file": UNITS / f"{instance.service}.service",
+        "project_file": PROJECTS / instance.name / "compose.yaml",
         "key_file": instance.key_file or "",
         "inputs": instance.server.inputs,
         "timeout": instance.server.start_seconds,
@@ -37,8 +45,45 @@ def transaction(instance: InstancePlan) -> dict[str, Any]:
         "refused": REFUSED / instance.service,
         "asked": base64_lines(json.dumps(asked(instance))),
         "tried": tried(instance),
-        "systemd": instance.backend == "systemd",
+        "kind": "unit" if systemd else "container",
+        "forget": forget(instance.name, unit=systemd, project=not systemd),
+        "elsewhere": elsewhere,
+        "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
     }
+
+
+def forget(name: str, *, unit: bool, project: bool, key: bool = False) -> Written:
+    """The script that stops an instance and removes what is its own: as a unit, as a container, and its key."""
+    return render(
+        "serve/forget.sh.j2",
+        name=name,
+        user=unit_user(name),
+        unit=unit,
+        project=project,
+        forget_key=key,
+        kept=KEPT / service_of(name),
+        refused=REFUSED / service_of(name),
+    )
+
+
+def runs_elsewhere(instance: InstancePlan, state: HostState) -> bool:
+    """Whether there is anything of it by the other backend."""
+    if instance.backend == "systemd":
+        return instance.name in state.projects or instance.service in state.containers
+    return instance.service in state.units
+
+
+def serves(instance: InstancePlan, state: HostState) -> bool:
+    """Whether it runs by either backend, as whatever it is."""
+    unit, container = state.units.get(instance.service), state.containers.get(instance.service)
+    return bool((unit and unit.active == "active") or (container and container.health == "healthy"))
+
+
+def refuse_again(instance: InstancePlan, state: HostState, *, retry: bool) -> None:
+    """Raise UserError where what is declared was tried and taken back, unless nothing serves, or by `retry`."""
+    refused = state.serving.get(instance.service, ServingState()).refused
+    if refused and refused.tried == tried(instance) and not retry and serves(instance, state):
+        raise not_again(instance, refused)
 
 
 def asked(instance: InstancePlan) -> dict[str, object]:

@@ -118,6 +118,39 @@ def test_a_run_that_is_killed_in_a_bad_change(bench: Bench) -> None:
     fails(bench, "chat")
 
 
+def as_a_container(rig: Declared) -> None:
+    rig["instances"]["chat"]["backend"] = "compose"
+
+
+def test_one_that_moves_into_a_container_and_back(bench: Bench) -> None:
+    """What it was goes when what it is to be serves, and not before."""
+    before = bench.running()
+    rig = bench.rig()
+    as_a_container(rig)
+    no_load(rig)
+    bench.declare(rig)
+    fails(bench, "chat")
+    assert bench.sh("docker ps -aq --filter name=llama-chat; ls -d /etc/llamaherd/compose/chat", check=False) == ""
+    bench.unchanged(before, "chat")
+    declare(bench, as_a_container)
+    ended = bench.up("--yes")
+    assert ended.code == 0, ended.output
+    assert bench.answers("chat")
+    assert bench.sh("ls -d /etc/systemd/system/llama-chat.service; id -u llama-chat", check=False) == ""
+    rig = bench.rig()
+    no_load(rig)
+    bench.declare(rig)
+    fails(bench, "chat")
+    assert bench.sh("docker inspect -f '{{.State.Health.Status}}' llama-chat") == "healthy"
+    bench.declare(bench.rig())
+    ended = bench.up("--yes")
+    assert ended.code == 0, ended.output
+    assert bench.answers("chat")
+    assert bench.sh("docker ps -aq --filter name=llama-chat; ls -d /etc/llamaherd/compose/chat", check=False) == ""
+    again = bench.up("--yes")
+    assert (again.code, again.changes) == (0, 0), again.output
+
+
 def test_nothing_of_a_server_that_is_removed_is_kept(bench: Bench) -> None:
     rig = bench.rig()
     rig["instances"]["spare"] = rig["instances"]["ik-chat"] | {"port": 8083, "api_key": {"file": str(bench.key_file)}}

@@ -338,6 +338,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), "key")),
     "step_unit_that_loads": lambda: script(unit_changes(instance(CPU, "chat"), loading(CPU), "key")),
     "step_project": lambda: script(project_changes(instance(CPU, "drafter"), HostState(), None)),
+    "step_unit_from_a_container": lambda: script(
+        unit_changes(instance(CPU, "chat"), HostState(projects={"chat"}), None)
+    ),
+    "step_project_from_a_unit": lambda: script(
+        project_changes(
+            instance(CPU, "drafter"), HostState(units={"llama-drafter": UnitState("", "", False, "", "")}), None
+        )
+    ),
     "step_unit_on_cards": lambda: script(unit_changes(instance(GPU, "reasoner"), HostState(), None)),
     "step_project_on_a_card": lambda: script(project_changes(instance(GPU, "boxed"), HostState(), None)),
     "step_remove_unit": lambda: script(

@@ -426,21 +426,44 @@ def test_an_image_that_was_not_built_here_is_not_asked() -> None:
     assert "--version" not in step.script
 
 
-def test_an_instance_that_moves_to_compose_is_removed_from_systemd_first() -> None:
-    moved = planned(cpu_rig(), {"instances/chat/backend": "compose"})
+@pytest.mark.parametrize(
+    ("name", "backend", "stops", "forgets", "reason"),
+    [
+        (
+            "chat",
+            "compose",
+            "systemctl stop llama-chat.service",
+            "rm -f /etc/systemd/system/llama-chat.service",
+            "it runs as a unit until now",
+        ),
+        (
+            "drafter",
+            "systemd",
+            "docker stop llama-drafter",
+            "rm -rf /etc/llamaherd/compose/drafter",
+            "it runs in a container until now",
+        ),
+    ],
+)
+def test_one_that_moves_is_kept_until_it_serves_where_it_goes(
+    name: str, backend: str, stops: str, forgets: str, reason: str
+) -> None:
+    moved = planned(cpu_rig(), {f"instances/{name}/backend": backend})
     seen = seen_of(CPU)
-    (removal,) = removal_changes(moved, seen)
-    assert "systemctl disable -q --now llama-chat.service" in removal.script
-    assert "rm -f /etc/systemd/system/llama-chat.service" in removal.script
-    assert switch(next(i for i in moved.instances if i.name == "chat"), seen) != []
+    assert removal_changes(moved, seen) == []
+    (step,) = switch(next(i for i in moved.instances if i.name == name), seen)
+    assert (step.action, step.reasons[0]) == ("restart", reason)
+    assert step.script.index(stops) < step.script.rindex('proved "$asked"') < step.script.rindex(forgets)
     assert refusals(moved, seen, {}) == []
 
 
-def test_an_instance_that_moves_to_systemd_is_removed_from_compose_first() -> None:
-    moved = planned(cpu_rig(), {"instances/drafter/backend": "systemd"})
-    (removal,) = removal_changes(moved, seen_of(CPU))
-    assert "docker rm -f llama-drafter" in removal.script
-    assert refusals(moved, seen_of(CPU), {}) == []
+def test_what_is_left_where_one_was_goes_once_it_serves_where_it_is() -> None:
+    """A run that was killed may have left it."""
+    seen = seen_of(CPU)
+    seen.projects.add("chat")
+    (removal,) = removal_changes(CPU, seen)
+    assert "docker rm -f llama-chat" in removal.script
+    assert "/etc/llamaherd/keys/chat" not in removal.script
 
 
 def test_a_key_goes_with_its_instance() -> None:

@@ -48,15 +48,16 @@ IHsibW9kZWwiOiAiZ2VtbWEiLCAibWVzc2FnZXMiOiBbeyJyb2xlIjogInVzZXIiLCAiY29udGVu
 dCI6ICJUaGUgdGhyZWUgcHJpbWFyeSBjb2xvdXJzIGFyZSJ9XSwgInRlbXBlcmF0dXJlIjogMCwg
 Im1heF90b2tlbnMiOiA4fX0=
 END
+file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-boxed.service; else echo /etc/llamaherd/compose/boxed/compose.yaml; fi; }
 how_kept() {
-    printf 'was_kind=%s was_spec=%s was_seconds=%s was_file=%s was_key=%s\n' "$1" "$2" 300 /etc/llamaherd/compose/boxed/compose.yaml ''"'"''"'"''
+    printf 'was_kind=%s was_spec=%s was_seconds=%s was_file=%s was_key=%s\n' "$1" "$2" 300 "$(file_of "$1")" ''"'"''"'"''
     printf 'was_inputs=%s\n' ''"'"'- /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5'"'"''
 }
 # $1 unit or container, $2 the spec that serves, $3 how to ask it, if that is known. All at once, by one link.
 keep() (
     umask 077
     install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
-    cp -p /etc/llamaherd/compose/boxed/compose.yaml "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
+    cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
         { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
@@ -73,7 +74,7 @@ spec_of() {
 # if it says the same spec.
 keep_what_serves() {
     serving=$(spec_of "$1")
-    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || ! grep -Fqs "$serving" /etc/llamaherd/compose/boxed/compose.yaml || keep "$1" "$serving" || {
+    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
         echo "cannot keep what serves as llama-boxed in $kept, so it was left as it is; \`df -h $kept\` says whether there is room" >&2
         exit 1
     }
@@ -149,7 +150,7 @@ start_what_was() {
     if [ "$was_kind" = unit ]; then
         systemctl daemon-reload
         systemctl reset-failed llama-boxed.service 2>/dev/null
-        systemctl start llama-boxed.service 2>/dev/null
+        systemctl -q enable llama-boxed.service && systemctl start llama-boxed.service 2>/dev/null
     else
         docker compose --progress plain -f "$was_file" up -d --force-recreate --remove-orphans --wait --wait-timeout "$was_seconds" >/run/llamaherd-compose.log 2>&1 || return 1
         eval "set -- $was_inputs"
@@ -160,7 +161,18 @@ start_what_was() {
 take_back() {
     [ -f "$kept/last/how" ] || return 0
     . "$kept/last/how"
-    ! cmp -s "$kept/last/file" "$was_file" || { [ -f "$kept/last/key" ] && ! cmp -s "$kept/last/key" "$was_key"; } || return 0
+    if [ "$was_kind" != container ]; then
+        {
+docker stop llama-boxed >/dev/null 2>&1
+docker rm -f llama-boxed >/dev/null 2>&1
+docker network rm llama-boxed_default >/dev/null 2>&1
+rm -rf /etc/llamaherd/compose/boxed /var/lib/llamaherd/started/llama-boxed
+:
+
+        } >/dev/null 2>&1
+    elif cmp -s "$kept/last/file" "$was_file" && { [ ! -f "$kept/last/key" ] || cmp -s "$kept/last/key" "$was_key"; }; then
+        return 0
+    fi
     echo "putting back what served as llama-boxed before, spec $was_spec"
     began=$(date +%s)
     if put_back file "$was_file" && put_back key "$was_key" && {

@@ -31,3 +31,4 @@ docker network rm llama-old_default >/dev/null 2>&1
 rm -rf /etc/llamaherd/compose/old /var/lib/llamaherd/started/llama-old
 rm -rf /etc/llamaherd/keys/old /var/lib/llamaherd/kept/llama-old /var/lib/llamaherd/refused/llama-old
 :
+

@@ -33,3 +33,4 @@ systemctl daemon-reload
 systemctl reset-failed llama-old.service 2>/dev/null
 rm -rf /etc/llamaherd/keys/old /var/lib/llamaherd/kept/llama-old /var/lib/llamaherd/refused/llama-old
 :
+
