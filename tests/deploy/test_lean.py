@@ -19,11 +19,12 @@ UP = f"""{LOADED}
 import sys
 from pathlib import Path
 from llamaherd.deploy.deploying import deploy
+from llamaherd.deploy.hosts import Asked
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.load import plans
 
 path = Path(sys.argv[1])
-deploy(plans(path, all_roles(path), deploying=True), path, 0, {{}})
+deploy(plans(path, all_roles(path), deploying=True), path, 0, {{}}, Asked())
 print(*sorted(set(sys.modules) & {UNUSED}))
 """
 CALLS = f"""{LOADED}
@@ -151,7 +152,7 @@ from click.testing import CliRunner
 from llamaherd.cli.herd import main
 from llamaherd.pipeline import outlook_ask
 from llamaherd.pipeline.outlook import Outlook
-outlook_ask.Hosts.outlooks = lambda hosts, planned, roles: dict.fromkeys(planned, Outlook())
+outlook_ask.Hosts.outlooks = lambda hosts, planned, roles, **_: dict.fromkeys(planned, Outlook())
 ended = CliRunner().invoke(main, ["-i", {str(unreachable)!r}, "up"])
 print(ended.exit_code, ended.stdout, {{"gevent", "pyinfra"}} & set(sys.modules))
 """

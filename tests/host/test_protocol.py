@@ -291,6 +291,7 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
         ("deploy/connector.py", "run"),
         ("deploy/commands.py", "run_shell_command"),
         ("deploy/inspecting.py", "run_shell_command"),
+        ("deploy/recording.py", "run_shell_command"),
         # The transport itself.
         ("host/remote.py", "run"),
         ("host/remote.py", "lines"),
