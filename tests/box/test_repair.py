@@ -52,7 +52,7 @@ def test_a_container_that_never_ran_is_seen_and_removed(converged: Bench) -> Non
     converged.sh(f"docker create --label llamaherd.spec=x --name llama-left {image} sleep 1")
     said = converged.herd("diff", "box")
     assert said.code == 2, said.output
-    assert said.output.endswith("box: 1 change\n  remove server llama-left: it is not declared\n")
+    assert said.output.endswith("box: 1 change\n  remove server llama-left: it is not declared (drift)\n")
     repair(converged)
     converged.unchanged(before)
     assert "llama-left" not in converged.sh("docker ps -a --format '{{.Names}}'")
