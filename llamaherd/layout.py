@@ -82,8 +82,13 @@ KEPT = STATE / "kept"
 REFUSED = STATE / "refused"
 """A file for each server that was put back: what was tried, when, and why it was taken back."""
 
+APT_ARCHIVES = PurePosixPath("/var/cache/apt/archives")
+"""Packages that were installed, where apt keeps them."""
+
 RELEASES = STATE / "releases"
 """What was done here: a release under its number, and its plan beside it."""
+IN_REACH = 3
+"""Releases, of those that came out well, whose builds, images and models stay, where nobody says another number."""
 
 SET_ASIDE = STATE / "set-aside"
 """Where files of others go that changed our units and are not declared."""

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, to_print
+from llamaherd.layout import IN_REACH
 from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool)
     return bool(context.meta[JSON])
 
 
+keep_option = click.option(
+    "--keep",
+    type=click.IntRange(0),
+    metavar="N",
+    default=IN_REACH,
+    show_default=True,
+    help="Releases that came out well whose builds, images and models stay.",
+)
 rigs_argument = click.argument("rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs)
 inventory_option = click.option(
     "-i",
@@ -118,6 +127,17 @@ def roles_of(inventory: Path | None) -> tuple[Role, ...]:
     from llamaherd.pipeline.own_roles import all_roles
 
     return usable_or_exit(lambda: all_roles(inventory_path(inventory)))
+
+
+def asking_or_exit(what: str, sure: bool, as_json: bool) -> None:
+    """End the program where nobody can be asked whether to remove something, and nobody has said so."""
+    if not sure and (as_json or not sys.stdin.isatty()):
+        say(
+            f"error: nobody can be asked whether to remove {what}\n"
+            "  help: look with `--dry-run` at what would go, then say `--yes`",
+            err=True,
+        )
+        sys.exit(UNUSABLE)
 
 
 def usable_or_exit(read: Callable[[], T]) -> T:

@@ -25,6 +25,7 @@ from llamaherd.cli.lock import lock
 from llamaherd.cli.models import models
 from llamaherd.cli.plan import plan
 from llamaherd.cli.preflight import preflight
+from llamaherd.cli.prune import prune
 from llamaherd.cli.rollback import rollback
 from llamaherd.cli.schema import schema
 from llamaherd.cli.up import up
@@ -110,5 +111,8 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "herd", "_HERD_COMPLETE").source())
 
 
-for command in (init, schema, explain, check, plan, lock, fit, preflight, diff, up, verify, history, rollback, models):
+for command in (
+    *(init, schema, explain, check, plan, lock, fit, preflight),
+    *(diff, up, verify, history, rollback, models, prune),
+):
     main.add_command(command)

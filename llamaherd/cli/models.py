@@ -14,14 +14,16 @@ from click.shell_completion import CompletionItem
 
 from llamaherd.cli.common import (
     FAILED,
-    UNUSABLE,
+    asking_or_exit,
     complete_rigs,
     inventory_option,
     json_option,
+    keep_option,
     rigs_argument,
     say,
     usable_plans,
 )
+from llamaherd.layout import IN_REACH
 
 if TYPE_CHECKING:
     from llamaherd.host.remote import Remote
@@ -102,33 +104,29 @@ def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
 @rigs_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
+@keep_option
 @inventory_option
 @json_option
 @click.pass_obj
-def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> None:
+def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, keep: int, as_json: bool) -> None:
     """Remove models that no instance and nothing on the host uses, and parts that nothing wants.
 
-    Each host looks again before it removes something. Nothing goes while models are being fetched. What is left by an
-    interruption is nobody's model, and goes the next time.
+    What the newest releases that came out well need stays, so that `herd rollback` can go back to them. Each host looks
+    again before it removes something. Nothing goes while models are being fetched. What is left by an interruption is
+    nobody's model, and goes the next time.
 
     \b
     Examples:
       herd models prune --dry-run       what would go, and what would come free
       herd models prune duo --yes       remove it without asking
     """
-    if not (yes or dry_run) and (as_json or not sys.stdin.isatty()):
-        say(
-            "error: nobody can be asked whether to remove models\n"
-            "  help: look with `--dry-run` at what would go, then say `--yes`",
-            err=True,
-        )
-        sys.exit(UNUSABLE)
-    found, failed = _look(inventory, rigs)
+    asking_or_exit("models", yes or dry_run, as_json)
+    found, failed = _look(inventory, rigs, keep)
     if not as_json:
         _say_what_can_go(holdings for holdings, _ in found)
     going = [(holdings, remote) for holdings, remote in found if holdings.removals]
     sure = not dry_run and going and (yes or click.confirm("Remove it?"))
-    outcomes = {holdings.rig: _remove(holdings, remote) for holdings, remote in going} if sure else {}
+    outcomes = {holdings.rig: _remove(holdings, remote, keep) for holdings, remote in going} if sure else {}
     if as_json:
         values = [_as_json(holdings, outcomes.get(holdings.rig)) for holdings, _ in found] + failed
         click.echo(json.dumps(values[0] if len(rigs) == 1 else values))
@@ -142,7 +140,7 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
 
 
 def _look(
-    inventory: Path | None, rigs: tuple[str, ...]
+    inventory: Path | None, rigs: tuple[str, ...], keep: int = IN_REACH
 ) -> tuple[list[tuple[Holdings, Remote]], list[dict[str, object]]]:
     """The stores of the rigs that can be reached; the others are said, and given as JSON values."""
     from llamaherd.host.remote import Remote, RemoteError
@@ -153,7 +151,7 @@ def _look(
     for name, (rig, plan) in usable_plans(inventory, rigs).items():
         remote = Remote(rig.connect)
         try:
-            found.append((look_into(plan, remote), remote))
+            found.append((look_into(plan, remote, keep), remote))
         except RemoteError as error:
             say(f"{name}: {error}", err=True)
             failed.append({"rig": name, "error": str(error)})
@@ -171,13 +169,13 @@ def _say_what_can_go(every: Iterable[Holdings]) -> None:
             to.print(f"[bold]{holdings.rig}[/]: nothing to remove")
 
 
-def _remove(holdings: Holdings, remote: Remote) -> Outcome | str:
+def _remove(holdings: Holdings, remote: Remote, keep: int) -> Outcome | str:
     """What was removed, or why that is not known."""
     from llamaherd.host.remote import RemoteError
     from llamaherd.store.ask import remove
 
     try:
-        return remove(holdings, remote)
+        return remove(holdings, remote, keep)
     except RemoteError as error:
         return str(error)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from llamaherd.host.protocol import question_of, take_facts
+from llamaherd.layout import KEPT as KEPT_SERVERS
 from llamaherd.layout import RELEASES
 from llamaherd.plan import Plan
 from llamaherd.plan.base import Planned
@@ -83,6 +84,11 @@ def write_script(release: Release, plan: Plan) -> str:
         plan=base64_lines(packed),
         most=KEPT,
     )
+
+
+def needed_places(keep: int) -> dict[str, object]:
+    """What `templates/history/needed.sh.j2` is given, to tell what so many releases need."""
+    return {"releases": RELEASES, "kept": KEPT_SERVERS, "keep": keep, "most_plan": MOST_PLAN}
 
 
 def read_script(newest: int = 0, number: int | None = None) -> str:

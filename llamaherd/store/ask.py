@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from llamaherd.history.release import needed_places
 from llamaherd.host.protocol import ask_host, question_of, take_facts
 from llamaherd.host.remote import Remote
-from llamaherd.layout import FETCH_RUN, FETCH_UNIT, INCOMING, PROJECTS, UNITS
+from llamaherd.layout import FETCH_RUN, FETCH_UNIT, IN_REACH, INCOMING, PROJECTS, UNITS
 from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Removal
 from llamaherd.store.judge import judge_store
@@ -32,15 +33,15 @@ class Outcome:
         return not self.kept and self.fetch is None
 
 
-def look_into(plan: Plan, remote: Remote) -> Holdings:
-    """What lies in the rig's store. Raises RemoteError where its host cannot be asked."""
-    return judge_store(plan, parse_store(ask_host(remote, look_script(plan.store.path), _LOOK_SECONDS)))
+def look_into(plan: Plan, remote: Remote, keep: int = IN_REACH) -> Holdings:
+    """What lies in the rig's store; so many good releases are among those who use it. Raises RemoteError."""
+    return judge_store(plan, parse_store(ask_host(remote, look_script(plan.store.path, keep), _LOOK_SECONDS)))
 
 
-def remove(holdings: Holdings, remote: Remote) -> Outcome:
+def remove(holdings: Holdings, remote: Remote, keep: int = IN_REACH) -> Outcome:
     """Remove what can go and is still unused. Raises RemoteError where it is not known what has become of it."""
     seconds = _LOOK_SECONDS + _REMOVE_SECONDS * len(holdings.removals)
-    return outcome(ask_host(remote, prune_script(holdings.store, holdings.removals), seconds))
+    return outcome(ask_host(remote, prune_script(holdings.store, holdings.removals, keep), seconds))
 
 
 def outcome(lines: Iterable[str]) -> Outcome:
@@ -66,12 +67,12 @@ def outcome(lines: Iterable[str]) -> Outcome:
     return Outcome(tuple(removed), kept, fetch)
 
 
-def look_script(store: str) -> str:
+def look_script(store: str, keep: int = IN_REACH) -> str:
     """The script that asks a host what is in its store."""
-    return question_of("store/look.sh.j2", **store_places(store))
+    return question_of("store/look.sh.j2", **store_places(store, keep))
 
 
-def prune_script(store: str, removals: Iterable[Removal]) -> str:
+def prune_script(store: str, removals: Iterable[Removal], keep: int = IN_REACH) -> str:
     """The script that removes folders, files and parts, if they are still unused."""
     removals = list(removals)
     parts = [each for each in removals if each.what.startswith(".incoming/")]
@@ -85,12 +86,12 @@ def prune_script(store: str, removals: Iterable[Removal]) -> str:
         ],
         uploads=sent,
         parts=[each.what.removeprefix(".incoming/") for each in parts],
-        **store_places(store),
+        **store_places(store, keep),
     )
 
 
-def store_places(store: str) -> dict[str, object]:
-    """Where the scripts find what on a host."""
+def store_places(store: str, keep: int = IN_REACH) -> dict[str, object]:
+    """Where the scripts find what on a host, and how many releases they ask what those need."""
     progress = FETCH_RUN / "progress"
     return {
         "store": store,
@@ -99,4 +100,5 @@ def store_places(store: str) -> dict[str, object]:
         "unit": FETCH_UNIT,
         "progress": str(progress),
         "sent": str(INCOMING),
+        **needed_places(keep),
     }

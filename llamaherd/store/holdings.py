@@ -13,9 +13,12 @@ LEFT = ".trash"
 
 @dataclass(frozen=True)
 class User:
-    """Who uses a revision: an instance of the plan, or what the host has: a unit, a container, a file, a process."""
+    """Who uses a revision: an instance of the plan, or what the host has: a unit, a container, a file, a process.
 
-    kind: Literal["instance", "unit", "container", "file", "process"]
+    Or a release that can be gone back to, or a server that is kept to be put back.
+    """
+
+    kind: Literal["instance", "unit", "container", "file", "process", "release", "kept"]
     name: str
 
 

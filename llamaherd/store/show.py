@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rich import box
 from rich.console import Console
@@ -89,8 +90,14 @@ def _way_out(rig: str, status: str, *, dropped: bool) -> str:
 
 
 def _users(revision: Revision) -> list[str]:
-    """Who uses it; a unit or container of an instance that is named already is not named again."""
+    """Who uses it; a unit or container of an instance that is named already is not named again.
+
+    What only going back would need it for is named where nobody else uses it.
+    """
     instances = [user.name for user in revision.users if user.kind == "instance"]
+    if back := [f"{user.kind} {user.name}" for user in revision.users if user.kind in ("release", "kept")]:
+        named = [user for user in revision.users if user.kind not in ("release", "kept")]
+        return _users(replace(revision, users=tuple(named))) or back
     ours = {f"llama-{name}" for name in instances}
     others = [
         f"process {user.name}" if user.kind == "process" else user.name

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from llamaherd.host.protocol import take_facts
 
-UseKind = Literal["unit", "container", "file", "process"]
+UseKind = Literal["unit", "container", "file", "process", "release", "kept"]
+"""`release` and `kept` need it to be gone back to."""
+_KINDS: dict[str, UseKind] = {kind: kind for kind in get_args(UseKind)}
 BLOCK = 512
 """Bytes, as `find` counts what a file takes of the disk."""
 
@@ -110,5 +112,4 @@ def _relative(path: str) -> str:
 
 
 def _use(kind: str, name: str, *path: str) -> PathUse:
-    known: dict[str, UseKind] = {"unit": "unit", "container": "container", "file": "file"}
-    return PathUse(known.get(kind, "process"), name, "\t".join(path))
+    return PathUse(_KINDS.get(kind, "process"), name, "\t".join(path))

@@ -111,7 +111,10 @@ def test_a_key_comes_back_with_its_server(bench: Bench) -> None:
 
 def test_a_run_that_is_killed_in_a_bad_change(bench: Bench) -> None:
     """And its host with it: the next run takes back what that one could not."""
-    declare(bench, no_load)
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 2048
+    no_load(rig)
+    bench.declare(rig)
     bench.killed(signal.SIGKILL, lambda line: "starting llama-chat" in line)
     subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
     bench.host.up()

@@ -15,7 +15,7 @@ from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = (
     *("check", "diff", "fit", "history", "lock", "models"),
-    *("plan", "preflight", "rollback", "up", "verify"),
+    *("plan", "preflight", "prune", "rollback", "up", "verify"),
 )
 WITHOUT_JSON = ("completion", "explain", "init", "schema", "rollback", "up")
 

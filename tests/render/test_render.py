@@ -32,6 +32,8 @@ from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.pipeline.diff import MOST
 from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
+from llamaherd.prune import ask as prune
+from llamaherd.prune.unused import Thing
 from llamaherd.render import render
 from llamaherd.role.changes import Change, DeferredScript, RunScript, Say
 from llamaherd.role.repositories import nvidia_repository, repository_changes
@@ -131,6 +133,13 @@ REMOVALS = (
     Removal(f"unsloth/old/{'ab' * 20}"),
     Removal(f"unsloth/new/{'cd' * 20}", files=("a Q8_0.gguf",), keep=("a Q4_K_M.gguf",)),
     Removal(f".incoming/{'1' * 64}"),
+)
+UNUSED = (
+    Thing("build", "llama.cpp-000000000000", 7, ()),
+    Thing("image", "llamaherd/engine:llama.cpp-000000000000-abcdef", 7, ()),
+    Thing("source", "ab" * 32, 7, ()),
+    Thing("work", "llama.cpp-111111111111", 7, ()),
+    Thing("packages", "apt", 7, ()),
 )
 
 
@@ -333,6 +342,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
+    "prune_look": lambda: prune.look_script(3),
+    "prune_remove": lambda: prune.remove_script(UNUSED, 3),
     "store_hash": lambda: hashes.hash_script(GPU),
     "step_models_admitted": lambda: script(model_changes(GPU, HostState(), hub, WATCHER)),
     "step_unit": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), "key")),

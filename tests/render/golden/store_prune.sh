@@ -38,6 +38,20 @@ tab=$(printf '\t')
 # $1 kind, $2 name: put before each line
 label() { kind=$1 name=$2 awk '{print ENVIRON["kind"] "\t" ENVIRON["name"] "\t" $0}'; }
 
+# What going back would need, a line "kind TAB name TAB text" for each of its texts: of the newest releases that came out
+# well, and of what is kept of servers to be put back. `label` puts kind and name before each line.
+needed() {
+    for number in $(ls /var/lib/llamaherd/releases 2>/dev/null | sed -n 's/^\([0-9]\{1,9\}\)\.json$/\1/p' | sort -rn); do
+        grep -qF '"failed":[]' /var/lib/llamaherd/releases/"$number.json" && echo "$number"
+    done | head -n 3 | while read -r number; do
+        gunzip -c </var/lib/llamaherd/releases/"$number.plan" 2>/dev/null | head -c 8388608 | tr '"' '\n' | label release "$number"
+    done
+    for folder in /var/lib/llamaherd/kept/*/last; do
+        name=${folder%/last}
+        [ ! -f "$folder/file" ] || label kept "${name##*/}" <"$folder/file"
+    done
+}
+
 # Lines of label become a line for every path of the store in their text. What follows the path stays: it may have blanks.
 paths() {
     awk -F '\t' '{
@@ -177,7 +191,7 @@ held() {
 }
 uses() {
     {
-        { defined; named; linked; } | paths
+        { defined; named; linked; needed; } | paths
         written
         held
     } | sort -u

@@ -1,0 +1,1 @@
+"""What lies on a host beside models and is of no use any more."""

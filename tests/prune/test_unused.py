@@ -1,0 +1,102 @@
+"""What of a host's builds, images and caches is of use, by what the host said and the plan wants."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.host.protocol import UnaskedError
+from llamaherd.layout import BUILDS
+from llamaherd.plan import Plan
+from llamaherd.prune.ask import Cleared, cleared
+from llamaherd.prune.unused import Things, things_of
+from tests.support.rigs import cpu_rig, planned
+
+OLD, OLDER = "llama.cpp-000000000000", "llama.cpp-111111111111"
+OLD_IMAGE = f"llamaherd/engine:{OLD}-abcdef"
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """A plan with a build and an image of it."""
+    return planned(cpu_rig())
+
+
+def judged(plan: Plan, *said: str) -> Things:
+    """What follows from these lines."""
+    return things_of(plan, [line.replace(" | ", "\t") for line in said])
+
+
+def gone(things: Things) -> list[str]:
+    """What can go."""
+    return [each.what for each in things.removals]
+
+
+def test_what_is_planned_stays(plan: Plan) -> None:
+    build, image = plan.builds[0], plan.images[0]
+    said = (f"thing | build | {build.id} | 7", f"thing | image | {image.tag} | 7", f"thing | image | {image.base} | 7")
+    assert gone(judged(plan, *said, f"thing | work | {build.id} | 7")) == []
+    assert judged(plan, *said).things[0].needed_by == ("plan",)
+
+
+def test_what_nobody_needs_goes_and_is_counted(plan: Plan) -> None:
+    things = judged(
+        plan,
+        f"thing | build | {OLD} | 30",
+        f"thing | image | {OLD_IMAGE} | 40",
+        f"thing | source | {'12' * 32} | 5",
+        "thing | work | left | 6",
+        "thing | packages | apt | 700",
+    )
+    assert gone(things) == [
+        f"build {OLD}",
+        f"image {OLD_IMAGE}",
+        f"source {'12' * 32}",
+        "work left",
+        "packages apt",
+    ]
+    assert things.frees == things.as_json()["frees"] == 781
+
+
+@pytest.mark.parametrize(
+    "need",
+    [
+        f"unit | mine.service | {OLD}/bin/llama-server -m x",
+        f"process | 12 sh | {OLD}",
+        f"release | 12 | {OLD}",
+        f"kept | llama-chat | {OLD}",
+        f"file | /srv/all.sh | {BUILDS}",
+    ],
+)
+def test_what_somebody_needs_stays(plan: Plan, need: str) -> None:
+    things = judged(plan, f"thing | build | {OLD} | 30", f"thing | build | {OLDER} | 30", f"need | {need}")
+    kind, name, thing = need.split(" | ")
+    assert things.things[0].needed_by == (f"{kind} {name}",)
+    assert gone(things) == ([] if thing == str(BUILDS) else [f"build {OLDER}"])
+
+
+def test_an_image_in_which_a_container_runs_stays(plan: Plan) -> None:
+    said = f"thing | image | {OLD_IMAGE} | 30", f"need | container | llama-chat | {OLD_IMAGE}"
+    assert gone(judged(plan, *said)) == []
+
+
+def test_what_builds_work_with_stays_while_one_runs(plan: Plan) -> None:
+    said = (f"thing | source | {'12' * 32} | 5", f"thing | work | {OLD} | 6", f"thing | build | {OLD} | 7")
+    assert gone(judged(plan, *said, "building")) == [f"build {OLD}"]
+
+
+def test_what_takes_no_room_is_not_worth_a_word(plan: Plan) -> None:
+    assert gone(judged(plan, "thing | packages | apt | 0", "thing | work | x | ")) == []
+
+
+@pytest.mark.parametrize("line", ["thing | weather | x | 7", "thing | build | x | much", "need | x", "so"])
+def test_what_the_host_cannot_have_said(plan: Plan, line: str) -> None:
+    with pytest.raises(UnaskedError):
+        judged(plan, line)
+
+
+def test_what_became_of_removals() -> None:
+    said = ["removed\tbuild a", "kept\tbuild b\tunit c needs it"]
+    assert cleared(said) == Cleared(("build a",), {"build b": "unit c needs it"})
+    assert not cleared(said).ok
+    assert not cleared(["busy"]).ok
+    assert cleared(said[:1]).ok
