@@ -118,7 +118,7 @@ def show_changes(name: str, found: Outlook, causes: Sequence[Causes] = ()) -> No
     say(f"{name}: {counted(len(found.changes), 'change')}")
     for number, change in enumerate(found.changes):
         cause = str(causes[number]) if causes else ""
-        say(f"  {change} ({cause})" if cause else f"  {change}")
+        say(f"  {change}{f' ({cause})' if cause else ''}{f'; {change.away}' if change.away else ''}")
 
 
 def roles_of(inventory: Path | None) -> tuple[Role, ...]:

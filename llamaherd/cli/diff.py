@@ -86,6 +86,7 @@ def _as_json(
         "rig": name,
         "changes": [
             {"action": each.action, "kind": each.kind, "name": each.name, "reasons": each.reasons}
+            | ({"away": asdict(each.away)} if each.away else {})
             | (asdict(causes[number]) if causes else {})
             for number, each in enumerate(found.changes)
         ],

@@ -62,6 +62,13 @@ class Refused(NamedTuple):
     why: str
 
 
+class Loaded(NamedTuple):
+    """How long a start took, in seconds from the stop of what served before, and the folders that it read."""
+
+    seconds: float
+    folders: tuple[str, ...]
+
+
 @dataclass
 class ServingState:
     """What else is known of a server."""
@@ -88,6 +95,8 @@ class ServingState:
     """Why it surely answers nobody."""
     refused: Refused | None = None
     """What it was to be, and could not."""
+    loaded: Loaded | None = None
+    """How its last start went, as far as it was ours."""
 
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
@@ -110,6 +119,8 @@ class ServingState:
                 self.variables, self.given_to_all = names, given.strip()
             case "hangs", [why]:
                 self.hangs = why
+            case "loaded", [milliseconds, *folders]:
+                self.loaded = Loaded(int(milliseconds) / 1000, tuple(folders))
             case "refused", [tried, when, why]:
                 self.refused = Refused(tried, when, why)
             case _:

@@ -67,6 +67,18 @@ How = RunScript | SendFile | DeferredScript | RebootHost
 
 
 @dataclass(frozen=True)
+class Away:
+    """How long a server answers nobody, in seconds: `measured` at its last start, or guessed by its model's size."""
+
+    seconds: float
+    measured: bool
+
+    def __str__(self) -> str:
+        how = "as at its last start" if self.measured else "by the size of its model"
+        return f"away for about {max(self.seconds, 1):.0f} s, {how}"
+
+
+@dataclass(frozen=True)
 class Change:
     """One thing that is done to a host: what, to what, and why; then how. Prints itself, and compares.
 
@@ -78,6 +90,8 @@ class Change:
     name: str
     reasons: tuple[str, ...]
     how: How
+    away: Away | None = None
+    """Of a server that serves: how long it will not."""
 
     def __str__(self) -> str:
         return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from llamaherd.diagnostics.findings import UserError
@@ -14,6 +15,7 @@ from llamaherd.role.dial import reached
 from llamaherd.role.reach import doors
 from llamaherd.role.role import Run, Task
 from llamaherd.store.missing import missing_files
+from roles.serve.away import away
 from roles.serve.changes import project_changes, removal_changes, unit_changes, well
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes, lacks
@@ -50,7 +52,11 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
             f"{instance.name} is left as it is: {lack}", "the reason is above; `herd up` goes on once that is mended"
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
-    return (unit_changes if instance.backend == "systemd" else project_changes)(instance, state, key, retry=run.retry)
+    changes = unit_changes if instance.backend == "systemd" else project_changes
+    return [
+        replace(each, away=away(plan, instance, state)) if each.action == "restart" else each
+        for each in changes(instance, state, key, retry=run.retry)
+    ]
 
 
 def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:

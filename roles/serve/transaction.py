@@ -38,6 +38,7 @@ def transaction(instance: InstancePlan, *, elsewhere: bool) -> dict[str, Any]:
         "project_file": PROJECTS / instance.name / "compose.yaml",
         "key_file": instance.key_file or "",
         "inputs": instance.server.inputs,
+        "reads": "\t".join(instance.server.folders),
         "timeout": instance.server.start_seconds,
         "port": instance.endpoint.port,
         "started": STARTED,

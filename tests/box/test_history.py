@@ -97,10 +97,12 @@ def test_drift_is_told_from_a_moved_inventory(bench: Bench) -> None:
     (found,) = json.loads(ended.output[ended.output.index("{") :])["rigs"]
     chat, drafter = found["changes"]
     assert (chat["drift"], chat["inventory"]) == ([], chat["reasons"])
+    assert chat["away"]["measured"]
+    assert 0.2 < chat["away"]["seconds"] < 60
     assert (drafter["drift"], drafter["inventory"]) == (drafter["reasons"], [])
     said = bench.herd("diff", "box").output
-    assert "LLAMAHERD_SPEC (the inventory has moved)\n" in said
-    assert "compose.yaml has another text (drift)\n" in said
+    assert "LLAMAHERD_SPEC (the inventory has moved); away for about " in said
+    assert "compose.yaml has another text (drift); away for about " in said
 
 
 def test_what_is_gone_cannot_come_back(bench: Bench) -> None:

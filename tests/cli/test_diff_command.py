@@ -88,14 +88,21 @@ def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytes
     assert said.exit_code == 2
     first, change, *rest = said.stdout.splitlines()
     assert first == "box: 1 change"
-    assert change == f"  restart server llama-chat: {UNIT} has another text"
+    assert (
+        change == f"  restart server llama-chat: {UNIT} has another text; away for about 2 s, by the size of its model"
+    )
     assert rest[:2] == [f"    --- {UNIT} (there)", f"    +++ {UNIT} (planned)"]
     assert "    -old" in rest
     assert KEY not in said.output
     (rig,) = json.loads(herd(fleet, "diff", "--json").stdout)["rigs"]
-    assert rig["changes"] == [
-        {"action": "restart", "kind": "server", "name": "llama-chat", "reasons": [f"{UNIT} has another text"]}
-    ]
+    (change,) = rig["changes"]
+    assert {key: change[key] for key in ("action", "kind", "name")} == {
+        "action": "restart",
+        "kind": "server",
+        "name": "llama-chat",
+    }
+    assert change["reasons"] == [f"{UNIT} has another text"]
+    assert change["away"]["measured"] is False
     assert "-old" in rig["diffs"][UNIT]
 
 
@@ -106,9 +113,8 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     packed = base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()
     monkeypatch.setattr(history_ask, "ask_host", lambda *_: [f"planned\t7\t{packed}"])
     monkeypatch.setattr(diff, "ask_host", lambda *_: [])
-    assert (
-        herd(fleet, "diff").stdout == f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift)\n"
-    )
+    said = herd(fleet, "diff").stdout
+    assert said.startswith(f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift); away for ")
     (rig,) = json.loads(herd(fleet, "diff", "--json").stdout)["rigs"]
     assert (rig["changes"][0]["drift"], rig["changes"][0]["inventory"]) == ([f"{UNIT} has another text"], [])
 

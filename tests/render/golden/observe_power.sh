@@ -606,6 +606,9 @@ done
 for file in /var/lib/llamaherd/refused/*; do
     [ ! -s "$file" ] || { IFS='	' read -r tried when why <"$file" && say serving "${file##*/}" refused "$tried" "$when" "$why"; }
 done
+for file in /var/lib/llamaherd/kept/*/last/loaded; do
+    [ ! -s "$file" ] || { name=${file%/last/loaded} && IFS= read -r loaded <"$file" && say serving "${name##*/}" loaded "$loaded"; }
+done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done

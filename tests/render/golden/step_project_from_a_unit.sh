@@ -58,7 +58,8 @@ keep() (
     umask 077
     install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
     cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
-        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
+        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
+        { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/0404040404040404 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
 )
@@ -264,7 +265,7 @@ if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy 6b3e9ef709bc' ] &&
     echo "llama-drafter was started by another run meanwhile, as planned"
     exit 0
 fi
-began=$(date +%s)
+began=$(date +%s) stopped=$(date +%s%3N)
 echo "starting llama-drafter in its container: it has 300 s to load its model"
 docker stop llama-drafter >/dev/null 2>&1
 systemctl stop llama-drafter.service 2>/dev/null
@@ -280,6 +281,7 @@ if ! docker compose --progress plain -f /etc/llamaherd/compose/drafter/compose.y
     take_back "llama-drafter was not healthy after $(($(date +%s) - began)) s of 300"
     exit 1
 fi
+loaded=$(($(date +%s%3N) - stopped))
 why=$(proved "$asked")
 case $? in
 0) ;;

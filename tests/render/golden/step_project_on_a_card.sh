@@ -58,7 +58,8 @@ keep() (
     umask 077
     install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
     cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
-        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
+        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
+        { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
 )
@@ -268,7 +269,7 @@ if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy f662f55e648d' ] &&
     echo "llama-boxed was started by another run meanwhile, as planned"
     exit 0
 fi
-began=$(date +%s)
+began=$(date +%s) stopped=$(date +%s%3N)
 echo "starting llama-boxed in its container: it has 300 s to load its model"
 docker stop llama-boxed >/dev/null 2>&1
 # Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
@@ -283,6 +284,7 @@ if ! docker compose --progress plain -f /etc/llamaherd/compose/boxed/compose.yam
     take_back "llama-boxed was not healthy after $(($(date +%s) - began)) s of 300"
     exit 1
 fi
+loaded=$(($(date +%s%3N) - stopped))
 # Healthy is not enough: without CUDA it serves from the CPU, and is as healthy.
 if ! /opt/llamaherd/libexec/gpu-check every 'docker logs llama-boxed 2>&1' \
     "$(docker inspect --type container --format '{{.State.Pid}}' llama-boxed) $(docker top llama-boxed -eo pid 2>/dev/null | sed 1d)" GPU-5090; then

@@ -57,7 +57,8 @@ keep() (
     umask 077
     install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
     cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
-        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
+        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
+        { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
 )
@@ -285,7 +286,7 @@ RmlsdGVyPUBzeXN0ZW0tc2VydmljZQpTeXN0ZW1DYWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0lu
 c3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFyZ2V0Cg==
 END
 
-began=$(date +%s)
+began=$(date +%s) stopped=$(date +%s%3N)
 systemctl daemon-reload
 systemctl -q enable llama-reasoner.service || exit 1
 systemctl reset-failed llama-reasoner.service 2>/dev/null
@@ -312,6 +313,7 @@ if ! systemctl restart llama-reasoner.service 2>/dev/null; then
     take_back "llama-reasoner.service was not healthy after $(($(date +%s) - began)) s of 360"
     exit 1
 fi
+loaded=$(($(date +%s%3N) - stopped))
 why=$(proved "$asked")
 case $? in
 0) ;;

@@ -45,7 +45,8 @@ keep() (
     umask 077
     install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
     cp -p "$(file_of "$1")" "$new/file" && { [ ! -f /etc/llamaherd/keys/chat ] || cp -p /etc/llamaherd/keys/chat "$new/key"; } &&
-        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
+        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
+        { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
 )
@@ -209,7 +210,7 @@ put_file() {
     } 2>&1) || cannot_write "$1" "$why"
 }
 
-began=$(date +%s)
+began=$(date +%s) stopped=$(date +%s%3N)
 systemctl daemon-reload
 systemctl -q enable llama-chat.service || exit 1
 systemctl reset-failed llama-chat.service 2>/dev/null
@@ -221,6 +222,7 @@ if ! systemctl start llama-chat.service 2>/dev/null; then
     take_back "llama-chat.service was not healthy after $(($(date +%s) - began)) s of 300"
     exit 1
 fi
+loaded=$(($(date +%s%3N) - stopped))
 why=$(proved "$asked")
 case $? in
 0) ;;

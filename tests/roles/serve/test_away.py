@@ -1,0 +1,67 @@
+"""How long a server will be away, as `herd diff` says it: by its last start, or by the size of its model."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.host.serving import ServingState, UnitState
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Connect
+from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.changes import Away
+from llamaherd.role.role import Run
+from roles.serve.away import away
+from roles.serve.tasks import tasks
+from tests.support.rigs import cpu_rig, planned
+
+PLAN = planned(cpu_rig())
+CHAT = next(each for each in PLAN.instances if each.backend == "systemd")
+
+
+def host(active: str = "active", told: tuple[str, ...] = (), stored: int = 0) -> HostState:
+    """A host on which `chat` runs as something else, its model lying there in so many bytes."""
+    serving = ServingState()
+    if told:
+        serving.tell("loaded", told)
+    model = next(each for each in PLAN.models if each.folder == CHAT.model_folder)
+    return HostState(
+        units={CHAT.service: UnitState(active, "enabled", False, "run", "other")},
+        serving={CHAT.service: serving},
+        stored={model.folder: {file.name: (stored, 0.0) for file in model.files}},
+    )
+
+
+def said(plan: Plan, instance: InstancePlan, state: HostState) -> str:
+    """What people read."""
+    return str(away(plan, instance, state))
+
+
+def test_as_its_last_start() -> None:
+    state = host(told=("12345", *CHAT.server.folders))
+    assert said(PLAN, CHAT, state) == "away for about 12 s, as at its last start"
+
+
+def test_by_the_size_of_its_model_where_another_was_read() -> None:
+    state = host(told=("12345", "/var/lib/llamaherd/models/other"), stored=20_000_000_000)
+    assert said(PLAN, CHAT, state) == "away for about 22 s, by the size of its model"
+
+
+def test_one_that_does_not_serve_is_not_missed() -> None:
+    assert away(PLAN, CHAT, host(active="failed")) is None
+
+
+@pytest.mark.parametrize("told", [("soon",), ()])
+def test_what_a_host_cannot_have_said(told: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"soon|loaded"):
+        ServingState().tell("loaded", told)
+
+
+def test_the_change_says_it() -> None:
+    run = Run(connect=Connect(host="duo.lan"), executing=False)
+    keyless = CHAT.server.model_copy(update={"endpoint": CHAT.endpoint.model_copy(update={"key": None})})
+    plan = PLAN.model_copy(update={"instances": (CHAT.model_copy(update={"server": keyless}),)})
+    task = next(each for each in tasks(plan) if each.name.startswith(f"{CHAT.name} "))
+    (change,) = task.changes(host(told=("3000", *CHAT.server.folders)), run)
+    assert change.action == "restart"
+    assert change.away == Away(3.0, measured=True)
+    assert "away" not in str(change)
