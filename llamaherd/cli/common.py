@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, to_print
-from llamaherd.layout import IN_REACH
+from llamaherd.layout import IN_REACH, LOCK_WAIT
 from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
@@ -67,6 +67,14 @@ inventory_option = click.option(
     expose_value=False,
     callback=_keep_inventory,
     help="A rig's YAML file, or a folder of them. Default: HERD_INVENTORY, else ./inventory.",
+)
+lock_wait_option = click.option(
+    "--lock-wait",
+    type=click.IntRange(0, LOCK_WAIT),
+    metavar="SECONDS",
+    default=LOCK_WAIT,
+    show_default=True,
+    help="How long another run on a host is waited for.",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, callback=_keep_json, help="For machines: one JSON document on stdout."

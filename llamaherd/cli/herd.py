@@ -28,6 +28,7 @@ from llamaherd.cli.preflight import preflight
 from llamaherd.cli.prune import prune
 from llamaherd.cli.rollback import rollback
 from llamaherd.cli.schema import schema
+from llamaherd.cli.unlock import unlock
 from llamaherd.cli.up import up
 from llamaherd.cli.verify import verify
 from llamaherd.diagnostics.endings import ENDINGS
@@ -113,6 +114,6 @@ def completion(shell: str) -> None:
 
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
-    *(diff, up, verify, history, rollback, models, prune),
+    *(diff, up, unlock, verify, history, rollback, models, prune),
 ):
     main.add_command(command)

@@ -13,6 +13,7 @@ from llamaherd.cli.common import (
     FAILED,
     complete_rigs,
     inventory_option,
+    lock_wait_option,
     roles_of,
     say,
     show_changes,
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 @click.argument("instance", required=False)
 @click.option("--to", "number", type=click.IntRange(1), metavar="N", help="The release; default: the one before.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
+@lock_wait_option
 @inventory_option
 @click.pass_obj
-def rollback(inventory: Path | None, rig: str, instance: str | None, number: int | None, yes: bool) -> None:
+def rollback(
+    inventory: Path | None, rig: str, instance: str | None, number: int | None, yes: bool, lock_wait: int
+) -> None:
     """Bring back the servers of an earlier release, or one of them.
 
     It needs no network but the way to the host, no compiler and no earlier inventory: builds, models and images of that
@@ -76,7 +80,7 @@ def rollback(inventory: Path | None, rig: str, instance: str | None, number: int
     if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
         say("nothing was changed", err=True)
         sys.exit(FAILED)
-    _carry_out(path, one, plan, chosen)
+    _carry_out(path, one, plan, chosen, lock_wait)
     say(f"{rig}: the inventory is as it was, and the next `herd up` goes to what it declares", err=True)
 
 
@@ -99,7 +103,7 @@ def _looked(rig: Rig, plan: Plan, roles: tuple[Role, ...], number: int) -> Outlo
     return outlook(plan, taking_part, seen, rig.connect, {}, retry=True)
 
 
-def _carry_out(path: Path, rig: Rig, plan: Plan, number: int) -> None:
+def _carry_out(path: Path, rig: Rig, plan: Plan, number: int, lock_wait: int) -> None:
     from llamaherd.deploy.lean import load_pyinfra
     from llamaherd.pipeline.rollback import ROLES
 
@@ -109,6 +113,7 @@ def _carry_out(path: Path, rig: Rig, plan: Plan, number: int) -> None:
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    if not deploy({plan.rig: (rig, plan)}, path, 0, {}, Asked(retry=True, roles=ROLES, back_to=number)):
+    asked = Asked(retry=True, roles=ROLES, back_to=number, lock_wait=lock_wait)
+    if not deploy({plan.rig: (rig, plan)}, path, 0, {}, asked):
         say("the host is not as it was; the reason is above", err=True)
         sys.exit(FAILED)

@@ -12,6 +12,7 @@ import click
 from llamaherd.cli.common import (
     FAILED,
     inventory_option,
+    lock_wait_option,
     outlooks_or_exit,
     rigs_argument,
     roles_of,
@@ -32,18 +33,19 @@ DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 @rigs_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before something restarts, reboots or is removed.")
 @click.option("--retry", is_flag=True, help="Try again what was tried and taken back.")
+@lock_wait_option
 @click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
 @inventory_option
 @click.pass_obj
-def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, verbose: int) -> None:
+def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, lock_wait: int, verbose: int) -> None:
     """Make the hosts as planned, as `pyinfra inventory.py deploy.py` does.
 
     What will change is shown first, as by `herd diff`. On a terminal it asks once before something that is there
     restarts, stops, reboots or is removed. A second run changes nothing. A run that is interrupted loses nothing: run
     it again.
 
-    A server whose new state does not answer is put back to what served before. The same is not tried again, but with
-    `--retry`.
+    One run at a time changes a host; another is waited for. A server whose new state does not answer is put back to
+    what served before. The same is not tried again, but with `--retry`.
 
     \b
     Examples:
@@ -68,7 +70,7 @@ def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, ve
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    if not deploy(planned, inventory_path(inventory), verbose, unreached, Asked(retry=retry)):
+    if not deploy(planned, inventory_path(inventory), verbose, unreached, Asked(retry=retry, lock_wait=lock_wait)):
         say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
         sys.exit(FAILED)
 

@@ -34,6 +34,7 @@ from llamaherd.deploy.connector import RigConnector
 from llamaherd.deploy.hosts import Asked, host_data, leave
 from llamaherd.deploy.origin import origin
 from llamaherd.deploy.recording import record
+from llamaherd.deploy.turns import give_turn_back
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
@@ -95,6 +96,7 @@ def deploy(
             if state.initialised:
                 for host in state.failed_hosts:
                     record(host)  # whose run ended before its last operation
+                    give_turn_back(host)
                 logger.info("--> Disconnecting from hosts...")
                 disconnect_all(state)
     except PyinfraError as error:

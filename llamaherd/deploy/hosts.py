@@ -19,6 +19,7 @@ from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.history.release import Origin
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import LOCK_WAIT
 from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
 from llamaherd.pipeline.own_roles import all_roles
@@ -64,12 +65,13 @@ class Asked:
     """What is asked of a run, beside the plans.
 
     `retry`: what was tried and taken back is tried again. `roles`: the names of those that take part; all, where there
-    is none. `back_to`: the release that it brings back.
+    is none. `back_to`: the release that it brings back. `lock_wait`: seconds for which another run is waited for.
     """
 
     retry: bool = False
     roles: tuple[str, ...] = ()
     back_to: int | None = None
+    lock_wait: int = LOCK_WAIT
 
 
 def host_data(rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: Asked, unreached: str = "") -> dict[str, Any]:
@@ -78,6 +80,7 @@ def host_data(rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: Asked, u
         "rig_retry": asked.retry,
         "rig_roles": list(asked.roles),
         "rig_back_to": asked.back_to,
+        "rig_lock_wait": asked.lock_wait,
         "rig_origin": by.model_dump(mode="json"),
         "rig_unreached": unreached,
         "rig_connect": rig.connect.model_dump(mode="json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from pyinfra import host, logger
-from pyinfra.api import operation
+from pyinfra.api import Host, operation
 from pyinfra.api.command import PyinfraCommand
 from pyinfra.context import ctx_host
 
@@ -13,6 +13,7 @@ from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
 from llamaherd.deploy.inspecting import forget, observe, settled
 from llamaherd.deploy.reasons import noted
 from llamaherd.deploy.recording import begun, did, record
+from llamaherd.deploy.turns import give_turn_back, pause_turn, take_turn
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Connect
@@ -20,7 +21,7 @@ from llamaherd.pipeline.outlook import run_on
 from llamaherd.pipeline.preflight import lines, sends, survey
 from llamaherd.pipeline.preflight_ask import local_sizes, size_of
 from llamaherd.plan import Plan
-from llamaherd.role.changes import SendFile
+from llamaherd.role.changes import Change, SendFile
 from llamaherd.role.role import Role, Task
 from llamaherd.text.terminal import plain
 from llamaherd.text.units import show_size
@@ -58,25 +59,28 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
     """
     here = ctx_host.get()
     try:
-        seen = observe(plan, roles)
-        connect = Connect.model_validate(host.data.rig_connect)
-        run = run_on(
-            plan,
-            roles,
-            seen,
-            connect,
-            failed=bool(noted(here)),
-            executing=host.state.is_executing,
-            retry=host.data.rig_retry,
-        )
-        changes = task.changes(seen, run)
-        told = task.notes(seen, run) if task.notes else ()
+        changes, told = _decide(plan, roles, task)
+        if changes and host.state.is_executing and take_turn(here):
+            # Before that another run may have done it, or something else.
+            forget()
+            changes, told = _decide(plan, roles, task)
     except TOLD as error:
         yield RefuseCommand([str(error)])
         return
     if changes:
         # What is done now is to be seen by whoever comes next.
         forget()
+    try:
+        yield from _commands(here, changes)
+    finally:
+        pause_turn(here)
+    # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
+    for remark in told if host.state.is_executing else ():
+        logger.warning(f"{host.print_prefix}{plain(remark)}")
+
+
+def _commands(here: Host, changes: Sequence[Change]) -> Commands:
+    """What carries changes out, one after the other."""
     for change in changes:
         carried = command(change)
         if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
@@ -87,9 +91,21 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
         yield carried
         if host.state.is_executing:
             did(here, change)
-    # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
-    for remark in told if host.state.is_executing else ():
-        logger.warning(f"{host.print_prefix}{plain(remark)}")
+
+
+def _decide(plan: Plan, roles: Sequence[Role], task: Task) -> tuple[Sequence[Change], Sequence[str]]:
+    """What a task changes on the host as it is now, and what it tells people of it."""
+    seen = observe(plan, roles)
+    run = run_on(
+        plan,
+        roles,
+        seen,
+        Connect.model_validate(host.data.rig_connect),
+        failed=bool(noted(ctx_host.get())),
+        executing=host.state.is_executing,
+        retry=host.data.rig_retry,
+    )
+    return task.changes(seen, run), task.notes(seen, run) if task.notes else ()
 
 
 @operation()
@@ -104,5 +120,6 @@ def settle() -> Commands:
     here = ctx_host.get()
     if host.state.is_executing:
         record(here)
+        give_turn_back(here)
     if reasons := noted(here):
         yield RefuseCommand(reasons)

@@ -160,7 +160,7 @@ class Shell:
         What it says before goes to `heard` as it comes.
         """
         pieces: Iterator[bytes] = iter(())
-        for said in self._before_it_reads(script):
+        for said in self._before_it_reads(script, LOGIN_SECONDS):
             if said.startswith(b"go "):
                 data.seek(int(said.removeprefix(b"go ")))
                 pieces = iter(lambda: data.read(PIECE), b"")
@@ -173,10 +173,21 @@ class Shell:
             heard("stderr", line)
         return self._process.wait()
 
-    def _before_it_reads(self, script: str) -> Iterator[bytes]:
+    def before_it_listens(self, script: str, silence: float) -> Iterator[str]:
+        """The lines of a script that goes on until this is closed. Raises RemoteError where it says nothing so long."""
+        for line in self._before_it_reads(f"{{\n{script}\n}}\n", silence):
+            yield line.decode(errors="replace")
+        self._require_end()
+
+    @property
+    def complaints(self) -> list[str]:
+        """The last lines of its script on stderr."""
+        return self._err.decode(errors="replace").splitlines()
+
+    def _before_it_reads(self, script: str, silence: float) -> Iterator[bytes]:
         """The lines of a script on stdout, as they come, while it is told nothing."""
         begun = b""
-        with closing(self._talk(iter([script.encode()]), Patience(LOGIN_SECONDS), more=True)) as said:
+        with closing(self._talk(iter([script.encode()]), Patience(silence), more=True)) as said:
             for stream, piece in said:
                 *lines, begun = (begun + piece * (stream == "stdout")).split(b"\n")
                 yield from lines

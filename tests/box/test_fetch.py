@@ -128,7 +128,10 @@ def test_two_runs_at_once_fetch_once(supply: Supply) -> None:
 
 
 def test_a_run_that_looks_when_another_has_let_all_in(supply: Supply) -> None:
-    """What it awaited has come and gone on to the store: stopped on the host while the other run does both."""
+    """What it awaited has come and gone on to the store: stopped on the host while the other run does both.
+
+    That takes its lock from it, as from one that is gone.
+    """
     supply.hub.bytes_per_second = TRICKLE
     ends: list[Ended] = []
     first, second = (threading.Thread(target=lambda: ends.append(supply.bench.deploy(**supply.private))) for _ in "12")
@@ -136,6 +139,7 @@ def test_a_run_that_looks_when_another_has_let_all_in(supply: Supply) -> None:
     late = supply.bench.sh(LOOKING_ON)
     supply.bench.sh(f"kill -STOP {late}")
     supply.hurry()
+    assert supply.bench.herd("unlock", "box", **supply.private).code == 0
     second.start()
     second.join()
     supply.bench.sh(f"kill -CONT {late}")

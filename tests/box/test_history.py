@@ -94,7 +94,7 @@ def test_drift_is_told_from_a_moved_inventory(bench: Bench) -> None:
     bench.declare(rig)
     ended = bench.herd("diff", "box", "--json")
     assert ended.code == 2, ended.output
-    (found,) = json.loads(ended.output[ended.output.index("{") :])["rigs"]
+    (found,) = json.loads(ended.output[ended.output.index('{"rigs"') :])["rigs"]
     chat, drafter = found["changes"]
     assert (chat["drift"], chat["inventory"]) == ([], chat["reasons"])
     assert chat["away"]["measured"]

@@ -15,9 +15,9 @@ from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = (
     *("check", "diff", "fit", "history", "lock", "models"),
-    *("plan", "preflight", "prune", "rollback", "up", "verify"),
+    *("plan", "preflight", "prune", "rollback", "unlock", "up", "verify"),
 )
-WITHOUT_JSON = ("completion", "explain", "init", "schema", "rollback", "up")
+WITHOUT_JSON = ("completion", "explain", "init", "schema", "rollback", "unlock", "up")
 
 
 def herd(*words: str | Path) -> Result:

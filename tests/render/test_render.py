@@ -26,6 +26,7 @@ from llamaherd.host.driver import PackageState
 from llamaherd.host.protocol import question_of
 from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
+from llamaherd.host.turn import unlock_script
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.layout import RELEASES
 from llamaherd.lock import Lock, LockedLocal
@@ -322,6 +323,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_release": lambda: render(
         "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
     ),
+    "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
+    "host_unlock": unlock_script,
     "ask_releases": lambda: read_script(newest=3, number=7),
     "step_unit_that_hangs": lambda: script(unit_changes(instance(CPU, "chat"), hanging(CPU), "key")),
     "step_image": lambda: script(image_changes(CPU.images[0], HostState())),

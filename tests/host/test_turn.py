@@ -1,0 +1,102 @@
+"""The lock of a host: one run at a time, by a shell on this machine."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.turn import Turn, unlock
+from llamaherd.inventory.schema import LOCAL, Connect
+from tests.support.stores import needs_root
+from tests.support.turns import lock_in
+
+pytestmark = needs_root
+
+HERE = Connect(host=LOCAL)
+
+
+@pytest.fixture
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Turn, Turn]]:
+    """Two runs on one host."""
+    lock_in(tmp_path, monkeypatch)
+    both = Turn("duo", HERE, "tom on desk"), Turn("duo", HERE, "it's me on $(laptop)")
+    yield both
+    for each in both:
+        each.give_back()
+
+
+def never(line: str) -> None:
+    raise AssertionError(line)
+
+
+def test_it_is_taken_once_and_kept(turns: tuple[Turn, Turn]) -> None:
+    first, _ = turns
+    assert first.take(never)
+    assert not first.take(never)
+    first.give_back()
+    assert first.take(never)
+
+
+def test_another_run_ends_with_who_holds_it(turns: tuple[Turn, Turn]) -> None:
+    first, second = turns
+    second.take(never)
+    with pytest.raises(UserError) as refused:
+        first.take(never, wait=0)
+    assert re.fullmatch(
+        r"another run changes this host, by it's me on \$\(laptop\) since [\d-]+ [\d:]+, process \d+",
+        refused.value.message,
+    )
+    assert refused.value.help.endswith("where it is gone for good, `herd unlock duo` breaks its lock")
+    second.give_back()
+    assert first.take(never, wait=5)
+
+
+def test_another_run_waits_and_is_told_for_whom(turns: tuple[Turn, Turn]) -> None:
+    first, second = turns
+    first.take(never)
+    said: list[str] = []
+    taken: list[bool] = []
+    waiting = threading.Thread(target=lambda: taken.append(second.take(said.append, wait=60)))
+    waiting.start()
+    while not said:
+        time.sleep(0.05)
+    assert said[0].startswith("waiting for another run on this host, by tom on desk since ")
+    assert not taken
+    first.give_back()
+    waiting.join(10)
+    assert taken == [True]
+
+
+def test_a_lock_that_is_broken_is_taken_anew(turns: tuple[Turn, Turn]) -> None:
+    first, second = turns
+    assert unlock(HERE) == (True, "")
+    first.take(never)
+    free, by = unlock(HERE)
+    assert free
+    assert by.startswith("tom on desk since ")
+    assert second.take(lambda _: None, wait=5)
+    with pytest.raises(UserError, match="by it's me on"):
+        first.take(never, wait=0)
+    second.give_back()
+    assert first.take(never, wait=5)
+
+
+def test_a_run_that_is_gone_holds_nothing(turns: tuple[Turn, Turn]) -> None:
+    """Killed, with its connection: nobody is at the other end of its shell any more."""
+    first, second = turns
+    first.take(never)
+    assert first._shell
+    first._shell._process.kill()
+    assert second.take(never, wait=10)
+
+
+def test_a_folder_of_others_is_no_place_for_a_lock(turns: tuple[Turn, Turn], tmp_path: Path) -> None:
+    (tmp_path / "duo").mkdir(mode=0o755)
+    with pytest.raises(UserError, match="is no folder of root's alone"):
+        turns[0].take(never)
