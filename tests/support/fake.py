@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from pyinfra import host
 from pyinfra.api import Config, Inventory, State
@@ -17,6 +18,7 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from llamaherd.deploy import roles as deploys
+from llamaherd.deploy import turns
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
@@ -45,6 +47,20 @@ class Host(FakeConnector):
     def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
         self.sent.append(remote_filename)
         return super().put_file(filename_or_io, remote_filename, *args, **arguments)
+
+
+class Alone:
+    """In the place of a turn: nobody else knows of this host."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def take(self, *_: object) -> bool:
+        """It has been ours all along."""
+        return False
+
+    def give_back(self) -> None:
+        """There is nothing to give."""
 
 
 @dataclass
@@ -90,6 +106,7 @@ def run(
         "rig_retry": False,
         "rig_roles": [],
         "rig_back_to": None,
+        "rig_lock_wait": 0,
         "rig_origin": {},
         "plan": plan.model_dump(mode="json"),
         "fake_responses": {**(responses or {}), "sh -s": look(world)},
@@ -112,10 +129,11 @@ def run(
     connector.sent.clear()
     connector.executed_commands.clear()
     connector.earlier = list(earlier)
-    try:
-        run_ops(state)
-    except PyinfraError:
-        ran.failed = True
+    with patch.object(turns, "Turn", Alone):
+        try:
+            run_ops(state)
+        except PyinfraError:
+            ran.failed = True
     done = [each for each in order if state.ops[host][each].operation_meta.is_complete()]
     ran.changed = [
         next(iter(state.op_meta[each].names)) for each in done if state.ops[host][each].operation_meta.did_change()
