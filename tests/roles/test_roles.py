@@ -287,6 +287,7 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
         "rig_retry": False,
         "rig_roles": [],
         "rig_back_to": None,
+        "rig_lock_wait": 0,
         "rig_origin": {},
         "fake_responses": {"sh -s": look(world)},
         "fake_delay": 0,
@@ -295,7 +296,8 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     (tmp_path / "data.json").write_text(json.dumps(data))
     inventory = tmp_path / "fleet.py"
     inventory.write_text(
-        "import json\nfrom pathlib import Path\n"
+        f"import json\nimport sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone\nturns.Turn = Alone\n"
         'hosts = [("@fake/box", json.loads((Path(__file__).parent / "data.json").read_text()))]\n'
     )
     return subprocess.run(
