@@ -263,6 +263,7 @@ _BY_FIELD: Mapping[str, Callable[[str], Iterator[Any]]] = {
     "CacheTypes.v": _pattern(r"(?:q|int)?([458])(?:_?0)?|fp(16|32)", "q{0}_0", "f{1}"),
     "Instance.backend": _pattern(r"(?:docker|docker-compose|docker compose|container)", "compose"),
     "Instance.load_timeout": _seconds,
+    "Instance.drain": _seconds,
     "Secret.env": _pattern(r"\$\{?(\w+)\}?", "{0}"),
     "Engine.options": _upper,
     "Instance.environment": _upper,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
-from llamaherd.inventory.schema import Backend, Connect, Expect, Source
+from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Connect, Expect, Source
 from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, STATE
 from llamaherd.plan.base import Planned, TextFile
 from llamaherd.plan.endpoint import Endpoint
@@ -164,6 +164,7 @@ class InstancePlan(Planned):
     threads: int
     server: ServerSpec
     expect: Expect | None = None
+    drain: int = DRAIN_SECONDS
     memory: Estimate | None = None
     spec: str
     file: TextFile

@@ -8,7 +8,8 @@ from llamaherd.backends.compose import held_to
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
-from llamaherd.layout import GPU_CHECK, SET_ASIDE
+from llamaherd.inventory.schema import DRAIN_SECONDS
+from llamaherd.layout import GPU_CHECK, KEPT, SET_ASIDE, service_of
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
@@ -35,6 +36,8 @@ def removal_changes(plan: Plan, state: HostState) -> list[Change]:
                 render(
                     "serve/remove.sh.j2",
                     name=name,
+                    kept=KEPT / service_of(name),
+                    drain=DRAIN_SECONDS,
                     forget=forget(name, unit=name in units, project=name in projects, key=name not in declared),
                 ),
                 f"removing {name}",

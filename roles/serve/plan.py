@@ -126,6 +126,7 @@ def plan_instance(
         threads=told.threads,
         server=server,
         expect=declared.expect,
+        drain=declared.drain,
         memory=estimated(rig, declared, headers, _projectors(models)),
         spec=spec,
         file=file,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from llamaherd.host.state import HostState
+from llamaherd.layout import KEPT
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
@@ -38,6 +39,8 @@ def handover_changes(plan: Plan, state: HostState, staying: Collection[str] = ()
                     container=holder in state.containers,
                     port=taker.endpoint.port,
                     taker=taker.service,
+                    kept=KEPT / holder,
+                    drain=next(each.drain for each in plan.instances if each.service == holder),
                 )
             ),
         )

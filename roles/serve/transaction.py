@@ -38,6 +38,7 @@ def transaction(instance: InstancePlan, *, elsewhere: bool) -> dict[str, Any]:
         "project_file": PROJECTS / instance.name / "compose.yaml",
         "key_file": instance.key_file or "",
         "inputs": instance.server.inputs,
+        "drain": instance.drain,
         "reads": "\t".join(instance.server.folders),
         "timeout": instance.server.start_seconds,
         "port": instance.endpoint.port,
@@ -96,6 +97,7 @@ def asked(instance: InstancePlan) -> dict[str, object]:
     floor = instance.expect.decode * SLOW if instance.expect and instance.expect.decode else 0
     return {
         "url": instance.endpoint.url(instance.endpoint.chat_path),
+        "metrics": instance.endpoint.url(instance.endpoint.metrics_path),
         "key": instance.key_file,
         "seconds": CHAT_SECONDS,
         "drafts": DRAFTED if drafts else 0,

@@ -199,3 +199,21 @@ def test_a_new_key_counts_at_once_and_shows_nowhere_meanwhile(bench: Bench) -> N
 def test_nothing_of_ours_can_be_changed_by_others(converged: Bench) -> None:
     folders = "/opt/llamaherd /etc/llamaherd /var/lib/llamaherd /etc/systemd/system"
     assert converged.sh(f"find {folders} ! -type l -perm /022") == ""
+
+
+def test_what_is_being_answered_when_a_change_comes_ends_first(bench: Bench) -> None:
+    rig = bench.rig()
+    rig["instances"]["chat"] |= {"context": 3584, "drain": 120}
+    bench.declare(rig)
+    bench.sh(
+        'umask 077; echo \'{"prompt": "Once", "n_predict": 200, "ignore_eos": true, "stream": true}\' >/run/asked;'
+        f" printf 'header = \"Authorization: Bearer %s\"\n' '{bench.key()}' >/run/curlrc;"
+        " systemd-run -q --unit=stream sh -c"
+        " 'curl -K /run/curlrc -sN -d @/run/asked http://127.0.0.1:8080/completion >/run/stream';"
+        " until [ -s /run/stream ]; do sleep 0.1; done"
+    )
+    ended = bench.up("--yes")
+    assert ended.code == 0, ended.output
+    assert "waiting for 1 request in flight, for up to 120 s" in ended.output
+    assert '"stop_type":"limit"' in bench.sh("tail -n 2 /run/stream")
+    assert '"n_ctx":3584' in bench.ask("chat", "/props", key=bench.key())[1]

@@ -93,6 +93,7 @@ ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
         "kv": "cache cache_type kv_cache kv_type kv_cache_type cache_types",
         "listen": "bind address ip interface listen_address bind_address",
         "load_timeout": "start_timeout startup_timeout",
+        "drain": "drain_timeout drain_seconds grace_period stop_grace_period",
         "mmap": "use_mmap",
         "mlock": "use_mlock",
         "on": "gpu gpus card cards device devices cuda_devices cuda_visible_devices",

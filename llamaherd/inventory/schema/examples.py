@@ -93,6 +93,7 @@ EXAMPLES: Mapping[str, str] = {
     "Instance.environment": '{GGML_CUDA_P2P: "1"}',
     "Instance.extra_args": '[--cache-ram, "2048"]',
     "Instance.load_timeout": "600",
+    "Instance.drain": "120",
     "Model.hf": "unsloth/Qwen3.6-35B-A3B-MTP-GGUF",
     "Model.revision": "main",
     "Model.quant": "UD-Q4_K_XL",

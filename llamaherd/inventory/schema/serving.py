@@ -16,6 +16,9 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1"
 Backend = Literal["systemd", "compose"]
 Split = Literal["none", "layer", "row", "tensor", "graph"]
 
+DRAIN_SECONDS = 30
+"""What requests in flight are given, where nothing is declared."""
+
 
 class CacheTypes(Declared):
     """Types of the K and the V cache; `kv: q8_0` sets both."""
@@ -180,6 +183,8 @@ class Instance(Declared):
     """More arguments, after all others: a list, or a text that is split as a shell does."""
     load_timeout: Annotated[int, Field(ge=5, le=7200)] | None = None
     """Seconds that it may take to load its model."""
+    drain: Annotated[int, Field(ge=0, le=3600)] = DRAIN_SECONDS
+    """Seconds that requests in flight are given to end before it is stopped for a change."""
 
     @field_validator("listen")
     @classmethod

@@ -42,11 +42,12 @@ fi
 # A switch is taken back where what is new does not serve: what served before is kept, and comes back.
 kept=/var/lib/llamaherd/kept/llama-drafter refused=/var/lib/llamaherd/refused/llama-drafter
 asked=$(mktemp) && trap 'rm -f "$asked"' EXIT && base64 -d >"$asked" <<'END' || exit 1
-eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgxL3YxL2NoYXQvY29tcGxldGlvbnMiLCAia2V5
-IjogbnVsbCwgInNlY29uZHMiOiAxMjAsICJkcmFmdHMiOiAxNiwgImZsb29yIjogMCwgImJvZHki
-OiB7Im1vZGVsIjogIm1vZSIsICJtZXNzYWdlcyI6IFt7InJvbGUiOiAidXNlciIsICJjb250ZW50
-IjogIlRoZSB0aHJlZSBwcmltYXJ5IGNvbG91cnMgYXJlIn1dLCAidGVtcGVyYXR1cmUiOiAwLCAi
-bWF4X3Rva2VucyI6IDY0fX0=
+eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgxL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
+cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwODEvbWV0cmljcyIsICJrZXkiOiBudWxsLCAic2Vj
+b25kcyI6IDEyMCwgImRyYWZ0cyI6IDE2LCAiZmxvb3IiOiAwLCAiYm9keSI6IHsibW9kZWwiOiAi
+bW9lIiwgIm1lc3NhZ2VzIjogW3sicm9sZSI6ICJ1c2VyIiwgImNvbnRlbnQiOiAiVGhlIHRocmVl
+IHByaW1hcnkgY29sb3VycyBhcmUifV0sICJ0ZW1wZXJhdHVyZSI6IDAsICJtYXhfdG9rZW5zIjog
+NjR9fQ==
 END
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-drafter.service; else echo /etc/llamaherd/compose/drafter/compose.yaml; fi; }
 how_kept() {
@@ -146,6 +147,62 @@ sys.stdout.write(why)
 sys.exit(code if why else 0)
 END
 }
+# What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
+# it was started.
+drain() {
+    grep -qs '"metrics"' /var/lib/llamaherd/kept/llama-drafter/last/asked || return 0
+    python3 -I - /var/lib/llamaherd/kept/llama-drafter/last/asked 30 <<'END'
+"""Wait until a server answers no request any more, for so many seconds at most."""
+
+import json
+import re
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1 << 20
+"""Bytes of an answer."""
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+
+def main(path: str, seconds: float) -> None:
+    asked = json.loads(Path(path).read_text(encoding="utf-8"))
+    end = time.monotonic() + seconds
+    told = False
+    while count := in_flight(asked):
+        if time.monotonic() > end:
+            sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
+            return
+        if not told:
+            plural = "s" if count > 1 else ""
+            sys.stdout.write(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s\n")
+            sys.stdout.flush()
+            told = True
+        time.sleep(0.2)
+
+
+def in_flight(asked: dict[str, Any]) -> int:
+    """Requests that are answered or wait for that; 0 where nobody says. One that is too busy to say answers some."""
+    request = urllib.request.Request(asked["metrics"])
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    # No proxy: this host is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=2) as answer:
+            said = answer.read(LARGEST).decode(errors="replace")
+    except OSError as error:
+        return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
+    return round(sum(float(number) for number in BUSY.findall(said)))
+
+
+main(sys.argv[1], float(sys.argv[2]))
+END
+}
 put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
 start_what_was() {
     if [ "$was_kind" = unit ]; then
@@ -183,7 +240,7 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
         start_what_was
     } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
         # Whoever changed no more than the key may try again.
-        [ "$was_spec" = 6b3e9ef709bc ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' e7035370b0d2 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
+        [ "$was_spec" = 6b3e9ef709bc ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' 56d67c9ce668 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
         printf '%s\n' "llama-drafter serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
         echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
     else
@@ -265,6 +322,7 @@ if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy 6b3e9ef709bc' ] &&
     echo "llama-drafter was started by another run meanwhile, as planned"
     exit 0
 fi
+drain
 began=$(date +%s) stopped=$(date +%s%3N)
 echo "starting llama-drafter in its container: it has 300 s to load its model"
 docker stop llama-drafter >/dev/null 2>&1

@@ -26,4 +26,61 @@ hold() {
 }
 hold 8 host 3600 'stopping llama-drafter' || exit 1
 echo "stopping llama-drafter: llama-chat is to have its port 8080"
+# What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
+# it was started.
+drain() {
+    grep -qs '"metrics"' /var/lib/llamaherd/kept/llama-drafter/last/asked || return 0
+    python3 -I - /var/lib/llamaherd/kept/llama-drafter/last/asked 30 <<'END'
+"""Wait until a server answers no request any more, for so many seconds at most."""
+
+import json
+import re
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1 << 20
+"""Bytes of an answer."""
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+
+def main(path: str, seconds: float) -> None:
+    asked = json.loads(Path(path).read_text(encoding="utf-8"))
+    end = time.monotonic() + seconds
+    told = False
+    while count := in_flight(asked):
+        if time.monotonic() > end:
+            sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
+            return
+        if not told:
+            plural = "s" if count > 1 else ""
+            sys.stdout.write(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s\n")
+            sys.stdout.flush()
+            told = True
+        time.sleep(0.2)
+
+
+def in_flight(asked: dict[str, Any]) -> int:
+    """Requests that are answered or wait for that; 0 where nobody says. One that is too busy to say answers some."""
+    request = urllib.request.Request(asked["metrics"])
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    # No proxy: this host is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=2) as answer:
+            said = answer.read(LARGEST).decode(errors="replace")
+    except OSError as error:
+        return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
+    return round(sum(float(number) for number in BUSY.findall(said)))
+
+
+main(sys.argv[1], float(sys.argv[2]))
+END
+}
+drain
 docker stop llama-drafter >/dev/null || exit 1
