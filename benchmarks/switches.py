@@ -9,6 +9,7 @@ After each bad change the server must answer a prompt as before, and at the end 
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,15 @@ until new=$(systemctl show -P MainPID llama-chat); [ "$new" != "$old" ] && [ "$n
 kill -{signal} "$new"
 """
 
+HOLD = "systemd-run -q --unit=holder python3 -m http.server --bind 127.0.0.1 8085; sleep 1"
+UNTAGGED = "docker images --format '{{.Repository}}:{{.Tag}}' llamaherd/engine | xargs docker rmi -f"
+KILLED_IN_DOCKER = """
+is() { docker inspect -f '{{if .State.Running}}{{.Id}}{{end}}' llama-drafter 2>/dev/null; }
+old=$(is)
+until new=$(is); [ "$new" ] && [ "$new" != "$old" ]; do sleep 0.02; done
+docker kill llama-drafter
+"""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -78,15 +88,28 @@ def template(server: str, text: str) -> Callable[[Rig], None]:
     return lambda rig: rig["instances"][server].update(extra_args=["--cache-ram", "256", "--chat-template", text])
 
 
+def drafter(**keys: object) -> Callable[[Rig], None]:
+    """`drafter` with other keys."""
+    return lambda rig: rig["instances"]["drafter"].update(keys)
+
+
+def cut_short(rig: Rig) -> None:
+    """A model without its end, declared as what it is."""
+    model = rig["models"]["gemma-3-270m"]
+    content = Path(model["file"]).read_bytes()[: 100 << 20]
+    file = Path(tempfile.gettempdir()) / "llamaherd-cut-short.gguf"
+    file.write_bytes(content)
+    model.update(file=str(file), sha256=hashlib.sha256(content).hexdigest())
+
+
 def other_bytes(rig: Rig) -> None:
     rig["models"]["gemma-3-270m"]["sha256"] = "0" * 64
 
 
 CASES = {
     "a good change": Case(chat(context=4096), good=True),
-    "a good change of a container": Case(
-        lambda rig: rig["instances"]["drafter"].update(context=2048), "drafter", good=True
-    ),
+    "a good change of a container": Case(drafter(context=2048), "drafter", good=True),
+    "a good change, the image gone": Case(drafter(context=2048), "drafter", before=UNTAGGED, good=True),
     "an unknown flag": Case(words("chat", "--no-such-flag")),
     "an argument that the engine refuses": Case(words("chat", "--override-kv", "nonsense")),
     "more context than there is memory": Case(chat(context=4_000_000)),
@@ -94,7 +117,7 @@ CASES = {
     "a key that is gone": Case(chat(api_key={"file": "/nowhere/key"})),
     "a port that another program holds": Case(
         chat(port=8085),
-        before="systemd-run -q --unit=holder python3 -m http.server --bind 127.0.0.1 8085; sleep 1",
+        before=HOLD,
         after="systemctl stop holder",
     ),
     "a unit that cannot be written": Case(
@@ -102,6 +125,17 @@ CASES = {
         before=f"mount --bind {UNIT} {UNIT} && mount -o remount,ro,bind {UNIT}",
         after=f"umount {UNIT}",
     ),
+    "a disk that is full": Case(
+        chat(context=4096),
+        before="mount -t tmpfs -o size=8k none /var/lib/llamaherd/kept",
+        after="umount /var/lib/llamaherd/kept",
+    ),
+    "an address that is not the host's": Case(chat(listen="10.99.99.99")),
+    "a LoRA that is not there": Case(words("chat", "--lora", "/nowhere.gguf")),
+    "a template file that is not there": Case(
+        chat(extra_args=["--cache-ram", "256", "--jinja", "--chat-template-file", "/nowhere.jinja"])
+    ),
+    "a model that is cut short": Case(cut_short),
     "a model that does not load": Case(words("chat", "--override-kv", "gemma3.block_count=int:99")),
     "a chat template that is none": Case(template("chat", "{{ raise_exception('no') }}")),
     "a chat template that fails at prompts": Case(template("chat", FAILS_AT_PROMPTS)),
@@ -110,6 +144,13 @@ CASES = {
         chat(context=4096, load_timeout=15), meanwhile=CAUGHT.format(signal="STOP")
     ),
     "slower than expected": Case(chat(context=4096, expect={"decode": 100_000})),
+    "a container with an unknown flag": Case(words("drafter", "--no-such-flag"), "drafter"),
+    "a container with a key that is gone": Case(drafter(api_key={"file": "/nowhere/key"}), "drafter"),
+    "a container on a port that is held": Case(
+        drafter(port=8085), "drafter", before=HOLD, after="systemctl stop holder"
+    ),
+    "a container slower than expected": Case(drafter(context=2048, expect={"decode": 1_000_000}), "drafter"),
+    "a container that is killed while it loads": Case(drafter(context=2048), "drafter", meanwhile=KILLED_IN_DOCKER),
     "a container whose model does not load": Case(
         words("drafter", "--override-kv", "tokenizer.ggml.model=str:none"), "drafter"
     ),

@@ -10,7 +10,7 @@ from llamaherd.role.facts import Row, listed
 from llamaherd.role.role import Role
 from roles.serve.describe import describe
 from roles.serve.plan import plan
-from roles.serve.ports import between_holders, ports_taken
+from roles.serve.ports import addresses_missing, between_holders, ports_taken
 from roles.serve.state import inspect, parse
 from roles.serve.tasks import tasks
 from roles.serve.verify import judge, question
@@ -36,7 +36,7 @@ ROLE = Role(
     inspect=inspect,
     waits=True,
     parse=parse,
-    refusals=ports_taken,
+    refusals=lambda plan, state: (*addresses_missing(plan, state), *ports_taken(plan, state)),
     facts=facts,
     unsettled=between_holders,
     tasks=tasks,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from ipaddress import ip_address
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import KEPT
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
+from llamaherd.role.reach import networks
 from llamaherd.role.refusal import Refusal
 
 DOCKERS_PROXY = "docker-proxy"
@@ -91,6 +93,19 @@ def _strange(plan: Plan, state: HostState) -> Iterator[int]:
             continue
         if instance.endpoint.port in state.listening and instance.endpoint.port not in ours:
             yield instance.endpoint.port
+
+
+def addresses_missing(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """Addresses that instances are to listen on, and the host has not: they could not start."""
+    own = {str(each.ip) for each in networks(state.addresses)}
+    for instance in plan.instances:
+        listen = ip_address(instance.endpoint.listen)
+        if own and not (listen.is_loopback or listen.is_unspecified or str(listen) in own):
+            yield Refusal(
+                f"instance `{instance.name}` is to listen on {listen}, which is no address of this host",
+                f"it has {', '.join(sorted(own))}: choose one of them, or bring that one up",
+                "ports",
+            )
 
 
 def ports_taken(plan: Plan, state: HostState) -> Iterator[Refusal]:
