@@ -39,6 +39,7 @@ def transaction(instance: InstancePlan, *, elsewhere: bool) -> dict[str, Any]:
         "key_file": instance.key_file or "",
         "inputs": instance.server.inputs,
         "drain": instance.drain,
+        "needs": json.dumps(needs) if (needs := gpu_needs(instance)) else "",
         "reads": "\t".join(instance.server.folders),
         "timeout": instance.server.start_seconds,
         "port": instance.endpoint.port,
@@ -52,6 +53,18 @@ def transaction(instance: InstancePlan, *, elsewhere: bool) -> dict[str, Any]:
         "elsewhere": elsewhere,
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
     }
+
+
+def gpu_needs(instance: InstancePlan) -> list[dict[str, object]]:
+    """What it takes of each of its GPUs, in bytes; nothing where that, or which GPU it will be, is not certain."""
+    cards = {card.name: card.at for card in instance.server.cards if card.at != "any"}
+    if instance.memory is None or instance.memory.doubts or instance.server.one_card:
+        return []
+    return [
+        {"name": each.where, "at": cards[each.where], "need": each.total}
+        for each in instance.memory.holds
+        if each.where in cards
+    ]
 
 
 def forget(name: str, *, unit: bool, project: bool, key: bool = False) -> Written:

@@ -323,6 +323,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_release": lambda: render(
         "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
     ),
+    "step_gpu_room": lambda: render(
+        "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]'
+    ),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "ask_releases": lambda: read_script(newest=3, number=7),
