@@ -114,6 +114,6 @@ def _carry_out(path: Path, rig: Rig, plan: Plan, number: int, lock_wait: int) ->
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
     asked = Asked(retry=True, roles=ROLES, back_to=number, lock_wait=lock_wait)
-    if not deploy({plan.rig: (rig, plan)}, path, 0, {}, asked):
+    if deploy({plan.rig: (rig, plan)}, path, 0, {}, asked):
         say("the host is not as it was; the reason is above", err=True)
         sys.exit(FAILED)

@@ -70,7 +70,7 @@ def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, lo
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    if not deploy(planned, inventory_path(inventory), verbose, unreached, Asked(retry=retry, lock_wait=lock_wait)):
+    if deploy(planned, inventory_path(inventory), verbose, unreached, Asked(retry=retry, lock_wait=lock_wait)):
         say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
         sys.exit(FAILED)
 

@@ -26,7 +26,7 @@ from pyinfra.api.output import set_echo, set_formatter
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_inventory, ctx_state
 from pyinfra_cli.exceptions import UnexpectedInternalError, WrappedError
-from pyinfra_cli.log import setup_logging
+from pyinfra_cli.log import LogHandler, setup_logging
 from pyinfra_cli.prints import print_results
 from typing_extensions import override
 
@@ -76,10 +76,11 @@ def deploy(
     verbosity: int,
     unreached: Mapping[str, str],
     asked: Asked,
-) -> bool:
-    """Make hosts as planned, in pyinfra's words, which go to stderr. Returns whether all are.
+) -> tuple[str, ...]:
+    """Make hosts as planned, in pyinfra's words, which go to stderr. Returns those that failed, in their order.
 
-    `unreached` says, by name, why hosts could not be asked just now: they are not asked again.
+    `unreached` says, by name, why hosts could not be asked just now: they are not asked again. May be called again for
+    other hosts: nothing of a run is left over for the next.
     """
     for ending in ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
@@ -101,11 +102,12 @@ def deploy(
                 disconnect_all(state)
     except PyinfraError as error:
         WrappedError(error.with_traceback(None)).show()
-        return False
+        return tuple(planned)  # pyinfra raises once no host is left, or before one was begun
     except Exception as error:
         UnexpectedInternalError(error).show()
-        return False
-    return not state.failed_hosts
+        return tuple(planned)
+    failed = {host.name for host in state.failed_hosts}
+    return tuple(name for name in planned if name in failed)
 
 
 def _begin(verbosity: int) -> State:
@@ -114,7 +116,9 @@ def _begin(verbosity: int) -> State:
     set_formatter(click.style)
     set_echo(click.echo)
     warnings.simplefilter("ignore")
-    setup_logging(logging.INFO)
+    if not any(isinstance(handler, LogHandler) for handler in logger.handlers):
+        setup_logging(logging.INFO)  # which adds a handler each time: lines would be said once more by every run
+    ctx_host.reset()  # an earlier run that broke off while it prepared a host has left it there
     state = State(check_for_changes=False)
     state.cwd = str(ROOT)
     state.print_fact_info = state.print_noop_info = verbosity > 0

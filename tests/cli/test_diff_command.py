@@ -161,7 +161,7 @@ from llamaherd.deploy import deploying
 from llamaherd.pipeline import outlook_ask
 world = open(sys.argv[2]).read().split("\\n")
 outlook_ask.ask_host = lambda *_: world
-deploying.deploy = lambda *_, **__: print("it was begun") or True
+deploying.deploy = lambda *_, **__: print("it was begun") or ()
 main(["-i", sys.argv[1], "up", *sys.argv[3:]])
 """
 
