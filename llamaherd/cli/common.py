@@ -101,16 +101,21 @@ def usable_plans(
 
 
 def outlooks_or_exit(
-    inventory: Path | None, rigs: tuple[str, ...], *, retry: bool = False
+    inventory: Path | None,
+    rigs: tuple[str, ...],
+    *,
+    retry: bool = False,
+    sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
     """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
     from llamaherd.pipeline.outlook_ask import Hosts
 
     hosts: list[Hosts] = []
 
-    def look(sound: Mapping[str, Rig]) -> None:
-        say(f"--> Looking at {counted(len(sound), 'host')}...", err=True)
-        hosts.append(Hosts(sound))
+    def look(rigs_to_ask: Mapping[str, Rig]) -> None:
+        sound(rigs_to_ask)
+        say(f"--> Looking at {counted(len(rigs_to_ask), 'host')}...", err=True)
+        hosts.append(Hosts(rigs_to_ask))
 
     try:
         planned = usable_plans(inventory, rigs, deploying=True, sound=look)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ import click
 
 from llamaherd.cli.common import (
     FAILED,
+    complete_rigs,
+    counted,
     inventory_option,
     lock_wait_option,
     outlooks_or_exit,
@@ -20,24 +24,59 @@ from llamaherd.cli.common import (
     show_changes,
     usable_plans,
 )
+from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
+    from llamaherd.pipeline.outlook import Outlook
     from llamaherd.plan import Plan
 
 DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 """What is done to something that is there, and may be in use."""
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What is to be made as planned, and how: all rigs, or some of them."""
+
+    inventory: Path | None
+    rigs: tuple[str, ...]
+    canary: str | None
+    most: int | None
+    yes: bool
+    retry: bool
+    lock_wait: int
+    verbosity: int
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The rigs that a run changes, each with its plan; and why some of them could not be asked just now, by name."""
+
+    planned: Mapping[str, tuple[Rig, Plan]]
+    unreached: Mapping[str, str] = field(default_factory=dict)
+
+
 @click.command()
 @rigs_argument
+@click.option("--canary", metavar="RIG", shell_complete=complete_rigs, help="Change this rig first, and alone.")
+@click.option("--waves", "most", type=click.IntRange(1), metavar="N", help="Change at most N rigs at a time.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before something restarts, reboots or is removed.")
 @click.option("--retry", is_flag=True, help="Try again what was tried and taken back.")
 @lock_wait_option
 @click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
 @inventory_option
 @click.pass_obj
-def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, lock_wait: int, verbose: int) -> None:
+def up(
+    inventory: Path | None,
+    rigs: tuple[str, ...],
+    canary: str | None,
+    most: int | None,
+    yes: bool,
+    retry: bool,
+    lock_wait: int,
+    verbose: int,
+) -> None:
     """Make the hosts as planned, as `pyinfra inventory.py deploy.py` does.
 
     What will change is shown first, as by `herd diff`. On a terminal it asks once before something that is there
@@ -47,42 +86,60 @@ def up(inventory: Path | None, rigs: tuple[str, ...], yes: bool, retry: bool, lo
     One run at a time changes a host; another is waited for. A server whose new state does not answer is put back to
     what served before. The same is not tried again, but with `--retry`.
 
+    With `--canary` or `--waves`, rigs come one after another: the next ones only when those before are as planned.
+    Without either, all rigs are changed at once.
+
     \b
     Examples:
-      herd up            the whole fleet
-      herd up duo six    two rigs
-      herd up --yes      without being asked
+      herd up                          the whole fleet
+      herd up duo six                  two rigs
+      herd up --yes                    without being asked
+      herd up --canary six             that rig first, then all others
+      herd up --canary six --waves 2   that rig, then two at a time
     """
-    from llamaherd.pipeline.load import inventory_path
+    _make_so(_wished(Wish(inventory, rigs, canary, most, yes, retry, lock_wait, verbose)))
 
-    unreached: dict[str, str] = {}
-    if verbose:
-        planned = usable_plans(inventory, rigs, deploying=True)
+
+def _make_so(wish: Wish) -> None:
+    """Change what is not as planned; ends the program with 1 where not all of it becomes so."""
+    if wish.verbosity:
+        begun = Begun(usable_plans(wish.inventory, wish.rigs, deploying=True, sound=_known(wish)))
     else:
-        planned, unreached = _with_something_to_do(inventory, rigs, yes=yes, retry=retry)
-    if not planned:
-        return
-    from llamaherd.deploy.lean import load_pyinfra
-
-    load_pyinfra()  # what is refused, or has nothing to do, needs none of it
-    from llamaherd.deploy.deploying import deploy
-    from llamaherd.deploy.hosts import Asked
-
-    if not sys.stderr.isatty():
-        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    if deploy(planned, inventory_path(inventory), verbose, unreached, Asked(retry=retry, lock_wait=lock_wait)):
+        begun = _with_something_to_do(wish)
+    if wish.canary and begun.planned and wish.canary not in begun.planned:
+        say(f"{wish.canary} is the canary, and as planned: the others follow", err=True)
+    if begun.planned and not _carry_out(wish, begun):
         say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
         sys.exit(FAILED)
 
 
-def _with_something_to_do(
-    inventory: Path | None, rigs: tuple[str, ...], *, yes: bool, retry: bool
-) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, str]]:
-    """The rigs that are not as planned; what they are is said. And why rigs could not be asked, by name."""
+def _wished(wish: Wish) -> Wish:
+    """The same; raises UsageError where it makes no sense."""
+    if wish.canary and wish.rigs and wish.canary not in wish.rigs:
+        known = nearest(wish.canary, wish.rigs)
+        raise click.UsageError(f"--canary {wish.canary}: that is none of the rigs that are named; {known}")
+    return wish
+
+
+def _known(wish: Wish) -> Callable[[Mapping[str, Rig]], None]:
+    """Refuses a canary that is no rig, before any host is asked. Raises InventoryError."""
+    from llamaherd.pipeline.load import inventory_path
+    from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
+
+    def check(rigs: Mapping[str, Rig]) -> None:
+        if wish.canary and wish.canary not in rigs:
+            place, way_out = Place(inventory_path(wish.inventory)), nearest(wish.canary, rigs)
+            raise InventoryError([UNKNOWN_RIG.at(place, f"--canary: there is no rig `{wish.canary}`", way_out)])
+
+    return check
+
+
+def _with_something_to_do(wish: Wish) -> Begun:
+    """The rigs that are not as planned; what they are is said."""
     from llamaherd.pipeline.history_ask import ask_causes
 
-    planned, found = outlooks_or_exit(inventory, rigs, retry=retry)
-    causes = ask_causes(planned, found, roles_of(inventory))
+    planned, found = outlooks_or_exit(wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish))
+    causes = ask_causes(planned, found, roles_of(wish.inventory))
     for name, each in found.items():
         for note in each.notes:
             say(f"{name}: {note}", err=True)
@@ -91,9 +148,55 @@ def _with_something_to_do(
         elif each.changes:
             show_changes(name, each, causes.get(name, ()))
     disturbing = [change for each in found.values() for change in each.changes if change.action in DISTURBING]
-    asked = disturbing and not yes and sys.stdin.isatty() and sys.stderr.isatty()
-    if asked and not click.confirm("Go on?", err=True):
+    answered = wish.yes or not (sys.stdin.isatty() and sys.stderr.isatty())
+    if disturbing and not answered and not click.confirm("Go on?", err=True):
         say("nothing was changed", err=True)
         sys.exit(FAILED)
     left = {name: each for name, each in planned.items() if not found[name].as_planned}
-    return left, {name: found[name].unreached for name in left}
+    return Begun(left, {name: found[name].unreached for name in left})
+
+
+def _carry_out(wish: Wish, begun: Begun) -> bool:
+    """Change the rigs, wave by wave; whether all are as planned."""
+    from llamaherd.deploy.lean import load_pyinfra
+    from llamaherd.pipeline.load import inventory_path
+    from llamaherd.pipeline.waves import Pace, halt, waves
+
+    load_pyinfra()  # what is refused, or has nothing to do, needs none of it
+    from llamaherd.deploy.deploying import deploy
+    from llamaherd.deploy.hosts import Asked
+
+    if not sys.stderr.isatty():
+        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
+    asked = Asked(retry=wish.retry, lock_wait=wish.lock_wait)
+    steps = waves(tuple(begun.planned), Pace(wish.canary, wish.most))
+    failed: tuple[str, ...] = ()
+    for wave in steps:
+        if wave.of > 1:
+            say(f"--> {wave}", err=True)
+        planned = {name: begun.planned[name] for name in wave.rigs}
+        failed = deploy(planned, inventory_path(wish.inventory), wish.verbosity, begun.unreached, asked)
+        unplanned = () if failed or wave.last else _unplanned(wish, planned)
+        if halted := halt(steps, wave, failed, unplanned):
+            say(str(halted), err=True)
+            return False
+    return not failed
+
+
+def _unplanned(wish: Wish, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
+    """Which rigs of a wave are not as planned though none failed; what they lack is said."""
+    from llamaherd.pipeline.outlook_ask import Hosts
+
+    say(f"--> Looking at {counted(len(planned), 'host')} again...", err=True)
+    rigs = {name: rig for name, (rig, _) in planned.items()}
+    found = Hosts(rigs).outlooks(planned, roles_of(wish.inventory), retry=wish.retry)
+    for name, each in found.items():
+        _show_left(name, each)
+    return tuple(name for name, each in found.items() if not each.as_planned)
+
+
+def _show_left(name: str, found: Outlook) -> None:
+    for sentence in (*found.problems, *filter(None, [found.unreached])):
+        say(f"{name}: {sentence}", err=True)
+    if found.changes:
+        show_changes(name, found)

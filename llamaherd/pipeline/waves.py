@@ -1,0 +1,70 @@
+"""Waves: which rigs are changed together, and what a run that goes no further leaves alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many rigs are changed at once: `canary` first and alone, then at most `most` each time; else all of them."""
+
+    canary: str | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Rigs that are changed at once: the `number`-th of `of` such steps."""
+
+    rigs: tuple[str, ...]
+    number: int
+    of: int
+    canary: bool = False
+
+    @property
+    def last(self) -> bool:
+        """Whether none comes after it."""
+        return self.number == self.of
+
+    def __str__(self) -> str:
+        what = ", the canary" if self.canary else ""
+        return f"Wave {self.number} of {self.of}{what}: {', '.join(self.rigs)}"
+
+
+def waves(rigs: Sequence[str], pace: Pace) -> tuple[Wave, ...]:
+    """The waves that these rigs come in, each rig in one. They keep their order, but for a canary among them."""
+    canary = [name for name in rigs if name == pace.canary]
+    others = [name for name in rigs if name != pace.canary]
+    size = pace.most or max(1, len(others))
+    steps = [others[at : at + size] for at in range(0, len(others), size)]
+    steps = [canary, *steps] if canary else steps
+    return tuple(
+        Wave(tuple(step), number, len(steps), canary=step is canary) for number, step in enumerate(steps, start=1)
+    )
+
+
+@dataclass(frozen=True)
+class Halt:
+    """Why a run goes no further: rigs that failed, others that are not as planned; and those it leaves alone."""
+
+    failed: tuple[str, ...]
+    unplanned: tuple[str, ...]
+    left: tuple[str, ...]
+
+    def __str__(self) -> str:
+        why = [f"{_all_of(self.failed)} failed"] if self.failed else []
+        if self.unplanned:
+            why.append(f"{_all_of(self.unplanned)} {'is' if len(self.unplanned) == 1 else 'are'} not as planned")
+        return f"left alone, as {' and '.join(why)}: {', '.join(self.left)}"
+
+
+def _all_of(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def halt(all_waves: Sequence[Wave], ended: Wave, failed: Sequence[str], unplanned: Sequence[str]) -> Halt | None:
+    """Why no wave begins after the one that has `ended`; None where one may, or where none is left."""
+    left = tuple(name for wave in all_waves if wave.number > ended.number for name in wave.rigs)
+    return Halt(tuple(failed), tuple(unplanned), left) if left and (failed or unplanned) else None
