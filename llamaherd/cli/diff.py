@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,13 +21,17 @@ from llamaherd.cli.common import (
     say,
     show_changes,
 )
+from llamaherd.cli.saved import write
 from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from llamaherd.inventory.schema import Rig
     from llamaherd.pipeline.drift import Causes
     from llamaherd.pipeline.outlook import Outlook
+    from llamaherd.pipeline.saved import SavedRig
+    from llamaherd.plan import Plan
 
 CHANGES = 2
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -37,66 +41,59 @@ COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 @rigs_argument
 @inventory_option
 @json_option
+@click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Save it for `herd up --plan FILE`.")
 @click.pass_obj
-def diff(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
+def diff(inventory: Path | None, rigs: tuple[str, ...], as_json: bool, save: Path | None) -> None:
     """Show what `herd up` would change, and why. Changes nothing.
 
     Every change comes with its reason; of files of ours that have another text, a unified diff. What follows only from
     a change itself, as a restart that a new build brings, shows once that is made. Exit codes: 0 all is as planned, 2
     there are changes, 1 the inventory cannot be used, or a host cannot be asked or cannot become as planned.
 
+    With `--save` it is written to a file, too: `herd up --plan FILE` makes it so, if all is still as it was then.
+
     \b
     Examples:
-      herd diff               the whole fleet
-      herd diff duo --json    one rig, for machines
+      herd diff                       the whole fleet
+      herd diff duo --json            one rig, for machines
+      herd diff --save monday.json    to be carried out later
     """
-    from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.pipeline.diff import ask_diffs
     from llamaherd.pipeline.history_ask import ask_causes
+    from llamaherd.pipeline.saved import SavedDiff
 
     try:
         planned, found = outlooks_or_exit(inventory, rigs)
     except SystemExit as ended:
         sys.exit(FAILED if ended.code == UNUSABLE else ended.code)  # 2 says that there are changes
     causes = ask_causes(planned, found, roles_of(inventory))
-    values = []
-    failed = changed = False
+    shown = []
     for name, each in found.items():
-        rig, _ = planned[name]
-        texts: dict[str, str] = {}
-        unreached = each.unreached
-        try:
-            texts = ask_diffs(Remote(rig.connect), each.stale)
-        except RemoteError as error:
-            unreached = str(error)
-        failed = failed or bool(unreached or each.problems)
-        changed = changed or bool(each.changes)
-        values.append(_as_json(name, each, causes.get(name, ()), texts, unreached))
+        shown.append(_with_texts(*planned[name], each, causes.get(name, ())))
         if not as_json:
-            _show(name, each, causes.get(name, ()), texts, unreached)
+            _show(name, each, causes.get(name, ()), shown[-1].diffs, shown[-1].unreached)
     if as_json:
-        click.echo(json.dumps({"rigs": values}))
-    sys.exit(FAILED if failed else CHANGES if changed else 0)
+        click.echo(json.dumps({"rigs": [each.shown() for each in shown]}))
+    if save:
+        write(save, SavedDiff(rigs=tuple(shown)))
+        say(f"saved to {save}: `herd up --plan {shlex.quote(str(save))}` does this, if it is still so then", err=True)
+    if any(each.unreached or each.problems for each in shown):
+        sys.exit(FAILED)
+    sys.exit(CHANGES if any(each.changes for each in shown) else 0)
 
 
-def _as_json(
-    name: str, found: Outlook, causes: Sequence[Causes], texts: dict[str, str], unreached: str
-) -> dict[str, Any]:
-    return {
-        "rig": name,
-        "changes": [
-            {"action": each.action, "kind": each.kind, "name": each.name, "reasons": each.reasons}
-            | ({"away": asdict(each.away)} if each.away else {})
-            | (asdict(causes[number]) if causes else {})
-            for number, each in enumerate(found.changes)
-        ],
-        "diffs": texts,
-        "problems": found.problems,
-        "unreached": unreached,
-    }
+def _with_texts(rig: Rig, plan: Plan, found: Outlook, causes: Sequence[Causes]) -> SavedRig:
+    """What is shown of a rig, with how its files differ, which is asked now."""
+    from llamaherd.host.remote import Remote, RemoteError
+    from llamaherd.pipeline.diff import ask_diffs
+    from llamaherd.pipeline.saved import saved_rig
+
+    try:
+        return saved_rig(rig, plan, found, causes, ask_diffs(Remote(rig.connect), found.stale), found.unreached)
+    except RemoteError as error:
+        return saved_rig(rig, plan, found, causes, {}, str(error))
 
 
-def _show(name: str, found: Outlook, causes: Sequence[Causes], texts: dict[str, str], unreached: str) -> None:
+def _show(name: str, found: Outlook, causes: Sequence[Causes], texts: Mapping[str, str], unreached: str) -> None:
     for sentence in (*found.problems, *filter(None, [unreached])):
         say(f"{name}: {sentence}", err=True)
     if found.as_planned and not unreached:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,13 @@ from llamaherd.cli.common import (
     show_changes,
     usable_plans,
 )
+from llamaherd.cli.saved import read_or_exit, same_or_exit
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
     from llamaherd.pipeline.outlook import Outlook
+    from llamaherd.pipeline.saved import SavedDiff
     from llamaherd.plan import Plan
 
 DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
@@ -37,7 +39,7 @@ DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be made as planned, and how: all rigs, or some of them."""
+    """What is to be made as planned, and how: all rigs, or some; by a saved diff, where there is one, from its file."""
 
     inventory: Path | None
     rigs: tuple[str, ...]
@@ -47,6 +49,7 @@ class Wish:
     retry: bool
     lock_wait: int
     verbosity: int
+    saved: tuple[Path, SavedDiff] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,13 @@ class Begun:
 @rigs_argument
 @click.option("--canary", metavar="RIG", shell_complete=complete_rigs, help="Change this rig first, and alone.")
 @click.option("--waves", "most", type=click.IntRange(1), metavar="N", help="Change at most N rigs at a time.")
+@click.option(
+    "--plan",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Do what `herd diff --save FILE` has shown, without asking, if it is still so.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before something restarts, reboots or is removed.")
 @click.option("--retry", is_flag=True, help="Try again what was tried and taken back.")
 @lock_wait_option
@@ -72,6 +82,7 @@ def up(
     rigs: tuple[str, ...],
     canary: str | None,
     most: int | None,
+    file: Path | None,
     yes: bool,
     retry: bool,
     lock_wait: int,
@@ -89,6 +100,8 @@ def up(
     With `--canary` or `--waves`, rigs come one after another: the next ones only when those before are as planned.
     Without either, all rigs are changed at once.
 
+    With `--plan`, the rigs of a saved diff are made as planned, if inventory and hosts are as they were then.
+
     \b
     Examples:
       herd up                          the whole fleet
@@ -96,13 +109,14 @@ def up(
       herd up --yes                    without being asked
       herd up --canary six             that rig first, then all others
       herd up --canary six --waves 2   that rig, then two at a time
+      herd up --plan monday.json       what `herd diff --save monday.json` has shown
     """
-    _make_so(_wished(Wish(inventory, rigs, canary, most, yes, retry, lock_wait, verbose)))
+    _make_so(_wished(Wish(inventory, rigs, canary, most, yes, retry, lock_wait, verbose), file))
 
 
 def _make_so(wish: Wish) -> None:
     """Change what is not as planned; ends the program with 1 where not all of it becomes so."""
-    if wish.verbosity:
+    if wish.verbosity and not wish.saved:
         begun = Begun(usable_plans(wish.inventory, wish.rigs, deploying=True, sound=_known(wish)))
     else:
         begun = _with_something_to_do(wish)
@@ -113,11 +127,18 @@ def _make_so(wish: Wish) -> None:
         sys.exit(FAILED)
 
 
-def _wished(wish: Wish) -> Wish:
-    """The same; raises UsageError where it makes no sense."""
+def _wished(wish: Wish, file: Path | None) -> Wish:
+    """The same with what lies in the file; raises UsageError, or ends the program, where that makes no sense."""
+    if file and wish.rigs:
+        raise click.UsageError(f"{file} says which rigs are changed; leave out {' '.join(wish.rigs)}, or --plan")
+    if file and wish.retry:
+        raise click.UsageError(f"{file} was saved without --retry; leave that out, or --plan")
+    if file:
+        saved = read_or_exit(file)
+        wish = replace(wish, rigs=saved.names, saved=(file, saved))
     if wish.canary and wish.rigs and wish.canary not in wish.rigs:
-        known = nearest(wish.canary, wish.rigs)
-        raise click.UsageError(f"--canary {wish.canary}: that is none of the rigs that are named; {known}")
+        which, known = f"in {file}" if file else "that are named", nearest(wish.canary, wish.rigs)
+        raise click.UsageError(f"--canary {wish.canary}: that is none of the rigs {which}; {known}")
     return wish
 
 
@@ -135,10 +156,12 @@ def _known(wish: Wish) -> Callable[[Mapping[str, Rig]], None]:
 
 
 def _with_something_to_do(wish: Wish) -> Begun:
-    """The rigs that are not as planned; what they are is said."""
+    """The rigs that are not as planned; what they are is said. Ends the program where a saved diff holds no more."""
     from llamaherd.pipeline.history_ask import ask_causes
 
     planned, found = outlooks_or_exit(wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish))
+    if wish.saved:
+        same_or_exit(*wish.saved, planned, found)
     causes = ask_causes(planned, found, roles_of(wish.inventory))
     for name, each in found.items():
         for note in each.notes:
@@ -148,7 +171,7 @@ def _with_something_to_do(wish: Wish) -> Begun:
         elif each.changes:
             show_changes(name, each, causes.get(name, ()))
     disturbing = [change for each in found.values() for change in each.changes if change.action in DISTURBING]
-    answered = wish.yes or not (sys.stdin.isatty() and sys.stderr.isatty())
+    answered = wish.yes or wish.saved or not (sys.stdin.isatty() and sys.stderr.isatty())
     if disturbing and not answered and not click.confirm("Go on?", err=True):
         say("nothing was changed", err=True)
         sys.exit(FAILED)

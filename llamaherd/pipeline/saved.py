@@ -1,0 +1,220 @@
+"""A saved diff: what `herd diff` showed, as a value that `herd up --plan` holds hosts and inventory against. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from llamaherd import __version__
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.drift import Causes
+from llamaherd.pipeline.outlook import Outlook
+from llamaherd.plan import Plan
+from llamaherd.role.changes import Action, Change
+
+FORMAT: Final = 1
+"""Counted up with what an earlier version could not read, or would read otherwise."""
+
+MOST, _MOST_VALUES = 8 << 20, 100_000
+"""Bytes and values of a saved diff. A change has some 200 bytes and six values; the texts of a rig's files have some
+30 kB where all of them differ."""
+
+BEGINS = b'{\n "format":'
+"""What a file that we wrote begins with."""
+
+_READINGS = re.compile(r"\d+(?= (?:MHz|%))")
+"""What a GPU did in the moment of a look: another figure at the next, though nobody has changed anything."""
+
+
+class _Saved(BaseModel):
+    """Base of all that a saved diff holds: taken as it is, and nothing besides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class SavedAway(_Saved):
+    """How long a server answers nobody, as it was shown."""
+
+    seconds: float
+    measured: bool
+
+
+class SavedChange(_Saved):
+    """A change, as it was shown; `drift` and `inventory` are its causes, where they were known."""
+
+    action: Action
+    kind: str
+    name: str
+    reasons: tuple[str, ...]
+    away: SavedAway | None = None
+    drift: tuple[str, ...] | None = None
+    inventory: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells it from others: no cause, no time away, no order of reasons, and nothing that moves by itself."""
+        reasons = sorted(_READINGS.sub("…", reason) for reason in self.reasons)
+        return (self.action, self.kind, self.name, *reasons)
+
+
+class SavedRig(_Saved):
+    """A rig, as it was shown; `plan` is the digest of its plan, and of where its host is."""
+
+    rig: str
+    plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    changes: tuple[SavedChange, ...]
+    diffs: dict[str, str]
+    problems: tuple[str, ...]
+    unreached: str
+
+    def shown(self) -> dict[str, Any]:
+        """What `herd diff --json` prints of it."""
+        return self.model_dump(mode="json", exclude={"plan"}, exclude_none=True)
+
+
+class SavedDiff(_Saved):
+    """All that one `herd diff` showed; `llamaherd` is the version that did."""
+
+    format: Literal[1] = FORMAT
+    llamaherd: str = __version__
+    rigs: Annotated[tuple[SavedRig, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("must name each rig once")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its rigs, in the order in which they were shown."""
+        return tuple(each.rig for each in self.rigs)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How a rig is no longer as in a saved diff: its plan is another, changes are new, or are to be made no more."""
+
+    rig: str
+    another_plan: bool
+    new: tuple[SavedChange, ...]
+    gone: tuple[SavedChange, ...]
+
+
+def saved_rig(
+    rig: Rig, plan: Plan, found: Outlook, causes: Sequence[Causes], texts: Mapping[str, str], unreached: str
+) -> SavedRig:
+    """A rig, as it is shown: `texts` are diffs by path, `unreached` why the host could not be asked to the end."""
+    return SavedRig(
+        rig=plan.rig,
+        plan=plan_digest(rig, plan),
+        changes=_changes(found.changes, causes),
+        diffs=dict(texts),
+        problems=found.problems,
+        unreached=unreached,
+    )
+
+
+def plan_digest(rig: Rig, plan: Plan) -> str:
+    """A hash of all that is planned of a rig, and of which host that is."""
+    host = [rig.connect.host, rig.connect.port]
+    text = json.dumps([plan.model_dump(mode="json"), host], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def moved(saved: SavedRig, rig: Rig, plan: Plan, found: Outlook) -> Moved | None:
+    """How a rig that was looked at again is no longer as it was saved; None where it is."""
+    now = _changes(found.changes, ())
+    then = {change.identity for change in saved.changes}
+    still = {change.identity for change in now}
+    new = tuple(change for change in now if change.identity not in then)
+    gone = tuple(change for change in saved.changes if change.identity not in still)
+    another_plan = plan_digest(rig, plan) != saved.plan
+    return Moved(plan.rig, another_plan, new, gone) if another_plan or new or gone else None
+
+
+def _changes(changes: Sequence[Change], causes: Sequence[Causes]) -> tuple[SavedChange, ...]:
+    return tuple(
+        SavedChange(
+            action=change.action,
+            kind=change.kind,
+            name=change.name,
+            reasons=tuple(change.reasons),
+            away=SavedAway(**asdict(change.away)) if change.away else None,
+            **(asdict(causes[number]) if causes else {}),
+        )
+        for number, change in enumerate(changes)
+    )
+
+
+def to_bytes(saved: SavedDiff, again: str) -> bytes:
+    """The saved diff as a file holds it. Raises UserError where it is larger than what is read again."""
+    value = saved.model_dump(mode="json", exclude_none=True)
+    data = json.dumps(value, indent=1).encode() + b"\n"
+    if len(data) > MOST or _too_many(value):
+        raise UserError(
+            "what was shown is more than a saved diff may hold, and was not saved",
+            f"save fewer rigs at a time: `{again}`",
+        )
+    return data
+
+
+def parse(data: bytes, name: str, again: str) -> SavedDiff:
+    """The saved diff in a file of this name. Raises UserError; `again` is the command that would save it anew."""
+    try:
+        value = json.loads(data.decode())
+    except RecursionError:
+        raise _unusable(name, "it is nested too deeply", again) from None
+    except ValueError as error:
+        ends = isinstance(error, json.JSONDecodeError) and _ends_early(error)
+        raise (_unusable(name, "it ends in the middle", again) if ends else _foreign(name)) from None
+    found = value.get("format") if isinstance(value, dict) else None
+    if type(found) is not int or "llamaherd" not in value:
+        raise _foreign(name)
+    if found > FORMAT:
+        raise UserError(
+            f"{name} is a saved diff of format {found}, and this llamaherd, {__version__}, reads format {FORMAT}",
+            f"use the llamaherd that saved it, or save it again with this one: `{again}`",
+        )
+    if _too_many(value):
+        raise _unusable(name, f"it holds more than {_MOST_VALUES:,} values", again)
+    try:
+        return SavedDiff.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = first["msg"].removeprefix("Value error, ")
+        raise _unusable(name, f"`{place or 'rigs'}`: {problem[0].lower()}{problem[1:]}", again) from None
+
+
+def _unusable(name: str, why: str, again: str) -> UserError:
+    return UserError(f"{name} is no saved diff that can be used: {why}", f"save it again: `{again}`")
+
+
+def _foreign(name: str) -> UserError:
+    return UserError(f"{name} is no saved diff", "name a file that `herd diff --save FILE` has written")
+
+
+def _ends_early(error: json.JSONDecodeError) -> bool:
+    return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+
+
+def _too_many(value: Any) -> bool:
+    """Whether it holds more values than are looked at: pydantic has a sentence for each that is wrong."""
+    left, count = [value], 0
+    while left and count <= _MOST_VALUES:
+        each = left.pop()
+        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        count += len(inner)
+        left.extend(inner)
+    return count > _MOST_VALUES

@@ -1,0 +1,108 @@
+"""Hosts to run `herd` against, whole: an `ssh` of the tests' own is the way to them, and all else is real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from llamaherd.host.protocol import BEGIN, END
+from tests.support.ours import plans
+from tests.support.rigs import converged
+
+HERD = str(Path(sys.executable).parent / "herd")
+PROGRAM = "/opt/llamaherd/libexec/started"
+RIGS = {"attic": 2301, "duo": 2302, "six": 2303}
+SSH = f"""#!{sys.executable}
+import os, pathlib, sys
+
+there = pathlib.Path(__file__).parent / sys.argv[sys.argv.index("-p") + 1]
+if (there / "gone").exists():
+    print("ssh: connect to host duo port 22: Connection refused", file=sys.stderr)
+    sys.exit(255)
+sys.stdin.readline()
+print("llamaherd: a shell is there", flush=True)
+script = ""
+for line in sys.stdin:
+    script += line
+    if line.strip() == "echo 'llamaherd: it is yours'":
+        print("llamaherd: it is yours", flush=True)  # and then until nobody is at the other end
+if script and "llamaherd: it is yours" not in script:
+    asks = {BEGIN!r} in script
+    with open(there.parent / "log", "a") as log:
+        print(there.name, "looked" if asks else "changed", file=log)
+    if asks:
+        world = there / ("after" if (there / "done").exists() else "before")
+        print({BEGIN!r}, world.read_text(), {END!r}, sep="\\n")
+    elif (there / "broken").exists():
+        sys.exit("it broke")
+    elif not (there / "stuck").exists():
+        (there / "done").touch()
+"""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Three hosts that lack a program of ours, and what becomes of them."""
+
+    folder: Path
+
+    def mark(self, name: str, what: str) -> None:
+        """Have a host be `done` already, `broken`, `gone`, or `stuck` as it is though what is run there ends well."""
+        (self.folder / str(RIGS[name]) / what).touch()
+
+    def lacks(self, name: str, *paths: str) -> None:
+        """Have a host lack these files of ours until it is changed."""
+        folder = self.folder / str(RIGS[name])
+        lines = (folder / "after").read_text().splitlines()
+        (folder / "before").write_text("\n".join(line for line in lines if not any(path in line for path in paths)))
+
+    def rig(self, name: str) -> Path:
+        """A rig's file."""
+        return self.folder / "fleet" / f"{name}.yaml"
+
+    def herd(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command, to its end."""
+        return subprocess.run(
+            [HERD, "-i", str(self.folder / "fleet"), *words],
+            cwd=self.folder,
+            env=os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @property
+    def log(self) -> list[tuple[str, str]]:
+        """Which host was looked at or changed, in that order."""
+        names = {str(port): name for name, port in RIGS.items()}
+        log = self.folder / "log"
+        words = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+        return [(names[port], what) for port, what in words]
+
+    @property
+    def turns(self) -> list[str]:
+        """The hosts in the order in which they were changed."""
+        return [name for name, _ in groupby(name for name, what in self.log if what == "changed")]
+
+
+def three_hosts(folder: Path) -> Hosts:
+    """Those hosts, with their fleet, in an empty folder."""
+    (folder / "fleet").mkdir()
+    hosts = Hosts(folder)
+    for name, port in RIGS.items():
+        rig = {"rig": name, "connect": {"host": "127.0.0.1", "port": port}, "engines": {}, "models": {}}
+        rig |= {"host": {"os": "debian-13", "cpu": {"cores": 2}, "ram": "4GB"}, "instances": {}}
+        hosts.rig(name).write_text(json.dumps(rig))
+    for name, (_, plan) in plans(folder / "fleet").items():
+        (folder / str(RIGS[name])).mkdir()
+        (folder / str(RIGS[name]) / "after").write_text("\n".join(converged(plan, {})))
+        hosts.lacks(name, PROGRAM)
+    (folder / "ssh").write_text(SSH)
+    (folder / "ssh").chmod(0o755)
+    return hosts
