@@ -217,3 +217,20 @@ def test_what_is_being_answered_when_a_change_comes_ends_first(bench: Bench) -> 
     assert "waiting for 1 request in flight, for up to 120 s" in ended.output
     assert '"stop_type":"limit"' in bench.sh("tail -n 2 /run/stream")
     assert '"n_ctx":3584' in bench.ask("chat", "/props", key=bench.key())[1]
+
+
+def test_what_listens_for_others_and_is_not_declared_is_named(bench: Bench) -> None:
+    """The only one that is declared for others is the SSH server."""
+
+    def exposed() -> tuple[bool, str]:
+        said = bench.herd("verify", "box", "--json").output
+        report = json.loads(said[said.index('{"rig"') :])
+        (check,) = [each for each in report["machine"] if each["name"] == "exposed"]
+        return check["doubt"], check["detail"]
+
+    assert exposed() == (False, "ssh (22)")
+    bench.sh("systemd-run -q --unit=stray python3 -m http.server 8099; sleep 1")
+    try:
+        assert exposed() == (True, "python3 (stray.service) listens at 8099 for others: not declared")
+    finally:
+        bench.sh("systemctl stop stray")

@@ -15,6 +15,7 @@ from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check, InstanceReport
 from llamaherd.role.role import Judging, Verified
 from roles.serve.verify.answering import drafts, fast, health, listening, locked, serves, streams
 from roles.serve.verify.container import WALLS_FORMAT
+from roles.serve.verify.exposure import exposed
 from roles.serve.verify.gpus import on_gpus
 from roles.serve.verify.process import in_place, installed, process, serving
 
@@ -49,6 +50,7 @@ def judge(judging: Judging) -> Verified:
     rig, plan, answers, reached = judging.rig, judging.plan, judging.answers, judging.reached
     builds = {build.id: build for build in plan.builds}
     return Verified(
+        checks=tuple(exposed(plan, answers)) if plan.instances else (),
         installed=tuple(installed(plan, answers)),
         instances=tuple(
             _instance(

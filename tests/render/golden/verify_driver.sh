@@ -369,6 +369,27 @@ for each in $pid; do
     printf 'pid=%s\n' "$each"
     ls -l "/proc/$each/fd" 2>/dev/null | sed -n 's/.* -> \(\/dev\/\(nvidia\|dxg\).*\)/device=\1/p' | sort -u
 done | lines
+section listens ''
+# Who listens for others than this host: port, process, program, its unit or container. Sockets are found in one go.
+{
+    find /proc/[0-9]*/fd -lname 'socket:*' -printf '%h %l\n' 2>/dev/null | sed 's|^/proc/\([0-9]*\)/fd socket:\[\([0-9]*\)\]$|\2 \1|'
+    echo
+    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null
+} | awk '
+    !NF { listed = 1; next }
+    !listed { if (!($1 in pid)) pid[$1] = $2; next }
+    $4 == "0A" && $2 !~ /^[0-9A-F]*7F:/ && $2 !~ /^0+1000000:/ {
+        n = split($2, part, ":")
+        key = part[n] " " pid[$10]
+        if (!(key in had)) print part[n], (pid[$10] ? pid[$10] : "-")
+        had[key]
+    }' | head -n 100 | while read -r port pid; do
+    comm=- of=-
+    [ "$pid" = - ] || { comm=$(tr -d ' \t\n' <"/proc/$pid/comm") && of=$(sed -n 's|^0::.*/\([^/]*\)$|\1|p; s|^1:name=systemd:.*/\([^/]*\)$|\1|p' "/proc/$pid/cgroup" | head -n 1); } 2>/dev/null
+    printf '%d %s %s %s\n' "0x$port" "$pid" "${comm:--}" "${of:--}"
+done | sort -n | lines
+section publishes ''
+[ ! -e /var/run/docker.sock ] || timeout 20 docker ps --format '{{.Names}} {{.Ports}}' 2>/dev/null | head -n 100 | lines
 
 
 finish

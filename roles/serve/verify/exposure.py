@@ -1,0 +1,57 @@
+"""What others than its own host can reach on it, beside what is declared for them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.host.answers import Answers
+from llamaherd.plan import Plan
+from llamaherd.role.report import Check
+
+_WAY_IN = frozenset({"sshd", "sshd-session"})
+_SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
+_OURS = "llamaherd-share.service"
+"""What lends models to a neighbour."""
+_PROXY = "docker-proxy"
+"""What listens for a container: Docker itself says for which."""
+_PUBLISHED = re.compile(r"(?P<address>\S+):(?P<port>[0-9-]+)->")
+_LOOPBACK = ("127.", "[::1]")
+
+
+def exposed(plan: Plan, answers: Answers) -> Iterator[Check]:
+    """Who listens for others: nothing fails by it, for a machine may serve more than models; but it is said."""
+    if ("listens", "") not in answers:
+        return
+    open_ = {each.endpoint.port: each.service for each in plan.instances if each.endpoint.for_others}
+    fine: list[str] = []
+    strange: list[str] = []
+    for line in filter(None, answers["listens", ""].split("\n")):
+        port, pid, program, of = line.split(" ", 3)
+        if int(port) in open_:
+            fine.append(f"{open_[int(port)]} ({port})")
+        elif program in _WAY_IN or of in _SSH_UNITS:
+            fine.append(f"ssh ({port})")
+        elif of == _OURS:
+            fine.append(f"models for neighbours ({port})")
+        elif program != _PROXY:
+            strange.append(f"{_named(program, pid, of)} listens at {port} for others")
+    strange += _published(answers.get(("publishes", ""), ""), set(open_))
+    detail = "; ".join(dict.fromkeys(strange)) + ": not declared" if strange else ", ".join(dict.fromkeys(fine))
+    yield Check("exposed", True, detail or "nothing listens for others", doubt=bool(strange))
+
+
+def _named(program: str, pid: str, of: str) -> str:
+    if program == "-":
+        return "a program that does not show"
+    return f"{program} ({of})" if of.endswith(".service") else f"{program} (process {pid})"
+
+
+def _published(said: str, declared: set[int]) -> Iterator[str]:
+    """Containers of others, or at other ports: what Docker publishes goes past the firewall of ufw and firewalld."""
+    for line in filter(None, said.split("\n")):
+        name, _, ports = line.partition(" ")
+        found = (match for match in _PUBLISHED.finditer(ports) if not match["address"].startswith(_LOOPBACK))
+        open_ = dict.fromkeys(match["port"] for match in found)
+        if strange := [port for port in open_ if not (port.isdigit() and int(port) in declared)]:
+            yield f"container {name} publishes {', '.join(strange)}, past most firewalls"

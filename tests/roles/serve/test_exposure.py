@@ -1,0 +1,70 @@
+"""What others can reach on a host, as `herd verify` says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from roles.serve.verify.exposure import exposed
+from tests.support.rigs import cpu_rig, planned
+
+OPEN = planned(cpu_rig(), {"instances/chat/listen": "0.0.0.0"})
+SHUT = planned(cpu_rig())
+SSH = "22 7 sshd ssh.service"
+
+
+def said(*lines: str, publishes: str = "", shut: bool = False) -> tuple[bool, str]:
+    """Whether it is in doubt, and what is said."""
+    answers = {("listens", ""): "\n".join(lines), ("publishes", ""): publishes}
+    (check,) = exposed(SHUT if shut else OPEN, answers)
+    assert check.ok
+    return check.doubt, check.detail
+
+
+def test_what_is_declared() -> None:
+    lines = (
+        SSH,
+        "2222 1 systemd ssh.socket",
+        "8080 70 llama-server llama-chat.service",
+        "8970 9 x llamaherd-share.service",
+    )
+    assert said(*lines) == (False, "ssh (22), ssh (2222), llama-chat (8080), models for neighbours (8970)")
+
+
+def test_nothing() -> None:
+    assert said() == (False, "nothing listens for others")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("8000 70 python3 session-3.scope", "python3 (process 70) listens at 8000 for others"),
+        ("445 71 smbd smbd.service", "smbd (smbd.service) listens at 445 for others"),
+        ("9 - - -", "a program that does not show listens at 9 for others"),
+    ],
+)
+def test_what_is_not_declared(line: str, words: str) -> None:
+    assert said(SSH, line) == (True, f"{words}: not declared")
+
+
+def test_a_server_that_is_declared_for_its_own_host_alone() -> None:
+    assert said("8080 70 llama-server llama-chat.service", shut=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("publishes", "doubt"),
+    [
+        ("web 0.0.0.0:80->80/tcp, [::]:80->80/tcp", True),
+        ("web 10.0.0.5:8000-8010->8000-8010/tcp", True),
+        ("web 127.0.0.1:80->80/tcp, [::1]:80->80/tcp", False),
+        ("web 80/tcp", False),
+        ("llama-chat 0.0.0.0:8080->8080/tcp", False),
+    ],
+)
+def test_containers_that_publish(publishes: str, doubt: bool) -> None:
+    found = said("80 9 docker-proxy docker.service", publishes=publishes)
+    assert found[0] == doubt
+    assert ("container web publishes " in found[1]) == doubt
+
+
+def test_a_host_that_was_not_asked() -> None:
+    assert list(exposed(OPEN, {})) == []
