@@ -93,6 +93,8 @@ class ServingState:
     """Of these, what systemd gives to each unit that it starts."""
     hangs: str = ""
     """Why it surely answers nobody."""
+    untried: list[str] = field(default_factory=list)
+    """The specs of what was started and has not answered a prompt: a run was cut off before."""
     refused: Refused | None = None
     """What it was to be, and could not."""
     loaded: Loaded | None = None
@@ -121,6 +123,8 @@ class ServingState:
                 self.hangs = why
             case "loaded", [milliseconds, *folders]:
                 self.loaded = Loaded(int(milliseconds) / 1000, tuple(folders))
+            case "untried", [spec]:
+                self.untried.append(spec)
             case "refused", [tried, when, why]:
                 self.refused = Refused(tried, when, why)
             case _:

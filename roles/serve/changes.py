@@ -13,7 +13,7 @@ from llamaherd.layout import GPU_CHECK, KEPT, SET_ASIDE, service_of
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
-from roles.serve.transaction import forget, refuse_again, runs_elsewhere, transaction
+from roles.serve.transaction import forget, proven, refuse_again, runs_elsewhere, serves, transaction
 
 
 def removal_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -49,12 +49,14 @@ def removal_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def _has_come(instance: InstancePlan, state: HostState) -> bool:
-    """Whether it runs as planned, by the backend that is declared."""
+    """Whether it serves as planned, by the backend that is declared."""
     if instance.backend == "systemd":
         unit = state.units.get(instance.service)
-        return unit is not None and (unit.active, unit.spec) == ("active", instance.spec)
-    container = state.containers.get(instance.service)
-    return container is not None and (container.health, container.spec) == ("healthy", instance.spec)
+        come = unit is not None and (unit.active, unit.spec) == ("active", instance.spec)
+    else:
+        container = state.containers.get(instance.service)
+        come = container is not None and (container.health, container.spec) == ("healthy", instance.spec)
+    return come and proven(instance, state)
 
 
 def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, retry: bool = False) -> list[Change]:
@@ -71,7 +73,12 @@ def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, r
         raise _given_to_all(instance, serving.given_to_all)
     refuse_again(instance, state, retry=retry)
     restart = _unit_restart(instance, unit, changed, state)
-    reasons = (*restart, *_unit_unsettled(unit, serving), *_unnamed(changed, restart, state))
+    reasons = (
+        *restart,
+        *_unit_unsettled(unit, serving),
+        *_unproven(instance, state),
+        *_unnamed(changed, restart, state),
+    )
     if not reasons:
         return []
     script = render(
@@ -114,6 +121,12 @@ def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
     return why
 
 
+def _unproven(instance: InstancePlan, state: HostState) -> list[str]:
+    """Why what runs is switched to once more: a run that was cut off may have left what fails at prompts."""
+    new = serves(instance, state) and not proven(instance, state)
+    return ["it has not answered a prompt yet"] if new else []
+
+
 def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState) -> list[str]:
     """Differences of files that are no reason yet."""
     return [reason for reason in differences(changed, state) if reason not in said]
@@ -125,7 +138,8 @@ def project_changes(instance: InstancePlan, state: HostState, key: str | None, *
     container = state.containers.get(instance.service)
     refuse_again(instance, state, retry=retry)
     restart = _project_restart(instance, container, changed, state)
-    reasons = (*restart, *_project_unsettled(container), *_unnamed(changed, restart, state))
+    unsettled = (*_project_unsettled(container), *_unproven(instance, state))
+    reasons = (*restart, *unsettled, *_unnamed(changed, restart, state))
     if not reasons:
         return []
     recreate = bool(restart) or container is None or container.health == "unhealthy"

@@ -94,10 +94,19 @@ def serves(instance: InstancePlan, state: HostState) -> bool:
     return bool((unit and unit.active == "active") or (container and container.health == "healthy"))
 
 
+def proven(instance: InstancePlan, state: HostState) -> bool:
+    """Whether what runs has answered a prompt since it was started as another, as far as that is known."""
+    unit, container = state.units.get(instance.service), state.containers.get(instance.service)
+    runs = {each.spec for each in (unit, container) if each}
+    serving = state.serving.get(instance.service)
+    return serving is None or runs.isdisjoint(serving.untried)
+
+
 def refuse_again(instance: InstancePlan, state: HostState, *, retry: bool) -> None:
     """Raise UserError where what is declared was tried and taken back, unless nothing serves, or by `retry`."""
     refused = state.serving.get(instance.service, ServingState()).refused
-    if refused and refused.tried == tried(instance) and not retry and serves(instance, state):
+    served = serves(instance, state) and proven(instance, state)
+    if refused and refused.tried == tried(instance) and not retry and served:
         raise not_again(instance, refused)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.box.bench import Bench, Declared
+from tests.box.bench import HERD, Bench, Declared
 
 pytestmark = pytest.mark.box
 
@@ -17,6 +17,16 @@ REFUSES = "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_except
 
 OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
 """What the engine reads as an argument, and then cannot load."""
+
+SPEC = "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/environ | grep ^LLAMAHERD_SPEC="
+
+AS_IT_LOADS = """
+old=$(systemctl show -P InvocationID llama-chat)
+until new=$(systemctl show -P MainPID llama-chat); [ "$new" != 0 ] &&
+    [ "$(systemctl show -P InvocationID llama-chat)" != "$old" ]; do sleep 0.02; done
+for pid in $(pidof sh); do [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || kill -9 "$pid"; done 2>/dev/null
+"""
+"""The moment when a new process is there; the script that is to ask it a prompt is killed, and nobody asks."""
 
 
 def no_answer(rig: Declared) -> None:
@@ -119,6 +129,49 @@ def test_a_run_that_is_killed_in_a_bad_change(bench: Bench) -> None:
     subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
     bench.host.up()
     fails(bench, "chat")
+
+
+def test_a_switch_goes_on_without_the_run_that_began_it(bench: Bench) -> None:
+    """Nobody listens to it any more, and it must say why it takes back what does not serve."""
+    before = bench.running()
+    spec = bench.sh(SPEC)
+    declare(bench, no_answer)
+    bench.killed(signal.SIGKILL, lambda line: "starting llama-chat.service" in line, [HERD, "up", "--yes", "--retry"])
+    # It has the lock until it has come to its end.
+    bench.sh("flock -w 120 /run/llamaherd/locks/host true")
+    assert bench.sh(SPEC) == spec
+    assert bench.answers("chat")
+    bench.unchanged(before, "chat")
+    ended = bench.up("--yes")
+    assert ended.code == 1, ended.output
+    assert "chat serves as before: what is declared was tried on 20" in ended.output
+
+
+@pytest.mark.parametrize("boots", [False, True])
+def test_what_was_cut_off_before_it_answered_is_not_taken_for_good(bench: Bench, boots: bool) -> None:
+    """It runs and is healthy, and that is all that is known of it."""
+    spec = bench.sh(SPEC)
+    declare(bench, no_answer)
+
+    def as_it_loads(line: str) -> bool:
+        if "starting llama-chat.service" not in line:
+            return False
+        bench.sh(AS_IT_LOADS)
+        return True
+
+    bench.killed(signal.SIGKILL, as_it_loads, [HERD, "up", "--yes", "--retry"])
+    if boots:
+        subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
+        bench.host.up()
+    bench.sh("until systemctl -q is-active llama-chat; do sleep 0.1; done")
+    assert bench.sh(SPEC) != spec
+    assert "it has not answered a prompt yet" in bench.herd("diff", "box").output
+    fails(bench, "chat")
+    assert bench.sh(SPEC) == spec
+    # The note of it is gone: as before is as declared before.
+    bench.declare(bench.rig())
+    ended = bench.up("--yes")
+    assert (ended.code, ended.changes) == (0, 0), ended.output
 
 
 def as_a_container(rig: Declared) -> None:

@@ -105,6 +105,10 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
             "serving\tllama-a\tforeign\t/a b\nserving\tllama-a\tforeign\t/c\nserving\tllama-a\thangs\tit does",
             HostState(serving={"llama-a": ServingState(foreign=["/a b", "/c"], hangs="it does")}),
         ),
+        (
+            "serving\tllama-a\tuntried\tabc\nserving\tllama-a\tuntried\tdef",
+            HostState(serving={"llama-a": ServingState(untried=["abc", "def"])}),
+        ),
         ("holder\t8080\t7\ta b\t", HostState(holders={8080: Holder(7, "a b", "")})),
         ("closed\t/a b", HostState(closed=["/a b"])),
         ("incoming\tff.part\t1000000\t24", HostState(incoming={"ff.part": 12288})),
@@ -122,6 +126,7 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
         "container that never ran",
         "another key since",
         "drop-ins",
+        "untried",
         "holder",
         "closed",
         "part",

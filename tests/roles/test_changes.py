@@ -287,6 +287,14 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
         (),
     ),
     "container: started with another variable": (DRAFTER, serving("llama-drafter", variables="A"), "restart", ()),
+    "unit: it has answered no prompt yet": (CHAT, serving("llama-chat", untried=[CHAT.spec]), "start", ()),
+    "unit: another than what runs has answered none": (CHAT, serving("llama-chat", untried=["0ld"]), "", ()),
+    "container: it has answered no prompt yet": (
+        DRAFTER,
+        serving("llama-drafter", untried=[DRAFTER.spec]),
+        "start",
+        (),
+    ),
     "unit: hangs": (CHAT, serving("llama-chat", hangs="it is stopped"), "restart", ()),
     "container: hangs": (DRAFTER, serving("llama-drafter", hangs="it is stopped"), "restart", ()),
     "container: held to less by hand": (
@@ -464,6 +472,17 @@ def test_what_is_left_where_one_was_goes_once_it_serves_where_it_is() -> None:
     (removal,) = removal_changes(CPU, seen)
     assert "docker rm -f llama-chat" in removal.script
     assert "/etc/llamaherd/keys/chat" not in removal.script
+
+
+def test_what_is_left_where_one_was_stays_until_it_has_answered_where_it_is() -> None:
+    """It may be all that there is to go back to."""
+    seen = seen_of(CPU)
+    seen.projects.add("chat")
+    seen.serving["llama-chat"] = ServingState(untried=[CHAT.spec])
+    assert removal_changes(CPU, seen) == []
+    (step,) = switch(CHAT, seen)
+    assert (step.action, step.reasons) == ("start", ("it has not answered a prompt yet",))
+    assert step.script.rindex('proved "$asked"') < step.script.rindex("docker rm -f llama-chat")
 
 
 def test_a_key_goes_with_its_instance() -> None:

@@ -501,6 +501,9 @@ done
 for file in /var/lib/llamaherd/kept/*/last/loaded; do
     [ ! -s "$file" ] || { name=${file%/last/loaded} && IFS= read -r loaded <"$file" && say serving "${name##*/}" loaded "$loaded"; }
 done
+for file in /var/lib/llamaherd/kept/*/untried; do
+    [ ! -s "$file" ] || { name=${file%/untried} && sort -u "$file" | sed 's/^/untried\t/' | told "${name##*/}"; }
+done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done

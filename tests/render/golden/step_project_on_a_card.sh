@@ -39,7 +39,9 @@ if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
     exit 1
 fi
 
-# A switch is taken back where what is new does not serve: what served before is kept, and comes back.
+# A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
+# nobody listens any more: whoever began it may be gone, and what is new may not serve.
+trap : PIPE
 kept=/var/lib/llamaherd/kept/llama-boxed refused=/var/lib/llamaherd/refused/llama-boxed
 asked=$(mktemp) && trap 'rm -f "$asked"' EXIT && base64 -d >"$asked" <<'END' || exit 1
 eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDA0L3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
@@ -64,6 +66,17 @@ keep() (
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
 )
+# What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
+# a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
+untried() { grep -Fqsx "$1" "$kept/untried"; }
+mark_untried() {
+    ! untried f662f55e648d || { unproven=yes; return; }
+    unproven=''
+    (umask 077 && install -d -m 0700 "${kept%/*}" "$kept" && echo f662f55e648d >>"$kept/untried" && sync "$kept/untried") || {
+        echo "cannot write $kept/untried, so llama-boxed was left as it is; \`df -h $kept\` says whether there is room" >&2
+        exit 1
+    }
+}
 was() { sed -n "s/.*was_spec=\([^ ]*\) .*/\1/p" "$kept/last/how" 2>/dev/null; }
 spec_of() {
     if [ "$1" = unit ]; then
@@ -76,7 +89,7 @@ spec_of() {
 # if it says the same spec.
 keep_what_serves() {
     serving=$(spec_of "$1")
-    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
+    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || { [ -f "$kept/last/how" ] && untried "$serving"; } || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
         echo "cannot keep what serves as llama-boxed in $kept, so it was left as it is; \`df -h $kept\` says whether there is room" >&2
         exit 1
     }
@@ -239,6 +252,7 @@ rm -rf /etc/llamaherd/compose/boxed /var/lib/llamaherd/started/llama-boxed
 ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8004 >/dev/null 2>&1
         start_what_was
     } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
+        rm -f "$kept/untried"
         # Whoever changed no more than the key may try again.
         [ "$was_spec" = f662f55e648d ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' 255ecc181516 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
         printf '%s\n' "llama-boxed serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
@@ -250,6 +264,7 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
     exit 1
 }
 keep_what_serves container
+mark_untried
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
 # $1 the path, $2 what the system says; the way out is by the reason.
@@ -321,9 +336,10 @@ END
 # Who held the lock before us may have made what we want. What was seen to be wrong with a container is not asked about
 # again; one that was only not recorded yet may be by now.
 now=$(docker inspect --type container --format '{{.Id}} {{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{index .Config.Labels "llamaherd.spec"}}' llama-boxed 2>/dev/null)
-if [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy f662f55e648d' ] &&
+if [ -z "$unproven" ] && [ "${now%% *}" != '' ] && [ "${now#* }" = 'running healthy f662f55e648d' ] &&
     /opt/llamaherd/libexec/started changed container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
     echo "llama-boxed was started by another run meanwhile, as planned"
+    rm -f "$kept/untried"
     exit 0
 fi
 drain

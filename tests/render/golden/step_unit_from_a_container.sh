@@ -38,7 +38,9 @@ if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
     exit 1
 fi
 
-# A switch is taken back where what is new does not serve: what served before is kept, and comes back.
+# A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
+# nobody listens any more: whoever began it may be gone, and what is new may not serve.
+trap : PIPE
 kept=/var/lib/llamaherd/kept/llama-chat refused=/var/lib/llamaherd/refused/llama-chat
 asked=$(mktemp) && trap 'rm -f "$asked"' EXIT && base64 -d >"$asked" <<'END' || exit 1
 eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgwL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
@@ -63,6 +65,17 @@ keep() (
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
 )
+# What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
+# a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
+untried() { grep -Fqsx "$1" "$kept/untried"; }
+mark_untried() {
+    ! untried ea3d36a7a072 || { unproven=yes; return; }
+    unproven=''
+    (umask 077 && install -d -m 0700 "${kept%/*}" "$kept" && echo ea3d36a7a072 >>"$kept/untried" && sync "$kept/untried") || {
+        echo "cannot write $kept/untried, so llama-chat was left as it is; \`df -h $kept\` says whether there is room" >&2
+        exit 1
+    }
+}
 was() { sed -n "s/.*was_spec=\([^ ]*\) .*/\1/p" "$kept/last/how" 2>/dev/null; }
 spec_of() {
     if [ "$1" = unit ]; then
@@ -75,7 +88,7 @@ spec_of() {
 # if it says the same spec.
 keep_what_serves() {
     serving=$(spec_of "$1")
-    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
+    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || { [ -f "$kept/last/how" ] && untried "$serving"; } || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
         echo "cannot keep what serves as llama-chat in $kept, so it was left as it is; \`df -h $kept\` says whether there is room" >&2
         exit 1
     }
@@ -240,6 +253,7 @@ systemctl reset-failed llama-chat.service 2>/dev/null
 ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8080 >/dev/null 2>&1
         start_what_was
     } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
+        rm -f "$kept/untried"
         # Whoever changed no more than the key may try again.
         [ "$was_spec" = ea3d36a7a072 ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' b5f3d0404fa7 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
         printf '%s\n' "llama-chat serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
@@ -252,6 +266,7 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
 }
 keep_what_serves unit
 keep_what_serves container
+mark_untried
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
 # $1 the path, $2 what the system says; the way out is by the reason.
@@ -331,10 +346,11 @@ systemctl -q enable llama-chat.service || exit 1
 systemctl reset-failed llama-chat.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-chat.service)
-if [ "$run" != '' ] && systemctl -q is-active llama-chat.service &&
+if [ -z "$unproven" ] && [ "$run" != '' ] && systemctl -q is-active llama-chat.service &&
     tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-chat.service)/environ" | grep -Fqx LLAMAHERD_SPEC=ea3d36a7a072 &&
     /opt/llamaherd/libexec/started changed unit llama-chat /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >/dev/null; then
     echo "llama-chat.service was started by another run meanwhile, as planned"
+    rm -f "$kept/untried"
     exit 0
 fi
 echo "starting llama-chat.service: it has 300 s to load its model"
