@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from box.cli import API_KEY, CACHE, ROOT, TINY_MOE, host
+from box.host import BoxHost
 
 HERD = Path(sys.executable).parent / "herd"
 Rig = dict[str, Any]
@@ -222,17 +223,22 @@ def beside(script: str) -> Iterator[None]:
 
 def declare(inventory: Path, change: Callable[[Rig], None] = lambda _: None) -> None:
     """The box's rig, changed."""
-    box = host()
+    rig = rig_of(host())
+    change(rig)
+    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+
+
+def rig_of(box: BoxHost) -> Rig:
+    """The box's rig, for a host like it."""
     rig: Rig = yaml.safe_load((ROOT / "inventory" / "box.yaml").read_text())
-    rig["connect"] |= {"key": str(box.key), "known_hosts": str(box.known_hosts)}
+    rig["connect"] |= {"port": box.port, "key": str(box.key), "known_hosts": str(box.known_hosts)}
     source = rig["engines"]["main"]["source"]
     source["archive"] = str(CACHE / Path(source["archive"]).name)
     gemma = rig["models"]["gemma-3-270m"]
     gemma["file"] = str(CACHE / Path(gemma["file"]).name)
     rig["models"]["tiny-moe"]["file"] = str(TINY_MOE)
     rig["instances"]["chat"]["api_key"] = {"file": str(API_KEY)}
-    change(rig)
-    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+    return rig
 
 
 def up(inventory: Path) -> tuple[int, str]:

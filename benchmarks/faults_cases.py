@@ -1,0 +1,108 @@
+"""What `faults.py` does to servers while something is killed: good changes, and such as are taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, NamedTuple, get_args
+
+from benchmarks.switches import FAILS_AT_PROMPTS, Rig, chat, template, words
+from box.cli import BOX
+
+OTHER_KEY = BOX / "other-api-key"
+UP = ("up", "--yes")
+NO_UNIT = ("--override-kv", "gemma3.block_count=int:99")
+NO_CONTAINER = ("--override-kv", "tokenizer.ggml.model=str:none")
+EARLIEST = 0.25
+"""The part of a run before which it has only read its inventory."""
+
+Change = Callable[[Rig], None]
+Victim = Literal["controller", "session", "script", "host"]
+"""What is killed: `herd`, the host's end of its connection, the shells that carry its script out there, or the host."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of servers: from what, to what, and by which command."""
+
+    change: Change
+    good: bool = True
+    before: Change = lambda _: None
+    command: tuple[str, ...] = UP
+    tried: bool = False
+    """Whether it was tried and taken back before."""
+
+
+def drafter(**keys: object) -> Change:
+    """`drafter` with other keys."""
+    return lambda rig: rig["instances"]["drafter"].update(keys)
+
+
+def both(*changes: Change) -> Change:
+    """Several changes as one."""
+
+    def change(rig: Rig) -> None:
+        for each in changes:
+            each(rig)
+
+    return change
+
+
+def spare(rig: Rig) -> None:
+    """One more instance, with a key."""
+    given = rig["instances"]["chat"]["api_key"]
+    rig["instances"]["spare"] = rig["instances"]["drafter"] | {"backend": "systemd", "port": 8082, "api_key": given}
+
+
+OTHER = chat(api_key={"file": str(OTHER_KEY)})
+CASES = {
+    "a unit with other arguments": Case(chat(context=4096)),
+    "a container with other arguments": Case(drafter(context=2048)),
+    "a unit that fails at prompts": Case(template("chat", FAILS_AT_PROMPTS), good=False),
+    "a container that fails at prompts": Case(template("drafter", FAILS_AT_PROMPTS), good=False),
+    "a unit that does not load": Case(words("chat", *NO_UNIT), good=False),
+    "a container that does not load": Case(words("drafter", *NO_CONTAINER), good=False),
+    "a unit with another key": Case(OTHER),
+    "a unit with another key that fails at prompts": Case(both(OTHER, template("chat", FAILS_AT_PROMPTS)), good=False),
+    "a unit becomes a container": Case(chat(backend="compose")),
+    "a container becomes a unit": Case(drafter(backend="systemd")),
+    "a unit becomes a container that fails at prompts": Case(
+        both(chat(backend="compose"), template("chat", FAILS_AT_PROMPTS)), good=False
+    ),
+    "a container becomes a unit that does not load": Case(
+        both(drafter(backend="systemd"), words("drafter", *NO_CONTAINER)), good=False
+    ),
+    "two servers change ports": Case(both(chat(port=8081), drafter(port=8080))),
+    "an instance more": Case(spare),
+    "an instance less": Case(lambda _: None, before=spare),
+    "a rollback": Case(chat(context=4096), before=chat(context=4096), command=("rollback", "box", "--yes")),
+    "a bad change, tried again": Case(
+        template("chat", FAILS_AT_PROMPTS), good=False, command=(*UP, "--retry"), tried=True
+    ),
+}
+
+
+class Round(NamedTuple):
+    """One fault: what is changed, what is killed meanwhile, and what is declared in the next run."""
+
+    number: int
+    case: str
+    victim: Victim
+    moment: float
+    """As a part of the time that the run takes."""
+    rest: float
+    """Seconds before the next run: what was begun on the host may go on in them."""
+    goes_on: bool
+    """Whether the next run is to bring about the same change; else what was declared before it."""
+
+    def __str__(self) -> str:
+        then = "the same" if self.goes_on else "what was before"
+        return f"{self.number}: {self.case}; {self.victim} killed at {self.moment:.0%}, {then} after {self.rest:g} s"
+
+
+def drawn(seed: int, number: int) -> Round:
+    """The fault of this number: the same one for the same seed."""
+    by = Random(f"{seed} {number}")
+    victim = by.choice(get_args(Victim))
+    return Round(number, by.choice([*CASES]), victim, by.uniform(EARLIEST, 1), by.choice((0, 0, 3)), by.random() < 0.5)
