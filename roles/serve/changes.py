@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 from llamaherd.backends.compose import held_to
@@ -65,7 +66,8 @@ def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, r
     Raises UserError where what others wrote for many units forbids it, and where it was tried and taken back: that is
     tried again by `retry` alone, or where nothing serves.
     """
-    changed = [file for file in instance_files(instance, key) if differs(file, state)]
+    files = instance_files(instance, key)
+    changed = [file for file in files if differs(file, state)]
     unit, serving = state.units.get(instance.service), state.serving.get(instance.service, ServingState())
     if serving.shared:
         raise _shared(instance, serving.shared)
@@ -93,6 +95,7 @@ def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, r
         cards=[gpu.at for gpu in instance.server.cards],
         check=_check(instance, changed),
         put=put_files(changed),
+        as_seen=_hashes(files, but=changed),
     )
     return [_switch(instance, bool(restart), unit is not None or runs_elsewhere(instance, state), reasons, script)]
 
@@ -134,7 +137,8 @@ def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState)
 
 def project_changes(instance: InstancePlan, state: HostState, key: str | None, *, retry: bool = False) -> list[Change]:
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
-    changed = [file for file in instance_files(instance, key) if differs(file, state)]
+    files = instance_files(instance, key)
+    changed = [file for file in files if differs(file, state)]
     container = state.containers.get(instance.service)
     refuse_again(instance, state, retry=retry)
     restart = _project_restart(instance, container, changed, state)
@@ -155,6 +159,7 @@ def project_changes(instance: InstancePlan, state: HostState, key: str | None, *
         gpu_check=GPU_CHECK,
         check=_check(instance, changed),
         put=put_files(changed),
+        as_seen=_hashes(files, but=changed),
     )
     return [_switch(instance, recreate, container is not None or runs_elsewhere(instance, state), reasons, script)]
 
@@ -262,6 +267,11 @@ def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
     if instance.key_file and key is not None:
         files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.server.user))
     return files
+
+
+def _hashes(files: Sequence[TextFile], *, but: Sequence[TextFile]) -> dict[str, str]:
+    """The sha256 of each file, other than of some, by its path."""
+    return {file.path: hashlib.sha256(file.text.encode()).hexdigest() for file in files if file not in but}
 
 
 def check_arguments(instance: InstancePlan, build_folder: str) -> str:

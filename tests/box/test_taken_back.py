@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -17,6 +18,8 @@ REFUSES = "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_except
 
 OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
 """What the engine reads as an argument, and then cannot load."""
+
+UNIT = "/etc/systemd/system/llama-chat.service"
 
 SPEC = "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/environ | grep ^LLAMAHERD_SPEC="
 
@@ -172,6 +175,25 @@ def test_what_was_cut_off_before_it_answered_is_not_taken_for_good(bench: Bench,
     bench.declare(bench.rig())
     ended = bench.up("--yes")
     assert (ended.code, ended.changes) == (0, 0), ended.output
+
+
+def test_what_another_run_took_back_is_not_kept_as_what_is_declared(bench: Bench) -> None:
+    """A bad change in its middle, made by hand: a run that looked just then waits until it has been taken back."""
+    declare(bench, no_load)
+    (chat,) = [instance for instance in bench.plan()["instances"] if instance["name"] == "chat"]
+    bench.sh(f"systemctl stop llama-chat; cp -p {UNIT} /run/chat-before")
+    bench.host.exec("sh", "-c", f'printf %s "$0" >{UNIT}', chat["file"]["text"])
+    bench.sh("systemd-run -q --unit=other flock /run/llamaherd/locks/host sleep 600")
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(bench.up, "--yes")
+        bench.sh('until [ "$(pidof flock | wc -w)" = 2 ]; do sleep 0.1; done')
+        bench.sh(f"mv -f /run/chat-before {UNIT}; systemctl daemon-reload; systemctl start llama-chat")
+        bench.sh("systemctl stop other")
+    ended = run.result()
+    assert ended.code == 1, ended.output
+    assert "another run has changed llama-chat since this one looked at it" in ended.output
+    assert bench.answers("chat")
+    fails(bench, "chat")
 
 
 def as_a_container(rig: Declared) -> None:

@@ -38,6 +38,16 @@ LCAiYm9keSI6IHsibW9kZWwiOiAiZ2VtbWEiLCAibWVzc2FnZXMiOiBbeyJyb2xlIjogInVzZXIi
 LCAiY29udGVudCI6ICJUaGUgdGhyZWUgcHJpbWFyeSBjb2xvdXJzIGFyZSJ9XSwgInRlbXBlcmF0
 dXJlIjogMCwgIm1heF90b2tlbnMiOiA4fX0=
 END
+# Another run may have held the lock since we looked, and have put back what served before: what is not written anew would
+# then be another server's, and be taken for what is declared.
+sha256sum --status -c - 2>/dev/null <<'END' || {
+4268a31b1fd59a6416224e619356c5da6a5f57de6f85a098ee37e5f930b385bd  /etc/systemd/system/llama-chat.service
+a7998f247bd965694ff227fa325c81169a07471a8b6808d3e002a486c4e65975  /etc/llamaherd/keys/chat
+END
+    echo "another run has changed llama-chat since this one looked at it, so it was left as it is" >&2
+    echo "  help: \`herd up\` looks again" >&2
+    exit 1
+}
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-chat.service; else echo /etc/llamaherd/compose/chat/compose.yaml; fi; }
 how_kept() {
     printf 'was_kind=%s was_spec=%s was_seconds=%s was_file=%s was_key=%s\n' "$1" "$2" 300 "$(file_of "$1")" /etc/llamaherd/keys/chat
