@@ -20,7 +20,7 @@ def littered(converged: Bench) -> Iterator[Bench]:
     converged.sh(
         f"mount -t tmpfs none {ARCHIVES} && mkdir {ARCHIVES}/partial && echo much >{ARCHIVES}/a_1_all.deb && "
         f"cp -a $(ls -d /opt/llamaherd/builds/llama.cpp-* | head -n 1) /opt/llamaherd/builds/{OLD} && "
-        f"tar -C /opt/llamaherd/builds/{OLD} -c manifest.json | docker import -q - llamaherd/engine:{OLD}-abcdef && "
+        f"tar -C /opt/llamaherd/builds/{OLD} -c manifest.json | docker import - llamaherd/engine:{OLD}-abcdef && "
         f"echo much >/var/cache/llamaherd/sources/{'ab' * 32}"
     )
     yield converged
