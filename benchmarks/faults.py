@@ -3,7 +3,8 @@
     .venv/bin/python -m benchmarks.faults [--rounds 300] [--seed N] [--only NUMBER]
 
 It needs what scripts/box needs, and makes a host of its own. Each round begins a change of servers
-(`faults_cases.py`), kills something by SIGKILL at a random moment, and looks at the host after the next runs:
+(`faults_cases.py`), and at a random moment kills by SIGKILL the run, its connection's end on the host, the script that
+runs there, or the host. Then it looks at what the next runs make of it:
 
 - The next `herd up` ends with 0; where it goes on with a bad change, with 1.
 - Then each server answers a prompt, and one more run finds nothing to do.
@@ -33,7 +34,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.faults_cases import CASES, OTHER_KEY, Case, Change, Round, Victim, drawn
+from benchmarks.faults_cases import CASES, CLEAN, FORGET, KILLS, LEFT, OTHER_KEY, Case, Change, Round, Victim, drawn
 from benchmarks.switches import HERD, Rig, rig_of
 from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, TINY_MOE, make_api_key
@@ -45,38 +46,6 @@ LONGEST = 400
 """Seconds of a run that nobody kills."""
 NOTICED = 90
 """Seconds in which a run notices that the host's end of it is gone."""
-
-KILLS = {
-    # Whoever asks the host for a moment between two connections finds none.
-    "session": """for try in $(seq 100); do
-        set -- $(pidof sshd-session)
-        [ "$#" = 0 ] || { kill -9 "$@"; exit; }
-        sleep 0.02
-    done""",
-    "script": """for try in $(seq 100); do
-        for pid in $(pidof sh); do
-            [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || { kill -9 "$pid"; killed=yes; }
-        done 2>/dev/null
-        [ -z "$killed" ] || exit 0
-        sleep 0.02
-    done""",
-}
-LEFT = """
-cd /var/lib/llamaherd
-for server in kept/*; do
-    [ "$(ls -A "$server" | grep -cvxe last -e untried)" = 1 ] || echo "$server holds $(ls -A "$server" | tr '\\n' ' ')"
-done
-find /etc /opt/llamaherd . -name '*.llamaherd-new' -o -path '*/started/*.new' -o -path '*/kept/*/last.new'
-for plan in releases/*.plan; do gzip -t <"$plan" || echo "$plan cannot be read"; done
-"""
-CLEAN = """
-find /etc /opt/llamaherd /var/lib/llamaherd -name '*.llamaherd-new' -delete
-rm -rf /var/lib/llamaherd/refused
-"""
-FORGET = """
-systemctl stop 'llama-*.service'; rm -f /etc/systemd/system/llama-*.service; systemctl daemon-reload
-docker rm -f $(docker ps -aq); rm -rf /etc/llamaherd/compose/* /var/lib/llamaherd/kept /var/lib/llamaherd/refused
-"""
 
 
 class FaultError(Exception):

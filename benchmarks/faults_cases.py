@@ -21,6 +21,41 @@ Change = Callable[[Rig], None]
 Victim = Literal["controller", "session", "script", "host"]
 """What is killed: `herd`, the host's end of its connection, the shells that carry its script out there, or the host."""
 
+KILLS = {
+    # Between two connections there is none for a moment.
+    "session": """for try in $(seq 100); do
+        set -- $(pidof sshd-session)
+        [ "$#" = 0 ] || { kill -9 "$@"; exit; }
+        sleep 0.02
+    done""",
+    "script": """for try in $(seq 100); do
+        for pid in $(pidof sh); do
+            [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || { kill -9 "$pid"; killed=yes; }
+        done 2>/dev/null
+        [ -z "$killed" ] || exit 0
+        sleep 0.02
+    done""",
+}
+# What should not be there.
+LEFT = """
+cd /var/lib/llamaherd
+for server in kept/*; do
+    [ "$(ls -A "$server" | grep -cvxe last -e untried)" = 1 ] || echo "$server holds $(ls -A "$server" | tr '\\n' ' ')"
+done
+find /etc /opt/llamaherd . -name '*.llamaherd-new' -o -path '*/started/*.new' -o -path '*/kept/*/last.new'
+for plan in releases/*.plan; do gzip -t <"$plan" || echo "$plan cannot be read"; done
+"""
+# So that a round does not fail for what another has left.
+CLEAN = """
+find /etc /opt/llamaherd /var/lib/llamaherd -name '*.llamaherd-new' -delete
+rm -rf /var/lib/llamaherd/refused
+"""
+# What a failed round may have left is stopped, and made anew.
+FORGET = """
+systemctl stop 'llama-*.service'; rm -f /etc/systemd/system/llama-*.service; systemctl daemon-reload
+docker rm -f $(docker ps -aq); rm -rf /etc/llamaherd/compose/* /var/lib/llamaherd/kept /var/lib/llamaherd/refused
+"""
+
 
 @dataclass(frozen=True)
 class Case:
