@@ -35,6 +35,8 @@ if ! flock -n 9; then
         exit 1
     fi
 fi
+# What a killed run has begun goes on here, and ends first: then it can be seen what it did.
+(hold 8 host 60 'beginning a run') || exit 1
 printf '%s since %s, process %s\n' 'tom on desk' "$(date +'%F %T')" $$ >"$locks/run"
 echo 'it is yours'
 # A word now and then: the connection to somebody whose line was cut is given up then. It does not hold the lock, and
