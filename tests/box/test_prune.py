@@ -16,15 +16,21 @@ ARCHIVES = "/var/cache/apt/archives"
 
 @pytest.fixture
 def littered(converged: Bench) -> Iterator[Bench]:
-    """The box with a build, an image and a source that nothing needs; packages are another box's, too, and stay out."""
-    converged.sh(
-        f"mount -t tmpfs none {ARCHIVES} && mkdir {ARCHIVES}/partial && echo much >{ARCHIVES}/a_1_all.deb && "
-        f"cp -a $(ls -d /opt/llamaherd/builds/llama.cpp-* | head -n 1) /opt/llamaherd/builds/{OLD} && "
-        f"tar -C /opt/llamaherd/builds/{OLD} -c manifest.json | docker import - llamaherd/engine:{OLD}-abcdef && "
-        f"echo much >/var/cache/llamaherd/sources/{'ab' * 32}"
-    )
-    yield converged
-    converged.sh(f"umount {ARCHIVES}; rm -rf /opt/llamaherd/builds/{OLD}", check=False)
+    """The box with a build, an image, a source and a package that nothing needs; what other tests have left is gone.
+
+    Packages lie in a folder that other boxes use, too: it is hidden meanwhile.
+    """
+    converged.sh(f"mount -t tmpfs none {ARCHIVES} && mkdir {ARCHIVES}/partial")
+    try:
+        pruned(converged, "--yes", "--keep", "0")
+        converged.sh(
+            f"echo much >{ARCHIVES}/a_1_all.deb && cd /opt/llamaherd/builds && cp -a $(ls | head -n 1) {OLD} && "
+            f"tar -C {OLD} -c manifest.json | docker import - llamaherd/engine:{OLD}-abcdef && "
+            f"echo much >/var/cache/llamaherd/sources/{'ab' * 32}"
+        )
+        yield converged
+    finally:
+        converged.sh(f"umount {ARCHIVES}; rm -rf /opt/llamaherd/builds/{OLD}", check=False)
 
 
 def pruned(bench: Bench, *options: str) -> Any:
