@@ -62,24 +62,30 @@ LOCK = "/run/llamaherd/locks/run"
 
 
 def test_another_run_waits_or_ends_as_asked_and_its_lock_can_be_broken(bench: Bench) -> None:
-    """The other run is held still in the middle of its change, on its host, and goes on at the end."""
-    rig = bench.rig()
-    rig["instances"]["chat"]["context"] = 5120
-    bench.declare(rig)
+    """The other run is held still on its host, as it writes down what it has done."""
+
+    def declare(context: int) -> None:
+        rig = bench.rig()
+        rig["instances"]["chat"]["context"] = context
+        bench.declare(rig)
+
+    declare(5120)
+    bench.sh("systemd-run -q --unit=other flock /run/llamaherd/locks/releases sleep 600; sleep 0.5")
     with ThreadPoolExecutor(1) as pool:
-        # Its server stops when it is told to: that is what the other run waits for.
-        bench.sh("systemctl kill -s STOP --kill-who=main llama-chat")
         other = pool.submit(bench.up, "--yes")
         bench.sh(f"until grep -qs ' since ' {LOCK}; do sleep 0.2; done")
         holder = bench.sh(f"cat {LOCK}")
+        declare(6144)
         ended = bench.up("--yes", "--lock-wait", "0")
         assert ended.code == 1
         assert f"another run changes this host, by {holder}\n" in ended.output
         assert "`herd unlock box` breaks its lock" in ended.output
         broken = bench.herd("unlock", "box")
         assert (broken.code, broken.output) == (0, f"box: broken, the lock of {holder}\n")
-        bench.sh("systemctl kill -s CONT --kill-who=main llama-chat")
+        bench.sh("systemctl stop other")
         assert other.result().code == 0, other.result().output
     assert bench.herd("unlock", "box").output == "box: no run holds its lock\n"
+    ended = bench.up("--yes")
+    assert ended.code == 0, ended.output
     again = bench.up("--yes")
     assert (again.code, again.changes) == (0, 0), again.output
