@@ -13,13 +13,16 @@ from llamaherd.render import render
 
 _YOURS = "llamaherd: it is yours"
 _SECONDS = 60
+_LETTERS = 200
+"""Of who holds it."""
 
 
 class Turn:
     """A run's turn on a host. Others wait until it is given back, or until its connection is gone."""
 
     def __init__(self, rig: str, connect: Connect, who: str) -> None:
-        self._rig, self._connect, self._who = rig, connect, who
+        self._rig, self._connect = rig, connect
+        self._who = " ".join(who.split())[:_LETTERS]  # one line of the lock, and one field of an answer
         self._shell: Shell | None = None
 
     def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:

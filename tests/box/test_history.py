@@ -98,7 +98,7 @@ def test_drift_is_told_from_a_moved_inventory(bench: Bench) -> None:
     chat, drafter = found["changes"]
     assert (chat["drift"], chat["inventory"]) == ([], chat["reasons"])
     assert chat["away"]["measured"]
-    assert 0.2 < chat["away"]["seconds"] < 60
+    assert 0.2 < chat["away"]["seconds"] < 300
     assert (drafter["drift"], drafter["inventory"]) == (drafter["reasons"], [])
     said = bench.herd("diff", "box").output
     assert "LLAMAHERD_SPEC (the inventory has moved); away for about " in said

@@ -25,7 +25,7 @@ HERE = Connect(host=LOCAL)
 def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Turn, Turn]]:
     """Two runs on one host."""
     lock_in(tmp_path, monkeypatch)
-    both = Turn("duo", HERE, "tom on desk"), Turn("duo", HERE, "it's me on $(laptop)")
+    both = Turn("duo", HERE, "tom on desk"), Turn("duo", HERE, "it's me\ton\n$(laptop)")
     yield both
     for each in both:
         each.give_back()
@@ -93,6 +93,7 @@ def test_a_run_that_is_gone_holds_nothing(turns: tuple[Turn, Turn]) -> None:
     first.take(never)
     assert first._shell
     first._shell._process.kill()
+    first._shell._process.wait()
     assert second.take(never, wait=10)
 
 

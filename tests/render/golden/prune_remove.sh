@@ -264,7 +264,8 @@ if ! flock -w 10 8 || ! flock -w 10 9; then
     say busy
     finish
 fi
-rm -rf "$real"/.trash-*
+[ -z "$real" ] || rm -rf "$real"/.trash-*
+rm -rf /var/cache/llamaherd/sources/.trash-* "$work"/.trash-*
 all=$(needs)
 # $1 what, $2 what it is called in answers
 free() {

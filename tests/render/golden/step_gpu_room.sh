@@ -1,5 +1,5 @@
 # Somebody else may have taken memory of a GPU: that is known before anything is stopped.
-if ! lacking=$(python3 -I - '[{"name": "big", "at": "0", "need": 7}]' $(systemctl show -P MainPID llama-coder.service) $(docker top llama-coder -eo pid 2>/dev/null | sed 1d) <<'END'
+lacking=$(python3 -I - '[{"name": "big", "at": "0", "need": 7}]' $(systemctl show -P MainPID llama-coder.service) $(docker top llama-coder -eo pid 2>/dev/null | sed 1d) <<'END'
 """Whether GPUs have room for a server once what runs as it has ended. Ends with 1, and says which has not, where the
 driver surely says so; where it cannot tell, there is nothing to say."""
 
@@ -86,7 +86,8 @@ lacking = main(json.loads(sys.argv[1]), {*sys.argv[2:]})
 sys.stdout.write(lacking)
 sys.exit(bool(lacking))
 END
-); then
+)
+if [ "$lacking" ]; then
     printf '%s\n' "llama-coder is left as it is: $lacking" "  help: end what else uses that GPU, or declare what fits beside it" >&2
     exit 1
 fi
