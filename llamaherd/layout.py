@@ -82,6 +82,13 @@ KEPT = STATE / "kept"
 REFUSED = STATE / "refused"
 """A file for each server that was put back: what was tried, when, and why it was taken back."""
 
+BESIDE = PurePosixPath("/run/llamaherd/beside")
+"""Compose files of servers that are tried beside those that serve. Gone with the next boot, as their units are."""
+BESIDE_UNITS = PurePosixPath("/run/systemd/system")
+
+DIRECT_GROUP = 2_009_999_999
+"""Whose connections are not led to a server beside: ours, to the one that is being replaced. No account has it."""
+
 APT_ARCHIVES = PurePosixPath("/var/cache/apt/archives")
 """Packages that were installed, where apt keeps them."""
 
@@ -105,6 +112,11 @@ its documentation: to 1,879,048,191) and SSSD's domains (sssd-ldap: to 2,000,200
 def service_of(instance: str) -> str:
     """What an instance is called by systemd and Docker."""
     return f"llama-{instance}"
+
+
+def beside_of(instance: str) -> str:
+    """What the server is called that is tried beside an instance's: no instance's service begins like this."""
+    return f"llamaherd-beside-{instance}"
 
 
 def unit_user(instance: str) -> str:

@@ -16,7 +16,7 @@ LOG_SIZE = "10m"
 LOG_FILES = 3
 
 
-def project(server: ServerSpec, spec: str) -> TextFile:
+def project(server: ServerSpec, spec: str, *, restart: str = RESTART) -> TextFile:
     """The Compose file of a server, whose container says which spec it was made from."""
     text = render(
         "serve/compose.yaml.j2",
@@ -28,7 +28,7 @@ def project(server: ServerSpec, spec: str) -> TextFile:
         probe=("CMD", *server.health.probe),
         dropped=CAPABILITIES_DROPPED,
         security=SECURITY,
-        restart=RESTART,
+        restart=restart,
         log_size=LOG_SIZE,
         log_files=LOG_FILES,
     )

@@ -95,6 +95,8 @@ class ServingState:
     """Why it surely answers nobody."""
     untried: list[str] = field(default_factory=list)
     """The specs of what was started and has not answered a prompt: a run was cut off before."""
+    beside: bool = False
+    """Whether a server that was tried beside it is still there: a run was cut off before."""
     refused: Refused | None = None
     """What it was to be, and could not."""
     loaded: Loaded | None = None
@@ -125,6 +127,8 @@ class ServingState:
                 self.loaded = Loaded(int(milliseconds) / 1000, tuple(folders))
             case "untried", [spec]:
                 self.untried.append(spec)
+            case "beside", []:
+                self.beside = True
             case "refused", [tried, when, why]:
                 self.refused = Refused(tried, when, why)
             case _:

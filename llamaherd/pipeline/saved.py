@@ -44,6 +44,7 @@ class SavedAway(_Saved):
 
     seconds: float
     measured: bool
+    beside: bool = False
 
 
 class SavedChange(_Saved):

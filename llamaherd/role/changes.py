@@ -72,10 +72,13 @@ class Away:
 
     seconds: float
     measured: bool
+    beside: bool = False
+    """Or not at all, where its host has room for two when it is done."""
 
     def __str__(self) -> str:
         how = "as at its last start" if self.measured else "by the size of its model"
-        return f"away for about {max(self.seconds, 1):.0f} s, {how}"
+        or_not = "; not at all where there is room for both" if self.beside else ""
+        return f"away for about {max(self.seconds, 1):.0f} s, {how}{or_not}"
 
 
 @dataclass(frozen=True)

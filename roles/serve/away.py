@@ -13,13 +13,16 @@ _BYTES_A_SECOND = 1e9
 """Of a model, as an SSD of a home rig gives them: a guess, until there is a start to go by."""
 
 
-def away(plan: Plan, instance: InstancePlan, state: HostState) -> Away | None:
-    """As long as its last start took, if that read the same models, else by their bytes. None if it serves nobody."""
+def away(plan: Plan, instance: InstancePlan, state: HostState, beside: bool = False) -> Away | None:
+    """As long as its last start took, if that read the same models, else by their bytes. None if it serves nobody.
+
+    `beside`: what is new may be started beside it; whether there is room is known at its host alone, when it is done.
+    """
     if not serves(instance, state):
         return None
     last = state.serving.get(instance.service, ServingState()).loaded
     if last and set(last.folders) == set(instance.server.folders):
-        return Away(last.seconds, measured=True)
+        return Away(last.seconds, measured=True, beside=beside)
     files = [(model, file) for model in plan.models if model.folder in instance.server.folders for file in model.files]
     there = (state.stored.get(model.folder, {}).get(file.name, (file.size or 0, 0))[0] for model, file in files)
-    return Away(_START_SECONDS + sum(there) / _BYTES_A_SECOND, measured=False)
+    return Away(_START_SECONDS + sum(there) / _BYTES_A_SECOND, measured=False, beside=beside)

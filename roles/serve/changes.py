@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from llamaherd.backends.compose import held_to
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import DRAIN_SECONDS
@@ -14,7 +13,8 @@ from llamaherd.layout import GPU_CHECK, KEPT, SET_ASIDE, service_of
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
-from roles.serve.transaction import forget, proven, refuse_again, runs_elsewhere, serves, transaction
+from roles.serve.others import given_to_all, shared
+from roles.serve.transaction import ALONE, Beside, forget, proven, refuse_again, runs_elsewhere, serves, transaction
 
 
 def removal_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -60,7 +60,14 @@ def _has_come(instance: InstancePlan, state: HostState) -> bool:
     return come and proven(instance, state)
 
 
-def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, retry: bool = False) -> list[Change]:
+def unit_changes(
+    instance: InstancePlan,
+    state: HostState,
+    key: str | None,
+    *,
+    retry: bool = False,
+    beside: Beside = ALONE,
+) -> list[Change]:
     """Make one systemd instance run as planned.
 
     Raises UserError where what others wrote for many units forbids it, and where it was tried and taken back: that is
@@ -70,22 +77,26 @@ def unit_changes(instance: InstancePlan, state: HostState, key: str | None, *, r
     changed = [file for file in files if differs(file, state)]
     unit, serving = state.units.get(instance.service), state.serving.get(instance.service, ServingState())
     if serving.shared:
-        raise _shared(instance, serving.shared)
+        raise shared(instance, serving.shared)
     if serving.given_to_all:
-        raise _given_to_all(instance, serving.given_to_all)
+        raise given_to_all(instance, serving.given_to_all)
     refuse_again(instance, state, retry=retry)
     restart = _unit_restart(instance, unit, changed, state)
     reasons = (
         *restart,
         *_unit_unsettled(unit, serving),
-        *_unproven(instance, state),
+        *_left(instance, state),
         *_unnamed(changed, restart, state),
     )
     if not reasons:
         return []
     script = render(
         "serve/switch-unit.sh.j2",
-        **transaction(instance, elsewhere=runs_elsewhere(instance, state)),
+        **transaction(
+            instance,
+            elsewhere=runs_elsewhere(instance, state),
+            beside=beside if _file_alone(instance, changed) else {},
+        ),
         unit=f"{instance.service}.service",
         restart=bool(restart),
         run=unit.run if unit else "",
@@ -124,10 +135,13 @@ def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
     return why
 
 
-def _unproven(instance: InstancePlan, state: HostState) -> list[str]:
-    """Why what runs is switched to once more: a run that was cut off may have left what fails at prompts."""
-    new = serves(instance, state) and not proven(instance, state)
-    return ["it has not answered a prompt yet"] if new else []
+def _left(instance: InstancePlan, state: HostState) -> list[str]:
+    """What a run that was cut off has left: what fails at prompts, it may be, or a server that was tried beside it."""
+    serving = state.serving.get(instance.service, ServingState())
+    why = ["what was tried beside it still runs"] if serving.beside else []
+    if serves(instance, state) and not proven(instance, state):
+        why.append("it has not answered a prompt yet")
+    return why
 
 
 def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState) -> list[str]:
@@ -135,24 +149,35 @@ def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState)
     return [reason for reason in differences(changed, state) if reason not in said]
 
 
-def project_changes(instance: InstancePlan, state: HostState, key: str | None, *, retry: bool = False) -> list[Change]:
+def project_changes(
+    instance: InstancePlan,
+    state: HostState,
+    key: str | None,
+    *,
+    retry: bool = False,
+    beside: Beside = ALONE,
+) -> list[Change]:
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
     files = instance_files(instance, key)
     changed = [file for file in files if differs(file, state)]
     container = state.containers.get(instance.service)
     refuse_again(instance, state, retry=retry)
     restart = _project_restart(instance, container, changed, state)
-    unsettled = (*_project_unsettled(container), *_unproven(instance, state))
+    unsettled = (*_project_unsettled(container), *_left(instance, state))
     reasons = (*restart, *unsettled, *_unnamed(changed, restart, state))
     if not reasons:
         return []
     recreate = bool(restart) or container is None or container.health == "unhealthy"
     script = render(
         "serve/switch-project.sh.j2",
-        **transaction(instance, elsewhere=runs_elsewhere(instance, state)),
+        **transaction(
+            instance,
+            elsewhere=runs_elsewhere(instance, state),
+            beside=beside if _file_alone(instance, changed) else {},
+        ),
         recreate=recreate,
         paused=container is not None and container.status == "paused",
-        hangs=serving.hangs if (serving := state.serving.get(instance.service)) else "",
+        hangs=state.serving.get(instance.service, ServingState()).hangs,
         run=container.run if container and not _half_made(instance, container, changed, state) else "",
         cards=[gpu.at for gpu in instance.server.cards],
         one_card=instance.server.one_card,
@@ -238,22 +263,6 @@ def _wrong_itself(instance: InstancePlan, state: HostState) -> list[str]:
     return why
 
 
-def _shared(instance: InstancePlan, drop_ins: Mapping[str, str]) -> UserError:
-    path, keys = next(iter(drop_ins.items()))
-    return UserError(
-        f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
-        "take that out of the file, or move it away; then `systemctl daemon-reload` and `herd up`, which goes on here",
-    )
-
-
-def _given_to_all(instance: InstancePlan, names: str) -> UserError:
-    return UserError(
-        f"systemd gives {names.replace(' ', ', ')} to all its units, and so to {instance.service}.service",
-        f"`systemctl unset-environment {names}`, or take it out of `DefaultEnvironment=` in /etc/systemd/system.conf; "
-        "then `herd up`, which goes on here",
-    )
-
-
 def _check(instance: InstancePlan, changed: Sequence[TextFile]) -> str:
     """The arguments are asked about when the text that holds them is new, and the engine is one that we built."""
     if instance.build_folder is None or instance.file not in changed:
@@ -267,6 +276,11 @@ def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
     if instance.key_file and key is not None:
         files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.server.user))
     return files
+
+
+def _file_alone(instance: InstancePlan, changed: Sequence[TextFile]) -> bool:
+    """Whether no key is written: two servers would read it from the same place."""
+    return all(file is instance.file for file in changed)
 
 
 def _hashes(files: Sequence[TextFile], *, but: Sequence[TextFile]) -> dict[str, str]:

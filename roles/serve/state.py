@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llamaherd.host.limits import LIMITS_FORMAT, read_limits
 from llamaherd.host.serving import BEFORE_OURS, DECIDING, UNIT_ROOTS, ContainerState, ServingState, UnitState
 from llamaherd.host.state import Holder, HostState
-from llamaherd.layout import GPU_CHECK, KEPT, REFUSED
+from llamaherd.layout import BESIDE_UNITS, GPU_CHECK, KEPT, REFUSED
 from llamaherd.plan import Plan
 from llamaherd.render import render
 
@@ -30,6 +30,7 @@ def inspect(plan: Plan) -> str:
         gpu_check=GPU_CHECK,
         refused=REFUSED,
         kept=KEPT,
+        beside_units=BESIDE_UNITS,
         root="",
     )
 

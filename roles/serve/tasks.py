@@ -16,6 +16,7 @@ from llamaherd.role.reach import doors
 from llamaherd.role.role import Run, Task
 from llamaherd.store.missing import missing_files
 from roles.serve.away import away
+from roles.serve.beside import beside, fits_beside
 from roles.serve.changes import project_changes, removal_changes, unit_changes, well
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes, lacks
@@ -53,9 +54,10 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     changes = unit_changes if instance.backend == "systemd" else project_changes
+    room = fits_beside(plan, instance, state)
     return [
-        replace(each, away=away(plan, instance, state)) if each.action == "restart" else each
-        for each in changes(instance, state, key, retry=run.retry)
+        replace(each, away=away(plan, instance, state, room)) if each.action == "restart" else each
+        for each in changes(instance, state, key, retry=run.retry, beside=beside(plan, instance) if room else {})
     ]
 
 

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import Refused, ServingState
 from llamaherd.host.state import HostState
-from llamaherd.layout import KEPT, PROJECTS, REFUSED, STARTED, UNITS, service_of, unit_user
+from llamaherd.layout import (
+    BESIDE,
+    BESIDE_UNITS,
+    DIRECT_GROUP,
+    KEPT,
+    PROJECTS,
+    REFUSED,
+    STARTED,
+    UNITS,
+    beside_of,
+    service_of,
+    unit_user,
+)
 from llamaherd.plan import InstancePlan, digest
 from llamaherd.render import render
 from llamaherd.role.report import CHAT_SECONDS, PROMPT
@@ -24,7 +38,12 @@ DRAFTED = 16
 """Tokens that must have been drafted before it says anything that none was accepted."""
 
 
-def transaction(instance: InstancePlan, *, elsewhere: bool) -> dict[str, Any]:
+Beside = Mapping[str, Any]
+"""What starts a second server beside the one that serves; empty where there is no room for both."""
+ALONE: Beside = MappingProxyType({})
+
+
+def transaction(instance: InstancePlan, *, elsewhere: bool, beside: Beside) -> dict[str, Any]:
     """What the scripts of a switch are given, beside what is their backend's.
 
     `elsewhere`: it may run by the other backend by now, and goes on by that where it does not serve by this one.
@@ -52,6 +71,13 @@ def transaction(instance: InstancePlan, *, elsewhere: bool) -> dict[str, Any]:
         "forget": forget(instance.name, unit=systemd, project=not systemd),
         "elsewhere": elsewhere,
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
+        "instance": instance.name,
+        "beside_name": beside_of(instance.name),
+        "beside_units": BESIDE_UNITS,
+        "beside_folder": BESIDE,
+        "direct_group": DIRECT_GROUP,
+        "beside": bool(beside),
+        **beside,
     }
 
 

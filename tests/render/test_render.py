@@ -56,6 +56,7 @@ from roles.nvidia_driver.plan import version_hold
 from roles.power.changes import power_changes, power_leftovers
 from roles.power.state import PowerState
 from roles.power.state import UnitState as PowerUnitState
+from roles.serve.beside import beside, beside_files, moved
 from roles.serve.changes import project_changes, removal_changes, unit_changes
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes
@@ -358,6 +359,12 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit_from_a_container": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(projects={"chat"}), None)
     ),
+    "step_unit_beside": lambda: script(
+        unit_changes(instance(CPU, "chat"), HostState(), None, beside=beside(CPU, instance(CPU, "chat")))
+    ),
+    "step_project_beside": lambda: script(
+        project_changes(instance(CPU, "drafter"), HostState(), None, beside=beside(CPU, instance(CPU, "drafter")))
+    ),
     "step_project_from_a_unit": lambda: script(
         project_changes(
             instance(CPU, "drafter"), HostState(units={"llama-drafter": UnitState("", "", False, "", "")}), None
@@ -401,6 +408,12 @@ def swapped() -> HostState:
     )
 
 
+def beside_text(plan: Plan, name: str, file: int) -> str:
+    """A file of what is tried beside an instance."""
+    planned = instance(plan, name)
+    return beside_files(planned, moved(planned.server, 61000))[file].text
+
+
 @cache
 def texts() -> dict[str, str]:
     """Every case by the name of its golden file."""
@@ -415,6 +428,9 @@ def texts() -> dict[str, str]:
         "driver_kept.pref": version_hold("580.95.05").text,
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
+        "beside_unit.service": beside_text(CPU, "chat", 0),
+        "beside_container.service": beside_text(CPU, "drafter", 0),
+        "beside_container.yaml": beside_text(CPU, "drafter", 1),
         "gpu_power.service": power(HELD).unit.text,
         "gpu_fans.program": power(HELD).fans.text,
         "gpu_power.table": power(HELD).table.text,

@@ -534,6 +534,9 @@ done
 for file in /var/lib/llamaherd/kept/*/untried; do
     [ ! -s "$file" ] || { name=${file%/untried} && sort -u "$file" | sed 's/^/untried\t/' | told "${name##*/}"; }
 done
+for file in /run/systemd/system/llamaherd-beside-*.service; do
+    [ ! -e "$file" ] || { name=${file##*/llamaherd-beside-} && say serving "llama-${name%.service}" beside; }
+done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done

@@ -43,7 +43,20 @@ fi
 # nobody listens any more: whoever began it may be gone, and what is new may not serve.
 trap : PIPE
 kept=/var/lib/llamaherd/kept/llama-drafter refused=/var/lib/llamaherd/refused/llama-drafter
-asked=$(mktemp) && trap 'rm -f "$asked"' EXIT && base64 -d >"$asked" <<'END' || exit 1
+beside=llamaherd-beside-drafter beside_file=/run/systemd/system/llamaherd-beside-drafter.service beside_asked='' direct=''
+[ ! -e "$beside_file" ] || direct='setpriv --regid 2009999999 --clear-groups'
+# A server beside goes on where it is the only one that serves: for as long as its unit lets it.
+at_exit() {
+    if [ -e "$beside_file" ]; then
+        if [ -n "$(spec_of container)" ]; then
+            end_beside
+        else
+            echo "what was tried beside llama-drafter answers in its place, until \`herd up\` has it serve again, or for as long as \`systemctl status $beside\` says" >&2
+        fi
+    fi
+    rm -f "$asked" "$beside_asked"
+}
+asked=$(mktemp) && trap at_exit EXIT && base64 -d >"$asked" <<'END' || exit 1
 eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgxL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
 cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwODEvbWV0cmljcyIsICJrZXkiOiBudWxsLCAic2Vj
 b25kcyI6IDEyMCwgImRyYWZ0cyI6IDE2LCAiZmxvb3IiOiAwLCAiYm9keSI6IHsibW9kZWwiOiAi
@@ -94,7 +107,7 @@ keep_what_serves() {
         exit 1
     }
 }
-proved() { python3 -I - "$1" <<'END'
+proved() { $direct python3 -I - "$1" <<'END'
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared."""
 
@@ -161,10 +174,10 @@ sys.exit(code if why else 0)
 END
 }
 # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
-# it was started.
+# it was started; $1 says how to ask another.
 drain() {
-    grep -qs '"metrics"' /var/lib/llamaherd/kept/llama-drafter/last/asked || return 0
-    python3 -I - /var/lib/llamaherd/kept/llama-drafter/last/asked 30 <<'END'
+    grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-drafter/last/asked}" || return 0
+    ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-drafter/last/asked}" 30 <<'END'
 """Wait until a server answers no request any more, for so many seconds at most."""
 
 import json
@@ -216,6 +229,17 @@ def in_flight(asked: dict[str, Any]) -> int:
 main(sys.argv[1], float(sys.argv[2]))
 END
 }
+# What a server beside answers ends before it does, while new connections go to the declared one again.
+end_beside() {
+    [ -e "$beside_file" ] || return 0
+    nft flush table inet "$beside" 2>/dev/null
+    [ -z "$direct" ] || [ -z "$beside_asked" ] || drain "$beside_asked"
+    systemctl stop "$beside" 2>/dev/null
+    rm -f "$beside_file" /run/llamaherd/beside/drafter.yaml "/run/llamaherd/started/$beside"
+    systemctl daemon-reload
+    systemctl reset-failed "$beside" 2>/dev/null
+    direct=''
+}
 put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
 start_what_was() {
     if [ "$was_kind" = unit ]; then
@@ -234,6 +258,7 @@ take_back() {
     . "$kept/last/how"
     if [ "$was_kind" != container ]; then
         {
+systemctl stop llamaherd-beside-drafter.service 2>/dev/null
 docker stop llama-drafter >/dev/null 2>&1
 docker rm -f llama-drafter >/dev/null 2>&1
 docker network rm llama-drafter_default >/dev/null 2>&1
@@ -376,6 +401,8 @@ esac
 docker network rm llama-drafter_default >/dev/null 2>&1 || :
 keep container 6b3e9ef709bc "$asked" || echo "llama-drafter serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
 rm -f "$refused"
+end_beside
+systemctl stop llamaherd-beside-drafter.service 2>/dev/null
 systemctl disable -q --now llama-drafter.service
 # The unit's file goes after its user: as long as it is there, the next run knows that this one did not end.
 ! id -u llama-drafter >/dev/null 2>&1 || userdel llama-drafter || exit 1

@@ -26,10 +26,10 @@ hold() {
 }
 hold 8 host 3600 'removing old' || exit 1
 # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
-# it was started.
+# it was started; $1 says how to ask another.
 drain() {
-    grep -qs '"metrics"' /var/lib/llamaherd/kept/llama-old/last/asked || return 0
-    python3 -I - /var/lib/llamaherd/kept/llama-old/last/asked 30 <<'END'
+    grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-old/last/asked}" || return 0
+    ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-old/last/asked}" 30 <<'END'
 """Wait until a server answers no request any more, for so many seconds at most."""
 
 import json
@@ -82,6 +82,7 @@ main(sys.argv[1], float(sys.argv[2]))
 END
 }
 drain
+systemctl stop llamaherd-beside-old.service 2>/dev/null
 docker stop llama-old >/dev/null 2>&1
 docker rm -f llama-old >/dev/null 2>&1
 docker network rm llama-old_default >/dev/null 2>&1

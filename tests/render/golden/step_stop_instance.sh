@@ -27,10 +27,10 @@ hold() {
 hold 8 host 3600 'stopping llama-drafter' || exit 1
 echo "stopping llama-drafter: llama-chat is to have its port 8080"
 # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
-# it was started.
+# it was started; $1 says how to ask another.
 drain() {
-    grep -qs '"metrics"' /var/lib/llamaherd/kept/llama-drafter/last/asked || return 0
-    python3 -I - /var/lib/llamaherd/kept/llama-drafter/last/asked 30 <<'END'
+    grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-drafter/last/asked}" || return 0
+    ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-drafter/last/asked}" 30 <<'END'
 """Wait until a server answers no request any more, for so many seconds at most."""
 
 import json

@@ -30,7 +30,20 @@ hold 8 host 3600 'starting llama-chat.service' || exit 1
 # nobody listens any more: whoever began it may be gone, and what is new may not serve.
 trap : PIPE
 kept=/var/lib/llamaherd/kept/llama-chat refused=/var/lib/llamaherd/refused/llama-chat
-asked=$(mktemp) && trap 'rm -f "$asked"' EXIT && base64 -d >"$asked" <<'END' || exit 1
+beside=llamaherd-beside-chat beside_file=/run/systemd/system/llamaherd-beside-chat.service beside_asked='' direct=''
+[ ! -e "$beside_file" ] || direct='setpriv --regid 2009999999 --clear-groups'
+# A server beside goes on where it is the only one that serves: for as long as its unit lets it.
+at_exit() {
+    if [ -e "$beside_file" ]; then
+        if [ -n "$(spec_of unit)" ]; then
+            end_beside
+        else
+            echo "what was tried beside llama-chat answers in its place, until \`herd up\` has it serve again, or for as long as \`systemctl status $beside\` says" >&2
+        fi
+    fi
+    rm -f "$asked" "$beside_asked"
+}
+asked=$(mktemp) && trap at_exit EXIT && base64 -d >"$asked" <<'END' || exit 1
 eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgwL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
 cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwODAvbWV0cmljcyIsICJrZXkiOiAiL2V0Yy9sbGFt
 YWhlcmQva2V5cy9jaGF0IiwgInNlY29uZHMiOiAxMjAsICJkcmFmdHMiOiAwLCAiZmxvb3IiOiAw
@@ -91,7 +104,7 @@ keep_what_serves() {
         exit 1
     }
 }
-proved() { python3 -I - "$1" <<'END'
+proved() { $direct python3 -I - "$1" <<'END'
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared."""
 
@@ -158,10 +171,10 @@ sys.exit(code if why else 0)
 END
 }
 # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
-# it was started.
+# it was started; $1 says how to ask another.
 drain() {
-    grep -qs '"metrics"' /var/lib/llamaherd/kept/llama-chat/last/asked || return 0
-    python3 -I - /var/lib/llamaherd/kept/llama-chat/last/asked 30 <<'END'
+    grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-chat/last/asked}" || return 0
+    ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-chat/last/asked}" 30 <<'END'
 """Wait until a server answers no request any more, for so many seconds at most."""
 
 import json
@@ -213,6 +226,17 @@ def in_flight(asked: dict[str, Any]) -> int:
 main(sys.argv[1], float(sys.argv[2]))
 END
 }
+# What a server beside answers ends before it does, while new connections go to the declared one again.
+end_beside() {
+    [ -e "$beside_file" ] || return 0
+    nft flush table inet "$beside" 2>/dev/null
+    [ -z "$direct" ] || [ -z "$beside_asked" ] || drain "$beside_asked"
+    systemctl stop "$beside" 2>/dev/null
+    rm -f "$beside_file" /run/llamaherd/beside/chat.yaml "/run/llamaherd/started/$beside"
+    systemctl daemon-reload
+    systemctl reset-failed "$beside" 2>/dev/null
+    direct=''
+}
 put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
 start_what_was() {
     if [ "$was_kind" = unit ]; then
@@ -231,6 +255,7 @@ take_back() {
     . "$kept/last/how"
     if [ "$was_kind" != unit ]; then
         {
+systemctl stop llamaherd-beside-chat.service 2>/dev/null
 systemctl disable -q --now llama-chat.service
 # The unit's file goes after its user: as long as it is there, the next run knows that this one did not end.
 ! id -u llama-chat >/dev/null 2>&1 || userdel llama-chat || exit 1
@@ -348,3 +373,4 @@ case $? in
 esac
 keep unit ea3d36a7a072 "$asked" || echo "llama-chat.service serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
 rm -f "$refused"
+end_beside

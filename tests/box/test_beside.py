@@ -1,0 +1,216 @@
+"""Where both have room, what is new is tried beside what serves, and nobody waits for a load."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from roles.serve.beside import lead
+from tests.box.bench import HERD, PORTS, Bench, Ended
+from tests.box.test_taken_back import SPEC, no_answer, no_load
+
+pytestmark = pytest.mark.box
+
+LONGEST = 1.0
+"""Seconds between two answers that nobody takes for a server that is away."""
+
+LED = "nft list table inet llamaherd-beside-chat >/dev/null 2>&1"
+
+ASKING = """
+import sys, time, urllib.request
+url, last, worst, failed = sys.argv[1], time.monotonic(), 0.0, 0
+while True:
+    try:
+        urllib.request.urlopen(url, timeout=5).read()
+        now = time.monotonic()
+        worst, last = max(worst, now - last), now
+    except OSError:
+        failed += 1
+    print(f"{worst:.2f} {failed}", flush=True)
+    time.sleep(0.03)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def with_nft(converged: Bench) -> Iterator[None]:
+    """As hosts have it that an installer of Debian or Ubuntu made; the box is less than that."""
+    converged.sh("apt-get install -qq -y --no-install-recommends nftables >/dev/null 2>&1; test -x /usr/sbin/nft")
+    yield
+    converged.sh("apt-get purge -qq -y nftables >/dev/null 2>&1; test ! -x /usr/sbin/nft")
+
+
+def asked_meanwhile(bench: Bench, name: str, run: Callable[[], Ended]) -> tuple[Ended, float, int]:
+    """A run, the longest time between two answers of a server meanwhile, and how often it gave none."""
+    url = f"http://127.0.0.1:{PORTS[name]}/health"
+    client = subprocess.Popen(
+        ["docker", "exec", "-i", bench.host.name, "timeout", "600", "python3", "-u", "-c", ASKING, url],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert client.stdout
+    said = [client.stdout.readline()]
+    reader = threading.Thread(target=lambda: said.extend(client.stdout or ()))
+    reader.start()
+    try:
+        ended = run()
+    finally:
+        client.terminate()
+        client.wait()
+    reader.join()
+    worst, failed = said[-1].split()
+    return ended, float(worst), int(failed)
+
+
+def nothing_left(bench: Bench) -> None:
+    assert "llamaherd" not in bench.sh("nft list tables")
+    assert (
+        bench.sh(
+            "systemctl list-units --all --plain --no-legend 'llamaherd-beside-*'; docker ps -aq --filter name=beside"
+        )
+        == ""
+    )
+    assert (
+        bench.sh("ls /run/systemd/system /run/llamaherd/beside | grep beside- ; ls /run/llamaherd/beside", check=False)
+        == ""
+    )
+
+
+@pytest.mark.parametrize("name", ["chat", "drafter"])
+def test_a_good_change_is_seen_by_nobody(bench: Bench, name: str) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    rig["instances"][name]["context"] = 3072
+    bench.declare(rig)
+    assert "not at all where there is room for both" in bench.herd("diff", "box").output
+    ended, longest, failed = asked_meanwhile(bench, name, lambda: bench.up("--yes"))
+    assert ended.code == 0, ended.output
+    assert f"llama-{name} itself is started anew" in ended.output
+    assert failed == 0
+    assert longest <= LONGEST
+    bench.unchanged(before, name)
+    nothing_left(bench)
+    again = bench.up("--yes")
+    assert (again.code, again.changes) == (0, 0), again.output
+
+
+def test_what_is_asked_meanwhile_is_answered_whole(bench: Bench) -> None:
+    """One request is in flight before, others come all the while: each has all its words."""
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 2560
+    bench.declare(rig)
+    prompt = '{"messages":[{"role":"user","content":"Count"}],"max_tokens":60,"stream":true,"ignore_eos":true}'
+    over = threading.Event()
+
+    def client() -> list[tuple[int, int]]:
+        answers = []
+        while not over.is_set():
+            status, body = bench.ask("chat", "/v1/chat/completions", prompt, bench.key(), stream=True)
+            answers.append((status, body.count("data: [DONE]")))
+        return answers
+
+    with ThreadPoolExecutor() as pool:
+        clients = [pool.submit(client) for _ in range(2)]
+        try:
+            ended = bench.up("--yes")
+        finally:
+            over.set()
+    assert ended.code == 0, ended.output
+    answers = [answer for each in clients for answer in each.result()]
+    assert set(answers) == {(200, 1)}
+    nothing_left(bench)
+
+
+@pytest.mark.parametrize(("change", "why"), [(no_load, "it was not healthy after"), (no_answer, "HTTP 400")])
+def test_a_bad_change_touches_nothing(bench: Bench, change: Callable[[dict[str, object]], None], why: str) -> None:
+    before = bench.running()
+    rig = bench.rig()
+    change(rig)
+    bench.declare(rig)
+    ended, longest, failed = asked_meanwhile(bench, "chat", lambda: bench.up("--yes", "--retry"))
+    assert ended.code == 1, ended.output
+    assert (
+        "llama-chat serves as before, and has not stopped: what is declared was tried beside it, and " in ended.output
+    )
+    assert why in ended.output
+    assert failed == 0
+    assert longest <= LONGEST
+    bench.unchanged(before)
+    nothing_left(bench)
+    again = bench.up("--yes")
+    assert again.code == 1, again.output
+    assert "chat serves as before: what is declared was tried on 20" in again.output
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "systemctl show -P ActiveState llamaherd-beside-chat | grep -qx 'active\\|activating'",
+        f"{LED} && ! systemctl -q is-active llama-chat",
+    ],
+)
+def test_a_switch_that_is_killed_with_all_its_scripts(bench: Bench, moment: str) -> None:
+    """What is beside goes on for as long as nothing else serves, and the next run clears it away."""
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 1536
+    bench.declare(rig)
+
+    def kill(line: str) -> bool:
+        if "starting what is declared of llama-chat beside" not in line:
+            return False
+        bench.sh(
+            f"for n in $(seq 600); do if {moment}; then break; fi; sleep 0.02; done; "
+            "for pid in $(pidof sh); do [ \"$(tr '\\0' ' ' </proc/$pid/cmdline)\" != 'sh -s ' ] || kill -9 $pid; done"
+        )
+        return True
+
+    bench.killed(signal.SIGKILL, kill, [HERD, "up", "--yes"])
+    assert bench.sh("ls /run/systemd/system | grep beside-chat")
+    assert bench.answers("chat")
+    ended, _, failed = asked_meanwhile(bench, "chat", lambda: bench.up("--yes"))
+    assert ended.code == 0, ended.output
+    assert failed == 0
+    nothing_left(bench)
+    again = bench.up("--yes")
+    assert (again.code, again.changes) == (0, 0), again.output
+
+
+def test_what_is_beside_is_gone_with_a_boot(bench: Bench) -> None:
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 1280
+    bench.declare(rig)
+    bench.killed(signal.SIGKILL, lambda line: "is started anew" in line, [HERD, "up", "--yes"])
+    subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
+    bench.host.up()
+    bench.finishes()
+    nothing_left(bench)
+
+
+def test_where_it_has_no_room_it_is_away(bench: Bench) -> None:
+    """Somebody holds the port that it would have."""
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 1792
+    bench.declare(rig)
+    spec = bench.sh(SPEC)
+    port = 61_000 + zlib.crc32(b"chat") % 4_000
+    bench.sh(f"systemd-run -q --unit=holder python3 -m http.server {port} --bind 127.0.0.1")
+    try:
+        bench.sh(f"until curl -s -o /dev/null 127.0.0.1:{port}; do sleep 0.1; done")
+        ended = bench.up("--yes")
+    finally:
+        bench.sh("systemctl stop holder")
+    assert ended.code == 0, ended.output
+    assert f"its port {port} cannot be had" in ended.output
+    assert bench.sh(SPEC) != spec
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0", "::", "::1", "192.168.1.20", "fd00::20"])
+def test_the_rules_are_rules_of_nftables(bench: Bench, listen: str) -> None:
+    rule = lead(listen, 8080, 63090)
+    table = f"table inet t {{ chain c {{ type nat hook output priority -101; {rule}; }}; }}"
+    assert bench.host.exec("nft", "-c", table) == ""
