@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, to_print
+from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, UserError, to_print
 from llamaherd.layout import IN_REACH, LOCK_WAIT
 from llamaherd.text.terminal import plain
 
@@ -37,6 +37,20 @@ def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: st
     except InventoryError:
         return []
     return [CompletionItem(name) for name in fleet.rigs if name.startswith(typed)]
+
+
+def complete_parts(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The inventory's instances and the roles, for the shell."""
+    from llamaherd.pipeline.load import inventory_path, rigs
+    from llamaherd.pipeline.own_roles import all_roles
+
+    path = inventory_path(context.obj)
+    try:
+        instances = {name for rig in rigs(path).rigs.values() for name in rig.instances}
+        roles = {role.thing for role in all_roles(path)}
+    except InventoryError:
+        return []
+    return [CompletionItem(name) for name in sorted(instances | roles) if name.startswith(typed)]
 
 
 def _keep_inventory(context: click.Context, _parameter: click.Parameter, value: Path | None) -> None:
@@ -76,6 +90,13 @@ lock_wait_option = click.option(
     show_default=True,
     help="How long another run on a host is waited for.",
 )
+only_option = click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_parts,
+    help="An instance, with what it needs, or a role; and nothing else. May be given several times.",
+)
 json_option = click.option(
     "--json", "as_json", is_flag=True, callback=_keep_json, help="For machines: one JSON document on stdout."
 )
@@ -87,17 +108,29 @@ def usable_plans(
     *,
     deploying: bool = False,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
+    only: Sequence[str] = (),
 ) -> dict[str, tuple[Rig, Plan]]:
     """The plans of the rigs that are named, or of all; errors end the program, warnings and notes are shown.
 
-    `sound` is given the rigs once nothing is found wrong with them, before they are planned.
+    `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names a part of
+    each: one that has nothing of it is left out.
     """
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.load import plans as planned
 
     path = inventory_path(inventory)
     roles = roles_of(inventory)
-    return usable_or_exit(lambda: planned(path, roles, rigs, deploying=deploying, doubtful=show, sound=sound))
+    try:
+        found = usable_or_exit(
+            lambda: planned(path, roles, rigs, deploying=deploying, doubtful=show, sound=sound, only=only)
+        )
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    for name in rigs:
+        if name not in found:
+            say(f"{name}: it has no {' and no '.join(only)}, and is left alone", err=True)
+    return found
 
 
 def outlooks_or_exit(
@@ -106,6 +139,7 @@ def outlooks_or_exit(
     *,
     retry: bool = False,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
+    only: Sequence[str] = (),
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
     """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
     from llamaherd.pipeline.outlook_ask import Hosts
@@ -118,7 +152,7 @@ def outlooks_or_exit(
         hosts.append(Hosts(rigs_to_ask))
 
     try:
-        planned = usable_plans(inventory, rigs, deploying=True, sound=look)
+        planned = usable_plans(inventory, rigs, deploying=True, sound=look, only=only)
         return planned, hosts[0].outlooks(planned, roles_of(inventory), retry=retry)
     except BaseException:
         for waiting in hosts:
@@ -132,6 +166,15 @@ def show_changes(name: str, found: Outlook, causes: Sequence[Causes] = ()) -> No
     for number, change in enumerate(found.changes):
         cause = str(causes[number]) if causes else ""
         say(f"  {change}{f' ({cause})' if cause else ''}{f'; {change.away}' if change.away else ''}")
+
+
+def show_left(name: str, found: Outlook) -> None:
+    """One line of what was not chosen, where only a part was."""
+    if found.left is None:
+        say(f"{name}: others than those that were chosen cannot become as planned; `herd diff {name}` says why")
+    elif found.left:
+        its = "it" if len(found.left) == 1 else "them"
+        say(f"{name}: {counted(len(found.left), 'change')} of others left: `herd up` makes {its}")
 
 
 def roles_of(inventory: Path | None) -> tuple[Role, ...]:

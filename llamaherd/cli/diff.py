@@ -15,11 +15,13 @@ from llamaherd.cli.common import (
     UNUSABLE,
     inventory_option,
     json_option,
+    only_option,
     outlooks_or_exit,
     rigs_argument,
     roles_of,
     say,
     show_changes,
+    show_left,
 )
 from llamaherd.cli.saved import write
 from llamaherd.text.terminal import plain
@@ -41,14 +43,20 @@ COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 @rigs_argument
 @inventory_option
 @json_option
+@only_option
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Save it for `herd up --plan FILE`.")
 @click.pass_obj
-def diff(inventory: Path | None, rigs: tuple[str, ...], as_json: bool, save: Path | None) -> None:
+def diff(
+    inventory: Path | None, rigs: tuple[str, ...], as_json: bool, only: tuple[str, ...], save: Path | None
+) -> None:
     """Show what `herd up` would change, and why. Changes nothing.
 
     Every change comes with its reason; of files of ours that have another text, a unified diff. What follows only from
     a change itself, as a restart that a new build brings, shows once that is made. Exit codes: 0 all is as planned, 2
     there are changes, 1 the inventory cannot be used, or a host cannot be asked or cannot become as planned.
+
+    With `--only` it is about an instance, such as `chat`, or a role, such as `power`. One line counts what else there
+    is.
 
     With `--save` it is written to a file, too: `herd up --plan FILE` makes it so, if all is still as it was then.
 
@@ -56,13 +64,14 @@ def diff(inventory: Path | None, rigs: tuple[str, ...], as_json: bool, save: Pat
     Examples:
       herd diff                       the whole fleet
       herd diff duo --json            one rig, for machines
+      herd diff --only chat           one instance, with what it needs
       herd diff --save monday.json    to be carried out later
     """
     from llamaherd.pipeline.history_ask import ask_causes
     from llamaherd.pipeline.saved import SavedDiff
 
     try:
-        planned, found = outlooks_or_exit(inventory, rigs)
+        planned, found = outlooks_or_exit(inventory, rigs, only=only)
     except SystemExit as ended:
         sys.exit(FAILED if ended.code == UNUSABLE else ended.code)  # 2 says that there are changes
     causes = ask_causes(planned, found, roles_of(inventory))
@@ -72,9 +81,9 @@ def diff(inventory: Path | None, rigs: tuple[str, ...], as_json: bool, save: Pat
         if not as_json:
             _show(name, each, causes.get(name, ()), shown[-1].diffs, shown[-1].unreached)
     if as_json:
-        click.echo(json.dumps({"rigs": [each.shown() for each in shown]}))
+        click.echo(json.dumps({"rigs": [each.shown() for each in shown]} | ({"only": only} if only else {})))
     if save:
-        write(save, SavedDiff(rigs=tuple(shown)))
+        write(save, SavedDiff.of(shown, only))
         say(f"saved to {save}: `herd up --plan {shlex.quote(str(save))}` does this, if it is still so then", err=True)
     if any(each.unreached or each.problems for each in shown):
         sys.exit(FAILED)
@@ -103,3 +112,4 @@ def _show(name: str, found: Outlook, causes: Sequence[Causes], texts: Mapping[st
     for text in texts.values():
         for line in text.splitlines():
             click.secho(f"    {plain(line)}", fg=COLOURS.get(line[:1]))
+    show_left(name, found)

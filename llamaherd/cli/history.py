@@ -65,9 +65,10 @@ def _show(name: str, releases: dict[int, Release]) -> None:
         machine = f" on {by.machine}" if by.machine else ""
         commit = f" from commit {by.commit}" if by.commit else ""
         back = f", back to release {release.back_to}" if release.back_to else ""
+        only = f", only {', '.join(release.only)}" if release.only else ""
         came = "failed" if release.failed else "done"
         at = release.at.replace("T", " ").replace("+00:00", " UTC")
-        say(f"{name} {number}: {came} at {at}, by {by.user}{machine}{commit}{back}")
+        say(f"{name} {number}: {came} at {at}, by {by.user}{machine}{commit}{only}{back}")
         for change in release.changes:
             say(f"    {change}")
         for sentence in release.failed:

@@ -74,14 +74,17 @@ def same_or_exit(
     from llamaherd.pipeline.saved import moved
 
     unreached = {name: each.unreached for name, each in found.items() if each.unreached}
-    differing = [each for rig in saved.rigs if (each := moved(rig, *planned[rig.rig], found[rig.rig]))]
+    gone = [rig.rig for rig in saved.rigs if rig.rig not in planned]  # by `--only`, it has no such instance any more
+    there = [rig for rig in saved.rigs if rig.rig in planned]
+    differing = [each for rig in there if (each := moved(rig, *planned[rig.rig], found[rig.rig]))]
     for name, why in unreached.items():
         say(f"{name}: {why}", err=True)
     for each in differing:
         if each.rig not in unreached:
             _show(each, path, saved, found[each.rig].problems)
-    if unreached or differing:
-        again = _again(" ".join(saved.names), path)
+    if unreached or differing or gone:
+        chosen = [word for name in saved.only or () for word in ("--only", shlex.quote(name))]
+        again = _again(" ".join([*saved.names, *chosen]), path)
         say(f"nothing was changed: {path} does not say what would be done now", err=True)
         say(f"  help: look at what would change, and save that: `{again}`", err=True)
         sys.exit(FAILED)

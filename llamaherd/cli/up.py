@@ -17,11 +17,13 @@ from llamaherd.cli.common import (
     counted,
     inventory_option,
     lock_wait_option,
+    only_option,
     outlooks_or_exit,
     rigs_argument,
     roles_of,
     say,
     show_changes,
+    show_left,
     usable_plans,
 )
 from llamaherd.cli.saved import read_or_exit, same_or_exit
@@ -39,10 +41,14 @@ DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be made as planned, and how: all rigs, or some; by a saved diff, where there is one, from its file."""
+    """What is to be made as planned, and how: all rigs, or some; by a saved diff, where there is one, from its file.
+
+    `only` names instances and roles: nothing else of the rigs is changed.
+    """
 
     inventory: Path | None
     rigs: tuple[str, ...]
+    only: tuple[str, ...]
     canary: str | None
     most: int | None
     yes: bool
@@ -62,6 +68,7 @@ class Begun:
 
 @click.command()
 @rigs_argument
+@only_option
 @click.option("--canary", metavar="RIG", shell_complete=complete_rigs, help="Change this rig first, and alone.")
 @click.option("--waves", "most", type=click.IntRange(1), metavar="N", help="Change at most N rigs at a time.")
 @click.option(
@@ -80,6 +87,7 @@ class Begun:
 def up(
     inventory: Path | None,
     rigs: tuple[str, ...],
+    only: tuple[str, ...],
     canary: str | None,
     most: int | None,
     file: Path | None,
@@ -97,6 +105,9 @@ def up(
     One run at a time changes a host; another is waited for. A server whose new state does not answer is put back to
     what served before. The same is not tried again, but with `--retry`.
 
+    With `--only`, it is an instance, such as `chat`, or a role, such as `power`, that is made as planned. An instance
+    comes with all that it needs. What belongs to others stays as it is, whatever the inventory says of it.
+
     With `--canary` or `--waves`, rigs come one after another: the next ones only when those before are as planned.
     Without either, all rigs are changed at once.
 
@@ -107,17 +118,19 @@ def up(
       herd up                          the whole fleet
       herd up duo six                  two rigs
       herd up --yes                    without being asked
+      herd up duo --only chat          one instance, with its engine and models
+      herd up --only power             one role, on all rigs
       herd up --canary six             that rig first, then all others
       herd up --canary six --waves 2   that rig, then two at a time
       herd up --plan monday.json       what `herd diff --save monday.json` has shown
     """
-    _make_so(_wished(Wish(inventory, rigs, canary, most, yes, retry, lock_wait, verbose), file))
+    _make_so(_wished(Wish(inventory, rigs, only, canary, most, yes, retry, lock_wait, verbose), file))
 
 
 def _make_so(wish: Wish) -> None:
     """Change what is not as planned; ends the program with 1 where not all of it becomes so."""
     if wish.verbosity and not wish.saved:
-        begun = Begun(usable_plans(wish.inventory, wish.rigs, deploying=True, sound=_known(wish)))
+        begun = Begun(usable_plans(wish.inventory, wish.rigs, deploying=True, sound=_known(wish), only=wish.only))
     else:
         begun = _with_something_to_do(wish)
     if wish.canary and begun.planned and wish.canary not in begun.planned:
@@ -131,11 +144,13 @@ def _wished(wish: Wish, file: Path | None) -> Wish:
     """The same with what lies in the file; raises UsageError, or ends the program, where that makes no sense."""
     if file and wish.rigs:
         raise click.UsageError(f"{file} says which rigs are changed; leave out {' '.join(wish.rigs)}, or --plan")
+    if file and wish.only:
+        raise click.UsageError(f"{file} says what is changed; leave out --only {wish.only[0]}, or --plan")
     if file and wish.retry:
         raise click.UsageError(f"{file} was saved without --retry; leave that out, or --plan")
     if file:
         saved = read_or_exit(file)
-        wish = replace(wish, rigs=saved.names, saved=(file, saved))
+        wish = replace(wish, rigs=saved.names, only=saved.only or (), saved=(file, saved))
     if wish.canary and wish.rigs and wish.canary not in wish.rigs:
         which, known = f"in {file}" if file else "that are named", nearest(wish.canary, wish.rigs)
         raise click.UsageError(f"--canary {wish.canary}: that is none of the rigs {which}; {known}")
@@ -150,7 +165,8 @@ def _known(wish: Wish) -> Callable[[Mapping[str, Rig]], None]:
     def check(rigs: Mapping[str, Rig]) -> None:
         if wish.canary and wish.canary not in rigs:
             place, way_out = Place(inventory_path(wish.inventory)), nearest(wish.canary, rigs)
-            raise InventoryError([UNKNOWN_RIG.at(place, f"--canary: there is no rig `{wish.canary}`", way_out)])
+            having = f" that has {' or '.join(wish.only)}" if wish.only else ""
+            raise InventoryError([UNKNOWN_RIG.at(place, f"--canary: there is no rig `{wish.canary}`{having}", way_out)])
 
     return check
 
@@ -159,7 +175,7 @@ def _with_something_to_do(wish: Wish) -> Begun:
     """The rigs that are not as planned; what they are is said. Ends the program where a saved diff holds no more."""
     from llamaherd.pipeline.history_ask import ask_causes
 
-    planned, found = outlooks_or_exit(wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish))
+    planned, found = outlooks_or_exit(wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish), only=wish.only)
     if wish.saved:
         same_or_exit(*wish.saved, planned, found)
     causes = ask_causes(planned, found, roles_of(wish.inventory))
@@ -170,6 +186,7 @@ def _with_something_to_do(wish: Wish) -> Begun:
             say(f"{name}: as planned, nothing to do")
         elif each.changes:
             show_changes(name, each, causes.get(name, ()))
+        show_left(name, each)
     disturbing = [change for each in found.values() for change in each.changes if change.action in DISTURBING]
     answered = wish.yes or wish.saved or not (sys.stdin.isatty() and sys.stderr.isatty())
     if disturbing and not answered and not click.confirm("Go on?", err=True):

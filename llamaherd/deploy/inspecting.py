@@ -16,6 +16,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.protocol import answer
 from llamaherd.host.state import HostState
 from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.only import parts
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
@@ -72,7 +73,7 @@ def settled(plan: Plan, roles: Sequence[Role]) -> HostState:
     """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
     seen = observe(plan, roles)
     for again in range(SETTLING_LOOKS if host.state.is_executing else 0):
-        if not any(role.unsettled(plan, seen) for role in roles):
+        if not any(role.unsettled(part, seen) for role, part in parts(plan, roles)):
             break
         if not again:
             logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")

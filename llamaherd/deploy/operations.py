@@ -12,7 +12,7 @@ from pyinfra.context import ctx_host
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
 from llamaherd.deploy.inspecting import forget, observe, settled
 from llamaherd.deploy.reasons import noted
-from llamaherd.deploy.recording import begun, did, record
+from llamaherd.deploy.recording import begun, did, record, saw
 from llamaherd.deploy.turns import give_turn_back, pause_turn, take_turn
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
@@ -44,7 +44,7 @@ def preflight(plan: Plan, roles: Sequence[Role]) -> Commands:
     problems = [
         *(f"{row.why}\n  help: {row.help}" for row in found.refused),
         *filter(None, map(wrong_file, to_send)),
-        *filter(None, map(unreadable, (instance.endpoint.key for instance in plan.instances if instance.endpoint.key))),
+        *filter(None, map(unreadable, (instance.endpoint.key for instance in plan.chosen if instance.endpoint.key))),
     ]
     if problems:
         yield RefuseCommand(problems, lines(found.doubtful) if found.refused else ())
@@ -96,6 +96,7 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
 def _decide(plan: Plan, roles: Sequence[Role], task: Task) -> tuple[Sequence[Change], Sequence[str]]:
     """What a task changes on the host as it is now, and what it tells people of it."""
     seen = observe(plan, roles)
+    saw(ctx_host.get(), seen)
     run = run_on(
         plan,
         roles,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
 from pyinfra import logger
 from pyinfra.api import Host, StringCommand
+from pyinfra.connectors.util import CommandOutput
 
 from llamaherd.deploy.reasons import noted
-from llamaherd.history.release import Origin, Release, bounded, write_script
+from llamaherd.history.merged import RECENT, merged
+from llamaherd.history.release import Origin, Past, Release, bounded, past_of, read_script, write_script
+from llamaherd.host.protocol import answer
+from llamaherd.host.remote import RemoteError
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
 
@@ -19,10 +25,14 @@ WRITE_SECONDS = 60
 
 @dataclass
 class Done:
-    """What was done to a host: whether anything was begun, and the changes that came to their end."""
+    """What was done to a host: whether anything was begun, and the changes that came to their end.
+
+    `running`: specs of the servers that were seen there last, by service.
+    """
 
     begun: bool = False
     changes: list[str] = field(default_factory=list)
+    running: Mapping[str, str] = field(default_factory=dict)
 
 
 _done: WeakKeyDictionary[Host, Done] = WeakKeyDictionary()
@@ -31,6 +41,13 @@ _done: WeakKeyDictionary[Host, Done] = WeakKeyDictionary()
 def begun(host: Host) -> None:
     """Something is done to it from here on."""
     _done.setdefault(host, Done()).begun = True
+
+
+def saw(host: Host, state: HostState) -> None:
+    """What runs there: a run that is for a part alone changes nothing of the rest."""
+    units = {name: unit.spec for name, unit in state.units.items()}
+    there = units | {name: container.spec for name, container in state.containers.items()}
+    _done.setdefault(host, Done()).running = there
 
 
 def did(host: Host, change: Change) -> None:
@@ -44,17 +61,30 @@ def record(host: Host) -> None:
     done = _done.pop(host, Done())
     if not done.begun:
         return
+    plan = Plan.model_validate(host.data.plan)
     release = Release(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=Origin.model_validate(host.data.rig_origin),
         changes=bounded(done.changes),
         failed=bounded(noted(host)),
         back_to=host.data.rig_back_to,
+        only=plan.only.names if plan.only else (),
     )
-    script = write_script(release, Plan.model_validate(host.data.plan))
-    written, said = host.run_shell_command(
-        StringCommand("sh", "-s"), _stdin=f"{{\n{script}\n}} </dev/null\n", _sudo=True, _timeout=WRITE_SECONDS
-    )
+    script = write_script(release, merged(_past(host), plan, done.running) if plan.only else plan)
+    written, said = _run(host, f"{{\n{script}\n}} </dev/null\n")
     if not written:
         why = next((line for line in said.stderr_lines if line.strip()), "it does not say why")
         logger.warning(f"{host.print_prefix}what was done could not be written down there: {why}")
+
+
+def _past(host: Host) -> Past:
+    """What the host remembers; nothing, where it does not say: a release that holds a part alone is as true."""
+    _, said = _run(host, read_script(RECENT))
+    try:
+        return past_of(answer(said.stdout_lines, said.stderr_lines))
+    except RemoteError:
+        return Past({}, {})
+
+
+def _run(host: Host, script: str) -> tuple[bool, CommandOutput]:
+    return host.run_shell_command(StringCommand("sh", "-s"), _stdin=script, _sudo=True, _timeout=WRITE_SECONDS)

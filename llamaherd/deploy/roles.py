@@ -9,6 +9,7 @@ from pyinfra import host
 from pyinfra.api import deploy
 
 from llamaherd.deploy import operations
+from llamaherd.pipeline.only import tasks_of
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
@@ -41,7 +42,7 @@ def _check(plan: Plan, roles: Sequence[Role]) -> None:
 
 def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
     try:
-        tasks = tuple(role.tasks(plan))
+        tasks = tuple(tasks_of(plan, role))
     except operations.TOLD as error:
         operations.refuse(name="tasks", why=str(error))
         return

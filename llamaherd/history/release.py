@@ -42,13 +42,17 @@ class Origin(Planned):
 
 
 class Release(Planned):
-    """One run that changed something. `at` is when it ended, in UTC. `back_to`: the release that it brought back."""
+    """One run that changed something. `at` is when it ended, in UTC. `back_to`: the release that it brought back.
+
+    `only`: the instances and roles that it was for alone; all, where there is none.
+    """
 
     at: str
     origin: Origin
     changes: tuple[str, ...]
     failed: tuple[str, ...] = ()
     back_to: int | None = None
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from llamaherd.host.state import HostState
+from llamaherd.pipeline.only import parts
 from llamaherd.plan import Plan
 from llamaherd.role.refusal import Need, Refusal, disk_row
 from llamaherd.role.role import Role
@@ -20,7 +21,7 @@ def needs(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapp
     """What goes where: models, builds in the making and a toolkit are the bulk; what is kept of a build is small."""
     # Neighbours by name may be one disk: what all of them need is then asked of it together.
     combined: dict[str, Need] = {}
-    for need in (need for role in roles for need in role.needs(plan, state, local_sizes)):
+    for need in (need for role, part in parts(plan, roles) for need in role.needs(part, state, local_sizes)):
         there = combined.get(need.device)
         combined[need.device] = need._replace(need=need.need + (there.need if there else 0))
     return list(combined.values())

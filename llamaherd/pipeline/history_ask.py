@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from llamaherd.history.merged import merged
 from llamaherd.history.release import Past, past_of, read_script
 from llamaherd.host.protocol import ask_host
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
@@ -50,10 +51,11 @@ def ask_causes(
     def ask(name: str) -> tuple[Causes, ...]:
         (rig, plan), each = planned[name], found[name]
         try:
-            last = ask_past(rig, newest=1).newest_plan
-            if last is None:
+            past = ask_past(rig, newest=1)
+            last = past.newest_plan
+            if last is None or not _tells_of(last, plan):
                 return ()
-            if last == plan:
+            if last == merged(past, plan, {}):
                 return causes(each, each)
             seen = parse_state(ask_host(Remote(rig.connect), inspect_script(last, roles), LOOK_SECONDS), roles)
             return causes(each, outlook(keyless(last), roles, seen, rig.connect, {}))
@@ -63,3 +65,8 @@ def ask_causes(
     names = [name for name, each in found.items() if each.changes]
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(names)))) as pool:
         return dict(zip(names, pool.map(ask, names), strict=True))
+
+
+def _tells_of(last: Plan, plan: Plan) -> bool:
+    """Whether the last plan has all that this one is for: on a host where only a part was ever done, it has that."""
+    return last.only is None or (plan.only is not None and set(plan.only.names) <= set(last.only.names))

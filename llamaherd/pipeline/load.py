@@ -13,8 +13,9 @@ from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.stale import NOT_LOCKED
 from llamaherd.pipeline.load_fleet import Survey, choose, examine_fleet, load_fleet, survey_fleet
 from llamaherd.pipeline.local_headers import local_headers
+from llamaherd.pipeline.only import choose as choose_parts
 from llamaherd.pipeline.plan import plan
-from llamaherd.plan import Plan
+from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
 
 
@@ -67,12 +68,14 @@ def plans(
     deploying: bool = False,
     doubtful: Callable[[Sequence[Finding]], None] = lambda _: None,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
+    only: Sequence[str] = (),
 ) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
 
-    `sound` is given the rigs once nothing is found wrong with them, before they are planned.
+    `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names instances and
+    roles: rigs that have none of them are left out.
 
-    Raises InventoryError, also for what is not locked (LH031).
+    Raises InventoryError, also for what is not locked (LH031); UserError where `only` names something else.
     """
     locked = read_lock(inventory)
     surveyed = survey_fleet(inventory, locked, deploying=deploying)
@@ -88,22 +91,30 @@ def plans(
     findings = [finding for finding in stale if finding.severity == "error"]
     if findings:
         raise InventoryError(findings)
-    sound(fleet.rigs)
-    planned = _planned(fleet, surveyed.around, locked, roles, lock_path(inventory), command)
-    chosen = {document.file for name, document in surveyed.documents.items() if name in fleet.rigs}
+    parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
+    rigs = {name: rig for name, rig in fleet.rigs.items() if name in parts}
+    sound(rigs)
+    planned = _planned(rigs, parts, surveyed.around, locked, roles, lock_path(inventory), command)
+    chosen = {document.file for name, document in surveyed.documents.items() if name in rigs}
     doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
     return planned
 
 
 def _planned(
-    fleet: Fleet, around: Mapping[str, Rig], locked: lock.Lock, roles: Sequence[Role], file: Path, command: str
+    rigs: Mapping[str, Rig],
+    parts: Mapping[str, Only | None],
+    around: Mapping[str, Rig],
+    locked: lock.Lock,
+    roles: Sequence[Role],
+    file: Path,
+    command: str,
 ) -> dict[str, tuple[Rig, Plan]]:
     """Each rig with its plan. Raises InventoryError for what is not locked: `command` locks it, in this file."""
     planned: dict[str, tuple[Rig, Plan]] = {}
     findings = []
-    for name, rig in fleet.rigs.items():
+    for name, rig in rigs.items():
         try:
-            planned[name] = (rig, plan(rig, locked, roles, around, local_headers(rig, locked).headers))
+            planned[name] = (rig, plan(rig, locked, roles, around, local_headers(rig, locked).headers, parts[name]))
         except NotLockedError as error:
             # A file of this machine may do without an entry; experts that are told apart by its header may not.
             findings.append(

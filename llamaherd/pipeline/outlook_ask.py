@@ -55,7 +55,7 @@ class Hosts:
     def _outlook(self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool) -> Outlook:
         try:
             seen = parse_state(self._answers[name].result(), roles)
-            keys = [each.endpoint.key for each in plan.instances if each.endpoint.key]
+            keys = [each.endpoint.key for each in plan.chosen if each.endpoint.key]
             if missing := tuple(filter(None, map(unreadable, keys))):
                 return Outlook(problems=missing)
             sizes = local_sizes(sends(plan, seen, roles))

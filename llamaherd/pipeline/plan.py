@@ -12,7 +12,8 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned
-from llamaherd.plan import Plan
+from llamaherd.pipeline.only import filled, needed
+from llamaherd.plan import Only, Plan
 from llamaherd.role.role import PlanFields, Planning, PlanPart, Role
 
 
@@ -22,20 +23,36 @@ def plan(
     roles: Sequence[Role],
     rigs: Mapping[str, Rig] = MappingProxyType({}),
     unlocked: Mapping[str, Header] = MappingProxyType({}),
+    only: Only | None = None,
 ) -> Plan:
-    """What must be true on the host of the rig that is declared. Raises NotLockedError.
+    """What must be true on the host of the rig that is declared; or of `only` a part. Raises NotLockedError.
 
     `rigs` are those of the fleet by name: models may come from one of them. One that is not there is left out.
     `unlocked` are headers of models that the lock does not know, by name.
     """
     rig = pinned(declared, lock)
+    whole, parts = _planned(rig, lock, roles, rigs, unlocked)
+    if only is None:
+        return whole
+    needs = None
+    if only.instances:
+        alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in only.instances}})
+        needs = needed(whole, _planned(alone, lock, roles, rigs, unlocked)[0], only.instances)
+    fields = filled((role, parts[role.name]) for role in roles if role.thing in only.roles)
+    return whole.model_copy(update={"only": only.model_copy(update={"needs": needs, "fields": fields})})
+
+
+def _planned(
+    rig: Rig, lock: Lock, roles: Sequence[Role], rigs: Mapping[str, Rig], unlocked: Mapping[str, Header]
+) -> tuple[Plan, Mapping[str, PlanPart]]:
+    """The plan of a rig that is pinned, and each role's part of it."""
     fields = PlanFields()
     parts: dict[str, PlanPart] = {}
     for role in roles:
         part = role.plan(Planning(rig, lock, rigs, unlocked, fields))
         fields = {**fields, **part.fields}
         parts[role.name] = part
-    return Plan(
+    planned = Plan(
         rig=rig.rig,
         os=rig.host.os,
         ram=rig.host.ram,
@@ -46,3 +63,4 @@ def plan(
         parts={name: part.own for name, part in parts.items() if part.own is not None},
         **fields,
     )
+    return planned, parts

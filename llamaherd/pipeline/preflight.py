@@ -8,6 +8,7 @@ from typing import Any
 
 from llamaherd.host.state import HostState
 from llamaherd.pipeline.disks import disk_refusals, needs
+from llamaherd.pipeline.only import asked, parts
 from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
 from llamaherd.role.facts import Row
@@ -45,19 +46,20 @@ class Preflight:
 
 def survey(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> Preflight:
     """The whole table. `local_sizes`: bytes of the controller's files, by sha256."""
-    facts = [*(row for role in roles for row in role.facts(plan, state)), *_disks(plan, state, roles, local_sizes)]
+    told = (row for role, part in asked(plan, roles) for row in role.facts(part, state))
+    facts = [*told, *_disks(plan, state, roles, local_sizes)]
     return Preflight(plan.rig, _with_refusals(facts, refusals(plan, state, roles, local_sizes)))
 
 
 def refusals(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[Refusal]:
     """What stands in the way, found before anything is changed. `local_sizes`: bytes by sha256."""
-    said = [problem for role in roles for problem in role.refusals(plan, state)]
+    said = [problem for role, part in asked(plan, roles) for problem in role.refusals(part, state)]
     return [*said, *disk_refusals(plan, state, roles, local_sizes)]
 
 
 def sends(plan: Plan, state: HostState, roles: Iterable[Role]) -> list[SendFile]:
     """The files of the controller's that a run would send."""
-    return [send for role in roles for send in role.sends(plan, state)]
+    return [send for role, part in parts(plan, roles) for send in role.sends(part, state)]
 
 
 def _disks(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> Iterator[Row]:

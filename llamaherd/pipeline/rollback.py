@@ -8,7 +8,8 @@ from typing import TypeVar
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.history.release import Past
 from llamaherd.host.state import HostState
-from llamaherd.plan import InstancePlan, Plan
+from llamaherd.pipeline.only import needed
+from llamaherd.plan import InstancePlan, Only, Plan
 from llamaherd.store.missing import missing_files
 
 ROLES = ("base", "serve")
@@ -44,7 +45,8 @@ def to_release(past: Past, rig: str, instance: str | None, number: int | None) -
 def plan_of(past: Past, number: int, instance: str | None) -> Plan:
     """The plan of a release; with an instance, the newest plan with that instance as it was then.
 
-    Keys stay as they are on the host: none is asked for. Raises UserError where the instance was none then.
+    Then it is for that instance alone, as it is for a part where no more is known of the release. Keys stay as they are
+    on the host: none is asked for. Raises UserError where the instance was none then.
     """
     then = past.plans[number]
     if instance is None:
@@ -53,7 +55,7 @@ def plan_of(past: Past, number: int, instance: str | None) -> Plan:
     if was is None:
         raise UserError(f"release {number} has no instance `{instance}`", _HISTORY)
     now = past.newest_plan or then
-    return keyless(
+    both = keyless(
         now.model_copy(
             update={
                 "instances": (*(each for each in now.instances if each.name != instance), was),
@@ -63,13 +65,14 @@ def plan_of(past: Past, number: int, instance: str | None) -> Plan:
             }
         )
     )
+    return both.model_copy(update={"only": Only(instances=(instance,), needs=needed(both, both, (instance,)))})
 
 
 def lacks(plan: Plan, state: HostState) -> Iterator[str]:
     """What the instances of a plan need, and the host has no more."""
-    used = {instance.build for instance in plan.instances}
-    folders = {instance.model_folder for instance in plan.instances} | {each.draft_folder for each in plan.instances}
-    images = {instance.server.image for instance in plan.instances if instance.backend == "compose"}
+    used = {instance.build for instance in plan.chosen}
+    folders = {instance.model_folder for instance in plan.chosen} | {each.draft_folder for each in plan.chosen}
+    images = {instance.server.image for instance in plan.chosen if instance.backend == "compose"}
     yield from (f"build {each.id}" for each in plan.builds if each.id in used and state.builds.get(each.id) != "done")
     yield from (f"image {each.tag}" for each in plan.images if each.tag in images and each.tag not in state.images)
     for model in plan.models:

@@ -19,8 +19,8 @@ from llamaherd.pipeline.outlook import Outlook
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Action, Change
 
-FORMAT: Final = 1
-"""Counted up with what an earlier version could not read, or would read otherwise."""
+FORMAT: Final = 2
+"""Counted up with what an earlier version could not read, or would read otherwise. A diff of everything is of 1."""
 
 MOST, _MOST_VALUES = 8 << 20, 100_000
 """Bytes and values of a saved diff. A change has some 200 bytes and six values; the texts of a rig's files have some
@@ -69,7 +69,10 @@ class SavedChange(_Saved):
 
 
 class SavedRig(_Saved):
-    """A rig, as it was shown; `plan` is the digest of its plan, and of where its host is."""
+    """A rig, as it was shown; `plan` is the digest of its plan, and of where its host is.
+
+    `left` counts changes of what was not chosen, where only a part was.
+    """
 
     rig: str
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -77,6 +80,7 @@ class SavedRig(_Saved):
     diffs: dict[str, str]
     problems: tuple[str, ...]
     unreached: str
+    left: int | None = None
 
     def shown(self) -> dict[str, Any]:
         """What `herd diff --json` prints of it."""
@@ -84,17 +88,25 @@ class SavedRig(_Saved):
 
 
 class SavedDiff(_Saved):
-    """All that one `herd diff` showed; `llamaherd` is the version that did."""
+    """All that one `herd diff` showed; `llamaherd` is the version that did. `only`: what was chosen, if a part was."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1, 2] = 1
     llamaherd: str = __version__
+    only: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     rigs: Annotated[tuple[SavedRig, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         if len(set(self.names)) != len(self.names):
             raise ValueError("must name each rig once")
+        if (self.only is not None) != (self.format == FORMAT):
+            raise ValueError(f"must be of format {FORMAT} where it is of a part alone, and of no other")
         return self
+
+    @classmethod
+    def of(cls, rigs: Sequence[SavedRig], only: Sequence[str]) -> Self:
+        """What was shown of rigs, or of `only` a part of each."""
+        return cls(rigs=tuple(rigs), only=tuple(only), format=FORMAT) if only else cls(rigs=tuple(rigs))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,13 +135,15 @@ def saved_rig(
         diffs=dict(texts),
         problems=found.problems,
         unreached=unreached,
+        left=len(found.left) if plan.only and found.left is not None else None,
     )
 
 
 def plan_digest(rig: Rig, plan: Plan) -> str:
-    """A hash of all that is planned of a rig, and of which host that is."""
+    """A hash of all that is planned of a rig, or of the part that was chosen, and of which host that is."""
     host = [rig.connect.host, rig.connect.port]
-    text = json.dumps([plan.model_dump(mode="json"), host], sort_keys=True, separators=(",", ":"))
+    chosen = {"only", *plan.only.fields, *(["parts"] if plan.only.roles else [])} if plan.only else None
+    text = json.dumps([plan.model_dump(mode="json", include=chosen), host], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

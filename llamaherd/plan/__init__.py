@@ -26,6 +26,7 @@ from llamaherd.plan.plan import (
     ModelFile,
     ModelOrigin,
     ModelPlan,
+    Only,
     Plan,
     StorePlan,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "ModelFile",
     "ModelOrigin",
     "ModelPlan",
+    "Only",
     "Plan",
     "Planned",
     "PowerPlan",

@@ -225,8 +225,25 @@ class InstancePlan(Planned):
         return self.server.key.path if self.server.key else None
 
 
+class Only(Planned):
+    """A part of a rig that a run is for alone: instances, with what they need, and roles. The rest stays as it is.
+
+    `needs` is what the instances need. `fields` are those of the plan that the roles fill.
+    """
+
+    instances: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    needs: Plan | None = None
+    fields: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Both."""
+        return (*self.instances, *self.roles)
+
+
 class Plan(Planned):
-    """All that must be true on one host.
+    """All that must be true on one host; with `only`, a part of it is to be made so.
 
     `ram`: bytes, as declared. `has_cards`: there are GPUs whose power is this system's to set. `windows_power` is what
     is declared of GPUs under WSL, where it is Windows' to set.
@@ -254,6 +271,18 @@ class Plan(Planned):
     wsl: WslPlan | None = None
     parts: dict[str, JsonValue] = Field(default_factory=dict)
     """What roles of the fleet's own have planned, by their names."""
+    only: Only | None = None
+
+    def whole(self, role: str) -> bool:
+        """Whether all of a role's is to be made so: else what is of others stays as it is."""
+        return self.only is None or role in self.only.roles
+
+    @property
+    def chosen(self) -> tuple[InstancePlan, ...]:
+        """The instances that are to run as planned."""
+        if self.only is None or self.whole("serve"):
+            return self.instances
+        return tuple(instance for instance in self.instances if instance.name in self.only.instances)
 
     @property
     def accounts(self) -> tuple[str, ...]:

@@ -155,6 +155,10 @@ class Role:
     """Its folder's; people see it before each of its tasks."""
     summary: str
     """What is true afterwards, in one sentence."""
+    for_instances: bool = False
+    """Whether instances need it, so that it takes part in a run that is for some of them alone."""
+    ground: bool = False
+    """Whether all others stand on it, so that its refusals count in a run that is for others alone."""
     plan: Callable[[Planning], PlanPart] = lambda _: PlanPart()
     """Its part of the desired state. Raises NotLockedError."""
     brings: Callable[[Plan], Iterable[TextFile]] = _nothing
@@ -193,3 +197,8 @@ class Role:
     """Where its checks stand in the report."""
     describe: Callable[[Plan, Mapping[str, Estimate | str]], Iterable[str]] = _nothing
     """Its lines of `herd plan`; the mapping has what engines said of instances' memory, by name."""
+
+    @property
+    def thing(self) -> str:
+        """What it is about: one thing may be made true in several turns, the first word of whose names it is."""
+        return self.name.partition(" ")[0]

@@ -24,6 +24,8 @@ def tasks(plan: Plan) -> Iterator[Task]:
 ROLE = Role(
     name="base",
     summary="The distribution's packages, accounts, folders and our own programs are there.",
+    for_instances=True,
+    ground=True,
     plan=plan,
     brings=lambda plan: plan.files,
     inspect=inspect,

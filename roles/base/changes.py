@@ -67,10 +67,10 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
         )
         why = (*(f"user {name} is not as it must be" for name in accounts), *(f"{path} is not" for path in folders))
         yield Change("update", "accounts", ", ".join([*accounts, *folders]), why, RunScript(script))
-    if state.closed:
-        script = render("base/open.sh.j2", store=plan.store.path, paths=state.closed)
-        why = tuple(f"servers may not read {path}" for path in state.closed)
-        yield Change("update", "permissions", ", ".join(state.closed), why, RunScript(script))
+    if closed := [path for path in state.closed if plan.only is None or _read(path, plan)]:
+        script = render("base/open.sh.j2", store=plan.store.path, paths=closed)
+        why = tuple(f"servers may not read {path}" for path in closed)
+        yield Change("update", "permissions", ", ".join(closed), why, RunScript(script))
     if changed := [file for file in plan.files if differs(file, state)]:
         script = render("base/shared-files.sh.j2", put=put_files(changed))
         names = ", ".join(file.path for file in changed)
@@ -81,3 +81,8 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
         script = render("base/shared-files.sh.j2", put=put)
         why = ("its files are not those of this version" if state.fetcher else "it is not there",)
         yield Change("update", "programs", str(FETCHER), why, RunScript(script))
+
+
+def _read(path: str, plan: Plan) -> bool:
+    """Whether a server of the plan reads this, or something in it."""
+    return any(f"{each}/".startswith(f"{path}/") for instance in plan.chosen for each in instance.reads)

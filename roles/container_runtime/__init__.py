@@ -26,6 +26,7 @@ def tasks(plan: Plan) -> Iterator[Task]:
 ROLE = Role(
     name="container_runtime",
     summary="Docker and Compose run, and containers are given the GPUs that they ask for.",
+    for_instances=True,
     plan=plan,
     brings=lambda plan: (plan.runtime.toolkit.order,) if plan.runtime and plan.runtime.toolkit else (),
     files=lambda plan: (PINNED,) if plan.runtime and plan.runtime.toolkit else (),

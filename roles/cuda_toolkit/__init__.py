@@ -22,6 +22,7 @@ def tasks(plan: Plan) -> Iterator[Task]:
 ROLE = Role(
     name="cuda_toolkit",
     summary="The CUDA toolkit that engines are built with is at its place, and takes the host's compiler.",
+    for_instances=True,
     plan=plan,
     files=lambda plan: (plan.toolkit.preferences.path,) if plan.toolkit else (),
     inspect=inspect,

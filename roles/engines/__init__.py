@@ -31,6 +31,7 @@ def _changes(build: BuildPlan, state: HostState, _: Run) -> list[Change]:
 ROLE = Role(
     name="engines",
     summary="Every engine is built from its pinned source, and no program of it is another than was built.",
+    for_instances=True,
     plan=plan,
     inspect=inspect,
     parse=parse,

@@ -11,6 +11,7 @@ from roles.gpus.state import inspect, parse
 ROLE = Role(
     name="gpus",
     summary="The GPUs that are declared are in the host.",
+    for_instances=True,
     plan=plan,
     inspect=inspect,
     parse=parse,

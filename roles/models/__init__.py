@@ -39,12 +39,14 @@ def tasks(plan: Plan) -> Iterator[Task]:
 BEGIN = Role(
     name="models begin",
     summary="What is missing in the store is on its way, while engines are built.",
+    for_instances=True,
     tasks=begin_tasks,
 )
 
 ROLE = Role(
     name="models",
     summary="Every file of every model is in the store, as its hash says.",
+    for_instances=True,
     plan=plan,
     inspect=inspect,
     parse=parse,

@@ -27,6 +27,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[Row]:
 ROLE = Role(
     name="serve",
     summary="Every instance runs as planned, answers, and does so again after a boot.",
+    for_instances=True,
     plan=plan,
     files=lambda plan: (
         *(instance.file.path for instance in plan.instances),

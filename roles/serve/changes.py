@@ -18,7 +18,7 @@ from roles.serve.transaction import ALONE, Beside, forget, proven, refuse_again,
 
 
 def removal_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Stop and forget instances that the inventory no longer has.
+    """Stop and forget instances that the inventory no longer has, unless this run is for others alone.
 
     One that it has by the other backend is left to its switch, until that has been done.
     """
@@ -45,7 +45,7 @@ def removal_changes(plan: Plan, state: HostState) -> list[Change]:
             ),
         )
         for name in sorted(units | projects)
-        if name not in declared or _has_come(declared[name], state)
+        if (_has_come(declared[name], state) if name in declared else plan.whole("serve"))
     ]
 
 

@@ -60,6 +60,14 @@ def _held(state: HostState) -> dict[str, int]:
     return {name: port for name, port in running.items() if port is not None}
 
 
+def held_by_other(plan: Plan, instance: InstancePlan, state: HostState) -> str | None:
+    """The server of ours that has an instance's port and is none of this run's, which leaves it alone."""
+    if plan.whole("serve"):
+        return None
+    others = _held(state).keys() - {each.service for each in plan.instances}
+    return next((name for name in sorted(others) if _held(state)[name] == instance.endpoint.port), None)
+
+
 def lacks(instance: InstancePlan, plan: Plan, state: HostState, missing: Collection[str]) -> str | None:
     """What an instance cannot be started without, and is not there; `missing` are models that are not whole."""
     if instance.build and state.builds.get(instance.build) not in ("done", "intact"):

@@ -19,7 +19,7 @@ from roles.serve.away import away
 from roles.serve.beside import beside, fits_beside
 from roles.serve.changes import project_changes, removal_changes, unit_changes, well
 from roles.serve.images import image_changes
-from roles.serve.ports import handover_changes, lacks
+from roles.serve.ports import handover_changes, held_by_other, lacks
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -49,8 +49,15 @@ def _handover(plan: Plan, state: HostState, run: Run) -> list[Change]:
 
 def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> Sequence[Change]:
     if lack := _lacking(plan, state, run).get(instance.name):
+        above = "the reason is above; `herd up` goes on once that is mended"
         raise UserError(
-            f"{instance.name} is left as it is: {lack}", "the reason is above; `herd up` goes on once that is mended"
+            f"{instance.name} is left as it is: {lack}",
+            above if run.failed else f"`herd up --only {instance.name}` brings all that it needs",
+        )
+    if other := held_by_other(plan, instance, state):
+        raise UserError(
+            f"{instance.name} is left as it is: {other} has its port {instance.endpoint.port}, and is to stay",
+            "`herd up --only serve` changes both, or choose another port",
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     changes = unit_changes if instance.backend == "systemd" else project_changes
@@ -70,8 +77,12 @@ def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:
 
 
 def _lacking(plan: Plan, state: HostState, run: Run) -> dict[str, str]:
-    """What instances lack, by their names, where something has failed in this run: else all of it is there by now."""
-    if not run.failed:
+    """What instances lack, by their names, where something has failed in this run, or it is for servers alone.
+
+    Else all of it is there by now, or comes in this run.
+    """
+    alone = plan.only is not None and plan.whole("serve") and {"engines", "models"}.isdisjoint(plan.only.roles)
+    if not (run.failed or alone):
         return {}
     missing = {model.name for model in plan.models if missing_files(model, state)}
     found = {instance.name: lacks(instance, plan, state, missing) for instance in plan.instances}

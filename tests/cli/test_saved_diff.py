@@ -186,7 +186,7 @@ def test_what_makes_no_sense_touches_no_host(hosts: Hosts, words: tuple[str, ...
     ("spoil", "said"),
     [
         (lambda text: text[: len(text) // 2], "it ends in the middle\n  help: save it again: `herd diff --save "),
-        (lambda text: text.replace('"format": 1', '"format": 2'), "saved diff of format 2, and this llamaherd, "),
+        (lambda text: text.replace('"format": 1', '"format": 3'), "saved diff of format 3, and this llamaherd, "),
         (lambda text: text.replace('"action": "update"', '"action": "destroy"'), "`rigs.0.changes.0.action`: "),
         (lambda text: text + " " * (8 << 20), "it is larger than 8.4 MB"),
         (lambda text: text.replace("attic", "\\u001b[2Jattic"), "there is no rig"),

@@ -149,8 +149,8 @@ def test_what_is_no_saved_diff_is_refused(data: bytes, said: str) -> None:
 
 
 def test_one_of_a_later_version_says_so() -> None:
-    said = complaint(written(format=2, llamaherd="9.9.0", rigs="another shape"))
-    assert said.startswith("monday.json is a saved diff of format 2, and this llamaherd, ")
+    said = complaint(written(format=3, llamaherd="9.9.0", rigs="another shape"))
+    assert said.startswith("monday.json is a saved diff of format 3, and this llamaherd, ")
     assert "help: use the llamaherd that saved it" in said
 
 
