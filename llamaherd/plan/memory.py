@@ -41,9 +41,14 @@ class Grows(Planned):
 
 
 class Estimate(Planned):
-    """What an instance takes. `source` is who says so: `arithmetic`, or `engine`, which was asked."""
+    """What an instance takes. `source` is who says so: `arithmetic`, or `engine`, which was asked.
+
+    `resident` is what its RAM cannot do without, in bytes: no page of a mapped file, and nothing of its programs. None
+    where that is not known, as in plans of earlier versions.
+    """
 
     source: Literal["arithmetic", "engine"]
     holds: tuple[Holds, ...]
     doubts: tuple[str, ...] = ()
     grows: Grows = Grows()
+    resident: int | None = None

@@ -9,6 +9,7 @@ from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.instances import capacity, cuda_bytes, instance_memory
 from llamaherd.memory.overhead import in_ram, mapped_between
 from llamaherd.memory.placement import Placement
+from llamaherd.memory.repacked import repacked
 from llamaherd.memory.use import Memory, Use
 from llamaherd.plan import RAM, Estimate, Grows, Holds
 
@@ -28,7 +29,17 @@ def estimated(
         holds=held(rig, declared, known.header, known.placement, known.memory),
         doubts=known.memory.doubts,
         grows=Grows(prompts=known.growth.prompts, checkpoints=known.growth.checkpoints),
+        resident=resident(known.memory.host, known.header, known.placement, locked=declared.mlock),
     )
+
+
+def resident(use: Use, header: Header, placed: Placement, *, locked: bool) -> int:
+    """Bytes of RAM that nothing can take back but swap: no page of a mapped file, unless the server locks it."""
+    layouts = repacked(header, placed)
+    own = use.context + use.compute + use.draft.kv + use.draft.compute + layouts.copies
+    if placed.mmap and not locked:
+        return own
+    return own + use.weights + use.draft.weights - layouts.originals
 
 
 def held(rig: Rig, declared: Instance, header: Header, placed: Placement, memory: Memory) -> tuple[Holds, ...]:

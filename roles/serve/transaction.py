@@ -59,6 +59,7 @@ def transaction(instance: InstancePlan, *, elsewhere: bool, beside: Beside) -> d
         "inputs": instance.server.inputs,
         "drain": instance.drain,
         "needs": json.dumps(needs) if (needs := gpu_needs(instance)) else "",
+        "ram": ram_need(instance),
         "reads": "\t".join(instance.server.folders),
         "timeout": instance.server.start_seconds,
         "port": instance.endpoint.port,
@@ -91,6 +92,13 @@ def gpu_needs(instance: InstancePlan) -> list[dict[str, object]]:
         for each in instance.memory.holds
         if each.where in cards
     ]
+
+
+def ram_need(instance: InstancePlan) -> int:
+    """The bytes of RAM that it cannot do without; 0 where that is not certain."""
+    if instance.memory is None or instance.memory.doubts:
+        return 0
+    return instance.memory.resident or 0
 
 
 def forget(name: str, *, unit: bool, project: bool, key: bool = False) -> Written:

@@ -327,6 +327,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_gpu_room": lambda: render(
         "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]'
     ),
+    "step_ram_room": lambda: render("serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container"),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "ask_releases": lambda: read_script(newest=3, number=7),
