@@ -1,9 +1,10 @@
 """Changes of a server, bad ones above all: what becomes of each, and how long nobody was answered.
 
-    .venv/bin/python -m benchmarks.switches [CASE...]
+    .venv/bin/python -m benchmarks.switches [--beside] [CASE...]
 
-The box that scripts/box makes must be there. A client on it asks the server ten times a second for its health. Printed
-are, for each case, how `herd up` ended, the longest time between two answers, and the sentence that it ended with.
+The box that scripts/box makes must be there. With --beside it is given nftables, so that what is new is tried beside
+what serves; else it has none. A client on it asks the server ten times a second for its health. Printed are, for each
+case, how `herd up` ended, the longest time between two answers, and the sentence that it ended with.
 After each bad change the server must answer a prompt as before, and at the end the box is as declared.
 """
 
@@ -43,10 +44,14 @@ done >/run/answered
 CAUGHT = """
 old=$(systemctl show -P MainPID llama-chat)
 until new=$(systemctl show -P MainPID llama-chat); [ "$new" != "$old" ] && [ "$new" != 0 ] &&
-    grep -q llama-server "/proc/$new/cmdline" 2>/dev/null; do sleep 0.02; done
+    grep -q bin/llama "/proc/$new/cmdline" 2>/dev/null; do sleep 0.02; done
 kill -{signal} "$new"
 """
 
+NFT = {
+    True: "apt-get install -qq -y --no-install-recommends nftables >/dev/null 2>&1; test -x /usr/sbin/nft",
+    False: "apt-get purge -qq -y nftables >/dev/null 2>&1; test ! -x /usr/sbin/nft",
+}
 HOLD = "systemd-run -q --unit=holder python3 -m http.server --bind 127.0.0.1 8085; sleep 1"
 UNTAGGED = "docker images --format '{{.Repository}}:{{.Tag}}' llamaherd/engine | xargs docker rmi -f"
 KILLED_IN_DOCKER = """
@@ -161,26 +166,29 @@ CASES = {
 
 def main() -> None:
     """Try all cases, or those that are named by a part of their name."""
-    chosen = [name for name in CASES if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]
+    both, parts = "--beside" in sys.argv[1:], [word for word in sys.argv[1:] if word != "--beside"]
+    chosen = [name for name in CASES if not parts or any(part in name for part in parts)]
+    host().exec("sh", "-c", NFT[both])
     with tempfile.TemporaryDirectory() as folder:
         inventory = Path(folder) / "box.yaml"
         declare(inventory)
         assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
         print(f"{'case':48} {'ends with':>9} {'away, s':>8}")
         for name in chosen:
-            code, away, said = tried(inventory, CASES[name])
+            code, away, said = tried(inventory, CASES[name], both)
             print(f"{name:48} {code:9} {away:8.1f}  {said[:200]}", flush=True)
             declare(inventory)
             assert up(inventory)[0] == 0, f"after {name}, the box does not become as declared"
 
 
-def tried(inventory: Path, case: Case) -> tuple[int, float, str]:
+def tried(inventory: Path, case: Case, both: bool) -> tuple[int, float, str]:
     """How the run ended, the longest time without an answer in seconds, and its last sentence."""
     box = host()
     box.exec("sh", "-c", case.before)
     declare(inventory, case.change)
+    meanwhile = case.meanwhile.replace("llama-", "llamaherd-beside-") if both else case.meanwhile
     try:
-        with asking(PORTS[case.server]), beside(case.meanwhile):
+        with asking(PORTS[case.server]), beside(meanwhile):
             time.sleep(1)
             code, said = up(inventory)
             time.sleep(2)
