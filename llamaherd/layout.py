@@ -71,6 +71,15 @@ REBOOT_MARK = PurePosixPath("/run/llamaherd/reboot")
 """Written before a reboot, and gone with it."""
 REBOOT_NOTE = STATE / "driver-reboot"
 """Driver and kernel that a reboot was for, until that driver is loaded: the same one is not tried twice."""
+DRIVER_BEFORE = STATE / "driver-before"
+"""What is needed to go back to the driver that worked before a change, until the next boot has judged the new one."""
+DRIVER_ARMED = PurePosixPath("/run/llamaherd/driver-armed")
+"""Written with that, and gone with the boot that is to judge."""
+DRIVER_REFUSED = STATE / "driver-refused"
+"""Which driver did not come up, when, which one came back for it, and why."""
+DRIVER_UNDO = LIBEXEC / "driver-undo"
+"""Judges a driver at the first boot with it, and brings the one before back."""
+DRIVER_UNDO_UNIT = "llamaherd-driver-undo.service"
 PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
 """At which version apt keeps the container toolkit."""
 

@@ -16,7 +16,6 @@ from typing_extensions import override
 from llamaherd.deploy.reasons import note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.complaints import explained
-from llamaherd.layout import REBOOT_MARK
 from llamaherd.role.changes import Change, DeferredScript, RebootHost, RunScript, SendFile
 from llamaherd.text.terminal import plain
 
@@ -122,18 +121,23 @@ class RebootHostCommand(PyinfraCommand):
         logger.info(f"{host.print_prefix}rebooting: {self.why}")
         if not run(self.how.ask):
             return False
-        if not self._back(host, lambda: run(f"[ ! -e {REBOOT_MARK} ]")):
+        if not self._back(host, lambda: run(self.how.back)):
             logger.error(
-                f"{host.print_prefix}this host did not come back within {REBOOT_SECONDS} s of its reboot\n"
+                f"{host.print_prefix}this host did not come back within {self._seconds} s of its reboot\n"
                 "  help: look at its console; `herd up` goes on from there once it answers again"
             )
             return False
         return run(self.how.after)
 
+    @property
+    def _seconds(self) -> int:
+        """How long it is waited for."""
+        return REBOOT_SECONDS + self.how.extra
+
     def _back(self, host: Host, booted: Callable[[], bool]) -> bool:
         """Whether it can be reached again, by a connection of its new life."""
         began = told = monotonic()
-        while monotonic() - began < REBOOT_SECONDS:
+        while monotonic() - began < self._seconds:
             sleep(ASK_SECONDS)
             if monotonic() - told >= TELL_SECONDS:
                 told = monotonic()

@@ -34,6 +34,16 @@ class Persistence(NamedTuple):
     enabled: str
 
 
+class RefusedDriver(NamedTuple):
+    """A driver that did not come up: its kind as a plan has it, when that was, what came back for it, and why."""
+
+    version: str
+    kind: str
+    when: str
+    before: str
+    why: str
+
+
 @dataclass
 class DriverState:
     """What there is of the driver; what is not there is empty or None."""
@@ -59,6 +69,11 @@ class DriverState:
     """Bytes free in /."""
     tried: str = ""
     """Driver and kernel that this host was rebooted for, while that driver is not loaded."""
+    kept: str = ""
+    """The version that the next boot goes back to, where the one that is installed does not answer."""
+    judging: bool = False
+    """Whether this boot is finding out just now whether the driver answers, or going back."""
+    refused: RefusedDriver | None = None
 
     def version(self, library: str) -> str | None:
         """The driver's version, by the package that has it; None where that is not installed."""
@@ -95,5 +110,11 @@ class DriverState:
                 self.free = int(size)
             case "tried", [words]:
                 self.tried = words
+            case "kept", [version]:
+                self.kept = version
+            case "judging", []:
+                self.judging = True
+            case "refused", [_, _, _, _, _]:
+                self.refused = RefusedDriver(*fields)
             case _:
                 raise ValueError(what)

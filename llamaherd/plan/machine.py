@@ -46,6 +46,11 @@ class DriverPlan(Planned):
         """What is declared, for people: `580`, or `580.95.05`."""
         return self.version or self.branch
 
+    @property
+    def kind(self) -> str:
+        """What tells two drivers of one version apart: `open nvidia`."""
+        return f"{self.modules} {self.source}"
+
     def wants(self, version: str) -> bool:
         """Whether a version of the driver, such as `580.95.05`, is as declared."""
         return version == self.version if self.version else version.startswith(f"{self.branch}.")

@@ -57,10 +57,13 @@ class DeferredScript:
 
 @dataclass(frozen=True)
 class RebootHost:
-    """The host is booted anew: `ask` is the script that asks for it, `after` the one that tells whether it helped."""
+    """The host is booted anew: `ask` is the script that asks for it, `back` succeeds once it is back for good, and
+    `after` tells whether it helped. `extra` seconds are waited for it beyond what a boot may take."""
 
     ask: str = field(repr=False)
+    back: str = field(repr=False)
     after: str = field(repr=False)
+    extra: int = 0
 
 
 How = RunScript | SendFile | DeferredScript | RebootHost

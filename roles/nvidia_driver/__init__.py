@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llamaherd.layout import DRIVER_KEPT
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Task
-from roles.nvidia_driver.changes import driver_changes, load_changes, reboot_changes
+from roles.nvidia_driver.changes import driver_changes, load_changes, reboot_changes, refusal_changes
 from roles.nvidia_driver.describe import describe
 from roles.nvidia_driver.plan import plan
 from roles.nvidia_driver.preflight import facts
@@ -19,7 +19,10 @@ from roles.nvidia_driver.verify import judge, question
 def tasks(plan: Plan) -> Iterator[Task]:
     """A look for each: what the one did decides on the next."""
     if plan.driver:
-        yield Task("packages", lambda state, _: driver_changes(plan, state))
+        # Alone: what was there before goes on, and so does the rest of the run.
+        again = "not one that did not come up"
+        yield Task(again, lambda state, run: refusal_changes(plan, state, retry=run.retry), alone=True)
+        yield Task("packages", lambda state, run: driver_changes(plan, state, retry=run.retry))
         yield Task("loaded", lambda state, _: load_changes(plan, state))
         yield Task("reboot, if only that loads it", lambda state, _: reboot_changes(plan, state))
 

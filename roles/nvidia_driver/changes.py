@@ -5,24 +5,36 @@ from __future__ import annotations
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import PackageState
 from llamaherd.host.state import HostState
-from llamaherd.layout import DRIVER_KEPT, REBOOT_MARK, REBOOT_NOTE
+from llamaherd.layout import DRIVER_KEPT, DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.drivers import DESKTOP, DRIVER_TOOLS, NEVER, PARTS, is_named, upstream
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RebootHost, RunScript, differences, put_files
 from llamaherd.role.repositories import NVIDIA, repository_changes
 from llamaherd.text.quoting import base64_lines
+from roles.nvidia_driver import going_back
 from roles.nvidia_driver.plan import version_hold
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
 """Of a unit that is started without anybody's doing; Ubuntu's udev starts the persistence daemon, which is static."""
 
 
-def driver_changes(plan: Plan, state: HostState) -> list[Change]:
+def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
+    """Nothing is changed. Raises UserError where what is declared was tried and did not come up, unless by `retry`."""
+    if plan.driver:
+        going_back.refuse_again(plan.driver, state, retry=retry)
+    return []
+
+
+def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list[Change]:
     """Bring its packages and what keeps them, where one is missing, or of another branch or version."""
     driver = plan.driver
     if driver is None or not (why := install_due(driver, state)):
         return []
+    if going_back.refused(driver, state) and not retry:
+        return []
+    if _goes_back(driver, state):
+        why = (*why, going_back.chance(driver, state))
     changes = []
     if missing := [each for each in driver.components if each not in state.nvidia.components]:
         names = ", ".join(missing)
@@ -46,7 +58,9 @@ def _install(driver: DriverPlan, state: HostState) -> str:
         headers=_headers(driver, state),
         leftovers=_of_another(driver, state),
         # What is there already stays as it is, if it is as declared.
-        moves=not driver.wants(state.nvidia.version(driver.library) or ""),
+        moves=_moves(driver, state),
+        way_back=going_back.way_back(driver) if _goes_back(driver, state) else "",
+        **going_back.WHERE,
         in_container=state.machine.in_container,
         families=PARTS,
         desktop=DESKTOP,
@@ -58,6 +72,16 @@ def _install(driver: DriverPlan, state: HostState) -> str:
         kept_path=DRIVER_KEPT,
         source="NVIDIA's repository" if driver.source == "nvidia" else "the distribution",
     )
+
+
+def _moves(driver: DriverPlan, state: HostState) -> bool:
+    """Whether another version comes than is there."""
+    return not driver.wants(state.nvidia.version(driver.library) or "")
+
+
+def _goes_back(driver: DriverPlan, state: HostState) -> bool:
+    """Whether the next boot is to judge what comes. The kernel of a container is another's, and so is its boot."""
+    return _moves(driver, state) and not state.machine.in_container
 
 
 def load_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -97,14 +121,17 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
         )
     down = _servers(state)
     reasons = (why, f"{', '.join(down)} will be down") if down else (why,)
-    return [Change("reboot", "host", plan.rig, reasons, reboot(version, kernel))]
+    return [Change("reboot", "host", plan.rig, reasons, reboot(version, kernel, kept=bool(state.nvidia.kept)))]
 
 
-def reboot(driver: str, kernel: str) -> RebootHost:
-    """A reboot so that the kernel, which is the one that boots next, takes the driver."""
+def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
+    """A reboot so that the kernel, which is the one that boots next, takes the driver. `kept`: it may be two."""
+    where = going_back.WHERE
     return RebootHost(
         ask=render("nvidia_driver/reboot.sh.j2", mark=REBOOT_MARK, note=REBOOT_NOTE, driver=driver, kernel=kernel),
-        after=render("nvidia_driver/after-reboot.sh.j2", note=REBOOT_NOTE, driver=driver),
+        back=render("nvidia_driver/back.sh.j2", mark=REBOOT_MARK, **where),
+        after=render("nvidia_driver/after-reboot.sh.j2", note=REBOOT_NOTE, driver=driver, refused=DRIVER_REFUSED),
+        extra=going_back.BACK_SECONDS if kept else 0,
     )
 
 

@@ -11,6 +11,7 @@ from llamaherd.reference.drivers import DRIVER_TOOLS, PARTS, is_named
 from llamaherd.role.refusal import Refusal
 from llamaherd.text.units import show_size
 from roles.nvidia_driver.changes import for_kernels, install_due, leftovers
+from roles.nvidia_driver.going_back import refused
 
 ROOM = 3 * 10**9
 """Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""
@@ -32,7 +33,10 @@ def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     if state.nvidia.runfile:
         message = "a driver was installed here by NVIDIA's .run file, which packages would lie on top of"
         return [Refusal(message, "run `sudo nvidia-uninstall`, then this again")]
-    if not install_due(driver, state):
+    if state.nvidia.judging:
+        message = "this host was booted for a driver, and is finding out whether it answers, or going back"
+        return [Refusal(message, "run again in a few minutes")]
+    if refused(driver, state) or not install_due(driver, state):
         return []
     return [*_mixed(driver, state), *_on_hold(driver, state), *_unsigned(plan, driver, state), *_no_room(state)]
 

@@ -9,6 +9,7 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from roles.nvidia_driver.going_back import WHERE
 
 
 def inspect(plan: Plan) -> str:
@@ -16,7 +17,11 @@ def inspect(plan: Plan) -> str:
     if plan.driver is None:
         return ""
     return render(
-        "nvidia_driver/inspect.sh.j2", driver_packages=GLOBS, reboot_mark=REBOOT_MARK, reboot_note=REBOOT_NOTE
+        "nvidia_driver/inspect.sh.j2",
+        driver_packages=GLOBS,
+        reboot_mark=REBOOT_MARK,
+        reboot_note=REBOOT_NOTE,
+        **WHERE,
     )
 
 

@@ -52,6 +52,7 @@ from roles.engines.changes import build_changes
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
 from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
+from roles.nvidia_driver.going_back import undo_files
 from roles.nvidia_driver.plan import version_hold
 from roles.power.changes import power_changes, power_leftovers
 from roles.power.state import PowerState
@@ -146,6 +147,7 @@ UNUSED = (
 
 
 DRIVER = planned(gpu_rig(), {"gpus/driver": {"branch": 580}})
+STAYING = planned(gpu_rig(), {"gpus/driver": {"branch": 580, "reboot": False}})
 SIGNED = planned(gpu_rig(), {"gpus/driver": {"branch": 580, "from": "distribution"}})
 
 
@@ -168,6 +170,12 @@ def power(plan: Plan) -> PowerPlan:
     """How the GPUs of a plan are held."""
     assert plan.power
     return plan.power
+
+
+def undo_text(plan: Plan, number: int) -> str:
+    """What judges a driver at the next boot, and its unit."""
+    assert plan.driver
+    return undo_files(plan.driver)[number].text
 
 
 def driver_file(plan: Plan, part: str) -> str:
@@ -345,8 +353,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_driver": lambda: script(driver_changes(DRIVER, other_driver())),
     "step_driver_distribution": lambda: script(driver_changes(SIGNED, HostState())),
     "step_load_driver": lambda: script(load_changes(DRIVER, not_loaded())),
-    "step_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic").ask,
-    "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic").after,
+    "step_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).ask,
+    "step_back": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).back,
+    "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).after,
+    "driver_undo": lambda: undo_text(DRIVER, 0),
+    "driver_undo_without_reboot": lambda: undo_text(STAYING, 0),
     "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
@@ -426,6 +437,7 @@ def texts() -> dict[str, str]:
         "driver_wanted.pref": driver_file(DRIVER, "wanted"),
         "driver_wanted_distribution.pref": driver_file(SIGNED, "wanted"),
         "driver_held_distribution.conf": driver_file(SIGNED, "52llamaherd"),
+        "driver_undo.service": undo_text(DRIVER, 1),
         "driver_kept.pref": version_hold("580.95.05").text,
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),

@@ -2,10 +2,10 @@
 
 A unit of the rig runs early in each boot and mounts, over what the real kernel shows: the GPUs on the PCI bus; a
 boot id of its own, so that a reboot of the rig is one; and, where dkms has put a module for the kernel that runs,
-`/sys/module/nvidia` and `/proc/driver/nvidia`, as if udev had loaded it. What the package of a kernel's image leaves
-behind is put there too, and `systemd-detect-virt` says that this is no container: the kernel of one would be another's
-business. Nothing else is faked: what modinfo, depmod, dkms, lspci and apt make of all this, and the boot itself, are
-real. `modprobe` fails as in any container.
+`/sys/module/nvidia` and `/proc/driver/nvidia`, as if udev had loaded it, unless that module is one to be refused. What
+the package of a kernel's image leaves behind is put there too, and `systemd-detect-virt` says that this is no
+container: the kernel of one would be another's business. Nothing else is faked: what modinfo, depmod, dkms, lspci and
+apt make of all this, and the boot itself, are real. `modprobe` fails as in any container.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ mount --bind $run/boot_id /proc/sys/kernel/random/boot_id
 mount --bind {_HOME}/pci /sys/bus/pci/devices
 cp {_HOME}/cards.json {CARDS}
 found=/lib/modules/$(uname -r)/updates/dkms/nvidia.ko
-if [ -f "$found" ]; then
-    say() {{ tr '\\0' '\\n' <"$found" | sed -n "s/.*$1=//p" | head -n 1; }}
+say() {{ tr '\\0' '\\n' <"$found" | sed -n "s/.*$1=//p" | head -n 1; }}
+if [ -f "$found" ] && [ -z "$(say refused)" ]; then
     case $(say license) in NVIDIA) kind=x86_64 ;; *) kind='Open Kernel Module for x86_64' ;; esac
     mkdir -p $run/module/nvidia $run/module/nvidia_uvm $run/driver/nvidia
     say version >$run/module/nvidia/version

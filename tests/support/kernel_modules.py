@@ -9,9 +9,10 @@ _PROGBITS, _STRTAB = 1, 3
 _HEADER, _SECTION = 64, 64
 
 
-def module(name: str, version: str, license_: str, *depends: str) -> bytes:
-    """An ELF file with a `.modinfo`, of which no kernel would load anything."""
+def module(name: str, version: str, license_: str, *depends: str, refused: bool = False) -> bytes:
+    """An ELF file with a `.modinfo`, of which no kernel would load anything; one that is `refused`, not even ours."""
     told = {"version": version, "license": license_, "depends": ",".join(depends), "name": name}
+    told |= {"refused": "yes"} if refused else {}
     modinfo = b"".join(f"{key}={value}\0".encode() for key, value in told.items())
     names = b"\0.modinfo\0.shstrtab\0"
     body = [modinfo, names]

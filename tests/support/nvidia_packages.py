@@ -9,6 +9,7 @@ module that is loaded, as the real one does.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from tests.support import nvidia_smi
 from tests.support.deb import File, Link, Package
@@ -20,6 +21,8 @@ DEBIANS = "Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>"
 UBUNTUS = "Ubuntu Core Developers <ubuntu-devel-discuss@lists.ubuntu.com>"
 """Whom a driver of NVIDIA's names as its maintainers: its packaging is made from the distributions' and keeps theirs
 (NVIDIA/ubuntu-packaging-nvidia-driver, debian/templates/control.in; NVIDIA/debian-packaging-nvidia-driver)."""
+Fault = Literal["", "refused", "hangs"]
+"""Why a driver does not come up: the kernel refuses its module, or nvidia-smi never answers."""
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 _DKMS = "/usr/lib/dkms/common.postinst"
 
@@ -36,7 +39,7 @@ def pinning(branch: str) -> Package:
     )
 
 
-def debian_driver(version: str) -> list[Package]:
+def debian_driver(version: str, fault: Fault = "") -> list[Package]:
     """A driver as the repositories of Debian have it, such as `580.95.05`: one set of names for all branches."""
     exact = f"(= {version}-1)"
 
@@ -47,13 +50,13 @@ def debian_driver(version: str) -> list[Package]:
         part("nvidia-driver-cuda", f"libcuda1 {exact}", f"nvidia-smi {exact}", f"nvidia-persistenced {exact}"),
         part("libcuda1", f"libnvidia-ml1 {exact}", files=_library("libcuda.so", version)),
         part("libnvidia-ml1", files=_library("libnvidia-ml.so", version)),
-        part("nvidia-smi", f"libnvidia-ml1 {exact}", files=_smi(version)),
+        part("nvidia-smi", f"libnvidia-ml1 {exact}", files=_smi(version, hangs=fault == "hangs")),
         part("nvidia-persistenced", f"libnvidia-cfg1 {exact}", files=_persistenced(), source="nvidia-persistenced"),
         part("libnvidia-cfg1", files=_library("libnvidia-cfg.so", version)),
         part("firmware-nvidia-gsp", files={f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin": "firmware\n"}),
         part("nvidia-kernel-support", "nvidia-modprobe", files={"/etc/modprobe.d/nvidia.conf": _NO_NOUVEAU}),
         part("nvidia-modprobe", source="nvidia-modprobe", files={"/usr/bin/nvidia-modprobe": "#!/bin/sh\nexit 1\n"}),
-        _modules("nvidia-kernel-open-dkms", f"{version}-1", "Dual MIT/GPL"),
+        _modules("nvidia-kernel-open-dkms", f"{version}-1", "Dual MIT/GPL", refused=fault == "refused"),
         _modules("nvidia-kernel-dkms", f"{version}-1", "NVIDIA"),
         # What a desktop has, for metapackages to drag in.
         part(
@@ -129,7 +132,7 @@ def _library(name: str, version: str) -> dict[str, File]:
     return {f"{_LIBRARIES}/{name}.{version}": "", f"{_LIBRARIES}/{name}.1": Link(f"{name}.{version}")}
 
 
-def _modules(name: str, version: str, license_: str, *depends: str) -> Package:
+def _modules(name: str, version: str, license_: str, *depends: str, refused: bool = False) -> Package:
     """Kernel modules for dkms, which conflict with those of another licence or branch."""
     upstream = version.partition("-")[0]
     source = f"/usr/src/nvidia-{upstream}"
@@ -151,7 +154,7 @@ def _modules(name: str, version: str, license_: str, *depends: str) -> Package:
         maintainer=UBUNTUS if "ubuntu" in version else DEBIANS,
         files={
             f"{source}/dkms.conf": conf,
-            f"{source}/nvidia.ko": module("nvidia", upstream, license_),
+            f"{source}/nvidia.ko": module("nvidia", upstream, license_, refused=refused),
             f"{source}/nvidia-uvm.ko": module("nvidia_uvm", upstream, license_, "nvidia"),
         },
         scripts={
@@ -173,10 +176,11 @@ def _persistenced() -> dict[str, File]:
     }
 
 
-def _smi(version: str) -> dict[str, File]:
+def _smi(version: str, *, hangs: bool = False) -> dict[str, File]:
     """nvidia-smi, and what stands in for it."""
     program = f"""\
 #!/bin/sh
+{"exec sleep infinity" if hangs else ""}
 loaded=$(cat /sys/module/nvidia/version 2>/dev/null) || {{
     echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest" \\
         "NVIDIA driver is installed and running."

@@ -235,6 +235,16 @@ apt-get indextargets --format 'nvidia	component	$(COMPONENT)' 'Created-By: Packa
 say nvidia free "$(df -B1 --output=avail / | tail -n 1 | tr -d ' ')"
 # While the mark is there, the reboot that the note is of has not come.
 [ -f /var/lib/llamaherd/driver-reboot ] && [ ! -e /run/llamaherd/reboot ] && say nvidia tried "$(head -n 1 /var/lib/llamaherd/driver-reboot)"
+# Whether this boot is finding out just now whether a driver answers that was changed before it, or is going back.
+judging() {
+    [ -d /var/lib/llamaherd/driver-before ] && [ ! -e /run/llamaherd/driver-armed ] || return 1
+    case $(systemctl show -p ActiveState -p Job llamaherd-driver-undo.service 2>/dev/null | tr '\n' ' ') in
+    *ActiveState=activating* | *Job=[1-9]*) ;;
+    *) return 1 ;;
+    esac
+}
+[ -d /var/lib/llamaherd/driver-before ] && say nvidia kept "$(cat /var/lib/llamaherd/driver-before/from)" && judging && say nvidia judging
+[ -f /var/lib/llamaherd/driver-refused ] && awk -F'\t' 'NR == 1 && NF == 5 {print "nvidia\trefused\t" $0}' /var/lib/llamaherd/driver-refused
 
 
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.

@@ -166,6 +166,243 @@ done <"$work/said" >"$work/problems"
         "  help: remove what is named yourself, or bring it to the declared branch, then run this again"
 }
 
+# Keeps what it takes to go back without a network, before anything is changed, and has the next boot judge the new one.
+# Nobody goes back any more, and what was kept for that is removed.
+disarm() {
+    systemctl -q disable llamaherd-driver-undo.service 2>/dev/null
+    rm -f /etc/systemd/system/llamaherd-driver-undo.service
+    rm -rf /var/lib/llamaherd/driver-before /var/lib/llamaherd/driver-before.new /run/llamaherd/driver-armed
+}
+before=/var/lib/llamaherd/driver-before
+parts() {
+    while read -r name; do
+        case $name in nvidia-driver* | nvidia-open* | nvidia-headless* | nvidia-dkms* | nvidia-kernel* | nvidia-firmware* | nvidia-utils* | nvidia-compute-utils* | nvidia-smi | nvidia-persistenced | nvidia-modprobe | nvidia-settings | nvidia-xconfig | nvidia-alternative | nvidia-legacy-check | nvidia-suspend-common | nvidia-egl* | nvidia-vulkan* | nvidia-opencl* | nvidia-vdpau* | nvidia-cuda-mps | nvidia-libopencl1 | libcuda1 | libcudadebugger1 | libnvcuvid1 | libnvoptix1 | libnvidia-[!c]* | libnvidia-cfg1* | libnvidia-compute* | libnvidia-common* | libnvidia-compiler* | libgl1-nvidia* | libglx-nvidia* | libegl-nvidia* | libgles-nvidia* | libxnvctrl* | firmware-nvidia-gsp* | firmware-nvidia-graphics | xserver-xorg-video-nvidia* | linux-modules-nvidia-* | linux-objects-nvidia-* | linux-signatures-nvidia-* | cuda-drivers*) printf '%s\n' "$name" ;; esac
+    done
+}
+# What comes new of the driver goes again on the way back, short of tools, which go with any.
+awk '$1 == "Inst" && $3 !~ /^\[/ {print $2}' "$work/said" | parts | while read -r name; do
+    case $name in nvidia-modprobe | nvidia-settings | nvidia-xconfig) ;; *) printf '%s\n' "$name" ;; esac
+done >"$work/new"
+awk '($1 == "Inst" && $3 ~ /^\[/) || $1 == "Remv" || $1 == "Purg" {print $2}' "$work/said" | parts >"$work/old"
+# Copies here what apt has kept, else fetches it, as long as somebody has it; `why` says what is in the way.
+keep_packages() {
+    size=0
+    set --
+    while read -r name; do
+        about=$(dpkg-query -W -f '${Package}_${Version}_${Architecture}.deb' "$name") || return 1
+        file=/var/cache/apt/archives/$(printf '%s' "$about" | sed 's/:/%3a/g')
+        if dpkg-deb -c "$file" >/dev/null 2>&1; then
+            size=$((size + $(stat -c %s "$file")))
+            cp "$file" . || return 1
+        else
+            set -- "$@" "$name=$(dpkg-query -W -f '${Version}' "$name")"
+        fi
+    done <"$work/old"
+    if [ $# -gt 0 ]; then
+        uris=$(apt-get -q download --print-uris "$@" 2>&1) || {
+            why=$(printf '%s\n' "$uris" | sed -n 's/^E: //p' | head -n 1)
+            return 1
+        }
+        size=$((size + $(printf '%s\n' "$uris" | awk -F"' " '{split($2, a, " "); sum += a[2]} END {printf "%d", sum}')))
+    fi
+    if [ "$size" -gt 1000000000 ] || [ $(($(df -B1 --output=avail . | tail -n 1) - size)) -lt 2000000000 ]; then
+        why="its packages take $((size >> 20)) MiB"
+        return 1
+    fi
+    [ $# -eq 0 ] || timeout 1800 apt-get -q download "$@" >"$work/fetched" 2>&1 || {
+        why=$(sed -n 's/^E: //p; s/^Err[^ ]* //p' "$work/fetched" | head -n 1)
+        return 1
+    }
+}
+# $1 the version that works now, $2 the one that comes
+keep() {
+    why="$before cannot be written"
+    rm -rf "$before" "$before.new"
+    mkdir -p "${before%/*}" && mkdir -m 0700 "$before.new" && mkdir "$before.new/debs" "$before.new/files" &&
+        cd "$before.new/debs" && keep_packages && cd .. || return 1
+    for path in /etc/apt/preferences.d/00-llamaherd-nvidia-kept /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/apt.conf.d/52llamaherd-nvidia; do
+        [ ! -e "$path" ] || cp -p "$path" files/ || return 1
+    done
+    cp "$work/new" new && printf '%s\n' "$1" >from && printf '%s\n' "$2" >to &&
+        nvidia-smi -L | grep -c '^GPU ' >cards && sync && cd / && mv "$before.new" "$before" && sync
+}
+to=$(candidate libnvidia-compute-580 | sed 's/-.*//; q')
+works=$(cat /sys/module/nvidia/version 2>/dev/null) && timeout 30 nvidia-smi -L >/dev/null 2>&1 || works=''
+if [ -d "$before" ] && [ -e /run/llamaherd/driver-armed ]; then
+    # What an earlier run has kept in this boot is what worked.
+    printf '%s\n' "$to" >"$before/to"
+    for name in $(cat "$work/new"); do
+        grep -qx "$name" "$before/new" || ls "$before/debs" | grep -q "^${name%:*}_" || printf '%s\n' "$name" >>"$before/new"
+    done
+    echo "driver $(cat "$before/from") is kept: it comes back by itself where $to does not answer after the next boot"
+elif [ -z "$works" ]; then
+    disarm
+    echo "no driver answers here now, so that there is none to go back to where $to does not come up"
+elif keep "$works" "$to"; then
+    mkdir -p /run/llamaherd
+    : >/run/llamaherd/driver-armed || exit 1
+    (
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /opt/llamaherd/libexec/driver-undo /opt/llamaherd/libexec 0755 root <<'END'
+IyEvYmluL3NoCiMgV3JpdHRlbiBieSBsbGFtYWhlcmQuIEp1ZGdlcyBhIGRyaXZlciBhdCB0aGUg
+Zmlyc3QgYm9vdCB3aXRoIGl0OiB3aGVyZSBpdCBkb2VzIG5vdCBhbnN3ZXIsIHRoZSBvbmUgYmVm
+b3JlIGNvbWVzIGJhY2ssCiMgZnJvbSB3aGF0IHdhcyBrZXB0LCBhbmQgdGhlIGhvc3QgaXMgYm9v
+dGVkIG9uY2UgbW9yZS4gSXQgZG9lcyB0aGlzIG9uY2U6IHdoYXRldmVyIGNvbWVzIG9mIGl0LCBu
+b3RoaW5nIGlzIGtlcHQgdGhlbi4KZXhwb3J0IERFQklBTl9GUk9OVEVORD1ub25pbnRlcmFjdGl2
+ZSBMQ19BTEw9QwpQQVRIPSRQQVRIOi91c3Ivc2Jpbjovc2JpbgpiZWZvcmU9L3Zhci9saWIvbGxh
+bWFoZXJkL2RyaXZlci1iZWZvcmUKWyAhIC1lIC9ydW4vbGxhbWFoZXJkL2RyaXZlci1hcm1lZCBd
+IHx8IGV4aXQgMAojIExvY2tzIGxpZSBpbiBhIGZvbGRlciB0aGF0IGlzIHJvb3QncyBhbG9uZTog
+ZWxzZXdoZXJlIGFueWJvZHkgY291bGQgaG9sZCBvbmUsIG9yIHB1dCBhIGxpbmsgaW4gaXRzIHBs
+YWNlLgpsb2Nrcz0vcnVuL2xsYW1haGVyZC9sb2NrcwojICQxIGZpbGUgZGVzY3JpcHRvciwgJDIg
+bmFtZTsgb3BlbnMgdGhlIGxvY2ssIGFuZCBkb2VzIG5vdCB3YWl0IGZvciBpdC4Kb3Blbl9sb2Nr
+KCkgewogICAgKHVtYXNrIDAyMiAmJiBta2RpciAtcCAiJHtsb2NrcyUvKn0iKSAmJiBta2RpciAt
+bSAwNzAwICIkbG9ja3MiIDI+L2Rldi9udWxsCiAgICBpZiBbIC1MICIkbG9ja3MiIF0gfHwgWyAi
+JChzdGF0IC1jICclRiAldSAlYScgIiRsb2NrcyIpIiAhPSAiZGlyZWN0b3J5ICQoaWQgLXUpIDcw
+MCIgXTsgdGhlbgogICAgICAgIGVjaG8gIiRsb2NrcyBpcyBubyBmb2xkZXIgb2Ygcm9vdCdzIGFs
+b25lLCBhcyBsb2NrcyBuZWVkIG9uZSAobW9kZSAwNzAwKTogc2VlIHdobyBtYWRlIGl0LCByZW1v
+dmUgaXQsIGFuZCBydW4gYWdhaW4iID4mMgogICAgICAgIHJldHVybiAxCiAgICBmaQogICAgKHVt
+YXNrIDA3NyAmJiA6ID4+IiRsb2Nrcy8kMiIpICYmIGV2YWwgImV4ZWMgJDE8PlwiXCRsb2Nrcy8k
+MlwiIgp9CiMgJDMgc2Vjb25kcyB0byB3YWl0LCAkNCB3aGF0IGl0IGlzIGhlbGQgZm9yOiB0b2xk
+IHRvIHdob2V2ZXIgd2FpdHMgZm9yIHVzIG1lYW53aGlsZS4KaG9sZCgpIHsKICAgIG9wZW5fbG9j
+ayAiJDEiICIkMiIgfHwgcmV0dXJuIDEKICAgIGlmICEgZmxvY2sgLW4gIiQxIjsgdGhlbgogICAg
+ICAgIGJ5PSQoY2F0ICIkbG9ja3MvJDIiKQogICAgICAgIGVjaG8gIndhaXRpbmcgZm9yIGFub3Ro
+ZXIgcnVuLCAke2J5Oi13aGljaCBoYXMganVzdCBiZWd1bn0sIGZvciB1cCB0byAkMyBzIgogICAg
+ICAgIGlmICEgZmxvY2sgLXcgIiQzIiAiJDEiOyB0aGVuCiAgICAgICAgICAgIGJ5PSQoY2F0ICIk
+bG9ja3MvJDIiKQogICAgICAgICAgICBlY2hvICJhZnRlciAkMyBzIGFub3RoZXIgcnVuLCAke2J5
+Oi13aGljaCBkb2VzIG5vdCBzYXkgd2hhdCBpdCBpc30sIHN0aWxsIGhvbGRzICRsb2Nrcy8kMjsg
+c2VlIHdpdGggXGBwc1xgIHdoZXRoZXIgaXQgd29ya3Mgb3IgaGFuZ3MsIHdhaXQgb3IgZW5kIGl0
+LCBhbmQgcnVuIGFnYWluIiA+JjIKICAgICAgICAgICAgcmV0dXJuIDEKICAgICAgICBmaQogICAg
+ZmkKICAgIGVjaG8gInByb2Nlc3MgJCQgc2luY2UgJChkYXRlICslVCk6ICQ0IiA+IiRsb2Nrcy8k
+MiIKfQpob2xkIDggaG9zdCAzNjAwICdqdWRnaW5nIGEgZHJpdmVyJyB8fCBleGl0IDEKIyBOb2Jv
+ZHkgZ29lcyBiYWNrIGFueSBtb3JlLCBhbmQgd2hhdCB3YXMga2VwdCBmb3IgdGhhdCBpcyByZW1v
+dmVkLgpkaXNhcm0oKSB7CiAgICBzeXN0ZW1jdGwgLXEgZGlzYWJsZSBsbGFtYWhlcmQtZHJpdmVy
+LXVuZG8uc2VydmljZSAyPi9kZXYvbnVsbAogICAgcm0gLWYgL2V0Yy9zeXN0ZW1kL3N5c3RlbS9s
+bGFtYWhlcmQtZHJpdmVyLXVuZG8uc2VydmljZQogICAgcm0gLXJmIC92YXIvbGliL2xsYW1haGVy
+ZC9kcml2ZXItYmVmb3JlIC92YXIvbGliL2xsYW1haGVyZC9kcml2ZXItYmVmb3JlLm5ldyAvcnVu
+L2xsYW1haGVyZC9kcml2ZXItYXJtZWQKfQpmcm9tPSQoY2F0ICIkYmVmb3JlL2Zyb20iKSB0bz0k
+KGNhdCAiJGJlZm9yZS90byIpIGNhcmRzPSQoY2F0ICIkYmVmb3JlL2NhcmRzIikKWyAiJGZyb20i
+IF0gJiYgWyAiJHRvIiBdICYmIFsgIiRjYXJkcyIgXSB8fCB7CiAgICBkaXNhcm0KICAgIGV4aXQg
+MQp9Cm1rZGlyIC1wIC92YXIvbG9nL2xsYW1haGVyZApsb2c9L3Zhci9sb2cvbGxhbWFoZXJkL2Fw
+dC5sb2cKd29yaz0kKG1rdGVtcCAtZCkgfHwgZXhpdCAxCnRyYXAgJ3JtIC1yZiAiJHdvcmsiJyBF
+WElUCiMgVGhlIGNsb2NrIG1heSBqdW1wIGF0IGJvb3Q7IHRoaXMgb25lIGRvZXMgbm90Lgpub3co
+KSB7IGN1dCAtZCAuIC1mIDEgL3Byb2MvdXB0aW1lOyB9CgojIFdoZXRoZXIgYXMgbWFueSBHUFVz
+IGFuc3dlciBhcyBkaWQgYmVmb3JlLCBlbHNlIGB3aHlgLiBBIHByb2dyYW0gdGhhdCBoYW5ncyBp
+biB0aGUgZHJpdmVyIGNhbm5vdCBldmVuIGJlIGtpbGxlZDogaXQgaXMKIyBsZWZ0IGJlaGluZC4K
+YW5zd2VycygpIHsKICAgIHsgbW9kcHJvYmUgbnZpZGlhICYmIG1vZHByb2JlIG52aWRpYV91dm07
+IH0gPi9kZXYvbnVsbCAyPiYxCiAgICBybSAtZiAiJHdvcmsvY29kZSIKICAgIHsKICAgICAgICB0
+aW1lb3V0IC1rIDUgMzAgbnZpZGlhLXNtaSAtTCA+IiR3b3JrL3NhaWQiIDI+JjEKICAgICAgICBl
+Y2hvICQ/ID4iJHdvcmsvY29kZS5uZXciICYmIG12ICIkd29yay9jb2RlLm5ldyIgIiR3b3JrL2Nv
+ZGUiCiAgICB9IDg+Ji0gJgogICAgYXNrZWQ9JChub3cpCiAgICB1bnRpbCBbIC1lICIkd29yay9j
+b2RlIiBdOyBkbwogICAgICAgIFsgJCgoJChub3cpIC0gYXNrZWQpKSAtbHQgNDAgXSB8fCB7CiAg
+ICAgICAgICAgIHdoeT0nbnZpZGlhLXNtaSBoYW5ncycKICAgICAgICAgICAgcmV0dXJuIDEKICAg
+ICAgICB9CiAgICAgICAgc2xlZXAgMC4yCiAgICBkb25lCiAgICBjb2RlPSQoY2F0ICIkd29yay9j
+b2RlIikKICAgIHNhaWQ9JChncmVwIC4gIiR3b3JrL3NhaWQiIHwgaGVhZCAtbiAxIHwgdHIgLWMg
+J1s6cHJpbnQ6XVxuJyAnICcgfCBjdXQgLWMgLTIwMCkKICAgIHdoeT0ibnZpZGlhLXNtaTogJHtz
+YWlkOi1ub3RoaW5nfSIKICAgIFsgIiRjb2RlIiAhPSAxMjQgXSB8fCB3aHk9J252aWRpYS1zbWkg
+aGFuZ3MnCiAgICBbICIkY29kZSIgPSAwIF0gfHwgcmV0dXJuIDEKICAgIHNob3duPSQoZ3JlcCAt
+YyAnXkdQVSAnICIkd29yay9zYWlkIikKICAgIHdoeT0ibnZpZGlhLXNtaSBzaG93cyAkc2hvd24g
+b2YgJGNhcmRzIEdQVXMiCiAgICBbICIkc2hvd24iIC1nZSAiJGNhcmRzIiBdCn0KIyAkMSBzZWNv
+bmRzCmFuc3dlcnNfd2l0aGluKCkgewogICAgYmVnYW49JChub3cpCiAgICB1bnRpbCBhbnN3ZXJz
+OyBkbwogICAgICAgIFsgJCgoJChub3cpIC0gYmVnYW4pKSAtbHQgIiQxIiBdIHx8IHJldHVybiAx
+CiAgICAgICAgc2xlZXAgMgogICAgZG9uZQp9CgojICQxOiB3aHkKcmVmdXNlKCkgewogICAgcHJp
+bnRmICclc1x0JXNcdCVzXHQlc1x0JXNcbicgIiR0byIgJ29wZW4gZGlzdHJpYnV0aW9uJyAiJChk
+YXRlIC11ICcrJUYgJVQgVVRDJykiICIkZnJvbSIgIiQxIiA+L3Zhci9saWIvbGxhbWFoZXJkL2Ry
+aXZlci1yZWZ1c2VkLm5ldyAmJgogICAgICAgIG12IC1mIC92YXIvbGliL2xsYW1haGVyZC9kcml2
+ZXItcmVmdXNlZC5uZXcgL3Zhci9saWIvbGxhbWFoZXJkL2RyaXZlci1yZWZ1c2VkCiAgICBlY2hv
+ICJkcml2ZXIgJHRvIGRpZCBub3QgY29tZSB1cDogJDEiCiAgICBzeW5jCn0KCiMgV2hhdCBpcyBv
+biBkaXNrIGJlY29tZXMgd2hhdCBpdCB3YXMuIFdoYXQgd2FzIHdyaXR0ZW4gZm9yIHRoZSBuZXcg
+ZHJpdmVyIGdvZXMgZmlyc3QsIHNvIHRoYXQgbm90aGluZyBwaW5zIHRoYXQuCmJyaW5nX2JhY2so
+KSB7CiAgICBkYXRlIC11ICIrPT0gJUYgJVQgYmFjayB0byBkcml2ZXIgJGZyb20iID4+IiRsb2ci
+CiAgICBmb3IgcGF0aCBpbiAvZXRjL2FwdC9wcmVmZXJlbmNlcy5kLzAwLWxsYW1haGVyZC1udmlk
+aWEta2VwdCAvZXRjL2FwdC9wcmVmZXJlbmNlcy5kLzAwLWxsYW1haGVyZC1udmlkaWEtd2FudGVk
+IC9ldGMvYXB0L2FwdC5jb25mLmQvNTJsbGFtYWhlcmQtbnZpZGlhOyBkbwogICAgICAgIHJtIC1m
+ICIkcGF0aCIKICAgICAgICBbICEgLWUgIiRiZWZvcmUvZmlsZXMvJHtwYXRoIyMqL30iIF0gfHwg
+Y3AgLXAgIiRiZWZvcmUvZmlsZXMvJHtwYXRoIyMqL30iICIkcGF0aCIgfHwgcmV0dXJuIDEKICAg
+IGRvbmUKICAgIGRwa2cgLS1jb25maWd1cmUgLWEgPj4iJGxvZyIgMj4mMQogICAgc2V0IC0tICIk
+YmVmb3JlIi9kZWJzLyouZGViCiAgICB3aGlsZSByZWFkIC1yIG5hbWU7IGRvCiAgICAgICAgISBk
+cGtnLXF1ZXJ5IC1XICIkbmFtZSIgPi9kZXYvbnVsbCAyPiYxIHx8IHNldCAtLSAiJEAiICIkbmFt
+ZS0iCiAgICBkb25lIDwiJGJlZm9yZS9uZXciCiAgICAjIFdoYXQgaXMgbmFtZWQgaXMgd2hhdCBj
+b21lczogcHJlZmVyZW5jZXMgb2YgdGhlIG5ldyBkcml2ZXIncyBwYWNrYWdlcyBkbyBub3QgY291
+bnQsIGFuZCBub3RoaW5nIGlzIGZldGNoZWQuCiAgICBhcHQtZ2V0IC1xIC15IC1vIERpcjo6RXRj
+OjpwcmVmZXJlbmNlc3BhcnRzPS9kZXYvbnVsbCAtbyBEaXI6OkV0Yzo6cHJlZmVyZW5jZXM9L2Rl
+di9udWxsIC1vIERQa2c6OkxvY2s6OlRpbWVvdXQ9NjAwIFwKICAgICAgICAtbyBBY3F1aXJlOjpS
+ZXRyaWVzPTAgLW8gQWNxdWlyZTo6aHR0cDo6VGltZW91dD0xMCAtbyBBY3F1aXJlOjpodHRwczo6
+VGltZW91dD0xMCBcCiAgICAgICAgLW8gRHBrZzo6T3B0aW9uczo6PS0tZm9yY2UtY29uZmRlZiAt
+byBEcGtnOjpPcHRpb25zOjo9LS1mb3JjZS1jb25mb2xkIFwKICAgICAgICBpbnN0YWxsIC0tbm8t
+aW5zdGFsbC1yZWNvbW1lbmRzIC0tYWxsb3ctZG93bmdyYWRlcyAiJEAiID4+IiRsb2ciIDI+JjEg
+fHwgcmV0dXJuIDEKICAgIGRwa2ctcXVlcnkgLVcgLWYgJyR7UGFja2FnZX0gJHtkYjpTdGF0dXMt
+U3RhdHVzfVxuJyAnbnZpZGlhLWRyaXZlci1waW5uaW5nLSonIDI+L2Rldi9udWxsIHwKICAgICAg
+ICBzZWQgLW4gJ3MvIGNvbmZpZy1maWxlcyQvL3AnIHwgeGFyZ3MgLXIgZHBrZyAtLXB1cmdlID4+
+IiRsb2ciIDI+JjEKICAgIGtlcm5lbD0kKHJlYWRsaW5rIC1mIC9ib290L3ZtbGludXogMj4vZGV2
+L251bGwgfHwgcmVhZGxpbmsgLWYgL3ZtbGludXogMj4vZGV2L251bGwpCiAgICBbIC1mICIka2Vy
+bmVsIiBdIHx8IGtlcm5lbD0kKGxzIC9ib290L3ZtbGludXotKiAyPi9kZXYvbnVsbCB8IHNvcnQg
+LVYgfCB0YWlsIC1uIDEpCiAgICBrZXJuZWw9JHtrZXJuZWwjIyovdm1saW51ei19CiAgICBbICIk
+KG1vZGluZm8gLWsgIiRrZXJuZWwiIC1GIHZlcnNpb24gbnZpZGlhIDI+L2Rldi9udWxsKSIgPSAi
+JGZyb20iIF0gfHwgZGttcyBhdXRvaW5zdGFsbCAtayAiJGtlcm5lbCIgPj4iJGxvZyIgMj4mMQog
+ICAgWyAiJChtb2RpbmZvIC1rICIka2VybmVsIiAtRiB2ZXJzaW9uIG52aWRpYSAyPi9kZXYvbnVs
+bCkiID0gIiRmcm9tIiBdIHx8IHJldHVybiAxCiAgICBzeXN0ZW1jdGwgZGFlbW9uLXJlbG9hZAog
+ICAgWyAiJChzeXN0ZW1jdGwgaXMtZW5hYmxlZCBudmlkaWEtcGVyc2lzdGVuY2VkLnNlcnZpY2Ug
+Mj4vZGV2L251bGwpIiAhPSBkaXNhYmxlZCBdIHx8CiAgICAgICAgc3lzdGVtY3RsIC1xIGVuYWJs
+ZSBudmlkaWEtcGVyc2lzdGVuY2VkLnNlcnZpY2UKfQoKaWYgYW5zd2Vyc193aXRoaW4gNjA7IHRo
+ZW4KICAgIHJtIC1mIC92YXIvbGliL2xsYW1haGVyZC9kcml2ZXItcmVmdXNlZAogICAgZGlzYXJt
+CiAgICBleGl0IDAKZmkKIyBXaGVyZSB0aGUgcG93ZXIgZ29lcyB3aGlsZSBwYWNrYWdlcyBhcmUg
+YnJvdWdodCBiYWNrLCB0aGUgbmV4dCBib290IGdvZXMgb247IG5vdCBmb3IgZXZlci4KZWNobyBh
+Z2FpbiA+PiIkYmVmb3JlL3RyaWVzIgppZiBbICIkKGdyZXAgLWMgLiAiJGJlZm9yZS90cmllcyIp
+IiAtZ3QgMyBdIHx8ICEgYnJpbmdfYmFjazsgdGhlbgogICAgcmVmdXNlICIkd2h5OyBkcml2ZXIg
+JGZyb20gY291bGQgbm90IGJlIGJyb3VnaHQgYmFjaywgJGxvZyBvbiB0aGUgaG9zdCBzYXlzIHdo
+eSIKICAgIGRpc2FybQogICAgZXhpdCAxCmZpCnJlZnVzZSAiJHdoeSIKcm0gLWYgL3Zhci9saWIv
+bGxhbWFoZXJkL2RyaXZlci1yZWJvb3QKIyBUaGUgbWFyayBpcyBnb25lIGFmdGVyIHRoZSByZWJv
+b3Q7IHVudGlsIHRoZW4gbm9ib2R5IHRha2VzIHRoaXMgZm9yIGl0cyBlbmQuCm1rZGlyIC1wIC9y
+dW4vbGxhbWFoZXJkCjogPi9ydW4vbGxhbWFoZXJkL3JlYm9vdApkaXNhcm0Kc3lzdGVtY3RsIC0t
+bm8tYmxvY2sgcmVib290CnNsZWVwIDMwMApleGl0IDEK
+END
+put_file /etc/systemd/system/llamaherd-driver-undo.service /etc/systemd/system 0644 root <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgdGhlIG5leHQgYm9vdCBhbG9uZSwgd2hpY2ggcmVt
+b3ZlcyBpdC4KW1VuaXRdCkRlc2NyaXB0aW9uPUJyaW5nIGJhY2sgdGhlIGRyaXZlciBvZiBiZWZv
+cmUsIHdoZXJlIHRoZSBuZXcgb25lIGRvZXMgbm90IGFuc3dlcgpDb25kaXRpb25QYXRoSXNEaXJl
+Y3Rvcnk9L3Zhci9saWIvbGxhbWFoZXJkL2RyaXZlci1iZWZvcmUKQWZ0ZXI9c3lzdGVtZC1tb2R1
+bGVzLWxvYWQuc2VydmljZQoKW1NlcnZpY2VdClR5cGU9b25lc2hvdApFeGVjU3RhcnQ9L29wdC9s
+bGFtYWhlcmQvbGliZXhlYy9kcml2ZXItdW5kbwpUaW1lb3V0U3RhcnRTZWM9MzYwMAoKW0luc3Rh
+bGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFyZ2V0Cg==
+END
+
+    ) || exit 1
+    systemctl daemon-reload
+    systemctl -q enable llamaherd-driver-undo.service || exit 1
+    echo "driver $works is kept ($((size >> 20)) MiB): it comes back by itself where $to does not answer after the next boot"
+else
+    cd /
+    disarm
+    echo "driver $works cannot be kept, so that nothing brings it back by itself where $to does not come up: $why"
+fi
+rm -f /var/lib/llamaherd/driver-refused
+
 # What files are written with is not what packages are installed with.
 (
 # Writes files beside their places, then renames each: no reader ever sees half a file.
@@ -304,4 +541,6 @@ case $(systemctl is-enabled nvidia-persistenced.service 2>/dev/null) in
 masked-runtime) systemctl -q unmask --runtime nvidia-persistenced.service; systemctl -q enable nvidia-persistenced.service || exit 1 ;;
 disabled | masked) systemctl -q unmask nvidia-persistenced.service; systemctl -q enable nvidia-persistenced.service || exit 1 ;;
 esac
+# What the kernel has already needs no boot that judges it.
+[ "$(cat /sys/module/nvidia/version 2>/dev/null)" != "$version" ] || disarm
 echo "driver $version is installed"

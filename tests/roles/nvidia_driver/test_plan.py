@@ -254,7 +254,7 @@ def test_a_reboot_says_why_and_who_goes_down() -> None:
     seen.units["llama-chat"] = UnitState("active", "enabled", False, "", "")
     seen.units["llama-old"] = UnitState("inactive", "enabled", False, "", "")
     (change,) = reboot_changes(PLAN, seen)
-    assert change.how == reboot(VERSION, KERNEL)
+    assert change.how == reboot(VERSION, KERNEL, kept=False)
     why = "; ".join(change.reasons)
     assert why.startswith("the kernel runs driver 580.65.06, its libraries are 580.95.05 (nvidia-smi: Failed to")
     assert "llama-chat" in why
@@ -265,7 +265,7 @@ def test_a_reboot_is_due_by_state_alone() -> None:
     after_a_kill = host(loaded=None)
     why = ("no driver is loaded, 580.95.05 is installed", "llama-reasoner, llama-worker will be down")
     assert reboot_changes(PLAN, after_a_kill) == [
-        Change("reboot", "host", PLAN.rig, why, reboot(VERSION, KERNEL)),
+        Change("reboot", "host", PLAN.rig, why, reboot(VERSION, KERNEL, kept=False)),
     ]
     for other in (f"{VERSION} 6.8.0-87-generic", f"580.65.06 {KERNEL}"):
         assert reboot_changes(PLAN, host(loaded=None, tried=other))
