@@ -1,4 +1,4 @@
-"""`herd schema`: the JSON Schemas of an inventory's files."""
+"""`herd schema`: the JSON Schemas of an inventory's files, and of results."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import click
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["rig", "defaults"]), default="rig")
+@click.argument("kind", type=click.Choice(["rig", "defaults", "result"]), default="rig")
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a rig's file, or of defaults.yaml, for editors.
+    """Print the JSON Schema of a rig's file, or of defaults.yaml, for editors; or that of a measurement's result.
 
     \b
     Examples:
       herd schema > rig.schema.json
       herd schema defaults > defaults.schema.json
     """
+    if kind == "result":
+        from llamaherd.bench.json_schema import result_schema_text
+
+        click.echo(result_schema_text(), nl=False)
+        return
     from llamaherd.inventory.json_schema import schema_text
 
     click.echo(schema_text(kind), nl=False)

@@ -99,7 +99,7 @@ def test_one_start_each_takes_the_difference_between_starts_into_account() -> No
     assert together.low == pytest.approx(1, abs=3e-4)
     assert (judge(apart, 0.02).verdict, judge(together, 0.02).verdict) == ("not known yet", "same")
     assert judge(apart, 0.02).unit == "start"
-    slow = unpaired_ratio(a, [[Sample(80, each.seconds) for each in b[0]]])
+    slow = unpaired_ratio(a, [[Sample(80, each.over) for each in b[0]]])
     assert slow is not None
     assert judge(slow, 0.02).verdict == "slower"
 

@@ -23,15 +23,15 @@ BETWEEN_STARTS = 0.01
 
 @dataclass(frozen=True)
 class Sample:
-    """What was counted in a time: tokens, or 1 of whatever took those seconds."""
+    """What was counted, and over what: tokens over seconds mostly, or 1 over the seconds that it took."""
 
     amount: float
-    seconds: float
+    over: float
 
     @property
     def rate(self) -> float:
-        """How many a second."""
-        return self.amount / self.seconds
+        """How many of the one for each of the other."""
+        return self.amount / self.over
 
 
 Starts = Sequence[Sequence[Sample]]
@@ -73,7 +73,7 @@ class Ratio:
 def rate(samples: Iterable[Sample]) -> float:
     """All that was counted over all the time that it took."""
     every = list(samples)
-    return sum(each.amount for each in every) / sum(each.seconds for each in every)
+    return sum(each.amount for each in every) / sum(each.over for each in every)
 
 
 def units(starts: Starts) -> tuple[Unit, list[float]]:
