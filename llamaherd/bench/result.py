@@ -74,10 +74,10 @@ class Condition(Recorded):
 
     def __str__(self) -> str:
         parts: list[str] = [self.kind]
-        parts += [f"{self.prompt} in"] if self.prompt else []
-        parts += [f"{self.generated} out"] if self.generated else []
-        parts += [f"depth {self.depth}"] if self.depth else []
-        parts += [f"context {self.context}"] if self.context else []
+        parts += [f"{self.prompt:,} in"] if self.prompt else []
+        parts += [f"{self.generated:,} out"] if self.generated else []
+        parts += [f"depth {self.depth:,}"] if self.depth else []
+        parts += [f"context {self.context:,}"] if self.context else []
         parts += [f"{self.concurrency} at once"] if self.concurrency > 1 else []
         parts += [self.cache] if self.cache == "warm" else []
         return ", ".join(parts)
@@ -88,7 +88,8 @@ class Run(Recorded):
 
     `prompt_ms` and `predicted_ms` are the engine's own, or the client's where `clock` says so: until the first token,
     and from there to the last. `first_token_ms` and `total_ms` are the client's. `pieces_ms` are the times between
-    pieces of the answer, as a reader sees them. `excluded` is why it does not count.
+    pieces of the answer, as a reader sees them. `prompt_per_second` and `predicted_per_second` are what others have
+    told, where times are not known. `excluded` is why it does not count.
     """
 
     at: NotNegative | None = None
@@ -99,6 +100,8 @@ class Run(Recorded):
     prompt_ms: Positive | None = None
     predicted_n: Count | None = None
     predicted_ms: Positive | None = None
+    prompt_per_second: Positive | None = None
+    predicted_per_second: Positive | None = None
     draft_n: Count | None = None
     draft_n_accepted: Count | None = None
     first_token_ms: Positive | None = None
@@ -120,6 +123,20 @@ class Run(Recorded):
             return None
         steps = self.predicted_n - 1 - (self.draft_n_accepted or 0)
         return steps if steps > 0 else None
+
+    @property
+    def predicted_seconds(self) -> float | None:
+        """From the first token to the last: as it was measured, or as it follows from the rate that was told."""
+        if self.predicted_ms is not None:
+            return self.predicted_ms / 1000
+        if self.predicted_n is None or self.predicted_n < 2 or self.predicted_per_second is None:
+            return None
+        return (self.predicted_n - 1) / self.predicted_per_second
+
+    @property
+    def acceptance(self) -> float | None:
+        """The share of drafted tokens that were accepted."""
+        return (self.draft_n_accepted or 0) / self.draft_n if self.draft_n else None
 
 
 class Start(Recorded):
