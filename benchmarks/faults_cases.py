@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, NamedTuple, get_args
@@ -21,18 +21,19 @@ Change = Callable[[Rig], None]
 Victim = Literal["controller", "session", "script", "host"]
 """What is killed: `herd`, the host's end of its connection, the shells that carry its script out there, or the host."""
 
+# Each says whether it has killed anything.
 KILLS = {
     # Between two connections there is none for a moment.
     "session": """for try in $(seq 100); do
         set -- $(pidof sshd-session)
-        [ "$#" = 0 ] || { kill -9 "$@"; exit; }
+        [ "$#" = 0 ] || { kill -9 "$@" && echo killed; exit; }
         sleep 0.02
     done""",
     "script": """for try in $(seq 100); do
         for pid in $(pidof sh); do
-            [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || { kill -9 "$pid"; killed=yes; }
+            [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || { kill -9 "$pid" && killed=yes; }
         done 2>/dev/null
-        [ -z "$killed" ] || exit 0
+        [ -z "$killed" ] || { echo killed; exit; }
         sleep 0.02
     done""",
 }
@@ -118,26 +119,40 @@ CASES = {
 }
 
 
-class Round(NamedTuple):
-    """One fault: what is changed, what is killed meanwhile, and what is declared in the next run."""
+# Those that can be begun again and again, whatever became of the run before.
+AGAIN = tuple(name for name, case in CASES.items() if case.command == UP and not case.tried)
 
-    number: int
-    case: str
+
+class Kill(NamedTuple):
+    """What is killed while a run is at work, and when."""
+
     victim: Victim
     moment: float
     """As a part of the time that the run takes."""
     rest: float
     """Seconds before the next run: what was begun on the host may go on in them."""
+
+    def __str__(self) -> str:
+        return f"{self.victim} killed at {self.moment:.0%}, {self.rest:g} s"
+
+
+class Round(NamedTuple):
+    """One fault: what is changed, what is killed meanwhile, and what is declared in the next run."""
+
+    number: int
+    case: str
+    kills: tuple[Kill, ...]
+    """One after another: of a run that begins the change, then of one that goes back, and so on."""
     goes_on: bool
     """Whether the next run is to bring about the same change; else what was declared before it."""
 
     def __str__(self) -> str:
         then = "the same" if self.goes_on else "what was before"
-        return f"{self.number}: {self.case}; {self.victim} killed at {self.moment:.0%}, {then} after {self.rest:g} s"
+        return f"{self.number}: {self.case}; {'; '.join(map(str, self.kills))}; then {then}"
 
 
-def drawn(seed: int, number: int) -> Round:
+def drawn(seed: int, number: int, kills: int = 1, cases: Sequence[str] = tuple(CASES)) -> Round:
     """The fault of this number: the same one for the same seed."""
     by = Random(f"{seed} {number}")
-    victim = by.choice(get_args(Victim))
-    return Round(number, by.choice([*CASES]), victim, by.uniform(EARLIEST, 1), by.choice((0, 0, 3)), by.random() < 0.5)
+    made = (Kill(by.choice(get_args(Victim)), by.uniform(EARLIEST, 1), by.choice((0, 0, 3))) for _ in range(kills))
+    return Round(number, by.choice(cases), tuple(made), by.random() < 0.5)
