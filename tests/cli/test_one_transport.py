@@ -1,7 +1,7 @@
 """Every command that reaches a rig logs in by the same function, with the same options.
 
 An `ssh` of the test's own notes how it is called, and that nothing listens there: no host is needed to see that.
-Whether the client's own files are obeyed alike, a real jump host shows: tests/box/test_jump.py.
+Whether the client's own files are obeyed alike, a real jump host shows: tests/box/hosts/test_jump.py.
 """
 
 from __future__ import annotations
