@@ -34,7 +34,7 @@ from benchmarks.faults_rounds import Bench, say, tried
 from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, TINY_MOE, make_api_key
 from box.host import BoxHost
-from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
+from tests.box.slot import PACKAGES, PORTS_OF_A_SLOT, SLOT, slotted
 
 NAME, PORT = slotted("llamaherd-faults"), 2250 + PORTS_OF_A_SLOT * SLOT
 
@@ -74,7 +74,7 @@ def made() -> Iterator[BoxHost]:
     make_api_key()
     OTHER_KEY.touch(0o600)
     OTHER_KEY.write_text(f"{secrets.token_urlsafe(32)}\n")
-    box = BoxHost(NAME, PORT, BOX / NAME)
+    box = BoxHost(NAME, PORT, BOX / NAME, packages=PACKAGES)
     keep = bool(os.environ.get("LLAMAHERD_KEEP"))
     if not keep:
         box.down()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from box.alone import alone
 from box.errors import BoxError, ending
 
 Say = Callable[[str], None]
@@ -94,12 +95,22 @@ GEMMA = SplitModel(
 
 def fetch(artifact: Artifact, folder: Path, say: Say = print) -> Path:
     """The artifact's file in `folder`: fetched when it is not there, or not what it should be."""
+    with alone(folder / ".lock"):
+        return _fetch(artifact, folder, say)
+
+
+def sha256_of(path: Path) -> str:
+    """The file's sha256, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fetch(artifact: Artifact, folder: Path, say: Say) -> Path:
     path = folder / artifact.file
     if path.exists():
         if sha256_of(path) == artifact.sha256:
             return path
         say(f"{path} is damaged (its sha256 is not the pinned one): fetching it again")
-    folder.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that the last step is a rename within one file system: whoever looks sees the
     # whole file or none.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
@@ -116,12 +127,6 @@ def fetch(artifact: Artifact, folder: Path, say: Say = print) -> Path:
             )
         found.replace(path)
     return path
-
-
-def sha256_of(path: Path) -> str:
-    """The file's sha256, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(packages: list[Package], scratch: Path, *, source: bool = False) -> Path:

@@ -18,6 +18,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from box import image
+from box.alone import alone
 from box.errors import BoxError, ending
 from box.inside import File, put_files, run_inside
 
@@ -39,6 +40,8 @@ class BoxHost:
     """More ports of the container and where they appear on 127.0.0.1."""
     caches: str = "llamaherd"
     """Boxes of one name share their package and compiler caches."""
+    packages: str = ""
+    """Boxes of one name share their package cache, where it is not that of `caches`: apt lets one at a time use it."""
     debian: image.Debian = image.TRIXIE
     """What it runs."""
     reboots: bool = False
@@ -71,13 +74,14 @@ class BoxHost:
         """Volumes that outlive it: what would only be fetched or compiled again."""
         return {
             f"{self.caches}-ccache": "/var/cache/llamaherd/ccache",
-            f"{self.caches}-apt": "/var/cache/apt/archives",
+            f"{self.packages or self.caches}-apt": "/var/cache/apt/archives",
         }
 
     def up(self, say: Say = print) -> None:
         """Make the host, or start the one that is there; returns when systemd and sshd are ready."""
         self._keys()
-        image_id = self.made_from or image.ensure(self._client, self.debian, say)
+        with alone(self.folder.parent / "image.lock"):
+            image_id = self.made_from or image.ensure(self._client, self.debian, say)
         spec = self._spec(image_id)
         container = self._container()
         if container is not None and container.labels.get(SPEC) != spec:

@@ -1,6 +1,16 @@
-"""Names and ports of hosts that tests make: those of another checkout's tests on this machine are others."""
+"""Names and ports of hosts that tests make, and what tests that run at the same time must not do at once.
+
+Those of another checkout's tests on this machine are others, by its slot. Of one checkout's tests, each folder here is
+a lane: `scripts/test` runs all lanes at the same time. What lanes have alike, a rig and a cache of packages, is named
+after them; the rest is in one lane only.
+"""
 
 import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from box.alone import alone
+from box.cli import BOX
 
 SLOT = int(os.environ.get("LLAMAHERD_SLOT", "0"))
 """Which of the checkouts on this machine tests here; the first is none."""
@@ -8,7 +18,26 @@ SLOT = int(os.environ.get("LLAMAHERD_SLOT", "0"))
 PORTS_OF_A_SLOT = 100
 """Between the ports of one slot and those of the next."""
 
+LANES = sorted(folder.name for folder in Path(__file__).parent.iterdir() if any(folder.rglob("test_*.py")))
+"""The folders of tests on hosts."""
+
+LANE = os.environ.get("LLAMAHERD_LANE", "")
+"""The lane that runs here; without, all that is asked for runs one after another, on one rig."""
+
 
 def slotted(name: str) -> str:
     """Name a host of this checkout's tests."""
     return f"{name}-{SLOT}" if SLOT else name
+
+
+RIG = slotted(f"llamaherd-test-{LANE}" if LANE else "llamaherd-test")
+"""The host of tests that need no other."""
+RIG_PORT = 2202 + PORTS_OF_A_SLOT * SLOT + (LANES.index(LANE) + 1 if LANE else 0)
+
+PACKAGES = slotted(f"llamaherd-{LANE}") if LANE else "llamaherd"
+"""The cache of packages of hosts that are used one after another: apt locks it."""
+
+
+def compiling() -> AbstractContextManager[None]:
+    """Have an engine compiled by nobody else meanwhile: who comes second finds it in the cache of compilers."""
+    return alone(BOX / "compiling.lock")

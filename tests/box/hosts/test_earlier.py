@@ -15,7 +15,7 @@ from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, ROOT, TINY_MOE
 from box.host import BoxHost
 from tests.box.bench import Bench, Ended
-from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
+from tests.box.slot import PACKAGES, PORTS_OF_A_SLOT, SLOT, compiling, slotted
 
 pytestmark = pytest.mark.box
 
@@ -75,7 +75,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Earlier]:
         downloads.fetch(artifact, CACHE)
     tiny_moe.write(TINY_MOE)
     called = slotted("llamaherd-earlier")
-    bench = Bench(BoxHost(called, 2292 + PORTS_OF_A_SLOT * SLOT, BOX / called), folder)
+    bench = Bench(BoxHost(called, 2292 + PORTS_OF_A_SLOT * SLOT, BOX / called, packages=PACKAGES), folder)
     bench.key_file.write_text("kept-by-both\n")
     bench.key_file.chmod(0o600)
     rig = bench.rig()
@@ -87,7 +87,8 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Earlier]:
         if not keep:
             bench.host.down()
         bench.host.up()
-        first = python(code, bench, HERD, "up")
+        with compiling():
+            first = python(code, bench, HERD, "up")
         assert first.code == 0, first.output
         yield Earlier(bench, code, first)
     finally:

@@ -16,7 +16,7 @@ from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, ROOT, TINY_MOE
 from box.host import BoxHost
 from tests.box.bench import HERD, Declared, Ended, run
-from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
+from tests.box.slot import PACKAGES, PORTS_OF_A_SLOT, SLOT, compiling, slotted
 from tests.support.wheel import Installed, install
 
 pytestmark = pytest.mark.box
@@ -52,7 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     downloads.fetch(downloads.LLAMA_CPP, CACHE)
     tiny_moe.write(TINY_MOE)
     called = slotted("llamaherd-wheel")
-    host = BoxHost(called, 2290 + PORTS_OF_A_SLOT * SLOT, BOX / called)
+    host = BoxHost(called, 2290 + PORTS_OF_A_SLOT * SLOT, BOX / called, packages=PACKAGES)
     home = Home(install(tmp_path_factory.mktemp("wheel")), tmp_path_factory.mktemp("home"), host)
     try:
         host.down()
@@ -76,7 +76,8 @@ def test_from_an_empty_folder_to_a_host_that_serves(home: Home) -> None:
         said = home.run(herd(command, "-i", "fleet"))
         assert said.code == 0, said.output
 
-    first = home.run(herd("up", "-i", "fleet"))
+    with compiling():
+        first = home.run(herd("up", "-i", "fleet"))
     assert first.code == 0, first.output
     verified = home.installed.run(herd("--json", "verify", "box", "-i", "fleet"), home.folder)
     assert verified.returncode == 0, verified.stdout + verified.stderr
