@@ -158,7 +158,7 @@ class Bench:
             raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
         sent = time.monotonic()
         try:
-            rest, _ = process.communicate(timeout=30)
+            rest, _ = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{time.monotonic() - sent:.0f} s after {by.name} it still runs") from None
         finally:

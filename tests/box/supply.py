@@ -33,6 +33,7 @@ class Supply:
         """Give the hub a model that nobody has had yet; declare and lock it. From then on the hub is slow."""
         # Nobody reads what follows the last tensor.
         self.content = TINY_MOE.read_bytes() + secrets.token_bytes(64)
+        self.hub.bytes_per_second = None
         self.hub.push(repo, {FILE: self.content})
         self.hub.corrupt.clear()
         self.hub.gated.clear()

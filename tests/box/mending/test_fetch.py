@@ -71,8 +71,11 @@ def test_a_cable_that_is_pulled(supply: Supply) -> None:
     address, port = supply.hub.url.removeprefix("http://").split(":")
     rule = f"to {address} ipproto tcp dport {port} blackhole"
 
+    supply.hub.bytes_per_second = 100_000
+
     def pull() -> None:
-        time.sleep(4)
+        while not supply.hub.sent > 200_000:
+            time.sleep(0.1)
         supply.bench.sh(f"ip rule add {rule}")
         time.sleep(5)
         supply.bench.sh(f"ip rule del {rule}")
@@ -100,11 +103,13 @@ def test_a_host_that_is_switched_off(supply: Supply) -> None:
 
 def test_what_was_meant_before_gives_way(supply: Supply) -> None:
     """A wrong model, Ctrl-C, the right one: nobody waits for the wrong one."""
+    lock, hub = supply.bench.folder / "herd.lock", supply.hub
+    right = lock.read_text()
     supply.push("llamaherd/wrong")
     supply.caught(signal.SIGINT)
-    supply.push()
-    hub = supply.hub
-    hub.bytes_per_second = TRICKLE
+    # To lock it anew would read it from a hub that trickles.
+    supply.declare()
+    lock.write_text(right)
 
     def hurry_with_the_right_one(request: Request) -> None:
         if REPO in request.path:

@@ -43,7 +43,7 @@ def test_one_changed_container_is_one_new_container(bench: Bench) -> None:
     since, before = bench.sh("date +%s"), bench.running()
     at_once(bench, 6)
     events = f"docker events --since {since} --until $(date +%s) --filter type=container --filter event=create"
-    assert bench.sh(f"timeout 5 {events} --format '{{{{.Action}}}}'").split() == ["create"]
+    assert bench.sh(f"timeout 60 {events} --format '{{{{.Action}}}}'").split() == ["create"]
     bench.unchanged(before, "drafter")
     assert '"n_ctx":2048' in bench.ask("drafter", "/props")[1]
 
@@ -70,7 +70,10 @@ def test_another_run_waits_or_ends_as_asked_and_its_lock_can_be_broken(bench: Be
         bench.declare(rig)
 
     declare(5120)
-    bench.sh("systemd-run -q --unit=other flock /run/llamaherd/locks/releases sleep 600; sleep 0.5")
+    releases = "/run/llamaherd/locks/releases"
+    bench.sh(
+        f"systemd-run -q --unit=other flock {releases} sleep 600; while flock -n {releases} true; do sleep 0.1; done"
+    )
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bench.up, "--yes")
         bench.sh(f"until grep -qs ' since ' {LOCK}; do sleep 0.2; done")

@@ -49,7 +49,7 @@ def test_the_server_understands_its_arguments(asked: Host, case: str) -> None:
     arguments = shlex.join(
         "/dev/null" if word.startswith(str(KEYS)) else word for word in INSTANCES[case].server.arguments
     )
-    ended = asked.run(f"timeout 20 {server(asked, KINDS[case])} {arguments} --version")
+    ended = asked.run(f"timeout 120 {server(asked, KINDS[case])} {arguments} --version")
     assert ended.rc == 0, ended.stderr
     assert "version:" in ended.stderr + ended.stdout
 
@@ -57,7 +57,7 @@ def test_the_server_understands_its_arguments(asked: Host, case: str) -> None:
 def test_a_server_refuses_what_it_does_not_understand(asked: Host) -> None:
     """Or the tests above could not fail."""
     arguments = shlex.join(INSTANCES["duo-reasoner"].server.arguments)
-    ended = asked.run(f"timeout 20 {server(asked, KINDS['duo-reasoner'])} {arguments} --mtp-draft 2 --version")
+    ended = asked.run(f"timeout 120 {server(asked, KINDS['duo-reasoner'])} {arguments} --mtp-draft 2 --version")
     assert ended.rc != 0
 
 

@@ -229,7 +229,8 @@ def test_what_listens_for_others_and_is_not_declared_is_named(bench: Bench) -> N
         return check["doubt"], check["detail"]
 
     assert exposed() == (False, "ssh (22)")
-    bench.sh("systemd-run -q --unit=stray python3 -m http.server 8099; sleep 1")
+    answers = "curl -so /dev/null http://127.0.0.1:8099"
+    bench.sh(f"systemd-run -q --unit=stray python3 -m http.server 8099; until {answers}; do sleep 0.1; done")
     try:
         assert exposed() == (True, "python3 (stray.service) listens at 8099 for others: not declared")
     finally:
