@@ -13,7 +13,7 @@ import pytest
 
 from roles.serve.beside import lead
 from tests.box.bench import HERD, PORTS, Bench, Ended
-from tests.box.test_taken_back import SPEC, no_answer, no_load
+from tests.box.mending.test_taken_back import SPEC, no_answer, no_load
 
 pytestmark = pytest.mark.box
 
