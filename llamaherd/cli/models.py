@@ -27,8 +27,8 @@ from llamaherd.layout import IN_REACH
 
 if TYPE_CHECKING:
     from llamaherd.host.remote import Remote
-    from llamaherd.store.ask import Outcome
     from llamaherd.store.holdings import Holdings
+    from llamaherd.store.outcome import Outcome
 
 LIST = "list"
 
@@ -183,7 +183,7 @@ def _remove(holdings: Holdings, remote: Remote, keep: int) -> Outcome | str:
 def _said(outcome: Outcome | str) -> str:
     if isinstance(outcome, str):
         return outcome
-    if outcome.fetch is not None:
+    if outcome.busy is not None:
         return "another run fetches or removes models there: nothing was removed\n  help: try again when it has ended"
     kept = "".join(f"\n  kept {what}: {why}" for what, why in outcome.kept.items())
     return f"removed {', '.join(outcome.removed) or 'nothing'}{kept}"

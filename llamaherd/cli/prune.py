@@ -24,10 +24,9 @@ from llamaherd.text.units import show_size
 
 if TYPE_CHECKING:
     from llamaherd.host.remote import Remote
-    from llamaherd.prune.ask import Cleared
     from llamaherd.prune.unused import Things
-    from llamaherd.store.ask import Outcome
     from llamaherd.store.holdings import Holdings
+    from llamaherd.store.outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Found:
 class Gone:
     """What was removed of it, and what was not and why. Or `error`, why that is not known."""
 
-    things: Cleared | None = None
+    things: Outcome | None = None
     models: Outcome | None = None
     error: str = ""
 
@@ -161,7 +160,7 @@ def _say_gone(name: str, gone: Gone) -> None:
     for each in (gone.things, gone.models):
         for what, why in (each.kept if each else {}).items():
             say(f"  kept {what}: {why}")
-    if (gone.things and gone.things.busy) or (gone.models and gone.models.fetch is not None):
+    if any(each and each.busy is not None for each in (gone.things, gone.models)):
         say("  another run is at work there: not all was removed\n  help: try again when it has ended", err=True)
 
 

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from llamaherd.host.protocol import ask_host, question_of, take_facts
+from llamaherd.host.protocol import ask_host, question_of
 from llamaherd.host.remote import Remote
 from llamaherd.layout import APT_ARCHIVES, BUILDS, CACHE, WORK
 from llamaherd.plan import Plan
 from llamaherd.prune.unused import Thing, Things, things_of
 from llamaherd.store.ask import store_places
+from llamaherd.store.outcome import Outcome, outcome
 
 _LOOK_SECONDS = 180
 _REMOVE_SECONDS = 60
 """For each: a build has thousands of files, and Docker takes its time."""
-
-
-@dataclass(frozen=True)
-class Cleared:
-    """What was removed, and what was not and why. `busy`: another run was at work, so nothing was done."""
-
-    removed: tuple[str, ...]
-    kept: dict[str, str]
-    busy: bool = False
-
-    @property
-    def ok(self) -> bool:
-        """Whether all went that was to go."""
-        return not self.kept and not self.busy
 
 
 def look_for_unused(plan: Plan, remote: Remote, keep: int) -> Things:
@@ -36,33 +22,10 @@ def look_for_unused(plan: Plan, remote: Remote, keep: int) -> Things:
     return things_of(plan, ask_host(remote, look_script(keep), _LOOK_SECONDS))
 
 
-def clear(things: Things, remote: Remote, keep: int) -> Cleared:
+def clear(things: Things, remote: Remote, keep: int) -> Outcome:
     """Remove what can go and is still unused. Raises RemoteError where it is not known what has become of it."""
     seconds = _LOOK_SECONDS + _REMOVE_SECONDS * len(things.removals)
-    return cleared(ask_host(remote, remove_script(things.removals, keep), seconds))
-
-
-def cleared(lines: Iterable[str]) -> Cleared:
-    """What the script said of its removals. Raises UnaskedError for what it cannot have said."""
-    removed: list[str] = []
-    kept: dict[str, str] = {}
-    busy = False
-
-    def take(kind: str, fields: list[str]) -> bool:
-        nonlocal busy
-        match kind, fields:
-            case "removed", [what]:
-                removed.append(what)
-            case "kept", [what, why]:
-                kept[what] = why
-            case "busy", []:
-                busy = True
-            case _:
-                return False
-        return True
-
-    take_facts(lines, take)
-    return Cleared(tuple(removed), kept, busy)
+    return outcome(ask_host(remote, remove_script(things.removals, keep), seconds))
 
 
 def look_script(keep: int) -> str:

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from llamaherd.history.release import needed_places
-from llamaherd.host.protocol import ask_host, question_of, take_facts
+from llamaherd.host.protocol import ask_host, question_of
 from llamaherd.host.remote import Remote
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, IN_REACH, INCOMING, PROJECTS, UNITS
 from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Removal
 from llamaherd.store.judge import judge_store
+from llamaherd.store.outcome import Outcome, outcome
 from llamaherd.store.state import parse_store
 
 _LOOK_SECONDS = 120
 _REMOVE_SECONDS = 30
 """For each folder: a large file takes seconds to go, and every time the host looks who uses it."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What was removed, and what was not and why. `fetch` says how far a fetch is because of which nothing was done."""
-
-    removed: tuple[str, ...]
-    kept: dict[str, str]
-    fetch: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether all went that was to go."""
-        return not self.kept and self.fetch is None
 
 
 def look_into(plan: Plan, remote: Remote, keep: int = IN_REACH) -> Holdings:
@@ -42,29 +28,6 @@ def remove(holdings: Holdings, remote: Remote, keep: int = IN_REACH) -> Outcome:
     """Remove what can go and is still unused. Raises RemoteError where it is not known what has become of it."""
     seconds = _LOOK_SECONDS + _REMOVE_SECONDS * len(holdings.removals)
     return outcome(ask_host(remote, prune_script(holdings.store, holdings.removals, keep), seconds))
-
-
-def outcome(lines: Iterable[str]) -> Outcome:
-    """What the script said of its removals. Raises UnaskedError for what it cannot have said."""
-    removed: list[str] = []
-    kept: dict[str, str] = {}
-    fetch: str | None = None
-
-    def take(kind: str, fields: list[str]) -> bool:
-        nonlocal fetch
-        match kind, fields:
-            case "removed", [what]:
-                removed.append(what)
-            case "kept", [what, why]:
-                kept[what] = why
-            case "fetching", progress:
-                fetch = " ".join(progress)
-            case _:
-                return False
-        return True
-
-    take_facts(lines, take)
-    return Outcome(tuple(removed), kept, fetch)
 
 
 def look_script(store: str, keep: int = IN_REACH) -> str:

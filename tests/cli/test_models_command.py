@@ -168,7 +168,7 @@ def test_nothing_goes_without_being_asked_for(bench: Bench) -> None:
 
 def test_what_is_unused_goes_and_the_next_time_there_is_nothing(bench: Bench) -> None:
     first = bench.json("models", "prune", "here", "--yes")
-    assert first["outcome"] == {"removed": [f"org/name/{OLD}"], "kept": {}, "fetch": None}
+    assert first["outcome"] == {"removed": [f"org/name/{OLD}"], "kept": {}, "busy": None}
     assert not (bench.store / "org").exists()
     assert bench.model.exists()
     again = bench.herd("models", "prune")

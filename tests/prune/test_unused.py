@@ -7,8 +7,8 @@ import pytest
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.layout import BUILDS
 from llamaherd.plan import Plan
-from llamaherd.prune.ask import Cleared, cleared
 from llamaherd.prune.unused import Things, things_of
+from llamaherd.store.outcome import Outcome, outcome
 from tests.support.rigs import cpu_rig, planned
 
 OLD, OLDER = "llama.cpp-000000000000", "llama.cpp-111111111111"
@@ -96,7 +96,7 @@ def test_what_the_host_cannot_have_said(plan: Plan, line: str) -> None:
 
 def test_what_became_of_removals() -> None:
     said = ["removed\tbuild a", "kept\tbuild b\tunit c needs it"]
-    assert cleared(said) == Cleared(("build a",), {"build b": "unit c needs it"})
-    assert not cleared(said).ok
-    assert not cleared(["busy"]).ok
-    assert cleared(said[:1]).ok
+    assert outcome(said) == Outcome(("build a",), {"build b": "unit c needs it"})
+    assert not outcome(said).ok
+    assert not outcome(["busy"]).ok
+    assert outcome(said[:1]).ok

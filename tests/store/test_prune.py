@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.layout import LOCKS
-from llamaherd.store.ask import Outcome, prune_script
+from llamaherd.store.ask import prune_script
 from llamaherd.store.holdings import LEFT, Removal
+from llamaherd.store.outcome import Outcome
 from tests.support.store_host import NEW, OLD, StoreHost, folders
 
 HASH = "01" * 8

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.layout import FETCH_RUN, INCOMING
-from llamaherd.store.ask import Outcome
 from llamaherd.store.holdings import Removal
+from llamaherd.store.outcome import Outcome
 from llamaherd.store.state import StoreState
 from tests.support.store_host import NEW, OLD, StoreHost, folders, used_by
 

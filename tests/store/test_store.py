@@ -13,10 +13,10 @@ from llamaherd.host.protocol import UnaskedError, answer
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.store.ask import Outcome, outcome
 from llamaherd.store.hashes import FileCheck, HashProgress, Hearing, ModelCheck, files_once, hash_script
 from llamaherd.store.holdings import LEFT, Holdings, Removal, User
 from llamaherd.store.judge import judge_store
+from llamaherd.store.outcome import Outcome, outcome
 from llamaherd.store.show import console, print_checks, print_holdings, print_removals
 from llamaherd.store.state import StoreState, parse_store
 from tests.support.ours import plan
@@ -176,7 +176,7 @@ def test_a_line_that_was_not_asked_for(line: str) -> None:
     [
         ([], Outcome((), {})),
         (["removed\ta b", "kept\tc\tit's used"], Outcome(("a b",), {"c": "it's used"})),
-        (["fetching\t3 of 9 GB"], Outcome((), {}, "3 of 9 GB")),
+        (["busy\t3 of 9 GB"], Outcome((), {}, "3 of 9 GB")),
     ],
 )
 def test_what_became_of_a_removal(said: list[str], found: Outcome) -> None:

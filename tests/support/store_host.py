@@ -11,10 +11,11 @@ from llamaherd.host.protocol import answer
 from llamaherd.host.remote import Result
 from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS, PROJECTS, UNITS
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.store.ask import Outcome, look_script, outcome, prune_script
+from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.hashes import FileCheck, Hearing, files_once, hash_script
 from llamaherd.store.holdings import Holdings, Removal
 from llamaherd.store.judge import judge_store
+from llamaherd.store.outcome import Outcome, outcome
 from llamaherd.store.state import StoreState, parse_store
 from tests.support.stores import manifest_line
 

@@ -239,7 +239,7 @@ cd "$real" || exit 1
 # The first is held while a fetch is begun, the second while what has arrived is let in.
 open_lock 9 fetch && open_lock 8 store || exit 1
 if ! flock -n 9 || fetching || ! flock -w 30 8; then
-    say fetching "$(head -n 1 /run/llamaherd/fetch/progress 2>/dev/null)"
+    say busy "$(head -n 1 /run/llamaherd/fetch/progress 2>/dev/null)"
     finish
 fi
 
