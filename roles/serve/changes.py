@@ -8,56 +8,13 @@ from collections.abc import Sequence
 from llamaherd.backends.compose import held_to
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
-from llamaherd.inventory.schema import DRAIN_SECONDS
-from llamaherd.layout import GPU_CHECK, KEPT, SET_ASIDE, service_of
+from llamaherd.layout import GPU_CHECK, SET_ASIDE
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
 from roles.serve.others import given_to_all, shared
-from roles.serve.transaction import ALONE, Beside, forget, proven, refuse_again, runs_elsewhere, serves, transaction
-
-
-def removal_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Stop and forget instances that the inventory no longer has, unless this run is for others alone.
-
-    One that it has by the other backend is left to its switch, until that has been done.
-    """
-    declared = {instance.name: instance for instance in plan.instances}
-    units = {unit.removeprefix("llama-") for unit in state.units} - {i.name for i in plan.of("systemd")}
-    # While Compose makes one anew, it has another name.
-    containers = {name.removeprefix("llama-") for name in state.containers if name.startswith("llama-")}
-    projects = (state.projects | containers) - {i.name for i in plan.of("compose")}
-    return [
-        Change(
-            "remove",
-            "server",
-            f"llama-{name}",
-            ("it is declared elsewhere" if name in declared else "it is not declared",),
-            RunScript(
-                render(
-                    "serve/remove.sh.j2",
-                    name=name,
-                    kept=KEPT / service_of(name),
-                    drain=DRAIN_SECONDS,
-                    forget=forget(name, unit=name in units, project=name in projects, key=name not in declared),
-                ),
-                f"removing {name}",
-            ),
-        )
-        for name in sorted(units | projects)
-        if (_has_come(declared[name], state) if name in declared else plan.whole("serve"))
-    ]
-
-
-def _has_come(instance: InstancePlan, state: HostState) -> bool:
-    """Whether it serves as planned, by the backend that is declared."""
-    if instance.backend == "systemd":
-        unit = state.units.get(instance.service)
-        come = unit is not None and (unit.active, unit.spec) == ("active", instance.spec)
-    else:
-        container = state.containers.get(instance.service)
-        come = container is not None and (container.health, container.spec) == ("healthy", instance.spec)
-    return come and proven(instance, state)
+from roles.serve.removal import Going, giving_way
+from roles.serve.transaction import ALONE, Beside, proven, refuse_again, runs_elsewhere, serves, transaction
 
 
 def unit_changes(
@@ -67,6 +24,7 @@ def unit_changes(
     *,
     retry: bool = False,
     beside: Beside = ALONE,
+    going: Sequence[Going] = (),
 ) -> list[Change]:
     """Make one systemd instance run as planned.
 
@@ -80,7 +38,7 @@ def unit_changes(
         raise shared(instance, serving.shared)
     if serving.given_to_all:
         raise given_to_all(instance, serving.given_to_all)
-    refuse_again(instance, state, retry=retry)
+    refuse_again(instance, state, retry=retry, instead=next((each.service for each in going if each.serves), ""))
     restart = _unit_restart(instance, unit, changed, state)
     reasons = (
         *restart,
@@ -96,6 +54,7 @@ def unit_changes(
             instance,
             elsewhere=runs_elsewhere(instance, state),
             beside=beside if _file_alone(instance, changed) else {},
+            going=giving_way(instance, going),
         ),
         unit=f"{instance.service}.service",
         restart=bool(restart),
@@ -156,12 +115,13 @@ def project_changes(
     *,
     retry: bool = False,
     beside: Beside = ALONE,
+    going: Sequence[Going] = (),
 ) -> list[Change]:
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
     files = instance_files(instance, key)
     changed = [file for file in files if differs(file, state)]
     container = state.containers.get(instance.service)
-    refuse_again(instance, state, retry=retry)
+    refuse_again(instance, state, retry=retry, instead=next((each.service for each in going if each.serves), ""))
     restart = _project_restart(instance, container, changed, state)
     unsettled = (*_project_unsettled(container), *_left(instance, state))
     reasons = (*restart, *unsettled, *_unnamed(changed, restart, state))
@@ -174,6 +134,7 @@ def project_changes(
             instance,
             elsewhere=runs_elsewhere(instance, state),
             beside=beside if _file_alone(instance, changed) else {},
+            going=giving_way(instance, going),
         ),
         recreate=recreate,
         paused=container is not None and container.status == "paused",

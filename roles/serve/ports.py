@@ -26,7 +26,7 @@ def handover_changes(plan: Plan, state: HostState, staying: Collection[str] = ()
     A cycle of them could be entered nowhere else. Those that are `staying` as they are take nothing over.
     """
     declared = {instance.service for instance in plan.instances}
-    holders = {port: service for service, port in _held(state).items() if service in declared}
+    holders = {port: service for service, port in held(state).items() if service in declared}
     return [
         Change(
             "stop",
@@ -53,7 +53,7 @@ def handover_changes(plan: Plan, state: HostState, staying: Collection[str] = ()
     ]
 
 
-def _held(state: HostState) -> dict[str, int]:
+def held(state: HostState) -> dict[str, int]:
     """By service, the port that it has."""
     running = {name: unit.port for name, unit in state.units.items() if unit.active in ("active", "activating")}
     running |= {name: each.port for name, each in state.containers.items() if each.status == "running"}
@@ -64,8 +64,8 @@ def held_by_other(plan: Plan, instance: InstancePlan, state: HostState) -> str |
     """The server of ours that has an instance's port and is none of this run's, which leaves it alone."""
     if plan.whole("serve"):
         return None
-    others = _held(state).keys() - {each.service for each in plan.instances}
-    return next((name for name in sorted(others) if _held(state)[name] == instance.endpoint.port), None)
+    others = held(state).keys() - {each.service for each in plan.instances}
+    return next((name for name in sorted(others) if held(state)[name] == instance.endpoint.port), None)
 
 
 def lacks(instance: InstancePlan, plan: Plan, state: HostState, missing: Collection[str]) -> str | None:

@@ -17,14 +17,15 @@ from llamaherd.role.role import Run, Task
 from llamaherd.store.missing import missing_files
 from roles.serve.away import away
 from roles.serve.beside import beside, fits_beside
-from roles.serve.changes import project_changes, removal_changes, unit_changes, well
+from roles.serve.changes import project_changes, unit_changes, well
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes, held_by_other, lacks
+from roles.serve.removal import coming, removal_changes, removals_after, replaced
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """What goes comes first: it may hold a port that another instance is to have."""
-    yield Task("instances no longer declared", lambda state, _: removal_changes(plan, state), alone=True, goes_on=True)
+    """What goes comes first: it may hold what another instance is to have. Where others come, it waits for these."""
+    yield Task("instances no longer declared", partial(_removals, plan), alone=True, goes_on=True)
     yield Task("images", partial(_images, plan), alone=True, goes_on=True)
     if len(plan.instances) > 1:
         yield Task("ports that change hands", partial(_handover, plan), alone=True, goes_on=True)
@@ -32,6 +33,10 @@ def tasks(plan: Plan) -> Iterator[Task]:
         yield Task(f"{instance.name} ({instance.backend})", partial(_switch, plan, instance), alone=True)
     if any(instance.endpoint.for_others for instance in plan.instances):
         yield Task("reached from here", lambda *_: (), notes=partial(_shut, plan), alone=True, goes_on=True)
+
+
+def _removals(plan: Plan, state: HostState, _: Run) -> list[Change]:
+    return removal_changes(plan, state, waiting=bool(coming(plan, state)))
 
 
 def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
@@ -62,10 +67,18 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     changes = unit_changes if instance.backend == "systemd" else project_changes
     room = fits_beside(plan, instance, state)
-    return [
-        replace(each, away=away(plan, instance, state, room)) if each.action == "restart" else each
-        for each in changes(instance, state, key, retry=run.retry, beside=beside(plan, instance) if room else {})
+    found = changes(
+        instance,
+        state,
+        key,
+        retry=run.retry,
+        beside=beside(plan, instance) if room else {},
+        going=replaced(plan, instance, state),
+    )
+    switch = [
+        replace(each, away=away(plan, instance, state, room)) if each.action == "restart" else each for each in found
     ]
+    return [*switch, *removals_after(plan, instance, state, run)]
 
 
 def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:

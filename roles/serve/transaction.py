@@ -41,12 +41,17 @@ DRAFTED = 16
 Beside = Mapping[str, Any]
 """What starts a second server beside the one that serves; empty where there is no room for both."""
 ALONE: Beside = MappingProxyType({})
+NOBODY: Mapping[str, Any] = MappingProxyType({"going": (), "going_needs": ""})
+"""Where no server waits for this one to come."""
 
 
-def transaction(instance: InstancePlan, *, elsewhere: bool, beside: Beside) -> dict[str, Any]:
+def transaction(
+    instance: InstancePlan, *, elsewhere: bool, beside: Beside, going: Mapping[str, Any] = NOBODY
+) -> dict[str, Any]:
     """What the scripts of a switch are given, beside what is their backend's.
 
     `elsewhere`: it may run by the other backend by now, and goes on by that where it does not serve by this one.
+    `going`: what goes on until it serves.
     """
     systemd = instance.backend == "systemd"
     return {
@@ -73,6 +78,7 @@ def transaction(instance: InstancePlan, *, elsewhere: bool, beside: Beside) -> d
         "elsewhere": elsewhere,
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
         "instance": instance.name,
+        **going,
         "beside_name": beside_of(instance.name),
         "beside_units": BESIDE_UNITS,
         "beside_folder": BESIDE,
@@ -136,12 +142,15 @@ def proven(instance: InstancePlan, state: HostState) -> bool:
     return serving is None or runs.isdisjoint(serving.untried)
 
 
-def refuse_again(instance: InstancePlan, state: HostState, *, retry: bool) -> None:
-    """Raise UserError where what is declared was tried and taken back, unless nothing serves, or by `retry`."""
+def refuse_again(instance: InstancePlan, state: HostState, *, retry: bool, instead: str = "") -> None:
+    """Raise UserError where what is declared was tried and taken back, unless nothing serves, or by `retry`.
+
+    `instead` is what serves in its place, if anything does.
+    """
     refused = state.serving.get(instance.service, ServingState()).refused
     served = serves(instance, state) and proven(instance, state)
-    if refused and refused.tried == tried(instance) and not retry and served:
-        raise not_again(instance, refused)
+    if refused and refused.tried == tried(instance) and not retry and (served or instead):
+        raise not_again(instance, refused, instead)
 
 
 def asked(instance: InstancePlan) -> dict[str, object]:
@@ -172,9 +181,10 @@ def tried(instance: InstancePlan) -> str:
     return digest(instance.spec, asked(instance))
 
 
-def not_again(instance: InstancePlan, refused: Refused) -> UserError:
+def not_again(instance: InstancePlan, refused: Refused, instead: str = "") -> UserError:
     """Why what is declared is not tried: it was, and what served before serves since."""
+    serves_on = f"{instead} serves in place of {instance.name}" if instead else f"{instance.name} serves as before"
     return UserError(
-        f"{instance.name} serves as before: what is declared was tried on {refused.when}, and {refused.why}",
+        f"{serves_on}: what is declared was tried on {refused.when}, and {refused.why}",
         "change the inventory, or `herd up --retry` to try the same again",
     )

@@ -15,9 +15,14 @@ KIB, MIB = 1 << 10, 1 << 20
 
 def main(asked: dict[str, Any]) -> str:
     try:
-        return led(asked["for_others"]) or held(asked["listen"], asked["port"]) or ram(asked["ram"]) or gpus(asked)
+        return ("port" in asked and elsewhere(asked)) or ram(asked["ram"]) or gpus(asked)
     except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
         return f"this host does not say ({error})"
+
+
+def elsewhere(asked: dict[str, Any]) -> str:
+    """Why it cannot serve at a port of its own, in the place of the other."""
+    return led(asked["for_others"]) or held(asked["listen"], asked["port"])
 
 
 def led(for_others: bool) -> str:

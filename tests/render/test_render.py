@@ -58,9 +58,10 @@ from roles.power.changes import power_changes, power_leftovers
 from roles.power.state import PowerState
 from roles.power.state import UnitState as PowerUnitState
 from roles.serve.beside import beside, beside_files, moved
-from roles.serve.changes import project_changes, removal_changes, unit_changes
+from roles.serve.changes import project_changes, unit_changes
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes
+from roles.serve.removal import Going, removal_changes
 from roles.wsl.changes import wsl_changes
 from tests.support import ours as verify
 from tests.support.ours import inspect_script, parse_state, tasks
@@ -284,6 +285,9 @@ def hanging(plan: Plan) -> HostState:
     return seen
 
 
+GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
+"""Servers that are not declared any more, and go on until what is new serves."""
+
 UNITS: dict[str, InstancePlan] = {
     "systemd_cpu": instance(KEYLESS, "chat"),
     "systemd_cpu_with_key": instance(CPU, "chat"),
@@ -333,7 +337,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
     ),
     "step_gpu_room": lambda: render(
-        "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]'
+        "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]', going=()
     ),
     "step_ram_room": lambda: render("serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container"),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
@@ -376,6 +380,13 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "step_project_beside": lambda: script(
         project_changes(instance(CPU, "drafter"), HostState(), None, beside=beside(CPU, instance(CPU, "drafter")))
+    ),
+    "step_unit_in_place_of_others": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), None, going=GOING)),
+    "step_project_in_place_of_others": lambda: script(
+        project_changes(instance(CPU, "drafter"), HostState(), None, going=GOING[1:])
+    ),
+    "step_unit_on_cards_in_place_of_others": lambda: script(
+        unit_changes(instance(GPU, "reasoner"), HostState(), None, going=GOING)
     ),
     "step_project_from_a_unit": lambda: script(
         project_changes(

@@ -21,8 +21,9 @@ from llamaherd.role.changes import Change, DeferredScript, RunScript, Say, SendF
 from roles.base.changes import base_changes, package_changes
 from roles.engines.changes import build_changes
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
-from roles.serve.changes import project_changes, removal_changes, unit_changes
+from roles.serve.changes import project_changes, unit_changes
 from roles.serve.images import image_changes
+from roles.serve.removal import removal_changes
 from tests.support.ours import parse_state, refusals, sends
 from tests.support.rigs import KEY, RUN, SHA, WRITTEN, converged, cpu_rig, gpu_rig, planned
 

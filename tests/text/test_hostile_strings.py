@@ -29,7 +29,8 @@ from llamaherd.text.characters import harmful
 from roles.base.changes import base_changes
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
-from roles.serve.changes import project_changes, removal_changes, unit_changes
+from roles.serve.changes import project_changes, unit_changes
+from roles.serve.removal import removal_changes
 from tests.conftest import SEARCH
 from tests.support import ours as verify
 from tests.support import systemd

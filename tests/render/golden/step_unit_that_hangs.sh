@@ -249,6 +249,7 @@ start_what_was() {
         /opt/llamaherd/libexec/started record container llama-chat "$@"
     fi
 }
+note_refused() { (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' b5f3d0404fa7 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused"); }
 # Ends the run, where there is anything to go back to. $1 is why: it has been said by then. What failed has been stopped.
 take_back() {
     [ -f "$kept/last/how" ] || return 0
@@ -278,7 +279,7 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
     } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
         rm -f "$kept/untried"
         # Whoever changed no more than the key may try again.
-        [ "$was_spec" = ea3d36a7a072 ] || (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' b5f3d0404fa7 "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused")
+        [ "$was_spec" = ea3d36a7a072 ] || note_refused "$1"
         printf '%s\n' "llama-chat serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
         echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
     else

@@ -1,0 +1,498 @@
+# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+locks=/run/llamaherd/locks
+# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
+open_lock() {
+    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
+    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
+        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
+        return 1
+    fi
+    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
+}
+# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
+hold() {
+    open_lock "$1" "$2" || return 1
+    if ! flock -n "$1"; then
+        by=$(cat "$locks/$2")
+        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
+        if ! flock -w "$3" "$1"; then
+            by=$(cat "$locks/$2")
+            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
+            return 1
+        fi
+    fi
+    echo "process $$ since $(date +%T): $4" >"$locks/$2"
+}
+# two runs at once would restart each other's servers
+hold 8 host 3600 'starting llama-reasoner.service' || exit 1
+# The engine itself says whether it understands these arguments: it reads them all before --version ends it.
+# `timeout`, since an argument that swallows --version would start the server.
+key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"
+said=$(timeout 20 setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups --no-new-privs \
+    env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server --model /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf --alias 35b --ctx-size 262144 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 12 --host 127.0.0.1 --port 8001 --metrics --gpu-layers all --spec-type draft-mtp --spec-draft-n-max 3 --version 2>&1)
+rc=$?
+rm -f "$key"
+if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
+    printf '%s\n' "$said" | grep -i error | head -n 5 >&2
+    echo "instance reasoner: /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server does not accept its arguments; the instance was left as it was" >&2
+    exit 1
+fi
+
+# A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
+# nobody listens any more: whoever began it may be gone, and what is new may not serve.
+trap : PIPE
+kept=/var/lib/llamaherd/kept/llama-reasoner refused=/var/lib/llamaherd/refused/llama-reasoner
+beside=llamaherd-beside-reasoner beside_file=/run/systemd/system/llamaherd-beside-reasoner.service beside_asked='' direct=''
+[ ! -e "$beside_file" ] || direct='setpriv --regid 2009999999 --clear-groups'
+# A server beside goes on where it is the only one that serves: for as long as its unit lets it.
+at_exit() {
+    if [ -e "$beside_file" ]; then
+        if [ -n "$(spec_of unit)" ]; then
+            end_beside
+        else
+            echo "what was tried beside llama-reasoner answers in its place, until \`herd up\` has it serve again, or for as long as \`systemctl status $beside\` says" >&2
+        fi
+    fi
+    rm -f "$asked" "$beside_asked"
+}
+asked=$(mktemp) && trap at_exit EXIT && base64 -d >"$asked" <<'END' || exit 1
+eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDAxL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
+cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwMDEvbWV0cmljcyIsICJrZXkiOiBudWxsLCAic2Vj
+b25kcyI6IDEyMCwgImRyYWZ0cyI6IDE2LCAiZmxvb3IiOiAwLCAiYm9keSI6IHsibW9kZWwiOiAi
+MzViIiwgIm1lc3NhZ2VzIjogW3sicm9sZSI6ICJ1c2VyIiwgImNvbnRlbnQiOiAiVGhlIHRocmVl
+IHByaW1hcnkgY29sb3VycyBhcmUifV0sICJ0ZW1wZXJhdHVyZSI6IDAsICJtYXhfdG9rZW5zIjog
+NjR9fQ==
+END
+file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-reasoner.service; else echo /etc/llamaherd/compose/reasoner/compose.yaml; fi; }
+how_kept() {
+    printf 'was_kind=%s was_spec=%s was_seconds=%s was_file=%s was_key=%s\n' "$1" "$2" 360 "$(file_of "$1")" ''"'"''"'"''
+    printf 'was_inputs=%s\n' ''"'"'- /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc'"'"''
+}
+# $1 unit or container, $2 the spec that serves, $3 how to ask it, if that is known. All at once, by one link.
+keep() (
+    umask 077
+    install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
+    cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
+        { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
+        { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
+        ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
+    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
+)
+# What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
+# a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
+untried() { grep -Fqsx "$1" "$kept/untried"; }
+mark_untried() {
+    ! untried 9413e80713cb || { unproven=yes; return; }
+    unproven=''
+    (umask 077 && install -d -m 0700 "${kept%/*}" "$kept" && echo 9413e80713cb >>"$kept/untried" && sync "$kept/untried") || {
+        echo "cannot write $kept/untried, so llama-reasoner was left as it is; \`df -h $kept\` says whether there is room" >&2
+        exit 1
+    }
+}
+was() { sed -n "s/.*was_spec=\([^ ]*\) .*/\1/p" "$kept/last/how" 2>/dev/null; }
+spec_of() {
+    if [ "$1" = unit ]; then
+        systemctl -q is-active llama-reasoner.service && sed -z -n 's/^LLAMAHERD_SPEC=//p' "/proc/$(systemctl show -P MainPID llama-reasoner.service)/environ" | tr -d '\0'
+    else
+        docker inspect --type container --format '{{if eq .State.Status "running"}}{{with .State.Health}}{{if eq .Status "healthy"}}{{index $.Config.Labels "llamaherd.spec"}}{{end}}{{end}}{{end}}' llama-reasoner
+    fi 2>/dev/null
+}
+# What an earlier version of ours started, or somebody since, is not kept yet. Its file is the one that it was started from
+# if it says the same spec.
+keep_what_serves() {
+    serving=$(spec_of "$1")
+    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || { [ -f "$kept/last/how" ] && untried "$serving"; } || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
+        echo "cannot keep what serves as llama-reasoner in $kept, so it was left as it is; \`df -h $kept\` says whether there is room" >&2
+        exit 1
+    }
+}
+proved() { $direct python3 -I - "$1" <<'END'
+"""Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
+what about the answer is not as declared."""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1 << 20
+"""Bytes of an answer."""
+
+
+def main(path: str) -> tuple[int, str]:
+    asked = json.loads(Path(path).read_text(encoding="utf-8"))
+    request = urllib.request.Request(asked["url"], json.dumps(asked["body"]).encode())
+    request.add_header("Content-Type", "application/json")
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    # No proxy: this host is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=asked["seconds"]) as answer:
+            said = json.loads(answer.read(LARGEST))
+        message = said["choices"][0]["message"]
+        words = message.get("content") or message.get("reasoning_content")
+        timings = said.get("timings", {})
+        if words or said["usage"]["completion_tokens"]:
+            return 2, unlike(asked, timings.get)
+        return 1, "a prompt is answered with nothing"
+    except urllib.error.HTTPError as error:
+        return 1, f"a prompt is answered with HTTP {error.code}: {said_of(error.read(LARGEST))}"
+    except OSError as error:
+        return 1, f"a prompt is not answered: {getattr(error, 'reason', error)}"
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return 1, "a prompt is answered with what is no chat completion"
+
+
+def said_of(body: bytes) -> str:
+    """The message in an error's body, or the body; on one line."""
+    text = body.decode(errors="replace")
+    with suppress(ValueError, LookupError, TypeError):
+        text = str(json.loads(text)["error"]["message"])
+    return " ".join(text.split())[:200]
+
+
+def unlike(asked: Mapping[str, Any], timing: Callable[[str, Any], Any]) -> str:
+    drafted, speed = timing("draft_n", 0), timing("predicted_per_second", 0)
+    if asked["drafts"] and not drafted:
+        return "no token was drafted, though drafting is declared"
+    if asked["drafts"] and drafted >= asked["drafts"] and not timing("draft_n_accepted", 0):
+        return f"none of {drafted} drafted tokens was accepted: what drafts does not fit the model"
+    if speed < asked["floor"]:
+        return f"it decodes {speed:.1f} tokens/s, and `expect` allows no less than {asked['floor']:g}"
+    return ""
+
+
+code, why = main(sys.argv[1])
+sys.stdout.write(why)
+sys.exit(code if why else 0)
+END
+}
+# What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
+# it was started; $1 says how to ask another.
+drain() {
+    grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-reasoner/last/asked}" || return 0
+    ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-reasoner/last/asked}" 30 <<'END'
+"""Wait until a server answers no request any more, for so many seconds at most."""
+
+import json
+import re
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1 << 20
+"""Bytes of an answer."""
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+
+def main(path: str, seconds: float) -> None:
+    asked = json.loads(Path(path).read_text(encoding="utf-8"))
+    end = time.monotonic() + seconds
+    told = False
+    while count := in_flight(asked):
+        if time.monotonic() > end:
+            sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
+            return
+        if not told:
+            plural = "s" if count > 1 else ""
+            sys.stdout.write(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s\n")
+            sys.stdout.flush()
+            told = True
+        time.sleep(0.2)
+
+
+def in_flight(asked: dict[str, Any]) -> int:
+    """Requests that are answered or wait for that; 0 where nobody says. One that is too busy to say answers some."""
+    request = urllib.request.Request(asked["metrics"])
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    # No proxy: this host is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=2) as answer:
+            said = answer.read(LARGEST).decode(errors="replace")
+    except OSError as error:
+        return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
+    return round(sum(float(number) for number in BUSY.findall(said)))
+
+
+main(sys.argv[1], float(sys.argv[2]))
+END
+}
+# What a server beside answers ends before it does, while new connections go to the declared one again.
+end_beside() {
+    [ -e "$beside_file" ] || return 0
+    nft flush table inet "$beside" 2>/dev/null
+    [ -z "$direct" ] || [ -z "$beside_asked" ] || drain "$beside_asked"
+    systemctl stop "$beside" 2>/dev/null
+    rm -f "$beside_file" /run/llamaherd/beside/reasoner.yaml "/run/llamaherd/started/$beside"
+    systemctl daemon-reload
+    systemctl reset-failed "$beside" 2>/dev/null
+    direct=''
+}
+put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
+start_what_was() {
+    if [ "$was_kind" = unit ]; then
+        systemctl daemon-reload
+        systemctl reset-failed llama-reasoner.service 2>/dev/null
+        systemctl -q enable llama-reasoner.service && systemctl start llama-reasoner.service 2>/dev/null
+    else
+        docker compose --progress plain -f "$was_file" up -d --force-recreate --remove-orphans --wait --wait-timeout "$was_seconds" >/run/llamaherd-compose.log 2>&1 || return 1
+        eval "set -- $was_inputs"
+        /opt/llamaherd/libexec/started record container llama-reasoner "$@"
+    fi
+}
+note_refused() { (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' 8fe5298b283e "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused"); }
+# Ends the run, where there is anything to go back to. $1 is why: it has been said by then. What failed has been stopped.
+take_back() {
+    [ -f "$kept/last/how" ] || give_way "$1" || return 0
+    . "$kept/last/how"
+    if [ "$was_kind" != unit ]; then
+        {
+systemctl stop llamaherd-beside-reasoner.service 2>/dev/null
+systemctl disable -q --now llama-reasoner.service
+# The unit's file goes after its user: as long as it is there, the next run knows that this one did not end.
+! id -u llama-reasoner >/dev/null 2>&1 || userdel llama-reasoner || exit 1
+rm -f /etc/systemd/system/llama-reasoner.service /run/llamaherd/started/llama-reasoner
+systemctl daemon-reload
+systemctl reset-failed llama-reasoner.service 2>/dev/null
+:
+
+        } >/dev/null 2>&1
+    elif cmp -s "$kept/last/file" "$was_file" && { [ ! -f "$kept/last/key" ] || cmp -s "$kept/last/key" "$was_key"; }; then
+        return 0
+    fi
+    echo "putting back what served as llama-reasoner before, spec $was_spec"
+    began=$(date +%s)
+    if put_back file "$was_file" && put_back key "$was_key" && {
+# Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
+# engine has its own way of sharing a port. Nobody reads what they still hold.
+ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8001 >/dev/null 2>&1
+        start_what_was
+    } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
+        rm -f "$kept/untried"
+        # Whoever changed no more than the key may try again.
+        [ "$was_spec" = 9413e80713cb ] || note_refused "$1"
+        printf '%s\n' "llama-reasoner serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
+        echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
+    else
+        printf '%s\n' "llama-reasoner was put back to what served before, spec $was_spec, and that does not come up either: ${why:-it does not start}" >&2
+        echo "  help: \`journalctl -u llama-reasoner\` says more; \`herd up\` tries what is declared again" >&2
+    fi
+    exit 1
+}
+# What is not declared any more goes on until what is new has answered a prompt, where both have room. Else it is stopped,
+# and comes back where what is new does not serve: a mark beside what is kept of it says so, also to a later run.
+runs() { systemctl -q is-active "$1.service" 2>/dev/null || [ "$(docker inspect --type container --format '{{.State.Status}}' "$1" 2>/dev/null)" = running ]; }
+any_going() {
+    if [ -e /var/lib/llamaherd/kept/llama-old/aside ] || runs llama-old; then return 0; fi
+    if [ -e /var/lib/llamaherd/kept/llama-boxed/aside ] || runs llama-boxed; then return 0; fi
+    return 1
+}
+no_room_with_going() {
+    echo 'how much llama-reasoner takes is not certain'
+    return 1
+}
+# $1 is who, $2 what is kept of it, $3 why.
+step_aside() {
+    runs "$1" || return 0
+    echo "stopping $1, which is not declared any more: $3"
+    drain "$2/last/asked"
+    (umask 077 && install -d -m 0700 "${2%/*}" "$2" && : >"$2/aside" && sync "$2/aside") || exit 1
+    systemctl stop "$1.service" 2>/dev/null
+    docker stop "$1" >/dev/null 2>&1
+}
+going_steps_aside() {
+    step_aside llama-old /var/lib/llamaherd/kept/llama-old 'its port is to be that of llama-reasoner'
+    room=$(no_room_with_going) && return
+    step_aside llama-boxed /var/lib/llamaherd/kept/llama-boxed "$room"
+}
+# $1 is who, $2 what is kept of it, $3 its Compose file.
+come_back() {
+    [ -e "$2/aside" ] || return 0
+    back='' began=$(date +%s)
+    if [ -e "/etc/systemd/system/$1.service" ]; then
+        systemctl reset-failed "$1.service" 2>/dev/null
+        systemctl start "$1.service" 2>/dev/null && back=yes
+    elif [ -e "$3" ]; then
+        docker compose --progress plain -f "$3" up -d --no-recreate --wait >/run/llamaherd-compose.log 2>&1 && back=yes
+    fi
+    if [ "$back" ]; then
+        rm -f "$2/aside"
+        echo "$1 serves again, after $(($(date +%s) - began)) s: llama-reasoner does not serve in its place" >&2
+    else
+        echo "$1 was started again, as llama-reasoner does not serve in its place, and does not come up either" >&2
+    fi
+}
+going_comes_back() {
+    come_back llama-old /var/lib/llamaherd/kept/llama-old /etc/llamaherd/compose/old/compose.yaml
+    come_back llama-boxed /var/lib/llamaherd/kept/llama-boxed /etc/llamaherd/compose/boxed/compose.yaml
+}
+at_exit_with_going() {
+    [ "$1" = 0 ] || going_comes_back
+    at_exit
+}
+trap 'at_exit_with_going $?' EXIT
+# Ends the run, where others serve in its place. What failed may still run. $1 is why.
+give_way() {
+    any_going || return 0
+    systemctl disable -q --now llama-reasoner.service
+    systemctl reset-failed llama-reasoner.service 2>/dev/null
+    note_refused "$1"
+    echo "llama-reasoner is stopped, and what it was to replace goes on, llama-old, llama-boxed: what is declared did not serve, since $1" >&2
+    echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
+    exit 1
+}
+keep_what_serves unit
+mark_untried
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/systemd/system/llama-reasoner.service /etc/systemd/system 0644 root <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYHJlYXNvbmVyYCBvZiByaWcgYGR1
+b2A6IGNoYW5nZSB0aGUgaW52ZW50b3J5LCBub3QgdGhpcyBmaWxlLgpbVW5pdF0KRGVzY3JpcHRp
+b249TExNIHNlcnZlciByZWFzb25lcjogMzViIG9uIG1haW4KQWZ0ZXI9bmV0d29yay50YXJnZXQg
+bG9jYWwtZnMudGFyZ2V0CiMgQSBuYW1lIGluIERldmljZUFsbG93PSBpcyBsb29rZWQgdXAgb25j
+ZSwgYXQgc3RhcnQ6IHRoZSBtb2R1bGUgbXVzdCBiZSB0aGVyZSBieSB0aGVuLgpXYW50cz1tb2Rw
+cm9iZUBudmlkaWFfdXZtLnNlcnZpY2UgbnZpZGlhLXBlcnNpc3RlbmNlZC5zZXJ2aWNlCkFmdGVy
+PW1vZHByb2JlQG52aWRpYV91dm0uc2VydmljZSBudmlkaWEtcGVyc2lzdGVuY2VkLnNlcnZpY2UK
+U3RhcnRMaW1pdEludGVydmFsU2VjPTYwMApTdGFydExpbWl0QnVyc3Q9MwoKW1NlcnZpY2VdClR5
+cGU9ZXhlYwojIENVREEgaXRzZWxmIHdvdWxkIG1ha2UgdGhpcyBub2RlLCBieSBhIHNldHVpZCBw
+cm9ncmFtIHRoYXQgTm9OZXdQcml2aWxlZ2VzIHN0b3BzLiBBcyByb290ICgrKSwgd2hlcmUgaXQg
+aXMgdGhlcmUgKC0pOwojIHdoYXQgRGV2aWNlQWxsb3c9IHNheXMgaG9sZHMgZm9yIGl0IGFsbCB0
+aGUgc2FtZS4KRXhlY1N0YXJ0UHJlPS0rL3Vzci9iaW4vbnZpZGlhLW1vZHByb2JlIC11IC1jIDAK
+RXhlY1N0YXJ0UHJlPS9vcHQvbGxhbWFoZXJkL2xpYmV4ZWMvZ3B1LWdhdGUgMTIwIEdQVS01MDkw
+IEdQVS0zMDkwCiMgV2hhdCBpdCBzdGFydHMgd2l0aCwgZm9yIHdob2V2ZXIgd2FudHMgdG8ga25v
+dyBsYXRlciB3aGF0IGhhcyBjaGFuZ2VkIHNpbmNlLgpFeGVjU3RhcnRQcmU9LSsvb3B0L2xsYW1h
+aGVyZC9saWJleGVjL3N0YXJ0ZWQgcmVjb3JkIHVuaXQgbGxhbWEtcmVhc29uZXIgLSAvdmFyL2xp
+Yi9sbGFtYWhlcmQvbW9kZWxzL3Vuc2xvdGgvUXdlbjMuNi0zNUItQTNCLU1UUC1HR1VGL2RjZGNk
+Y2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGMKRXhlY1N0YXJ0PS9vcHQvbGxhbWFo
+ZXJkL2J1aWxkcy9sbGFtYS5jcHAtMWU1YTRjMzIxMDIzL2Jpbi9sbGFtYS1zZXJ2ZXIgLS1tb2Rl
+bCAvdmFyL2xpYi9sbGFtYWhlcmQvbW9kZWxzL3Vuc2xvdGgvUXdlbjMuNi0zNUItQTNCLU1UUC1H
+R1VGL2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGMvVUQtUTRfS19YTC8z
+NWItMDAwMDEtb2YtMDAwMDIuZ2d1ZiAtLWFsaWFzIDM1YiAtLWN0eC1zaXplIDI2MjE0NCAtLWNh
+Y2hlLXR5cGUtayBmMTYgLS1jYWNoZS10eXBlLXYgZjE2IC0tZmxhc2gtYXR0biBhdXRvIC0tcGFy
+YWxsZWwgMSAtLXRocmVhZHMgMTIgLS1ob3N0IDEyNy4wLjAuMSAtLXBvcnQgODAwMSAtLW1ldHJp
+Y3MgLS1ncHUtbGF5ZXJzIGFsbCAtLXNwZWMtdHlwZSBkcmFmdC1tdHAgLS1zcGVjLWRyYWZ0LW4t
+bWF4IDMKIyBTdGFydGVkIG1lYW5zOiBpdCBhbnN3ZXJzLiBMb2FkaW5nIGEgbW9kZWwgZnJvbSBh
+IGNvbGQgZGlzayB0YWtlcyBpdHMgdGltZS4KRXhlY1N0YXJ0UG9zdD0vb3B0L2xsYW1haGVyZC9s
+aWJleGVjL3dhaXQtaGVhbHRoeSBodHRwOi8vMTI3LjAuMC4xOjgwMDEvaGVhbHRoCiMgV2l0aG91
+dCBDVURBIGl0IHdvdWxkIGJlIGhlYWx0aHkgYXMgd2VsbCwgb24gdGhlIENQVS4KRXhlY1N0YXJ0
+UG9zdD0vb3B0L2xsYW1haGVyZC9saWJleGVjL2dwdS1jaGVjayBldmVyeSAiam91cm5hbGN0bCAt
+dSBsbGFtYS1yZWFzb25lciIgJHtNQUlOUElEfSBHUFUtNTA5MCBHUFUtMzA5MApUaW1lb3V0U3Rh
+cnRTZWM9MzYwClJlc3RhcnQ9b24tZmFpbHVyZQpSZXN0YXJ0U2VjPTEwCktpbGxTaWduYWw9U0lH
+SU5UCiMgV2hhdCBpdCBoYXMgdG8gbG9zZSBpcyBpbiBpdHMgY2xpZW50czogd2hpbGUgaXQgc3Ry
+ZWFtcywgU0lHSU5UIGNhbiBsZWF2ZSBpdCBoYW5naW5nIHdpdGggaXRzIHBvcnQgY2xvc2VkLgpU
+aW1lb3V0U3RvcFNlYz0xCiMgRWFjaCBjb25uZWN0aW9uIGlzIGFuIG9wZW4gZmlsZSwgYW5kIHRo
+ZSBmaXJzdCAxLDAwMCBvciBzbyBhcmUgYSB0aHJlYWQgZWFjaDsgc3lzdGVtZCdzIG93biBsaW1p
+dCBpcyAxLDAyNCBmaWxlcy4KTGltaXROT0ZJTEU9MTYzODQKVGFza3NNYXg9NDA5NgojIERpZXMg
+YmVmb3JlIHNzaGQgZG9lcyB3aGVuIG1lbW9yeSBydW5zIG91dC4KT09NU2NvcmVBZGp1c3Q9NTAw
+CkVudmlyb25tZW50PUxMQU1BSEVSRF9TUEVDPTk0MTNlODA3MTNjYgojIE5vIGNvbmZpZ3VyYXRp
+b24gYnV0IHRoaXMgZmlsZTogbGxhbWEuY3BwIHJlYWRzIGNvbmZpZy5pbmkgZnJvbSBoZXJlIGFu
+ZCBmcm9tIC9ldGMvbGxhbWEuY3BwLgpFbnZpcm9ubWVudD1YREdfQ09ORklHX0hPTUU9L25vbmV4
+aXN0ZW50CkluYWNjZXNzaWJsZVBhdGhzPS0vZXRjL2xsYW1hLmNwcApFbnZpcm9ubWVudD1MTEFN
+QV9BUkdfQ09SU19PUklHSU5TPWxvY2FsaG9zdApFbnZpcm9ubWVudD1DVURBX0RFVklDRV9PUkRF
+Uj1QQ0lfQlVTX0lECkVudmlyb25tZW50PUNVREFfVklTSUJMRV9ERVZJQ0VTPUdQVS01MDkwLEdQ
+VS0zMDkwCgpVc2VyPWxsYW1hLXJlYXNvbmVyCkdyb3VwPWxsYW1hLXJlYXNvbmVyClVNYXNrPTAw
+NzcKTm9OZXdQcml2aWxlZ2VzPXllcwpDYXBhYmlsaXR5Qm91bmRpbmdTZXQ9CkFtYmllbnRDYXBh
+YmlsaXRpZXM9CkRldmljZVBvbGljeT1jbG9zZWQKRGV2aWNlQWxsb3c9Y2hhci1udmlkaWEgcncK
+RGV2aWNlQWxsb3c9Y2hhci1udmlkaWEtZnJvbnRlbmQgcncKRGV2aWNlQWxsb3c9Y2hhci1udmlk
+aWFjdGwgcncKIyBtOiBudmlkaWEtbW9kcHJvYmUgbWFrZXMgdGhlIG5vZGUuIFRoZSBzZXJ2ZXIg
+Y2Fubm90LCBpdCBoYXMgbm8gQ0FQX01LTk9ELgpEZXZpY2VBbGxvdz1jaGFyLW52aWRpYS11dm0g
+cndtCkRldmljZUFsbG93PWNoYXItbnZpZGlhLWNhcHMgcgpEZXZpY2VBbGxvdz0vZGV2L2R4ZyBy
+dwpJUEFkZHJlc3NEZW55PWFueQpJUEFkZHJlc3NBbGxvdz1sb2NhbGhvc3QKTG9ja1BlcnNvbmFs
+aXR5PXllcwpNZW1vcnlEZW55V3JpdGVFeGVjdXRlPXllcwpQcml2YXRlSVBDPXllcwpQcml2YXRl
+VG1wPXllcwpQcm90ZWN0Q2xvY2s9eWVzClByb3RlY3RDb250cm9sR3JvdXBzPXllcwpQcm90ZWN0
+SG9tZT15ZXMKUHJvdGVjdEhvc3RuYW1lPXllcwpQcm90ZWN0S2VybmVsTG9ncz15ZXMKUHJvdGVj
+dEtlcm5lbE1vZHVsZXM9eWVzClByb3RlY3RLZXJuZWxUdW5hYmxlcz15ZXMKUHJvdGVjdFByb2M9
+aW52aXNpYmxlClByb3RlY3RTeXN0ZW09c3RyaWN0ClJlbW92ZUlQQz15ZXMKUmVzdHJpY3RBZGRy
+ZXNzRmFtaWxpZXM9QUZfSU5FVCBBRl9JTkVUNiBBRl9VTklYClJlc3RyaWN0TmFtZXNwYWNlcz15
+ZXMKUmVzdHJpY3RSZWFsdGltZT15ZXMKUmVzdHJpY3RTVUlEU0dJRD15ZXMKU3lzdGVtQ2FsbEFy
+Y2hpdGVjdHVyZXM9bmF0aXZlClN5c3RlbUNhbGxFcnJvck51bWJlcj1FUEVSTQpTeXN0ZW1DYWxs
+RmlsdGVyPUBzeXN0ZW0tc2VydmljZQpTeXN0ZW1DYWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0lu
+c3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFyZ2V0Cg==
+END
+
+drain
+began=$(date +%s) stopped=$(date +%s%3N)
+systemctl daemon-reload
+systemctl -q enable llama-reasoner.service || exit 1
+systemctl reset-failed llama-reasoner.service 2>/dev/null
+# Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
+run=$(systemctl show -P InvocationID llama-reasoner.service)
+if [ -z "$unproven" ] && [ "$run" != '' ] && systemctl -q is-active llama-reasoner.service &&
+    tr '\0' '\n' <"/proc/$(systemctl show -P MainPID llama-reasoner.service)/environ" | grep -Fqx LLAMAHERD_SPEC=9413e80713cb &&
+    /opt/llamaherd/libexec/started changed unit llama-reasoner - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc >/dev/null; then
+    echo "llama-reasoner.service was started by another run meanwhile, as planned"
+    rm -f "$kept/untried"
+    exit 0
+fi
+echo "starting llama-reasoner.service: it has 360 s to load its model"
+systemctl stop llama-reasoner.service 2>/dev/null
+going_steps_aside
+# Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
+# engine has its own way of sharing a port. Nobody reads what they still hold.
+ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8001 >/dev/null 2>&1
+if ! systemctl restart llama-reasoner.service 2>/dev/null; then
+    # Said first, and long gone from the last lines.
+    journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID llama-reasoner.service)" --no-pager -o cat | grep -i cuda | head -n 3 | cut -c -300 >&2
+    journalctl -q -u llama-reasoner.service -n 20 --no-pager -o cat | cut -c -300 >&2
+    echo "llama-reasoner.service is not healthy after $(($(date +%s) - began)) s of 360; its last lines are above, all of them in: journalctl -u llama-reasoner.service" >&2
+    # Left alone, it would go on failing every ten seconds behind our back.
+    systemctl stop llama-reasoner.service
+    take_back "llama-reasoner.service was not healthy after $(($(date +%s) - began)) s of 360"
+    exit 1
+fi
+loaded=$(($(date +%s%3N) - stopped))
+why=$(proved "$asked")
+case $? in
+0) ;;
+1)
+    journalctl -q -u llama-reasoner.service -n 5 --no-pager -o cat | cut -c -300 >&2
+    printf '%s\n' "llama-reasoner.service is healthy, but $why" >&2
+    systemctl stop llama-reasoner.service
+    take_back "$why"
+    exit 1
+    ;;
+*)
+    printf '%s\n' "llama-reasoner.service answers, but $why" >&2
+    [ ! -f "$kept/last/how" ] || [ "$(was)" = 9413e80713cb ] || systemctl stop llama-reasoner.service
+    take_back "$why"
+    ;;
+esac
+keep unit 9413e80713cb "$asked" || echo "llama-reasoner.service serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
+rm -f "$refused"
+end_beside

@@ -1,0 +1,148 @@
+"""What goes, and when: not before what comes in its place serves, and by itself where nothing comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.serving import Refused, ServingState, UnitState
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Connect
+from llamaherd.plan import Plan
+from llamaherd.role.changes import Change
+from llamaherd.role.role import Run
+from roles.serve.removal import coming, giving_way, replaced
+from roles.serve.tasks import tasks
+from roles.serve.transaction import tried
+from tests.support.ours import parse_state
+from tests.support.rigs import GONE, KEY, Declared, changed, converged, cpu_rig, planned
+
+CONNECT = Connect(host="box")
+THEN = planned(cpu_rig())
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key is at hand."""
+    monkeypatch.setenv("CHAT_KEY", KEY)
+
+
+def there() -> HostState:
+    """A host where `chat` and `drafter` serve."""
+    return parse_state(converged(THEN, {"chat": KEY}))
+
+
+def renamed(port: int = 8081) -> Declared:
+    """The drafter under another name; `chat` has the threads that it had."""
+    return changed(
+        cpu_rig(), {"instances/drafter": GONE, "instances/talk": cpu_rig()["instances"]["drafter"] | {"port": port}}
+    )
+
+
+def done(plan: Plan, state: HostState, *, failed: bool = False) -> dict[str, list[str]]:
+    """What each task would do to a host that looks so, where it does anything."""
+    run = Run(CONNECT, failed=failed)
+    found = {task.name: [f"{each.action} {each.name}" for each in task.changes(state, run)] for task in tasks(plan)}
+    return {name: each for name, each in found.items() if each}
+
+
+def switch(plan: Plan, name: str, state: HostState) -> Change:
+    """The switch of an instance."""
+    (task,) = (task for task in tasks(plan) if task.name.startswith(f"{name} ("))
+    return task.changes(state, Run(CONNECT))[0]
+
+
+def comes(plan: Plan, state: HostState, name: str) -> None:
+    """An instance serves as planned, by its unit."""
+    (instance,) = (each for each in plan.instances if each.name == name)
+    unit = UnitState("active", "enabled", False, "1", instance.spec, instance.endpoint.port)
+    state.units[instance.service] = unit
+
+
+def test_nothing_waits_where_nothing_comes() -> None:
+    plan = planned(changed(cpu_rig(), {"instances/drafter": GONE}))
+    assert done(plan, there()) == {
+        "instances no longer declared": ["remove llama-drafter"],
+        "chat (systemd)": ["restart llama-chat"],
+    }
+
+
+def test_what_goes_waits_for_what_comes() -> None:
+    """And is listed, all the same, where that was not tried and failed."""
+    plan = planned(renamed())
+    assert [each.name for each in coming(plan, there())] == ["talk"]
+    assert done(plan, there()) == {"talk (compose)": ["create llama-talk", "remove llama-drafter"]}
+
+
+def test_it_goes_with_the_last_that_comes() -> None:
+    plan = planned(changed(renamed(), {"instances/zoe": cpu_rig()["instances"]["chat"] | {"port": 9001}}))
+    found = done(plan, there())
+    assert found["talk (compose)"] == ["create llama-talk"]
+    assert found["zoe (systemd)"] == ["create llama-zoe", "remove llama-drafter"]
+
+
+def test_it_stays_where_one_has_failed() -> None:
+    plan = planned(changed(renamed(), {"instances/zoe": cpu_rig()["instances"]["chat"] | {"port": 9001}}))
+    state = there()
+    state.builds = {build.id: "done" for build in plan.builds}
+    found = done(plan, state, failed=True)
+    assert "remove llama-drafter" not in [each for changes in found.values() for each in changes]
+
+
+def test_it_goes_at_once_where_what_came_serves_already() -> None:
+    """The run that brought it was killed before it could remove what went."""
+    plan = planned(changed(renamed(), {"instances/talk/backend": "systemd"}))
+    state = there()
+    comes(plan, state, "talk")
+    assert done(plan, state)["instances no longer declared"] == ["remove llama-drafter"]
+
+
+def test_one_that_has_answered_no_prompt_has_not_come() -> None:
+    plan = planned(changed(renamed(), {"instances/talk/backend": "systemd"}))
+    state = there()
+    comes(plan, state, "talk")
+    state.serving["llama-talk"] = ServingState(untried=[state.units["llama-talk"].spec])
+    assert "instances no longer declared" not in done(plan, state)
+
+
+def test_a_port_is_given_over_in_the_switch() -> None:
+    script = switch(planned(renamed()), "talk", there()).script
+    assert (
+        "step_aside llama-drafter /var/lib/llamaherd/kept/llama-drafter 'its port is to be that of llama-talk'"
+        in script
+    )
+    assert "come_back llama-drafter " in script
+    assert script.index("going_steps_aside\n") < script.index("docker compose --progress plain -f /etc/llamaherd")
+
+
+def test_at_another_port_it_goes_on_if_there_is_room() -> None:
+    script = switch(planned(renamed(8085)), "talk", there()).script
+    assert "room=$(no_room_with_going) && return" in script
+    assert "its port is to be" not in script
+
+
+def test_what_it_takes_is_asked_of_the_host_where_that_is_certain() -> None:
+    (talk,) = (each for each in planned(renamed()).instances if each.name == "talk")
+    assert giving_way(talk, ())["going_needs"] == ""
+
+
+def test_others_that_change_are_not_disturbed_by_what_goes() -> None:
+    """Only what is there and not declared steps aside, and only while something comes."""
+    plan = planned(changed(cpu_rig(), {"instances/chat/context": 1024}))
+    assert replaced(plan, plan.instances[0], there()) == ()
+    assert "going_steps_aside" not in switch(plan, "chat", there()).script
+
+
+def test_what_failed_in_its_place_is_not_tried_again() -> None:
+    plan, state = planned(renamed()), there()
+    (talk,) = (each for each in plan.instances if each.name == "talk")
+    state.serving["llama-talk"] = ServingState(refused=Refused(tried(talk), "2026-11-23 09:00:00", "it did not load"))
+    with pytest.raises(UserError) as raised:
+        switch(plan, "talk", state)
+    assert raised.value.message == (
+        "llama-drafter serves in place of talk: what is declared was tried on 2026-11-23 09:00:00, and it did not load"
+    )
+    state.containers["llama-drafter"] = replace(state.containers["llama-drafter"], status="exited")
+    assert switch(plan, "talk", state).action == "create"
