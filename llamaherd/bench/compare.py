@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,8 @@ class Comparison:
     only_a: tuple[Condition, ...]
     only_b: tuple[Condition, ...]
     notes: tuple[str, ...]
+    notes_a: tuple[str, ...]
+    notes_b: tuple[str, ...]
     doubts_a: tuple[str, ...]
     doubts_b: tuple[str, ...]
 
@@ -57,14 +60,17 @@ def compare(a: Result, b: Result) -> Comparison:
         both: list[Condition] = []
     else:
         both = [condition for condition in cells_a if condition in cells_b]
+    rows = tuple(row for each in both for row in _rows(a, b, cells_a[each], cells_b[each]))
     return Comparison(
         a=a.label,
         b=b.label,
         differences=tuple(differences(a, b)),
-        rows=tuple(row for each in both for row in _rows(a, b, cells_a[each], cells_b[each])),
+        rows=rows,
         only_a=tuple(each for each in cells_a if each not in both),
         only_b=tuple(each for each in cells_b if each not in both),
-        notes=tuple(_notes(a, b)),
+        notes=tuple(_notes(a, b, rows)),
+        notes_a=tuple(_notes_of(a)),
+        notes_b=tuple(_notes_of(b)),
         doubts_a=doubts(a),
         doubts_b=doubts(b),
     )
@@ -79,9 +85,11 @@ def differences(a: Result, b: Result) -> Iterator[Difference]:
 
 
 def _about(result: Result) -> dict[str, Any]:
+    """What is told of it. Of others' results nobody knows the rig: theirs are names of files."""
+    ours = result.source.kind == "herd"
     return {
-        "rig": result.rig,
-        "instance": result.instance,
+        "rig": result.rig if ours else "",
+        "instance": result.instance if ours else "",
         "measured by": result.source.kind,
         "client": result.method.client or "",
         "suite": _suite(result),
@@ -137,15 +145,20 @@ def _one_start(a: Result, b: Result) -> bool:
     return processes[0] == processes[1] and len(processes[0]) == 1 and None not in processes[0]
 
 
-def _notes(a: Result, b: Result) -> Iterator[str]:
+def _notes(a: Result, b: Result, rows: Sequence[Row]) -> Iterator[str]:
     if _suite(a) != _suite(b):
         yield "they were measured with different prompts: no figure of one says anything beside the other's"
     elif not a.suite:
         yield "nobody knows whether both were measured with the same prompts"
-    for name, each in (("A", a), ("B", b)):
-        if not each.ended:
-            yield f"{name} was cut off"
-        excluded = [run.excluded for cell in each.cells for run in cell.runs if run.excluded]
-        if excluded:
-            yield f"{name}: {len(excluded)} runs do not count: {'; '.join(sorted(set(excluded)))}"
-        yield from (f"{name}: {note}" for note in each.source.notes)
+    if assumed := max((row.ratio.assumed for row in rows), default=0.0):
+        yield f"one start each: starts of a server are taken to differ by {assumed:.0%}, which widens the intervals"
+
+
+def _notes_of(result: Result) -> Iterator[str]:
+    """What is to be known of one of them: nothing that its figures tell by themselves."""
+    if not result.ended:
+        yield "it was cut off"
+    excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
+    for why, many in excluded.items():
+        yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"
+    yield from result.source.notes

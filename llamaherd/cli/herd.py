@@ -1,4 +1,4 @@
-"""`herd`: check, plan, lock, preflight, diff, up, verify, history, rollback, models.
+"""`herd`: check, plan, lock, preflight, diff, up, verify, compare, history, rollback, models.
 
 Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
 cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
@@ -16,6 +16,7 @@ import click
 from llamaherd import __version__
 from llamaherd.cli.check import check
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
+from llamaherd.cli.compare import compare
 from llamaherd.cli.diff import diff
 from llamaherd.cli.explain import explain
 from llamaherd.cli.fit import fit
@@ -114,6 +115,6 @@ def completion(shell: str) -> None:
 
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
-    *(diff, up, unlock, verify, history, rollback, models, prune),
+    *(diff, up, unlock, verify, compare, history, rollback, models, prune),
 ):
     main.add_command(command)

@@ -151,7 +151,10 @@ def test_what_does_not_count_is_left_out_and_said() -> None:
     a = result(run(), run(100.1), cached, suite=SUITE, ended=ENDED)
     found = compare(a, steady(2, ended=None))
     assert only(found).a.most < 101
-    assert found.notes == ("A: 1 runs do not count: 12 tokens came from the cache", "B was cut off")
+    assert (found.notes_a, found.notes_b) == (
+        ("1 run does not count: 12 tokens came from the cache",),
+        ("it was cut off",),
+    )
 
 
 # --- drawn ---------------------------------------------------------------------------------------------------

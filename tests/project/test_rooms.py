@@ -26,7 +26,15 @@ EDGES = (
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
 HEAVY = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")
-LOADS_HEAVY = ("deploy/", "bounded.py", "pipeline/preflight_show.py", "store/show.py", "fetcher/", "cli/__main__.py")
+LOADS_HEAVY = (
+    "deploy/",
+    "bench/show.py",
+    "bounded.py",
+    "pipeline/preflight_show.py",
+    "store/show.py",
+    "fetcher/",
+    "cli/__main__.py",
+)
 """What may load such a library as it is imported: a command loads it when it needs it."""
 
 
