@@ -1,8 +1,9 @@
 """Random kills in the middle of changes of servers, and what becomes of them.
 
-    .venv/bin/python -m benchmarks.faults [--rounds 300] [--kills 1] [--seed N] [--only NUMBER]
+    .venv/bin/python -m benchmarks.faults [--rounds 300] [--kills 1] [--beside] [--seed N] [--only NUMBER]
 
-It needs what scripts/box needs, and makes a host of its own. Each round begins a change of servers
+It needs what scripts/box needs, and makes a host of its own; with --beside, one with nftables, so that what is new is
+tried beside what serves. Each round begins a change of servers
 (`faults_cases.py`), and at a random moment kills by SIGKILL the run, its connection's end on the host, the script that
 runs there, or the host; with `--kills`, that many times, in a run that begins the change, in one that goes back, and so
 on. Then it looks at what the next runs make of it:
@@ -31,6 +32,7 @@ from pathlib import Path
 
 from benchmarks.faults_cases import AGAIN, CASES, OTHER_KEY, drawn
 from benchmarks.faults_rounds import Bench, say, tried
+from benchmarks.switches import NFT
 from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, TINY_MOE, make_api_key
 from box.host import BoxHost
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--first", type=int, default=1, help="the number of the first round")
     parser.add_argument("--kills", type=int, default=1, help="kills in each round")
+    parser.add_argument("--beside", action="store_true", help="give the host nftables")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--only", type=int)
     wished = parser.parse_args()
@@ -52,7 +55,7 @@ def main() -> None:
     say(f"seed {wished.seed}")
     came: Counter[tuple[str, str, bool]] = Counter()
     try:
-        with tempfile.TemporaryDirectory() as folder, made() as box:
+        with tempfile.TemporaryDirectory() as folder, made(beside=wished.beside) as box:
             bench = Bench(box, Path(folder) / "box.yaml")
             for number in numbers:
                 fault = drawn(wished.seed, number, wished.kills, AGAIN if wished.kills > 1 else tuple(CASES))
@@ -66,8 +69,8 @@ def main() -> None:
 
 
 @contextmanager
-def made() -> Iterator[BoxHost]:
-    """The host, and what is deployed to it."""
+def made(*, beside: bool = False) -> Iterator[BoxHost]:
+    """The host, and what is deployed to it; what is new is tried beside what serves there, or not."""
     for artifact in (downloads.LLAMA_CPP, downloads.GEMMA):
         downloads.fetch(artifact, CACHE)
     tiny_moe.write(TINY_MOE)
@@ -79,6 +82,7 @@ def made() -> Iterator[BoxHost]:
     if not keep:
         box.down()
     box.up()
+    box.exec("sh", "-c", NFT[beside])
     try:
         yield box
     finally:

@@ -44,6 +44,8 @@ for server in kept/*; do
     [ "$(ls -A "$server" | grep -cvxe last -e untried)" = 1 ] || echo "$server holds $(ls -A "$server" | tr '\\n' ' ')"
 done
 find /etc /opt/llamaherd . -name '*.llamaherd-new' -o -path '*/started/*.new' -o -path '*/kept/*/last.new'
+ls -d /run/systemd/system/llamaherd-beside-* /run/llamaherd/beside/* 2>/dev/null
+[ ! -x /usr/sbin/nft ] || nft list tables | grep llamaherd
 for plan in releases/*.plan; do gzip -t <"$plan" || echo "$plan cannot be read"; done
 """
 # So that a round does not fail for what another has left.
