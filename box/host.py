@@ -26,6 +26,7 @@ Say = Callable[[str], None]
 
 USER, USER_ID = "owner", 1000
 BOOT_SECONDS = 60
+CCACHE = "/var/cache/llamaherd/ccache"
 SPEC = "llamaherd.spec"  # the label that says what the container was made from
 
 
@@ -73,7 +74,7 @@ class BoxHost:
     def cache_volumes(self) -> dict[str, str]:
         """Volumes that outlive it: what would only be fetched or compiled again."""
         return {
-            f"{self.caches}-ccache": "/var/cache/llamaherd/ccache",
+            f"{self.caches}-ccache": CCACHE,
             f"{self.packages or self.caches}-apt": "/var/cache/apt/archives",
         }
 

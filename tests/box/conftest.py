@@ -25,12 +25,14 @@ def box_host() -> Iterator[BoxHost]:
     """
     keep = bool(os.environ.get("LLAMAHERD_KEEP"))
     host = BoxHost(name=RIG, port=RIG_PORT, folder=BOX / RIG, packages=PACKAGES)
-    if not keep:
-        host.down()
-    host.up()
-    yield host
-    if not keep:
-        host.down()
+    try:
+        if not keep:
+            host.down()
+        host.up()
+        yield host
+    finally:
+        if not keep:
+            host.down()
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +65,7 @@ def fleet_folder(box_host: BoxHost, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def first_run(fleet_folder: Bench) -> Ended:
     """The deployment to a bare host: it compiles two engines. As talkative as it can be, for whom it may tell."""
-    with compiling():
+    with compiling(fleet_folder.host, downloads.LLAMA_CPP, downloads.IK_LLAMA_CPP):
         return fleet_folder.deploy("-vvv", "--diff")
 
 

@@ -6,11 +6,14 @@ after them; the rest is in one lane only.
 """
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from box.alone import alone
 from box.cli import BOX
+from box.downloads import Source
+from box.host import CCACHE, BoxHost
 
 SLOT = int(os.environ.get("LLAMAHERD_SLOT", "0"))
 """Which of the checkouts on this machine tests here; the first is none."""
@@ -38,6 +41,11 @@ PACKAGES = slotted(f"llamaherd-{LANE}") if LANE else "llamaherd"
 """The cache of packages of hosts that are used one after another: apt locks it."""
 
 
-def compiling() -> AbstractContextManager[None]:
-    """Have an engine compiled by nobody else meanwhile: who comes second finds it in the cache of compilers."""
-    return alone(BOX / "compiling.lock")
+@contextmanager
+def compiling(host: BoxHost, *engines: Source) -> Iterator[None]:
+    """Deploy engines to a host. What the cache of compilers does not have yet, nobody else compiles meanwhile."""
+    notes = [f"{CCACHE}/{engine.sha256[:16]}.compiled" for engine in engines]
+    known = all(host.exec("sh", "-c", f"ls {note} 2>&1", check=False).strip() == note for note in notes)
+    with nullcontext() if known else alone(BOX / "compiling.lock"):
+        yield
+    host.exec("touch", *notes)

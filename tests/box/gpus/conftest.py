@@ -18,14 +18,18 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     With LLAMAHERD_KEEP=1 it is not removed afterwards.
     """
     made = bare(request.param, tmp_path_factory.mktemp("rig"))
-    made.fit([RTX_3090])
-    drivers = [package for version in ("580.95.05", "580.105.08", "590.48.01") for package in debian_driver(version)]
-    traps = [*metapackages("580.105.08", "13.0"), *metapackages("590.48.01", "13.1")]
-    made.repository.publish(*drivers, *traps, pinning("580"), pinning("590"), pinning("595"), headers(made.kernel))
-    with made.repository:
-        yield made
-    if not os.environ.get("LLAMAHERD_KEEP"):
-        made.host.down()
+    try:
+        made.fit([RTX_3090])
+        drivers = [
+            package for version in ("580.95.05", "580.105.08", "590.48.01") for package in debian_driver(version)
+        ]
+        traps = [*metapackages("580.105.08", "13.0"), *metapackages("590.48.01", "13.1")]
+        made.repository.publish(*drivers, *traps, pinning("580"), pinning("590"), pinning("595"), headers(made.kernel))
+        with made.repository:
+            yield made
+    finally:
+        if not os.environ.get("LLAMAHERD_KEEP"):
+            made.host.down()
 
 
 @pytest.fixture(scope="session")

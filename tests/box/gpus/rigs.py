@@ -99,6 +99,10 @@ def bare(os: str, folder: Path) -> GpuRig:
     # Caches of its own: apt locks the folder of packages, and another rig may use it at the same time.
     host = BoxHost(name, port, BOX / name, caches=name, debian=debian, reboots=True)
     host.down()
-    host.up()
+    try:
+        host.up()
+    except BaseException:  # Ctrl-C too
+        host.down()
+        raise
     address = host.exec("sh", "-c", "ip route show default | cut -d ' ' -f 3").strip()
     return GpuRig(host, folder, os, AptRepository(host=address))

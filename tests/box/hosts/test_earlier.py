@@ -87,7 +87,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Earlier]:
         if not keep:
             bench.host.down()
         bench.host.up()
-        with compiling():
+        with compiling(bench.host, downloads.LLAMA_CPP):
             first = python(code, bench, HERD, "up")
         assert first.code == 0, first.output
         yield Earlier(bench, code, first)

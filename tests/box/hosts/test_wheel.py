@@ -76,7 +76,7 @@ def test_from_an_empty_folder_to_a_host_that_serves(home: Home) -> None:
         said = home.run(herd(command, "-i", "fleet"))
         assert said.code == 0, said.output
 
-    with compiling():
+    with compiling(home.host, downloads.LLAMA_CPP):
         first = home.run(herd("up", "-i", "fleet"))
     assert first.code == 0, first.output
     verified = home.installed.run(herd("--json", "verify", "box", "-i", "fleet"), home.folder)
