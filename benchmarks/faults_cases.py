@@ -93,6 +93,8 @@ def spare(rig: Rig) -> None:
     rig["instances"]["spare"] = rig["instances"]["drafter"] | {"backend": "systemd", "port": 8082, "api_key": given}
 
 
+ASIDE = chat(context=2048)
+"""Something else, so that a run on the way back has something to do, whatever the one before came to."""
 OTHER = chat(api_key={"file": str(OTHER_KEY)})
 CASES = {
     "a unit with other arguments": Case(chat(context=4096)),
@@ -130,7 +132,7 @@ class Kill(NamedTuple):
 
     victim: Victim
     moment: float
-    """As a part of the time that the run takes."""
+    """As a part of the time that the run takes; where there are several, of twice the time until it was at work."""
     rest: float
     """Seconds before the next run: what was begun on the host may go on in them."""
 
@@ -144,7 +146,7 @@ class Round(NamedTuple):
     number: int
     case: str
     kills: tuple[Kill, ...]
-    """One after another: of a run that begins the change, then of one that goes back, and so on."""
+    """One after another: of a run that begins the change, then of one that goes back and aside, and so on."""
     goes_on: bool
     """Whether the next run is to bring about the same change; else what was declared before it."""
 

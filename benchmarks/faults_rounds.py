@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.faults_cases import CASES, CLEAN, FORGET, KILLS, LEFT, UP, Case, Change, Round, Victim
+from benchmarks.faults_cases import ASIDE, CASES, CLEAN, FORGET, KILLS, LEFT, UP, Case, Change, Round, Victim, both
 from benchmarks.switches import HERD, Rig, rig_of
 from box.host import BoxHost
 
@@ -106,9 +106,9 @@ class Bench:
             raise FaultError(f"the run did not end within {seconds:g} s")
         return code, self.said[-1]
 
-    def expect(self, code: int, *arguments: str) -> str:
+    def expect(self, code: int, *arguments: str, seconds: float = LONGEST) -> str:
         """What a run says that must end with this code."""
-        ended, said = self.end(self.begin(*arguments), LONGEST)
+        ended, said = self.end(self.begin(*arguments), seconds)
         if ended != code:
             raise FaultError(f"`herd {' '.join(arguments)}` ended with {ended}, not {code}")
         return said
@@ -142,7 +142,8 @@ def tried(bench: Bench, fault: Round) -> str:
     began = time.monotonic()
     try:
         bench.box.exec("sh", "-c", CLEAN)
-        measure(bench, fault.case)
+        if len(fault.kills) == 1:
+            measure(bench, fault.case)
         hits = struck(bench, fault)
         checked(bench, fault)
     except FaultError as why:
@@ -180,20 +181,30 @@ def prepare(bench: Bench, case: Case) -> None:
 
 
 def struck(bench: Bench, fault: Round) -> int:
-    """Begin the change, and kill something meanwhile; then on the way back, and so on. Returns how many hit work."""
+    """Begin the change, and kill something meanwhile; then in another one, and so on. Returns how many hit work."""
     case = CASES[fault.case]
     prepare(bench, case)
     hits = 0
     for number, each in enumerate(fault.kills):
         if number:
-            bench.declare(case.before if number % 2 else case.change)
+            bench.declare(both(case.before, ASIDE) if number % 2 else case.change)
         run = bench.begin(*((*UP, "--retry") if number else case.command))
-        run.wait(bench.usual[fault.case] * each.moment)
+        run.wait(each.moment * (2 * until_at_work(run) if len(fault.kills) > 1 else bench.usual[fault.case]))
         hits += killed(bench.box, run, each.victim)
         bench.end(run, NOTICED)
         bench.said.append(f"({each})\n")
         time.sleep(each.rest)
     return hits
+
+
+def until_at_work(run: Run) -> float:
+    """How many seconds it took to begin, or to find nothing to do: what it takes from there, depends on as much."""
+    began = time.monotonic()
+    while not run.at_work and run.wait(0.05) is None:
+        if time.monotonic() - began > LONGEST:
+            run.kill()
+            raise FaultError(f"the run did not begin within {LONGEST} s")
+    return time.monotonic() - began
 
 
 def killed(box: BoxHost, run: Run, victim: Victim) -> bool:
