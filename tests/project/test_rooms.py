@@ -21,7 +21,7 @@ OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "ran
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
     *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
-    *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
+    *("bench/client.py", "host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
     *("inventory/keys.py", "pipeline/load.py"),
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""

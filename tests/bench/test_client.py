@@ -1,0 +1,360 @@
+"""The client against a real HTTP server that plays exact times, and against servers that break off, lie and wait."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from llamaherd.bench.client import Answer, Failure, Patience, Target, ask
+from llamaherd.bench.compare import compare
+from llamaherd.bench.result import Cell, Condition, Method, Result, Run
+from llamaherd.bench.runs import run_of
+from llamaherd.bench.salt import salt
+from llamaherd.bench.statistics.blocks import orders
+from llamaherd.bench.stream import Events, NonsenseError, Reading
+from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, answer, chunk, delta, event, last
+from tests.support.liar import Liar, whole
+from tests.support.rigs import ROOT
+
+CHAT = "/v1/chat/completions"
+SOON = Patience(connect=2, first=0.5, silence=0.3, total=1.5)
+LATE = 15.0
+"""Milliseconds that a busy machine may be late in telling the client of what has come."""
+
+KEY = "sk-canary-4711"
+
+
+def asked(url: str, patience: Patience = SOON, key: str | None = None, **body: Any) -> Answer | Failure:
+    return ask(Target(url, key), CHAT, {"messages": [], **body}, patience)
+
+
+def good(found: Answer | Failure) -> Answer:
+    assert isinstance(found, Answer), found
+    return found
+
+
+def bad(found: Answer | Failure) -> Failure:
+    assert isinstance(found, Failure), found
+    assert found.help
+    assert "\n" not in found.message
+    return found
+
+
+def played(*parts: Part) -> Played:
+    return Played(lambda _: parts)
+
+
+def test_times_are_those_of_the_server() -> None:
+    """Twenty tokens, the first after 80 ms, then one each 7 ms: each is seen when it is sent, and never before."""
+    with played(*answer(20, 0.080, 0.007)) as server:
+        found = good(asked(server.url, temperature=0.5))
+        sent = [at for at, data in server.sent if b'"w' in data]
+        began = server.asked
+    assert len(found.pieces) == len(sent) == 20
+    seen = [piece.at for piece in found.pieces]
+    true = [1000 * (at - began) for at in sent]
+    assert all(-0.5 < one - other < LATE for one, other in zip(seen, true, strict=True))
+    assert 80 <= found.first_token_ms < 80 + LATE
+    assert found.last_token_ms - found.first_token_ms == pytest.approx(19 * 7, abs=LATE)
+    assert found.text == "".join(f"w{number} " for number in range(20))
+    assert found.finish == "length"
+    assert found.total_ms >= found.last_token_ms
+
+
+def test_the_request_is_what_was_asked_for() -> None:
+    with played(*answer(2, 0, 0)) as server:
+        good(asked(server.url + "/base/", key=KEY, seed=7))
+    ((path, headers, body),) = server.requests
+    assert path == "/base" + CHAT
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert headers["accept-encoding"] == "identity"
+    assert body == {"messages": [], "seed": 7, "stream": True}
+    assert KEY not in repr(Target(server.url, KEY))
+
+
+TIMINGS = {"cache_n": 3, "prompt_n": 40, "prompt_ms": 50.0, "predicted_n": 257, "predicted_ms": 2560.0}
+CONDITION = Condition(kind="code", generated=256)
+
+
+def test_what_the_engine_tells_counts() -> None:
+    """As llama.cpp ends a chat: its own times, drafts, and what was in the cache."""
+    timings = TIMINGS | {"draft_n": 150, "draft_n_accepted": 120, "predicted_per_second": 1e9}
+    with played(*answer(3, 0.01, 0.002, timings=timings)) as server:
+        found = good(asked(server.url))
+    run = run_of(found, CONDITION, at=1.5, start=0, block=2)
+    assert (run.cache_n, run.prompt_n, run.prompt_ms, run.predicted_n, run.predicted_ms) == (3, 40, 50.0, 257, 2560.0)
+    assert (run.draft_n, run.draft_n_accepted, run.steps, run.clock) == (150, 120, 136, "engine")
+    assert (run.at, run.block, run.stopped, run.excluded) == (1.5, 2, "length", None)
+    assert run.first_token_ms == found.first_token_ms
+    assert len(run.pieces_ms) == 2
+    cold = CONDITION.model_copy(update={"cache": "cold"})
+    assert run_of(found, cold, at=0).excluded == "3 tokens of the prompt came from a cache"
+    longer = CONDITION.model_copy(update={"generated": 600})
+    assert run_of(found, longer, at=0).excluded == "it ended after 257 of 600 tokens"
+
+
+def test_timings_with_each_token() -> None:
+    """With `timings_per_token` each piece tells how many there are by then: with drafts, several come at once."""
+    parts = [(0.0, CHUNKED)]
+    parts += [(0.01 * n, chunk(delta("x" * n, timings=TIMINGS | {"predicted_n": 3 * n}))) for n in (1, 2, 3)]
+    with played(*parts, (0.03, chunk(last(timings=TIMINGS | {"predicted_n": 9})) + chunk(END))) as server:
+        found = good(asked(server.url))
+    assert [(piece.characters, piece.tokens) for piece in found.pieces] == [(1, 3), (2, 6), (3, 9)]
+    assert found.timings
+    assert found.timings.predicted_n == 9
+
+
+def test_where_the_engine_tells_nothing_the_client_does() -> None:
+    """As vLLM and others: tokens from `usage`, times from our clock, and what was cached if it is told."""
+    usage = {"prompt_tokens": 50, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 20}}
+    with played(*answer(30, 0.05, 0.004, usage=usage)) as server:
+        found = good(asked(server.url))
+    run = run_of(found, Condition(kind="code", generated=30), at=0)
+    assert (run.clock, run.prompt_n, run.cache_n, run.predicted_n) == ("client", 30, 20, 30)
+    assert run.predicted_ms == pytest.approx(29 * 4, abs=LATE)
+    assert run.prompt_ms == found.first_token_ms
+    with played(*answer(3, 0, 0)) as server:
+        untold = run_of(good(asked(server.url)), CONDITION, at=0)
+    assert untold.excluded == "the server does not tell how many tokens it wrote"
+
+
+def test_thoughts_are_tokens() -> None:
+    """The first token is the first one that the model wrote, and not the first that is meant for the user."""
+    thought = event({"choices": [{"delta": {"reasoning_content": "hm"}}]})
+    parts = ((0.0, PLAIN), (0.02, thought), (0.3, delta("x")), (0.3, last("stop") + END))
+    with played(*parts) as server:
+        found = good(asked(server.url))
+    assert 20 <= found.first_token_ms < 20 + LATE
+    assert found.text == "hmx"
+
+
+def test_llama_cpps_own_form() -> None:
+    """`/completion`: content in every event, and no [DONE]."""
+    stop = {"content": "", "stop": True, "stop_type": "limit", "timings": TIMINGS}
+    progress = event({"prompt_progress": {"total": 9}, "content": "", "stop": False})
+    word = event({"content": "a", "stop": False})
+    with played((0, PLAIN), (0, progress), (0.01, word), (0.02, word), (0.02, event(stop))) as server:
+        found = good(ask(Target(server.url), "/completion", {"prompt": [1, 2]}, SOON))
+    assert (found.text, found.finish) == ("aa", "limit")
+    assert run_of(found, CONDITION, at=0).stopped == "length"
+
+
+def test_events_in_any_pieces() -> None:
+    data = b': comment\r\nevent: x\r\ndata: {"a":\r\ndata: 1}\r\n\r\n' + event("[DONE]") + b"data: left"
+    whole_events = list(Events().feed(data))
+    assert whole_events == [b'{"a":\n1}', b"[DONE]"]
+    for cut in range(len(data)):
+        events = Events()
+        assert [*events.feed(data[:cut]), *events.feed(data[cut:])] == whole_events
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (b"401 Unauthorized", b'{"error":{"message":"Invalid API Key","type":"authentication_error"}}', "key"),
+        (b"403 Forbidden", b"no", "key"),
+        (b"404 Not Found", b'{"detail":"Not Found"}', "path"),
+        (b"503 Service Unavailable", b'{"error":{"message":"Loading model"}}', "busy"),
+        (b"429 Too Many", b'{"message":"slow down"}', "busy"),
+        (b"500 Oh", b'{"error":"it broke"}', "refused"),
+        (b"400 Bad", b"[" * 50_000, "refused"),
+        (b"302 Found", b"", "refused"),
+    ],
+)
+def test_refusals_are_values(status: bytes, body: bytes, why: str) -> None:
+    with Liar(whole(body, b"HTTP/1.1 " + status + b"\r\n")) as liar:
+        found = bad(asked(liar.url))
+    assert (found.why, found.status) == (why, int(status[:3]))
+    assert f"the server answers {int(status[:3])}: " in found.message
+    assert len(found.message) < 400
+
+
+def test_a_key_that_a_server_repeats_is_not_told() -> None:
+    said = json.dumps({"error": {"message": f"wrong key {KEY}\x1b[31m"}}).encode()
+    with Liar(whole(said, b"HTTP/1.1 401 No\r\n")) as liar:
+        found = bad(asked(liar.url, key=KEY))
+    assert "wrong key …" in found.message
+    assert KEY not in found.message
+    assert "\x1b" not in found.message
+
+
+BODY = delta("a") + delta("b")
+
+
+@pytest.mark.parametrize(
+    ("parts", "why", "said", "pieces"),
+    [
+        (((0, PLAIN), (0, BODY)), "cut", "ends in the middle", 2),
+        (((0, CHUNKED), (0, chunk(BODY))), "cut", "the connection was cut", 2),
+        (((0, CHUNKED), (0, b"ffff\r\n" + BODY)), "cut", "the connection was cut", 2),
+        (((0, b""),), "cut", "the connection was cut", 0),
+        (((0, b"SSH-2.0-OpenSSH_9.2\r\n"),), "cut", "the connection was cut", 0),
+        (((0, PLAIN), (0, last() + END)), "empty", "without a single token", 0),
+        (((0, PLAIN), (0, b"data: nonsense\n\n")), "nonsense", "an event that is no JSON", 0),
+        (((0, PLAIN), (0, b"data: [1]\n\n")), "nonsense", "no JSON object", 0),
+        (((0, PLAIN), (0, b"data: " + b"[" * 200_000 + b"\n\n")), "nonsense", "no JSON", 0),
+        (((0, PLAIN), (0, b"x" * (2 << 20))), "nonsense", "a line of more than 1 MiB", 0),
+        (((0, PLAIN), (0, BODY + event({"error": {"message": "out of memory"}}))), "refused", "out of memory", 2),
+        (((0, PLAIN), (0, event({"error": 7}))), "refused", "not what", 0),
+        (((0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),), "nonsense", "streams nothing", 0),
+        (((0, PLAIN), (0, BODY), (5, b"")), "late", "says nothing any more", 2),
+        (((5, PLAIN),), "late", "says nothing any more", 0),
+    ],
+)
+def test_what_breaks_off_is_a_value(parts: tuple[Part, ...], why: str, said: str, pieces: int) -> None:
+    with played(*parts) as server:
+        found = bad(asked(server.url))
+    assert (found.why, found.pieces) == (why, pieces), found
+    assert said in found.message
+
+
+def drip(begin: bytes, piece: bytes) -> Iterator[Part]:
+    """A piece now and then, without an end."""
+    yield 0, begin
+    for number in range(10_000):
+        yield 0.05 * number, piece
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [(PLAIN, b":"), (PLAIN, delta("x")), (CHUNKED, b"0"), (b"HTTP/1.1 200 OK\r\n", b"x")],
+    ids=["comment", "tokens", "length of a chunk", "headers"],
+)
+def test_an_answer_that_never_ends_is_ended(begin: bytes, piece: bytes) -> None:
+    before, began = threading.active_count(), time.monotonic()
+    with Played(lambda _: drip(begin, piece)) as server:
+        found = bad(asked(server.url))
+    assert found.why == "late"
+    assert 1.2 < time.monotonic() - began < 4
+    assert "not whole after 1.5 s" in found.message
+    time.sleep(0.2)
+    assert threading.active_count() <= before + 1
+
+
+def test_a_flood_is_ended() -> None:
+    def flood() -> Iterator[Part]:
+        yield 0, PLAIN
+        while True:
+            yield 0, delta("x" * 4000) * 100
+
+    with Played(lambda _: flood()) as server:
+        found = bad(asked(server.url, Patience(total=60)))
+    assert found.why == "nonsense"
+    assert "more than 64 MiB" in found.message
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:9", "unreachable"),
+        ("http://nowhere.invalid:8080", "unreachable"),
+        ("http://" + "x" * 300, "unreachable"),
+        ("http://xn--\u00fc.\u2603", "unreachable"),
+        ("ftp://127.0.0.1", "path"),
+        ("127.0.0.1:8080", "path"),
+        ("http://", "path"),
+        ("http://127.0.0.1:99999", "path"),
+        ("http://user:pw@127.0.0.1", "path"),
+        ("http://127.0.0.1/a b", "path"),
+        ("http://127.0.0.1/a?b=c", "path"),
+        ("http://[::1", "path"),
+    ],
+)
+def test_where_no_server_can_be(url: str, why: str) -> None:
+    found = bad(asked(url))
+    assert found.why == why, found
+    assert "pw" not in found.message
+
+
+def test_a_port_that_takes_connections_and_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        found = bad(asked(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+    assert found.why == "late"
+
+
+@pytest.mark.parametrize("key", ["a\nb: c", "\u2603", "\x7f"])
+def test_a_key_that_no_header_can_hold(key: str) -> None:
+    found = bad(asked("http://127.0.0.1:9", key=key))
+    assert found.message == "the server cannot be asked: the key has letters that no key has"
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 1e300, "7", [], {}])
+def test_nonsense_in_figures_is_unknown(value: object) -> None:
+    reading = Reading()
+    wrong = dict.fromkeys(TIMINGS, value)
+    reading.take(json.dumps({"timings": wrong, "usage": {"prompt_tokens": value}}).encode(), 1.0)
+    assert reading.timings
+    assert set(vars(reading.timings).values()) == {None}
+    assert reading.usage
+    assert reading.usage.prompt is None
+    with pytest.raises(NonsenseError):
+        reading.take(b'"x"', 1.0)
+
+
+def test_it_needs_nothing_but_python() -> None:
+    """It may be brought to a host: there is Python there, and no package of ours or of others."""
+    script = """
+import sys
+before = set(sys.modules)
+import llamaherd.bench.client
+foreign = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
+print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("llamaherd.")))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == (
+        "['llamaherd'] ['llamaherd.bench', 'llamaherd.bench.client', 'llamaherd.bench.stream']"
+    )
+
+
+# --- all of it together --------------------------------------------------------------------------------------
+
+
+def measured(speeds: dict[str, float], blocks: int, tokens: int = 30) -> tuple[Result, Result]:
+    """Two servers of so many milliseconds a token, asked in blocks by the client, as results."""
+    condition = Condition(kind="code", generated=tokens)
+    runs: dict[str, list[Run]] = {"A": [], "B": []}
+
+    def script(each: float) -> list[Part]:
+        return answer(tokens, 0.01, each / 1000, usage={"prompt_tokens": 9, "completion_tokens": tokens})
+
+    with Played(lambda _: script(speeds["A"])) as a, Played(lambda _: script(speeds["B"])) as b:
+        urls = {"A": a.url, "B": b.url}
+        for block, order in enumerate(orders("played", blocks)):
+            for arm in order:
+                text = salt("played", block)
+                found = good(asked(urls[arm], messages=[{"role": "user", "content": text}]))
+                runs[arm].append(run_of(found, condition, at=0, block=block))
+    one, other = (
+        Result(
+            llamaherd="1",
+            rig="played",
+            instance=arm.lower(),
+            began="2026-01-01T00:00:00Z",
+            ended="2026-01-01T00:00:00Z",
+            method=Method(series="s", arm="A" if arm == "A" else "B"),
+            cells=(Cell(condition=condition, runs=tuple(runs[arm])),),
+        )
+        for arm in ("A", "B")
+    )
+    return one, other
+
+
+def test_five_percent_are_told_in_eight_blocks() -> None:
+    """Real requests over real HTTP, timed by the client's own clock; the server is slower by the script."""
+    rows = {row.metric.name: row for row in compare(*measured({"A": 4.0, "B": 4.2}, 8)).rows}
+    decode = rows["decode"]
+    assert decode.judgement
+    assert decode.judgement.verdict == "slower", decode
+    assert decode.ratio.value == pytest.approx(1 / 1.05, abs=0.01)
+    assert decode.a.value == pytest.approx(250, rel=0.03)
