@@ -47,6 +47,9 @@ FETCH_UNIT = "llamaherd-fetch.service"
 SHARE_RUN = PurePosixPath("/run/llamaherd/share")
 """The same of a rig that lends its models to a neighbour."""
 
+UNDO_RUN = PurePosixPath("/run/llamaherd/undo")
+"""What is armed to take back a change that may cut the line, root's alone. Gone with the next boot, as its timers."""
+
 LOCKS = PurePosixPath("/run/llamaherd/locks")
 """A folder of root's alone: `host`, `build`, `store`, `fetch` and `share` are held while these are changed."""
 LOCK_WAIT = 3600

@@ -16,7 +16,7 @@ from typing_extensions import override
 from llamaherd.deploy.reasons import note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.complaints import explained
-from llamaherd.role.changes import Change, DeferredScript, RebootHost, RunScript, SendFile
+from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RebootHost, RunScript, SendFile
 from llamaherd.text.terminal import plain
 
 REBOOT_SECONDS = 900
@@ -28,12 +28,19 @@ TELL_SECONDS = 15
 ASK_SECONDS = 5
 """Between two tries to reach it."""
 
+LOGIN_SECONDS = 60
+"""How long a login may take in all, and a script that does next to nothing."""
+
+LINE_HELP = "  help: see how you reach this host, and what of that this change concerns; `herd up` tries it again"
+
 
 def command(change: Change) -> PyinfraCommand:
     """What carries a change out."""
     match change.how:
         case RunScript() as how:
             return ScriptCommand(how)
+        case GuardedScript() as how:
+            return GuardedScriptCommand(how)
         case DeferredScript() as how:
             return DeferredScriptCommand(how)
         case RebootHost() as how:
@@ -68,6 +75,46 @@ class ScriptCommand(StringCommand):
                 logger.error(f"{host.print_prefix}{sentence}")
             note(host, [*said.stderr_lines, *sentences])
         return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
+
+
+class GuardedScriptCommand(PyinfraCommand):
+    """A script, and then a login of its own, without which the host takes back what the script has done."""
+
+    def __init__(self, how: GuardedScript) -> None:
+        super().__init__()
+        self.how = how
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        script = RunScript(self.how.script, self.how.says)
+        done: bool = ScriptCommand(script).execute(state, host, dict(connector_arguments))[0]
+        said = self._log_in(host, connector_arguments)
+        for line in said:
+            logger.error(f"{host.print_prefix}{line}")
+        if said:
+            note(host, said)
+        return done and not said
+
+    def _log_in(self, host: Host, connector_arguments: Any) -> list[str]:
+        """Nothing where a login came through in time; else what became of the change."""
+        began = monotonic()
+        told = began - TELL_SECONDS
+        arguments = {
+            **connector_arguments,
+            "_stdin": f"{{\n{self.how.disarm}\n}} </dev/null\n",
+            "_timeout": LOGIN_SECONDS + self.how.seconds,
+            "_fresh": True,
+        }
+        while True:
+            reached, said = host.run_shell_command(StringCommand("sh", "-s"), **arguments)
+            if reached:
+                return [self.how.undone, LINE_HELP] if "undone" in said.stdout_lines else []
+            if monotonic() - began > self.how.seconds:
+                return [f"no new login comes through since this, and not within {self.how.seconds} s either", LINE_HELP]
+            if monotonic() - told >= TELL_SECONDS:
+                told = monotonic()
+                logger.info(f"{host.print_prefix}no new login comes through: waiting for this host to take it back")
+            sleep(ASK_SECONDS)
 
 
 class SendFileCommand(FileUploadCommand):

@@ -87,8 +87,10 @@ class RigConnector(BaseConnector):
             self._waiting.close()
         self._waiting = None
 
-    def _shell(self, *, root: bool) -> Shell:
-        """The shell that waits, or another: each runs one script."""
+    def _shell(self, *, root: bool, fresh: bool = False) -> Shell:
+        """The shell that waits, or another: each runs one script. A `fresh` one is by a connection of its own."""
+        if fresh:
+            return Shell(self._connect, root=root, fresh=True)
         waiting, self._waiting = (self._waiting, None) if root else (None, self._waiting)
         return waiting if waiting and waiting.alive else Shell(self._connect, root=root)
 
@@ -102,9 +104,10 @@ class RigConnector(BaseConnector):
         said = Said(self.host.print_prefix, aloud=print_output)
         patience = Patience(arguments.pop("_timeout", None) or SILENCE)
         expected = arguments.pop("_success_exit_codes", None) or [0]
+        fresh = bool(arguments.pop("_fresh", False))
         root = bool(arguments.get("_sudo")) and not arguments.get("_sudo_user")
         try:
-            with self._shell(root=root) as shell:
+            with self._shell(root=root, fresh=fresh) as shell:
                 code = shell.run(_script(command, arguments, root=root), said.hear, patience)
         except RemoteError as error:
             said.hear_all(error)

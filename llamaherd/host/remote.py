@@ -86,7 +86,7 @@ class Remote:
 class Shell:
     """A shell on a rig that waits for its script: there, and root, before it is told anything."""
 
-    def __init__(self, connect: Connect, *, root: bool = True, note_key: bool = False) -> None:
+    def __init__(self, connect: Connect, *, root: bool = True, note_key: bool = False, fresh: bool = False) -> None:
         """Log in. Raises RemoteError where that fails."""
         require_key(connect)
         self._connect = connect
@@ -94,7 +94,7 @@ class Shell:
         try:
             # The client's sentences are read: in English.
             self._process = subprocess.Popen(
-                argv(connect, root=root, note_key=note_key),
+                argv(connect, root=root, note_key=note_key, fresh=fresh),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -35,15 +35,17 @@ class RemoteError(UserError):
     """A script could not be run on a rig: a sentence that says why, and a way out."""
 
 
-def argv(connect: Connect, *, root: bool = True, note_key: bool = False) -> list[str]:
+def argv(connect: Connect, *, root: bool = True, note_key: bool = False, fresh: bool = False) -> list[str]:
     """The command that reads a script on stdin. What the inventory leaves open, the ssh client's own files decide.
 
-    With `note_key`, the key of a host that is not known yet is noted and taken, unless the inventory names known ones.
+    With `note_key`, the key of a host that is not known yet is noted and taken, unless the inventory names known ones;
+    with `fresh`, no connection is shared.
     """
     shell = ROOT_SHELL if root else AS_WHO_LOGS_IN
     if connect.host == LOCAL:
         return ["sh", "-c", shell]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
+    options += ["ControlMaster=no", "ControlPath=none"] if fresh else []
     if connect.key:
         options += [f"IdentityFile={ssh_option(connect.key)}", "IdentitiesOnly=yes"]
     if connect.known_hosts:

@@ -66,7 +66,22 @@ class RebootHost:
     extra: int = 0
 
 
-How = RunScript | SendFile | DeferredScript | RebootHost
+@dataclass(frozen=True)
+class GuardedScript:
+    """A script after which the host may not be reached any more: it arms an undo there before it changes anything.
+
+    `disarm` is run by a new login, which is tried for `seconds`. Where it prints `undone`, the host was faster, and
+    `undone` says so to people.
+    """
+
+    script: str = field(repr=False)
+    disarm: str = field(repr=False)
+    undone: str
+    seconds: int
+    says: str = ""
+
+
+How = RunScript | GuardedScript | SendFile | DeferredScript | RebootHost
 
 
 @dataclass(frozen=True)
@@ -105,12 +120,12 @@ class Change:
     @property
     def script(self) -> str:
         """The script that is known by now; empty where there is none yet."""
-        return self.how.script if isinstance(self.how, RunScript) else ""
+        return self.how.script if isinstance(self.how, RunScript | GuardedScript) else ""
 
     @property
     def says(self) -> str:
         """What is shown while it is carried out."""
-        return self.how.says if isinstance(self.how, RunScript | DeferredScript) else ""
+        return self.how.says if isinstance(self.how, RunScript | GuardedScript | DeferredScript) else ""
 
 
 def difference(file: TextFile, state: HostState) -> str:

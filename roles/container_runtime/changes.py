@@ -14,12 +14,18 @@ from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, difference, differences, put_files
 from llamaherd.role.packages import LOCK_SECONDS, install
 from llamaherd.role.repositories import repository_changes
+from llamaherd.role.way_in import WITHIN, guarded, undo_functions
 from llamaherd.text.quoting import base64_lines
 from roles.container_runtime import daemon
 from roles.container_runtime.state import PACKAGES, DockerState
 
 BACKUP = ".before-llamaherd"
 """Behind the name of Docker's settings: as they were before we first changed them."""
+
+_UNDO = "docker"
+_STOPPED = "Docker is stopped, and does not start at boot any more"
+_LONGEST_INSTALL, _LONGEST_RESTART = 3600, 900
+"""Seconds from arming to the end of a script: packages are fetched, or Docker is started and answers."""
 
 _PLUGIN = "docker-compose-plugin"
 """The package of Compose in Docker's own repository, where `docker-ce` is from."""
@@ -38,14 +44,30 @@ def docker_changes(plan: Plan, state: HostState) -> list[Change]:
     elif docker.compose < planned.compose:
         missing = (_PLUGIN if docker.origin == "docker-ce" else planned.compose_package,)
     if not missing and docker.active and docker.enabled:
-        return []
-    script = render("container_runtime/install.sh.j2", install=install(missing) if missing else "")
+        return _disarmed(docker)
+    script = render(
+        "container_runtime/install.sh.j2",
+        install=install(missing) if missing else "",
+        undo=undo_functions(),
+        longest=_LONGEST_INSTALL,
+        within=WITHIN,
+    )
     if missing:
         lack = "Compose is missing or too old" if docker.there else "there is no Docker"
-        how = RunScript(script, f"installing {', '.join(missing)}")
+        how = guarded(script, f"installing {', '.join(missing)}", name=_UNDO, undone=_STOPPED)
         return [Change("install", "packages", ", ".join(missing), (lack,), how)]
     idle = "it does not run" if not docker.active else "it does not start at boot"
-    return [Change("start", "service", "docker", (idle,), RunScript(script, "starting Docker"))]
+    how = guarded(script, "starting Docker", name=_UNDO, undone=_STOPPED)
+    return [Change("start", "service", "docker", (idle,), how)]
+
+
+def _disarmed(docker: DockerState) -> list[Change]:
+    """The login that a run did not get to: without it the host takes back what that run has done."""
+    if not docker.armed:
+        return []
+    why = "an earlier run has changed it, and has not logged in anew since"
+    how = guarded(":", "logging in anew", name=_UNDO, undone="Docker is as it was before that run")
+    return [Change("update", "service", "docker", (why,), how)]
 
 
 def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -109,8 +131,13 @@ def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: H
         order=put_files([toolkit.order] if order else []),
         devices=toolkit.devices,
         may_restart=toolkit.restart_docker,
+        undo=undo_functions(),
+        longest=_LONGEST_RESTART,
+        within=WITHIN,
     )
-    return [Change("update", "service", "docker", reasons, RunScript(script, "giving GPUs to containers"))]
+    undone = f"{daemon.PATH} is as it was, and Docker was restarted"
+    how = guarded(script, "giving GPUs to containers", name=_UNDO, undone=undone)
+    return [Change("update", "service", "docker", reasons, how)]
 
 
 def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
+from llamaherd.layout import UNDO_RUN
 from llamaherd.plan import Plan
 from llamaherd.render import render
 
@@ -77,6 +78,8 @@ class DockerState(StatePart):
     """By unit that describes GPUs for CDI: whether it is enabled, in systemd's words."""
     devices: set[str] = field(default_factory=set)
     """Names that CDI has for GPUs now."""
+    armed: bool = False
+    """Whether the host takes back what a run has done to Docker, as nobody has logged in anew since."""
 
     @property
     def there(self) -> bool:
@@ -109,6 +112,8 @@ class DockerState(StatePart):
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
         match what, fields:
+            case "armed", []:
+                self.armed = True
             case "snap", []:
                 self.origin = "snap"
             case "package", [package, version]:
@@ -157,6 +162,7 @@ def inspect(plan: Plan) -> str:
         runtime=plan.runtime,
         toolkit_packages=PACKAGES,
         docker_packages=DOCKER_PACKAGES,
+        undos=UNDO_RUN,
     )
 
 

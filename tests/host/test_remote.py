@@ -52,6 +52,13 @@ def test_only_who_deploys_notes_the_key_of_a_host_that_is_new() -> None:
     assert "StrictHostKeyChecking=accept-new" not in argv(DUO, note_key=True)
 
 
+def test_a_login_of_its_own_shares_no_connection() -> None:
+    """Whatever ~/.ssh/config says of `ControlMaster`: by that one a line that is cut would look whole for a while."""
+    alone = {"ControlMaster=no", "ControlPath=none"}
+    assert alone <= set(argv(DUO, fresh=True))
+    assert not alone & set(argv(DUO))
+
+
 @pytest.mark.parametrize(
     ("code", "err", "message", "help_"),
     [

@@ -36,8 +36,9 @@ from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPl
 from llamaherd.prune import ask as prune
 from llamaherd.prune.unused import Thing
 from llamaherd.render import render
-from llamaherd.role.changes import Change, DeferredScript, RunScript, Say
+from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RunScript, Say
 from llamaherd.role.repositories import nvidia_repository, repository_changes
+from llamaherd.role.way_in import guarded
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal
@@ -238,7 +239,7 @@ def windows_scripts() -> dict[str, str]:
 def script(steps: Sequence[Change], of: int = -1) -> str:
     """The text of one step."""
     how = steps[of].how
-    assert isinstance(how, RunScript)
+    assert isinstance(how, RunScript | GuardedScript)
     return how.script
 
 
@@ -342,6 +343,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_ram_room": lambda: render("serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container"),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
+    "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
     "ask_releases": lambda: read_script(newest=3, number=7),
     "step_unit_that_hangs": lambda: script(unit_changes(instance(CPU, "chat"), hanging(CPU), "key")),
     "step_image": lambda: script(image_changes(CPU.images[0], HostState())),

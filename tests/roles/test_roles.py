@@ -56,7 +56,7 @@ def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
         "useradd --system",
         "wait-healthy",
         "/var/cache/llamaherd/sources/",
-        "systemd-run -q",
+        "llamaherd-build-",
         "docker build",
         "systemctl restart llama-chat.service",
         "docker compose --progress plain",

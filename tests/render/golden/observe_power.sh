@@ -213,6 +213,7 @@ else
 fi
 
 
+[ -e /run/llamaherd/undo/docker ] && say docker armed
 # Docker: whose it is, what it can do, and what runs under it. Its socket answers in a tenth of the time of its client.
 # Also where there is none yet: a mask stays when the program comes.
 systemctl show -p Id,LoadState,ActiveState,UnitFileState,Requires,Wants docker.service docker.socket containerd.service 2>/dev/null | awk '

@@ -1,4 +1,49 @@
 # Cards for containers: Docker's settings, what describes cards for CDI, and Docker anew for what it still lacks.
+# What may cut the line is taken back by this host itself, unless a new login disarms that: by a timer of systemd, which
+# outlives this connection and whoever began it. It outlives no boot.
+undos=/run/llamaherd/undo
+# $1 its name, $2 seconds; what is to be run comes on stdin. Whoever moves the file first decides: timer or login.
+arm() {
+    (umask 077 && mkdir -p "$undos") && rm -f "$undos/$1" "$undos/$1".undone || return 1
+    {
+        printf 'cd %s && mv %s %s.begun || exit 0\n{\n' "$undos" "$1" "$1"
+        cat
+        printf '} >%s.log 2>&1\nmv %s.begun %s.undone\n' "$1" "$1" "$1"
+    } >"$undos/$1.new" && mv -f "$undos/$1.new" "$undos/$1" && arm_within "$1" "$2"
+}
+# $1 its name, $2 seconds from now on, whatever they were before. What has begun is not armed again.
+arm_within() {
+    [ -e "$undos/$1" ] || return 0
+    systemctl stop "llamaherd-undo-$1.timer" 2>/dev/null
+    systemd-run -q --collect --unit="llamaherd-undo-$1" --on-active="$2" --timer-property=AccuracySec=1s \
+        /bin/sh "$undos/$1"
+}
+# $1 its name: takes back what was done, here and now.
+undo_now() {
+    systemctl stop "llamaherd-undo-$1.timer" 2>/dev/null
+    sh "$undos/$1"
+    rm -f "$undos/$1.undone"
+}
+
+# Settings of before, and what runs now: a way in may go through a container.
+armed=''
+arm_docker() {
+    [ -z "$armed" ] || return 0
+    {
+        printf "running='%s'\n" "$(docker ps -q --no-trunc 2>/dev/null | tr '\n' ' ')"
+        cat <<'END'
+path=$(readlink -f /etc/docker/daemon.json)
+if [ -e docker.settings ]; then
+    cp -p docker.settings "$path.llamaherd-new" && mv -fT "$path.llamaherd-new" "$path"
+else
+    rm -f "$path"
+fi
+systemctl reset-failed docker.service docker.socket
+systemctl restart docker
+[ -z "$running" ] || docker start $running
+END
+    } | arm docker 900 && armed=yes
+}
 # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 locks=/run/llamaherd/locks
 # $1 file descriptor, $2 name; opens the lock, and does not wait for it.
@@ -48,6 +93,10 @@ said=$(dockerd --validate --config-file "$path.llamaherd-new" 2>&1) || {
     echo "Docker would not start with /etc/docker/daemon.json as it would be; it was left as it was" >&2
     exit 1
 }
+(umask 077 && mkdir -p "$undos") || exit 1
+rm -f "$undos/docker.settings"
+[ ! -e "$path" ] || cp -p "$path" "$undos/docker.settings" || exit 1
+arm_docker || exit 1
 mv -fT "$path.llamaherd-new" "$path" || exit 1
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
@@ -126,9 +175,24 @@ if ! has_cdi || ! has_runtime; then
         exit 1
     fi
     echo 'restarting Docker'
+    arm_docker || exit 1
     systemctl restart docker
 fi
-docker_answers && has_cdi && has_runtime || {
+docker_answers
+answered=$?
+[ -z "$armed" ] || arm_within docker 120
+[ "$answered" = 0 ] || {
+    journalctl -q -u docker -n 10 --no-pager -o cat | cut -c -300 >&2
+    undo_now docker
+    if docker_answers; then
+        echo 'Docker does not come up with /etc/docker/daemon.json as it would be: the one before is back, and what ran is started again' >&2
+    else
+        echo 'Docker does not come up with /etc/docker/daemon.json as it would be, and with the one before, which is back, no more' >&2
+        echo '  help: its last lines are above, all of them in: journalctl -u docker' >&2
+    fi
+    exit 1
+}
+[ "$answered" = 0 ] && has_cdi && has_runtime || {
     journalctl -q -u docker -n 10 --no-pager -o cat | cut -c -300 >&2
     echo "Docker gives no cards to containers, though its settings say so; its last lines are above" >&2
     exit 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.deploy import commands
 from llamaherd.plan import Plan
 from llamaherd.reference.distributions import COMPOSE_PACKAGES
 from tests.support.fake import run
@@ -99,3 +100,56 @@ def test_what_stands_in_the_way_is_said_before_anything_changes(
     ran = run(plan, world)
     assert (ran.failed, ran.changed) == (True, [])
     assert said in caplog.text
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, list[str]]:
+    """A host as planned, but that Docker does not run; no time passes but what is slept."""
+    slept: list[float] = []
+    monkeypatch.setattr(commands, "sleep", slept.append)
+    monkeypatch.setattr(commands, "monotonic", lambda: sum(slept))
+    plan = planned(declared(tmp_path, "debian-13"))
+    return plan, [line.replace("active", "inactive") if line == DOCKER_UNIT else line for line in converged(plan, {})]
+
+
+def is_login(script: str) -> bool:
+    """Whether a script is what only a login of its own runs."""
+    return "mv docker docker.disarmed" in script
+
+
+def test_what_may_cut_the_line_is_armed_first_and_disarmed_by_a_login(stopped: tuple[Plan, list[str]]) -> None:
+    ran = run(*stopped)
+    assert (ran.changed, ran.failed) == ([DOCKER], False)
+    change, login, _release = ran.steps
+    assert change.index("| arm docker 3600 || exit 1") < change.index("systemctl start --no-block docker.service")
+    assert change.index("systemctl start --no-block docker.service") < change.index("arm_within docker 120\n    exit 0")
+    assert is_login(login)
+
+
+def test_a_host_that_was_faster_than_the_login_fails_with_what_it_did(
+    stopped: tuple[Plan, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    plan, world = stopped
+    ran = run(plan, [*world, "undone"], earlier=[world] * 20)
+    assert ran.failed
+    assert "taken it back by itself: Docker is stopped, and does not start at boot any more" in caplog.text
+    assert "see how you reach this host" in caplog.text
+
+
+def test_a_host_that_lets_nobody_in_again_fails_after_a_while(
+    stopped: tuple[Plan, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    ran = run(*stopped, broken=is_login)
+    assert ran.failed
+    assert "no new login comes through since this, and not within 420 s either" in caplog.text
+    assert caplog.text.count("waiting for this host to take it back") == 1 + 420 // commands.TELL_SECONDS
+
+
+def test_what_an_earlier_run_has_left_armed_is_disarmed(tmp_path: Path) -> None:
+    plan = planned(declared(tmp_path, "debian-13"))
+    ran = run(plan, [*converged(plan, {}), "docker\tarmed"])
+    assert (ran.changed, ran.failed) == ([DOCKER], False)
+    nothing, login, _release = ran.steps
+    assert nothing == "{\n:\n} </dev/null\n"
+    assert is_login(login)
