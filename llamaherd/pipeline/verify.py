@@ -14,7 +14,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.brought import brought_checks, places
 from llamaherd.plan import Plan
 from llamaherd.role.dial import reached
-from llamaherd.role.reach import Reach, doors
+from llamaherd.role.reach import Reach, doors, walls
 from llamaherd.role.report import CHAT_SECONDS, Check, Report
 from llamaherd.role.role import Judging, Role, Verified
 
@@ -29,9 +29,10 @@ def verify(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Repor
 
 
 def _reached(rig: Rig, plan: Plan, answers: Answers) -> dict[str, Reach]:
-    """Which servers for others are reached from here, of those that answer on their own host."""
+    """Which servers for others are reached from here, and which for none, of those that answer on their own host."""
     well = [each.name for each in plan.instances if reply(answers.get(("health", each.name), "")).status == 200]
-    return reached(rig.connect, doors(plan, well), answers.get(("addresses", ""), "").split("\n"))
+    own = answers.get(("addresses", ""), "").split("\n")
+    return reached(rig.connect, doors(plan, well), own, walls(plan, well))
 
 
 def question(plan: Plan, roles: Sequence[Role]) -> str:

@@ -1,4 +1,4 @@
-"""A rig's ports, tried from this machine: one TCP connection to each, all at once, for a few seconds at most.
+"""A rig's ports, tried from this machine: a connection or two to each, all at once, for a few seconds at most.
 
 `reach.py` says what follows from it.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,23 +18,44 @@ from ipaddress import ip_address
 
 from llamaherd.host.ssh import settings
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.role.reach import Door, NoWay, Reach, RigAddress, Tried, WayThere, judge_reach, networks
+from llamaherd.role.reach import (
+    LOCKED,
+    Door,
+    NoWay,
+    Reach,
+    RigAddress,
+    Tried,
+    WayThere,
+    judge_reach,
+    judge_wall,
+    networks,
+)
+from llamaherd.text.quoting import url_host
 
 SECONDS = 3.0
 """For a connection: in a LAN it takes a thousandth of that, and across the world a tenth."""
+
+_ANSWER_BYTES = 1 << 16
+"""Of an answer that is looked at."""
 
 _AT_ONCE = 32
 _NAMES_SECONDS = 5.0
 
 
-def reached(connect: Connect, doors: Sequence[Door], own: Iterable[str]) -> dict[str, Reach]:
-    """What is known of each door, by the name of its instance. `own`: the host's addresses, as `ip` prints them."""
-    if not doors:
+def reached(
+    connect: Connect, doors: Sequence[Door], own: Iterable[str], walls: Sequence[Door] = ()
+) -> dict[str, Reach]:
+    """What is known of each door, by the name of its instance. `own`: the host's addresses, as `ip` prints them.
+
+    Of `walls`, nothing where there is no way to try them.
+    """
+    if not doors and not walls:
         return {}
     there = way(connect)
-    tried = dial(there, doors) if isinstance(there, WayThere) else {}
+    tried = dial(there, (*doors, *walls)) if isinstance(there, WayThere) else {}
     addresses = networks(own)
-    return {door.name: judge_reach(there, tried.get(door.name), door, addresses) for door in doors}
+    shut = {wall.name: judge_wall(tried[wall.name], wall) for wall in walls if wall.name in tried}
+    return {door.name: judge_reach(there, tried.get(door.name), door, addresses) for door in doors} | shut
 
 
 def way(connect: Connect) -> WayThere | NoWay:
@@ -58,10 +81,53 @@ def dial(way: WayThere, doors: Iterable[Door]) -> dict[str, Tried]:
     """What came of a connection to each of these doors, by the name of its instance."""
     doors = tuple(doors)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        tries = {
-            door.name: [(each, pool.submit(_try, each, door.endpoint.port)) for each in way.to(door)] for door in doors
-        }
-        return {name: Tried(tuple((each, tried.result()) for each, tried in tries[name])) for name in tries}
+        tries = {door.name: [pool.submit(_knock, door, each) for each in way.to(door)] for door in doors}
+        return {name: _together([each.result() for each in tries[name]]) for name in tries}
+
+
+def _together(tries: Iterable[Tried]) -> Tried:
+    """What came of one door at several addresses: one without a lock counts first."""
+    tries = tuple(tries)
+    statuses = [each.keyless for each in tries if each.keyless is not None]
+    return Tried(
+        tuple(at for each in tries for at in each.at),
+        min(statuses, key=lambda status: (status in LOCKED, status), default=None),
+        next((each.serves for each in tries if each.serves), None),
+    )
+
+
+def _knock(door: Door, address: RigAddress) -> Tried:
+    """One address: whether it takes connections; and what it says, where it is not to say that to everybody."""
+    problem, endpoint = _try(address, door.endpoint.port), door.endpoint
+    keyless, serves = None, None
+    if not problem and endpoint.for_others and endpoint.key:
+        keyless = _status(_ask(address, endpoint.port, "POST", endpoint.chat_path))
+    if not problem and not endpoint.for_others:
+        said = _ask(address, endpoint.port, "GET", endpoint.models_path)
+        serves = address if _status(said) == 200 and f'"{door.model}"'.encode() in said else None
+    return Tried(((address, problem),), keyless, serves)
+
+
+def _ask(address: RigAddress, port: int, method: str, path: str) -> bytes:
+    """The beginning of what an HTTP server answers to a request without a key; nothing where it does not, in time."""
+    end = time.monotonic() + SECONDS
+    head = f"{method} {path} HTTP/1.0\r\nHost: {url_host(address.there)}:{port}\r\n"
+    request = f"{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+    said = b""
+    with suppress(OSError), socket.create_connection((address.there, port), SECONDS) as connection:
+        connection.sendall((request if method == "POST" else f"{head}\r\n").encode())
+        while len(said) < _ANSWER_BYTES and (left := end - time.monotonic()) > 0:
+            connection.settimeout(left)
+            if not (more := connection.recv(4096)):
+                break
+            said += more
+    return said
+
+
+def _status(said: bytes) -> int | None:
+    """The status of an answer, if it is one of HTTP."""
+    found = re.match(rb"HTTP/1\.[01] (\d{3})\b", said)
+    return int(found[1]) if found else None
 
 
 def _try(address: RigAddress, port: int) -> str:

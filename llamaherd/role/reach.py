@@ -1,4 +1,5 @@
-"""Whether servers that others are to use can be reached from this machine, and what it means where they cannot. Pure.
+"""Whether servers that others are to use can be reached from this machine, and what it means where they cannot; and
+whether those that nobody is to reach, or not without a key, keep to that. Pure.
 
 A firewall is not on the host alone: a router, or another network, may be why. So an alarm is given only where it is
 known that nothing lies between: this machine's own address is in a network of the host's. Else it is a doubt, and where
@@ -29,10 +30,11 @@ class RigAddress:
 
 @dataclass(frozen=True)
 class Door:
-    """Where an instance takes connections from others."""
+    """Where an instance takes connections from others, or is to take none. `model` is what it serves."""
 
     name: str
     endpoint: Endpoint
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class WayThere:
     addresses: tuple[RigAddress, ...]
 
     def to(self, door: Door) -> tuple[RigAddress, ...]:
-        """The addresses to try a door at."""
-        return tuple(each for each in self.addresses if door.endpoint.takes(each.there))
+        """The addresses to try a door at: all, where it is to take no connections."""
+        shut = not door.endpoint.for_others
+        return tuple(each for each in self.addresses if shut or door.endpoint.takes(each.there))
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,15 @@ class NoWay:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of the connections: by address, nothing, or why it failed."""
+    """What came of the connections: by address, nothing, or why it failed.
+
+    `keyless`: the HTTP status that a chat without the key was answered with, where one is declared. `serves`: where a
+    door that is to take no connections lists the model that is behind it.
+    """
 
     at: tuple[tuple[RigAddress, str], ...]
+    keyless: int | None = None
+    serves: RigAddress | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,12 @@ class Reach:
     doubt: bool = False
 
 
+LOCKED = (401, 403)
+"""What a request without its key is answered with."""
+_READ = range(200, 500)
+"""Who answers with one of these has read the request: one that is closed, or not ready, says 500 or more."""
+
+
 def doors(plan: Plan, well: Iterable[str]) -> list[Door]:
     """The doors of those instances that others are to use, and that are well on their own host."""
     names = set(well)
@@ -76,6 +91,16 @@ def doors(plan: Plan, well: Iterable[str]) -> list[Door]:
         Door(instance.name, instance.endpoint)
         for instance in plan.instances
         if instance.name in names and instance.endpoint.for_others
+    ]
+
+
+def walls(plan: Plan, well: Iterable[str]) -> list[Door]:
+    """Those that are to take no connections of others: instances for their own host alone that are well there."""
+    names = set(well)
+    return [
+        Door(instance.name, instance.endpoint, instance.model)
+        for instance in plan.instances
+        if instance.name in names and not instance.endpoint.for_others
     ]
 
 
@@ -99,7 +124,7 @@ def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Seq
         )
     for address, problem in at:
         if not problem:
-            return Reach(True, f"takes connections of this machine at {url_host(address.there)}:{port}")
+            return _open(f"{url_host(address.there)}:{port}", tried.keyless if tried else None)
     address, problem = next(((a, p) for a, p in at if _beside(a, own)), at[0])
     where = f"{url_host(address.there)}:{port} {problem} from this machine, though the server answers on its host"
     if _beside(address, own):
@@ -120,6 +145,26 @@ def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Seq
         f"is in another network ({address.here or 'without an address there'}). Try it from where its clients are",
         doubt=True,
     )
+
+
+def judge_wall(tried: Tried, door: Door) -> Reach:
+    """What follows from what was tried where an instance is to take no connections."""
+    port = door.endpoint.port
+    if tried.serves:
+        return Reach(
+            False,
+            f"it can be used from this machine at {url_host(tried.serves.there)}:{port}, and listens on "
+            f"{door.endpoint.listen} alone: something on the host passes connections on (a proxy, a tunnel, or a rule "
+            "of its firewall); end that, or declare `listen` and `api_key`",
+        )
+    return Reach(True, f"takes no connections of this machine at port {port}")
+
+
+def _open(where: str, keyless: int | None) -> Reach:
+    """A door that takes connections, and what it said to a chat without the key, if one is declared."""
+    if keyless is not None and keyless in _READ and keyless not in LOCKED:
+        return Reach(False, f"answers this machine at {where} without the API key that is declared (HTTP {keyless})")
+    return Reach(True, f"takes connections of this machine at {where}{', with the key' if keyless in LOCKED else ''}")
 
 
 def _beside(address: RigAddress, own: Iterable[Network]) -> bool:

@@ -112,8 +112,42 @@ def test_a_firewall_that_shuts_a_declared_port_is_seen(in_the_lan: Bench) -> Non
             in_the_lan.sh(f"iptables -D {rule}")
         ((ok, detail),) = said["chat"]
         assert (ok, words in detail, "a firewall of the host" in detail) == (False, True, True), detail
-        assert (said["drafter"], said["ik-chat"]) == ([], [])
         assert ended.code == 0, ended.output
         assert f":{PORTS['chat']} {words} from this machine" in ended.output
-    ((ok, detail),) = reach(in_the_lan)["chat"]
+    said = reach(in_the_lan)
+    ((ok, detail),) = said["chat"]
     assert ok, detail
+    assert detail.endswith(f":{PORTS['chat']}, with the key")
+    for name in ("drafter", "ik-chat"):
+        assert said[name] == [(True, f"takes no connections of this machine at port {PORTS[name]}")]
+
+
+def test_a_server_that_asks_nobody_for_its_key_is_seen(in_the_lan: Bench) -> None:
+    """Somebody has started it by hand in its place, without the file of its key."""
+    in_the_lan.sh(
+        "set -- $(tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/cmdline | "
+        "grep -v -e api-key -e keys/ -e chat-template -e '{%'); systemctl stop llama-chat;"
+        ' systemd-run -q --unit=stray "$@";'
+        f" until curl -sf -o /dev/null http://127.0.0.1:{PORTS['chat']}/health; do sleep 0.2; done"
+    )
+    try:
+        ((ok, detail),) = reach(in_the_lan)["chat"]
+    finally:
+        in_the_lan.sh("systemctl stop stray; systemctl start llama-chat")
+    assert not ok
+    assert f":{PORTS['chat']} without the API key that is declared (HTTP " in detail
+
+
+def test_a_server_that_somebody_passes_connections_on_to_is_seen(in_the_lan: Bench) -> None:
+    (address,) = re.findall(r"inet ([\d.]+)/", in_the_lan.sh("ip -4 -o addr show dev eth0"))
+    port = PORTS["ik-chat"]
+    in_the_lan.sh(
+        f"systemd-run -q --unit=tunnel systemd-socket-activate -l {address}:{port} "
+        f"/usr/lib/systemd/systemd-socket-proxyd 127.0.0.1:{port}; sleep 1"
+    )
+    try:
+        ((ok, detail),) = reach(in_the_lan)["ik-chat"]
+    finally:
+        in_the_lan.sh("systemctl stop tunnel")
+    assert not ok
+    assert f"it can be used from this machine at {address}:{port}, and listens on 127.0.0.1 alone" in detail
