@@ -49,7 +49,8 @@ kill -{signal} "$new"
 """
 
 NFT = {
-    True: "apt-get install -qq -y --no-install-recommends nftables >/dev/null 2>&1; test -x /usr/sbin/nft",
+    True: "install() { apt-get install -qq -y --no-install-recommends nftables; }; "
+    "{ install || { apt-get update -qq && install; }; } >/dev/null 2>&1; test -x /usr/sbin/nft",
     False: "apt-get purge -qq -y nftables >/dev/null 2>&1; test ! -x /usr/sbin/nft",
 }
 HOLD = "systemd-run -q --unit=holder python3 -m http.server --bind 127.0.0.1 8085; sleep 1"
