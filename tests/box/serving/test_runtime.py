@@ -116,6 +116,7 @@ def test_toolkits_come_without_a_driver_and_cards_reach_containers(cards: Cards)
         assert "busy" in refused.output
         assert sh("ls /usr/local /etc/docker 2>/dev/null | grep -e cuda -e daemon.json || true") == ""
 
+        not_with_these(cards)
         first = cards.deploy(restart_docker=True)
         assert first.code == 0, first.output
         again = cards.deploy(restart_docker=True)
@@ -146,6 +147,25 @@ def test_whoever_holds_apt_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatc
         assert f"python3 (process {pid}) holds apt's locks" in said
     finally:
         bench.sh(f"kill {pid}")
+
+
+def not_with_these(cards: Cards) -> None:
+    """A Docker that does not come up with what is put into its settings has those of before back, and its containers.
+
+    That it does not is the doing of a drop-in: Docker itself takes them."""
+    sh = cards.bench.sh
+    folder = "/run/systemd/system/docker.service.d"
+    drop_in = "[Service]\\nExecStartPre=/bin/sh -c '! grep nvidia /etc/docker/daemon.json'\\n"
+    sh(f'mkdir -p {folder}; printf "{drop_in}" >{folder}/not-with-these.conf; systemctl daemon-reload')
+    refused = cards.deploy(restart_docker=True)
+    sh(f"rm -r {folder}; systemctl daemon-reload")
+    assert refused.code == 1, refused.output
+    assert "does not come up with /etc/docker/daemon.json as it would be: the one before is back" in refused.output
+    assert sh("ls /etc/docker/daemon.json 2>&1", check=False).endswith("No such file or directory")
+    assert sh("docker inspect -f '{{.State.Running}}' busy") == "true"
+    assert (
+        sh("ls /run/llamaherd/undo | grep -v -e log -e settings; systemctl is-active docker", check=False) == "active"
+    )
 
 
 def device(cards: Cards) -> None:
