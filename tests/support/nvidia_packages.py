@@ -67,7 +67,7 @@ def debian_driver(version: str, fault: Fault = "") -> list[Package]:
     ]
 
 
-def ubuntu_driver(version: str) -> list[Package]:
+def ubuntu_driver(version: str, fault: Fault = "") -> list[Package]:
     """The same for Ubuntu: up to 580 every name has its branch, from 590 on none has. Two conflict."""
     branch = version.partition(".")[0]
     end = f"-{branch}" if int(branch) < 590 else ""
@@ -92,13 +92,13 @@ def ubuntu_driver(version: str) -> list[Package]:
     gsp, common = f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin", f"nvidia-kernel-common{end} {exact}"
     return [
         part("libnvidia-compute", files=libraries),
-        part("nvidia-utils", f"libnvidia-compute{end} {exact}", files=_smi(version)),
+        part("nvidia-utils", f"libnvidia-compute{end} {exact}", files=_smi(version, hangs=fault == "hangs")),
         part("nvidia-compute-utils", f"libnvidia-compute{end} {exact}", files=_persistenced()),
         part("nvidia-firmware", files={gsp: "firmware\n"}),
         part(
             "nvidia-kernel-common", f"nvidia-firmware{end} {exact}", files={"/etc/modprobe.d/nvidia.conf": _NO_NOUVEAU}
         ),
-        _modules(f"nvidia-dkms{end}-open", full, "Dual MIT/GPL", common),
+        _modules(f"nvidia-dkms{end}-open", full, "Dual MIT/GPL", common, refused=fault == "refused"),
         _modules(f"nvidia-dkms{end}", full, "NVIDIA", common),
         part("nvidia-driver", f"nvidia-utils{end} {exact}", f"nvidia-dkms{end} {exact}"),
     ]

@@ -26,7 +26,8 @@ def ubuntu(tmp_path: Path) -> Iterator[GpuRig]:
     rig.sh("printf 'ID=ubuntu\\nVERSION_ID=\"24.04\"\\nVERSION_CODENAME=noble\\n' >/etc/os-release")
     rig.fit([RTX_3090])
     drivers = [package for version in ("580.95.05", "590.48.01") for package in ubuntu_driver(version)]
-    rig.repository.publish(*drivers, pinning("580"), pinning("590"), headers(rig.kernel))
+    drivers += ubuntu_driver("595.71.05", "refused")
+    rig.repository.publish(*drivers, *map(pinning, ("580", "590", "595")), headers(rig.kernel))
     with rig.repository:
         yield rig
     rig.host.down()
@@ -54,3 +55,18 @@ def test_a_branch_to_names_without_one_and_back(ubuntu: GpuRig) -> None:
         has(ubuntu, version, end, other_end)
     again = ubuntu.deploy()
     assert (again.code, again.changes) == (0, 0), again.output
+
+
+def test_one_that_does_not_come_up_goes_back_to_other_names(ubuntu: GpuRig) -> None:
+    """What came new goes, and what went comes back from what was kept."""
+    ubuntu.declare(ubuntu.rig())
+    ended = ubuntu.deploy()
+    assert ended.code == 0, ended.output
+    ubuntu.declare(ubuntu.rig(branch=595))
+    ended = ubuntu.deploy()
+    assert ended.code == 1, ended.output
+    assert "and 580.95.05 serves again: this host went back to it by itself" in ended.output
+    has(ubuntu, "580.95.05", "-580", "")
+    again = ubuntu.deploy()
+    assert (again.code, "driver 595.71.05 was tried on 20" in again.output) == (1, True), again.output
+    has(ubuntu, "580.95.05", "-580", "")

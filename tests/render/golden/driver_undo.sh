@@ -49,19 +49,19 @@ trap 'rm -rf "$work"' EXIT
 # The clock may jump at boot; this one does not.
 now() { cut -d . -f 1 /proc/uptime; }
 
-# Whether as many GPUs answer as did before, else `why`. A program that hangs in the driver cannot even be killed: it is
-# left behind.
+# Whether as many GPUs answer as did before, else `why`. What hangs in the driver cannot even be killed: it is left
+# behind.
 answers() {
-    { modprobe nvidia && modprobe nvidia_uvm; } >/dev/null 2>&1
     rm -f "$work/code"
     {
+        timeout -k 5 20 modprobe nvidia && timeout -k 5 20 modprobe nvidia_uvm
         timeout -k 5 30 nvidia-smi -L >"$work/said" 2>&1
         echo $? >"$work/code.new" && mv "$work/code.new" "$work/code"
-    } 8>&- &
+    } >/dev/null 2>&1 8>&- &
     asked=$(now)
     until [ -e "$work/code" ]; do
-        [ $(($(now) - asked)) -lt 40 ] || {
-            why='nvidia-smi hangs'
+        [ $(($(now) - asked)) -lt 60 ] || {
+            why='the driver hangs'
             return 1
         }
         sleep 0.2
