@@ -69,9 +69,9 @@ def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
     return seen
 
 
-def settled(plan: Plan, roles: Sequence[Role]) -> HostState:
+def settled(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> HostState:
     """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
-    seen = observe(plan, roles)
+    seen = observe(plan, looking)
     for again in range(SETTLING_LOOKS if host.state.is_executing else 0):
         if not any(role.unsettled(part, seen) for role, part in parts(plan, roles)):
             break
@@ -79,7 +79,7 @@ def settled(plan: Plan, roles: Sequence[Role]) -> HostState:
             logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")
         sleep(1)
         _looks.pop(ctx_host.get(), None)
-        seen = observe(plan, roles)
+        seen = observe(plan, looking)
     return seen
 
 

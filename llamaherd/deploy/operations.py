@@ -32,10 +32,18 @@ TOLD = (UserError, InventoryError, UnreadableKeyError)
 
 
 @operation()
-def preflight(plan: Plan, roles: Sequence[Role]) -> Commands:
-    """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot."""
+def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Commands:
+    """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot.
+
+    A run that goes back has just looked, and knows that it has something to do: its turn comes first, so that what is
+    seen now holds until it begins.
+    """
+    here = ctx_host.get()
     try:
-        seen = settled(plan, roles)
+        if host.state.is_executing and host.data.rig_back_to is not None:
+            take_turn(here)
+            pause_turn(here)
+        seen = settled(plan, roles, looking)
         to_send = sends(plan, seen, roles)
         found = survey(plan, seen, roles, local_sizes(to_send))
     except TOLD as error:
@@ -51,7 +59,7 @@ def preflight(plan: Plan, roles: Sequence[Role]) -> Commands:
 
 
 @operation()
-def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
+def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: Task) -> Commands:
     """Look at the host, and carry out the changes that follow for a task: none, where all is as planned.
 
     A look of the operation before does, where that has changed nothing, and just now. The task's notes are told of that
@@ -59,11 +67,11 @@ def carry_out(plan: Plan, roles: Sequence[Role], task: Task) -> Commands:
     """
     here = ctx_host.get()
     try:
-        changes, told = _decide(plan, roles, task)
+        changes, told = _decide(plan, roles, looking, task)
         if changes and host.state.is_executing and take_turn(here):
             # Before that another run may have done it, or something else.
             forget()
-            changes, told = _decide(plan, roles, task)
+            changes, told = _decide(plan, roles, looking, task)
     except TOLD as error:
         yield RefuseCommand([str(error)])
         return
@@ -93,9 +101,11 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
             did(here, change)
 
 
-def _decide(plan: Plan, roles: Sequence[Role], task: Task) -> tuple[Sequence[Change], Sequence[str]]:
+def _decide(
+    plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: Task
+) -> tuple[Sequence[Change], Sequence[str]]:
     """What a task changes on the host as it is now, and what it tells people of it."""
-    seen = observe(plan, roles)
+    seen = observe(plan, looking)
     saw(ctx_host.get(), seen)
     run = run_on(
         plan,

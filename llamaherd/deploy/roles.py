@@ -36,8 +36,13 @@ def settle() -> None:
     operations.settle(name="all that was declared", _sudo=True)
 
 
+def _looking(roles: Sequence[Role]) -> Sequence[Role]:
+    """The roles that look at the host: all, also where only some change it, which may need what others see."""
+    return all_roles(Path(host.data.inventory)) if host.data.rig_roles else roles
+
+
 def _check(plan: Plan, roles: Sequence[Role]) -> None:
-    operations.preflight(name="can this host become as planned?", plan=plan, roles=roles)
+    operations.preflight(name="can this host become as planned?", plan=plan, roles=roles, looking=_looking(roles))
 
 
 def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
@@ -51,6 +56,7 @@ def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
             name=task.name,
             plan=plan,
             roles=roles,
+            looking=_looking(roles),
             task=task,
             _ignore_errors=task.alone,
             _continue_on_error=task.goes_on,

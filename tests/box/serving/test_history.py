@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +129,42 @@ def test_a_release_that_is_none(bench: Bench) -> None:
     ended = bench.herd("rollback", "box", "--to", "999999", "--yes")
     assert ended.code == 1, ended.output
     assert "box has no release 999999\n  help: `herd history` lists what there is" in ended.output
+
+
+def test_one_that_cannot_come_back_keeps_no_other(bench: Bench) -> None:
+    """What others need is there, and seen: engines and models take no part, and are looked at all the same."""
+
+    def both(chat: int, ik_chat: int) -> int:
+        rig = bench.rig()
+        rig["instances"]["chat"]["context"], rig["instances"]["ik-chat"]["context"] = chat, ik_chat
+        bench.declare(rig)
+        ended = bench.up("--yes")
+        assert ended.code == 0, ended.output
+        number: int = releases(bench)[-1]["number"]
+        return number
+
+    first = both(2048, 2048)
+    both(1024, 1024)
+    unit = "/etc/systemd/system/llama-chat.service"
+    bench.sh(f"mount --bind {unit} {unit}")
+    try:
+        ended = bench.herd("rollback", "box", "--to", str(first), "--yes")
+    finally:
+        bench.sh(f"umount {unit}")
+    assert ended.code == 1, ended.output
+    assert "is left as it is" not in ended.output
+    assert context(bench) == 1024
+    assert "--ctx-size 2048 " in bench.sh("tr '\\0' ' ' </proc/$(systemctl show -P MainPID llama-ik-chat)/cmdline")
+
+
+def test_going_back_asks_no_more_than_it_must(bench: Bench, tmp_path: Path) -> None:
+    """What is remembered, a look, the lock, a look that it holds for, the switch, a look at what it did, the release.
+
+    And the shell that a run begins with, which the look under the lock is run by."""
+    shrink(bench, 4096)
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho . >>{tmp_path}/log\nexec {shutil.which("ssh")} "$@"\n')
+    ssh.chmod(0o755)
+    ended = bench.herd("rollback", "box", "--yes", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert ended.code == 0, ended.output
+    assert (tmp_path / "log").read_text().count(".") == 7

@@ -1,0 +1,54 @@
+"""A host, asked what going back to a release would do there: what it remembers, and then how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host import protocol
+from llamaherd.host.remote import Remote
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.history_ask import ask_past
+from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.outlook import Outlook, outlook
+from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+from llamaherd.pipeline.rollback import NEWEST, ROLES, lacks, plan_of, to_release
+from llamaherd.plan import Plan
+from llamaherd.role.role import Role
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """A release, its plan, and what going back to it would do."""
+
+    number: int
+    plan: Plan
+    outlook: Outlook
+
+
+def ask_way_back(rig: Rig, roles: Sequence[Role], instance: str | None, number: int | None) -> WayBack:
+    """What it takes to go back, with one instance or all. Raises RemoteError, and UserError where there is no way.
+
+    The host is logged in to for its look while it still says what it remembers.
+    """
+    script: Future[str] = Future()
+    pool = ThreadPoolExecutor(1)
+    looked = pool.submit(protocol.ask_host, Remote(rig.connect), script.result, LOOK_SECONDS)
+    try:
+        past = ask_past(rig, NEWEST, number)
+        chosen = to_release(past, rig.rig, instance, number)
+        plan = plan_of(past, chosen, instance)
+        script.set_result(inspect_script(plan, roles))
+        seen = parse_state(looked.result(), roles)
+    finally:
+        script.cancel()  # whoever still waits for it asks nothing
+        pool.shutdown(wait=False)
+    if gone := list(lacks(plan, seen)):
+        raise UserError(
+            f"release {chosen} cannot come back: the host has no {', no '.join(gone)} any more",
+            "declare what you want in the inventory, and `herd up` brings what it needs",
+        )
+    taking_part = tuple(role for role in roles if role.name in ROLES)
+    return WayBack(chosen, plan, outlook(plan, taking_part, seen, rig.connect, {}, retry=True))
