@@ -229,7 +229,7 @@ QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
     "init": (between(*LOOK), looked),
     "store": (SAID, kept),
     "prune": (between("removed\ta", "kept\tb\tit is used"), pruned),
-    "prune, while something is fetched": (between("fetching\t3 of 9 GB"), pruned),
+    "prune, while something is fetched": (between("busy\t3 of 9 GB"), pruned),
     "hashes": (between(*HASHED), hashed),
     "lending": (between("has\taa", "has\tbb"), lent),
 }
