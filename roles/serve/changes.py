@@ -12,9 +12,11 @@ from llamaherd.layout import GPU_CHECK, SET_ASIDE
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
+from llamaherd.text.quoting import Written
 from roles.serve.others import given_to_all, shared
 from roles.serve.removal import Going, giving_way
 from roles.serve.transaction import ALONE, Beside, proven, refuse_again, runs_elsewhere, serves, transaction
+from roles.serve.trial import container_trial
 
 
 def unit_changes(
@@ -225,10 +227,12 @@ def _wrong_itself(instance: InstancePlan, state: HostState) -> list[str]:
 
 
 def _check(instance: InstancePlan, changed: Sequence[TextFile]) -> str:
-    """The arguments are asked about when the text that holds them is new, and the engine is one that we built."""
-    if instance.build_folder is None or instance.file not in changed:
+    """The arguments are asked about when the text that holds them is new; and so is all else of a container."""
+    if instance.file not in changed:
         return ""
-    return check_arguments(instance, instance.build_folder)
+    built = [check_arguments(instance, instance.build_folder)] if instance.build_folder else []
+    trial = [container_trial(instance)] if instance.backend == "compose" else []
+    return Written("\n".join([*built, *trial]))
 
 
 def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:

@@ -63,6 +63,7 @@ from roles.serve.changes import project_changes, unit_changes
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes
 from roles.serve.removal import Going, removal_changes
+from roles.serve.trial import container_trial
 from roles.wsl.changes import wsl_changes
 from tests.support import ours as verify
 from tests.support.ours import inspect_script, parse_state, tasks
@@ -93,6 +94,15 @@ VLLM = planned(
             "mlock": True,
             "environment": {"NCCL_DEBUG": "IN$FO"},
         },
+    },
+)
+PULLED = planned(
+    cpu_rig(),
+    {
+        "engines/ready": {"kind": "llama.cpp", "image": f"ghcr.io/ggml-org/llama.cpp@sha256:{DIGEST}"},
+        "instances/drafter/engine": "ready",
+        "instances/drafter/api_key": {"env": "K"},
+        "instances/drafter/environment": {"GGML_A": "b c"},
     },
 )
 BOUND = planned(
@@ -341,6 +351,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]', going=()
     ),
     "step_ram_room": lambda: render("serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container"),
+    "step_container_trial": lambda: container_trial(instance(PULLED, "drafter")),
+    "step_container_trial_of_vllm": lambda: container_trial(instance(VLLM, "v")),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,

@@ -429,10 +429,11 @@ def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
         assert checked < put < started
 
 
-def test_an_image_that_was_not_built_here_is_not_asked() -> None:
+def test_an_image_that_was_not_built_here_is_asked_in_a_container_before_the_old_one_stops() -> None:
     small = next(instance for instance in GPU.instances if instance.name == "small")
     (step,) = switch(small, HostState())
-    assert "--version" not in step.script
+    asked, stops = step.script.index(" --version >"), step.script.index("docker stop llama-small")
+    assert step.script.index("docker pull -q ") < step.script.index("docker run --rm ") < asked < stops
 
 
 @pytest.mark.parametrize(

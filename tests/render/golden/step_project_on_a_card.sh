@@ -39,6 +39,60 @@ if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
     exit 1
 fi
 
+# While the old server answers: Compose reads the new file, the image is brought, and its engine asked about the arguments.
+trial=$(mktemp -d) || exit 1
+left() {
+    [ ! -s "$trial/said" ] || tail -n 5 "$trial/said" | cut -c -300 >&2
+    printf '%s\n' "instance boxed: $1; the instance was left as it was" >&2
+    rm -rf "$trial"
+    exit 1
+}
+base64 -d >"$trial/compose.yaml" <<'END' || exit 1
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYGJveGVkYCBvZiByaWcgYGR1b2A6
+IGNoYW5nZSB0aGUgaW52ZW50b3J5LCBub3QgdGhpcyBmaWxlLgpuYW1lOiBsbGFtYS1ib3hlZApz
+ZXJ2aWNlczoKICBzZXJ2ZXI6CiAgICBpbWFnZTogImxsYW1haGVyZC9lbmdpbmU6bGxhbWEuY3Bw
+LTFlNWE0YzMyMTAyMy01NDU1NzUiCiAgICBwdWxsX3BvbGljeTogbmV2ZXIKICAgIGNvbnRhaW5l
+cl9uYW1lOiBsbGFtYS1ib3hlZAogICAgZW50cnlwb2ludDogWyIvdXNyL2xvY2FsL2Jpbi9sbGFt
+YS1zZXJ2ZXIiXQogICAgY29tbWFuZDogWyItLW1vZGVsIiwgIi92YXIvbGliL2xsYW1haGVyZC9t
+b2RlbHMvbG9jYWwvYTVhNWE1YTVhNWE1YTVhNS9nZW1tYS5nZ3VmIiwgIi0tYWxpYXMiLCAiZ2Vt
+bWEiLCAiLS1jdHgtc2l6ZSIsICI0MDk2IiwgIi0tY2FjaGUtdHlwZS1rIiwgImYxNiIsICItLWNh
+Y2hlLXR5cGUtdiIsICJmMTYiLCAiLS1mbGFzaC1hdHRuIiwgImF1dG8iLCAiLS1wYXJhbGxlbCIs
+ICIxIiwgIi0tdGhyZWFkcyIsICIxMiIsICItLWhvc3QiLCAiMTI3LjAuMC4xIiwgIi0tcG9ydCIs
+ICI4MDA0IiwgIi0tbWV0cmljcyIsICItLWdwdS1sYXllcnMiLCAiYWxsIl0KICAgIGVudmlyb25t
+ZW50OiB7IkxMQU1BX0FSR19DT1JTX09SSUdJTlMiOiAibG9jYWxob3N0IiwgIkNVREFfREVWSUNF
+X09SREVSIjogIlBDSV9CVVNfSUQiLCAiQ1VEQV9WSVNJQkxFX0RFVklDRVMiOiAiR1BVLTUwOTAi
+fQogICAgbGFiZWxzOgogICAgICBsbGFtYWhlcmQuc3BlYzogImY2NjJmNTVlNjQ4ZCIKICAgICAg
+bGxhbWFoZXJkLnBvcnQ6ICI4MDA0IgogICAgdXNlcjogIjIwNDMzNDA3OTM6MjA0MzM0MDc5MyIK
+ICAgIHJlYWRfb25seTogdHJ1ZQogICAgY2FwX2Ryb3A6IFtBTExdCiAgICBzZWN1cml0eV9vcHQ6
+IFsibm8tbmV3LXByaXZpbGVnZXM6dHJ1ZSJdCiAgICB0bXBmczogWyIvdG1wOnNpemU9NjRtLG1v
+ZGU9MTc3NyJdCiAgICAjIEVhY2ggY29ubmVjdGlvbiBpcyBhbiBvcGVuIGZpbGUsIGFuZCB0aGUg
+Zmlyc3QgMSwwMDAgb3Igc28gYXJlIGEgdGhyZWFkIGVhY2guCiAgICBwaWRzX2xpbWl0OiA0MDk2
+CiAgICB1bGltaXRzOiB7bm9maWxlOiAxNjM4NH0KICAgIG9vbV9zY29yZV9hZGo6IDUwMAogICAg
+IyBJdCBsaXN0ZW5zIG9uIHRoZSBob3N0J3Mgb3duIGxvb3BiYWNrLiBXaGF0IERvY2tlciBwdWJs
+aXNoZXMgdGhlcmUgY2FuIGJlIHJlYWNoZWQgZnJvbSBvdXRzaWRlLCBieSBhIHJvdXRlIHRvIHRo
+ZQogICAgIyBjb250YWluZXIncyBuZXR3b3JrIChEb2NrZXIgYmVmb3JlIDI4KS4KICAgIG5ldHdv
+cmtfbW9kZTogaG9zdAogICAgdm9sdW1lczoKICAgICAgLSB7dHlwZTogYmluZCwgc291cmNlOiAi
+L3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy9sb2NhbC9hNWE1YTVhNWE1YTVhNWE1IiwgdGFyZ2V0
+OiAiL3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy9sb2NhbC9hNWE1YTVhNWE1YTVhNWE1IiwgcmVh
+ZF9vbmx5OiB0cnVlLCBiaW5kOiB7Y3JlYXRlX2hvc3RfcGF0aDogZmFsc2V9fQogICAgaGVhbHRo
+Y2hlY2s6CiAgICAgIHRlc3Q6IFsiQ01EIiwgIi91c3IvYmluL2J1c3lib3giLCAid2dldCIsICIt
+cSIsICItTyIsICIvZGV2L251bGwiLCAiaHR0cDovLzEyNy4wLjAuMTo4MDA0L2hlYWx0aCJdCiAg
+ICAgIGludGVydmFsOiAzMHMKICAgICAgdGltZW91dDogNXMKICAgICAgcmV0cmllczogMwogICAg
+ICBzdGFydF9wZXJpb2Q6IDMwMHMKICAgICAgc3RhcnRfaW50ZXJ2YWw6IDFzCiAgICByZXN0YXJ0
+OiB1bmxlc3Mtc3RvcHBlZAogICAgc3RvcF9zaWduYWw6IFNJR0lOVAogICAgc3RvcF9ncmFjZV9w
+ZXJpb2Q6IDFzCiAgICBsb2dnaW5nOiB7ZHJpdmVyOiBqc29uLWZpbGUsIG9wdGlvbnM6IHttYXgt
+c2l6ZTogMTBtLCBtYXgtZmlsZTogIjMifX0KICAgIGRlcGxveToKICAgICAgcmVzb3VyY2VzOgog
+ICAgICAgIHJlc2VydmF0aW9uczoKICAgICAgICAgICMgQnkgQ0RJOiB3aGF0IGl0IGdpdmVzIGEg
+Y29udGFpbmVyIHN0YXlzIGdpdmVuIHdoZW4gc3lzdGVtZCByZWFkcyBpdHMgdW5pdHMgYW5ldy4K
+ICAgICAgICAgIGRldmljZXM6IFt7ZHJpdmVyOiBjZGksIGRldmljZV9pZHM6IFsibnZpZGlhLmNv
+bS9ncHU9R1BVLTUwOTAiXSwgY2FwYWJpbGl0aWVzOiBbZ3B1XX1dCg==
+END
+docker compose -f "$trial/compose.yaml" config -q >"$trial/said" 2>&1 || left 'Compose does not take its file'
+docker image inspect llamaherd/engine:llama.cpp-1e5a4c321023-545575 >/dev/null 2>&1 || {
+    left 'its image llamaherd/engine:llama.cpp-1e5a4c321023-545575 is not there'
+}
+rm -rf "$trial"
+
 # A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
 # nobody listens any more: whoever began it may be gone, and what is new may not serve.
 trap : PIPE
