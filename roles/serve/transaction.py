@@ -46,12 +46,12 @@ NOBODY: Mapping[str, Any] = MappingProxyType({"going": (), "going_needs": ""})
 
 
 def transaction(
-    instance: InstancePlan, *, elsewhere: bool, beside: Beside, going: Mapping[str, Any] = NOBODY
+    instance: InstancePlan, *, elsewhere: bool, any_speed: bool, beside: Beside, going: Mapping[str, Any] = NOBODY
 ) -> dict[str, Any]:
     """What the scripts of a switch are given, beside what is their backend's.
 
     `elsewhere`: it may run by the other backend by now, and goes on by that where it does not serve by this one.
-    `going`: what goes on until it serves.
+    `any_speed`: it may be slower than its model was. `going`: what goes on until it serves.
     """
     systemd = instance.backend == "systemd"
     return {
@@ -71,11 +71,12 @@ def transaction(
         "started": STARTED,
         "kept": KEPT / instance.service,
         "refused": REFUSED / instance.service,
-        "asked": base64_lines(json.dumps(asked(instance))),
+        "asked": base64_lines(json.dumps({**asked(instance), "same": same(instance)})),
         "tried": tried(instance),
         "kind": "unit" if systemd else "container",
         "forget": forget(instance.name, unit=systemd, project=not systemd),
         "elsewhere": elsewhere,
+        "any_speed": any_speed,
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
         "instance": instance.name,
         **going,
@@ -174,6 +175,11 @@ def asked(instance: InstancePlan) -> dict[str, object]:
             "max_tokens": MEASURED_TOKENS if drafts or floor else _FEW_TOKENS,
         },
     }
+
+
+def same(instance: InstancePlan) -> str:
+    """What has one speed: the same bytes of a model on the same GPUs. It is no part of what was tried."""
+    return digest(instance.model_path, [card.at for card in instance.server.cards])
 
 
 def tried(instance: InstancePlan) -> str:

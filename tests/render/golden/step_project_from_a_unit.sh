@@ -103,7 +103,7 @@ at_exit() {
             echo "what was tried beside llama-drafter answers in its place, until \`herd up\` has it serve again, or for as long as \`systemctl status $beside\` says" >&2
         fi
     fi
-    rm -f "$asked" "$beside_asked"
+    rm -f "$asked" "$asked".* "$beside_asked"
 }
 asked=$(mktemp) && trap at_exit EXIT && base64 -d >"$asked" <<'END' || exit 1
 eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgxL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
@@ -111,7 +111,7 @@ cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwODEvbWV0cmljcyIsICJrZXkiOiBudWxsLCAic2Vj
 b25kcyI6IDEyMCwgImRyYWZ0cyI6IDE2LCAiZmxvb3IiOiAwLCAiYm9keSI6IHsibW9kZWwiOiAi
 bW9lIiwgIm1lc3NhZ2VzIjogW3sicm9sZSI6ICJ1c2VyIiwgImNvbnRlbnQiOiAiVGhlIHRocmVl
 IHByaW1hcnkgY29sb3VycyBhcmUifV0sICJ0ZW1wZXJhdHVyZSI6IDAsICJtYXhfdG9rZW5zIjog
-NjR9fQ==
+NjR9LCAic2FtZSI6ICI1ZGMyYTcxODk1NjkifQ==
 END
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-drafter.service; else echo /etc/llamaherd/compose/drafter/compose.yaml; fi; }
 how_kept() {
@@ -124,6 +124,7 @@ keep() (
     install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
     cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
         { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
+        { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/0404040404040404 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
@@ -156,46 +157,197 @@ keep_what_serves() {
         exit 1
     }
 }
-proved() { $direct python3 -I - "$1" <<'END'
+# $1 how to ask it. What was declared before, or by another key alone, is not judged by its speed.
+proved() {
+    how=judge
+    [ "$(was)" != 6b3e9ef709bc ] || how=''
+    [ "$1" = "$asked" ] || how=back
+    $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
+        $(systemctl show -P MainPID llama-drafter.service) $(docker top llama-drafter -eo pid 2>/dev/null | sed 1d) <<'END'
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
-what about the answer is not as declared."""
+what about the answer is not as declared, or how much slower it is than the same model was here before.
+
+A second prompt, as long as the first lets it be, says how fast it decodes: by then, the model is in memory. One that is
+slow has three tries, and the best counts. Nothing does while it answers others, or while its host computes for others.
+"""
 
 import json
+import re
+import statistics
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 LARGEST = 1 << 20
 """Bytes of an answer."""
+TOKENS, MOST_TOKENS, SECONDS, LEAST_SECONDS = 8, 128, 3, 0.2
+"""Of an answer that says how fast it is: no fewer, no more, how long it should take, and must."""
+CROWDED = 0.2
+"""Of all processors' time, taken by others: what was measured then says nothing."""
+TRIES = 3
+FLOOR = 0.7
+"""Of the speed that the same model had: slower is not taken."""
+RECENT, MOST = 5, 20
+"""Speeds that count of one model, and those that are kept of all: the median of a few moves by no single one."""
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+Speeds = list[dict[str, Any]]
 
 
-def main(path: str) -> tuple[int, str]:
-    asked = json.loads(Path(path).read_text(encoding="utf-8"))
-    request = urllib.request.Request(asked["url"], json.dumps(asked["body"]).encode())
+class Answer(NamedTuple):
+    """What is said of an answer: its tokens, those drafted and accepted, and tokens a second, 0 where nobody says.
+
+    `counts`: it is long enough to tell the speed, and others did not compute beside it.
+    """
+
+    tokens: int
+    drafted: int
+    accepted: int
+    rate: float
+    counts: bool
+
+
+class FailedError(Exception):
+    """A prompt is not answered; says why."""
+
+
+def main(path: str, record: str, out: str, how: str, *pids: str) -> tuple[int, str]:
+    """`record`: the speeds that are known; `out`: where they go with this one.
+
+    `how`: `judge` for one that may be taken back for its speed, `any` where any speed will do from now on, `back` for
+    one that was put back, and nothing for one that is started as before. `pids` are its processes.
+    """
+    asked = {**json.loads(Path(path).read_text(encoding="utf-8")), "pids": pids}
+    try:
+        first = ask(asked)
+        if why := undrafted(asked, first):
+            return 2, why
+        known = speeds(record)
+        if how == "back":
+            put_back(asked, first, known, Path(out))
+            return 0, ""
+        return judged(asked, first, known, Path(out), how)
+    except FailedError as error:
+        return 1, str(error)
+
+
+def judged(asked: Mapping[str, Any], first: Answer, known: Speeds, out: Path, how: str) -> tuple[int, str]:
+    floor, before = asked["floor"], usual(asked, known)
+    best, alone = measured(asked, first, floor or (FLOOR * before if how == "judge" else 0))
+    if (declared := max(best, first.rate)) < floor:
+        return 2, f"it decodes {declared:.1f} tokens/s, and `expect` allows no less than {floor:g}"
+    if not alone or not best or not asked.get("same"):
+        return 0, ""
+    slow = best < FLOOR * before
+    if slow and how == "judge" and not floor:
+        Path(f"{out}.slow").write_text(str(best), encoding="utf-8")
+        why = f"it decodes {best:.1f} tokens/s, and the same model decoded {before:.1f} here before"
+        return 2, why + ": `expect: {decode: " + f"{max(best, 0.1):.1f}" + "}` or `herd up --retry` has it so"
+    if floor or how == "any" or not slow:
+        write(asked, others(asked, known) if slow else known, best, out)
+    return 0, ""
+
+
+def put_back(asked: Mapping[str, Any], first: Answer, known: Speeds, out: Path) -> None:
+    """Writes what is known from now on, where this one is as slow itself as what it was put back for."""
+    slow = Path(f"{out}.slow")
+    if asked.get("same") and slow.exists():
+        other = float(slow.read_text(encoding="utf-8"))
+        best, alone = measured(asked, first, other / FLOOR * 1.001)
+        if alone and 0 < best * FLOOR <= other:
+            write(asked, others(asked, known), best, out)
+
+
+def measured(asked: Mapping[str, Any], first: Answer, enough: float) -> tuple[float, bool]:
+    """The best of a few tries, 0 where no speed is told, and whether it answered nobody else then."""
+    best = first.rate if first.counts and first.tokens > TOKENS else 0.0
+    alone = not in_flight(asked)
+    most = max(TOKENS, min(MOST_TOKENS, int(first.rate * SECONDS)))
+    for _ in range((TRIES if enough else 1) if first.rate else 0):
+        if not alone or (best and best >= enough):
+            break
+        said = ask(asked, most)
+        alone = not in_flight(asked)
+        best = max(best, said.rate if said.counts else 0)
+    return best, alone
+
+
+def ask(asked: Mapping[str, Any], tokens: int = 0) -> Answer:
+    """What is said of an answer. Raises FailedError where there is none."""
+    body = asked["body"] | ({"max_tokens": tokens} if tokens else {})
+    request = urllib.request.Request(asked["url"], json.dumps(body).encode())
     request.add_header("Content-Type", "application/json")
     if asked["key"]:
         request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
-    # No proxy: this host is asked.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    before = computed(asked["pids"])
     try:
-        with opener.open(request, timeout=asked["seconds"]) as answer:
+        with opener().open(request, timeout=asked["seconds"]) as answer:
             said = json.loads(answer.read(LARGEST))
         message = said["choices"][0]["message"]
         words = message.get("content") or message.get("reasoning_content")
-        timings = said.get("timings", {})
-        if words or said["usage"]["completion_tokens"]:
-            return 2, unlike(asked, timings.get)
-        return 1, "a prompt is answered with nothing"
+        if not words and not said["usage"]["completion_tokens"]:
+            raise FailedError("a prompt is answered with nothing")
+        return timed(said.get("timings", {}), crowded(before, computed(asked["pids"])))
     except urllib.error.HTTPError as error:
-        return 1, f"a prompt is answered with HTTP {error.code}: {said_of(error.read(LARGEST))}"
+        raise FailedError(f"a prompt is answered with HTTP {error.code}: {said_of(error.read(LARGEST))}") from None
     except OSError as error:
-        return 1, f"a prompt is not answered: {getattr(error, 'reason', error)}"
+        raise FailedError(f"a prompt is not answered: {getattr(error, 'reason', error)}") from None
     except (ValueError, LookupError, TypeError, AttributeError):
-        return 1, "a prompt is answered with what is no chat completion"
+        raise FailedError("a prompt is answered with what is no chat completion") from None
+
+
+def timed(said: Mapping[str, Any], crowded: bool) -> Answer:
+    """The first token comes with the prompt: of those after it, engines count one more or less in the same time."""
+    count, seconds = int(said.get("predicted_n", 0)), float(said.get("predicted_ms", 0)) / 1000
+    drafted, accepted = int(said.get("draft_n", 0)), int(said.get("draft_n_accepted", 0))
+    rate = (count - 1) / seconds if seconds > 0 and count > 1 else 0.0
+    return Answer(count, drafted, accepted, rate, count >= TOKENS and seconds >= LEAST_SECONDS and not crowded)
+
+
+def computed(pids: Iterable[str]) -> tuple[int, int]:
+    """How long all processors have been there, and how long they have computed for others, in the kernel's ticks."""
+    try:
+        with Path("/proc/stat").open(encoding="utf-8") as stat:
+            user, nice, system, idle, waiting, *more = map(int, stat.readline().split()[1:9])
+    except (OSError, ValueError):
+        return 0, 0
+    busy = user + nice + system + sum(more)
+    return busy + idle + waiting, busy - sum(map(own, pids))
+
+
+def own(pid: str) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc", pid, "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    return 0
+
+
+def crowded(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    return after[1] - before[1] > CROWDED * (after[0] - before[0])
+
+
+def opener() -> urllib.request.OpenerDirector:
+    """Without a proxy: this host is asked."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def in_flight(asked: Mapping[str, Any]) -> bool:
+    """Whether it answers others, as far as it says so."""
+    request = urllib.request.Request(asked["metrics"])
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    try:
+        with opener().open(request, timeout=2) as answer:
+            said = answer.read(LARGEST).decode(errors="replace")
+    except OSError as error:
+        return isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError)
+    return any(float(number) for number in BUSY.findall(said))
 
 
 def said_of(body: bytes) -> str:
@@ -206,21 +358,46 @@ def said_of(body: bytes) -> str:
     return " ".join(text.split())[:200]
 
 
-def unlike(asked: Mapping[str, Any], timing: Callable[[str, Any], Any]) -> str:
-    drafted, speed = timing("draft_n", 0), timing("predicted_per_second", 0)
-    if asked["drafts"] and not drafted:
+def undrafted(asked: Mapping[str, Any], said: Answer) -> str:
+    if asked["drafts"] and not said.drafted:
         return "no token was drafted, though drafting is declared"
-    if asked["drafts"] and drafted >= asked["drafts"] and not timing("draft_n_accepted", 0):
-        return f"none of {drafted} drafted tokens was accepted: what drafts does not fit the model"
-    if speed < asked["floor"]:
-        return f"it decodes {speed:.1f} tokens/s, and `expect` allows no less than {asked['floor']:g}"
+    if asked["drafts"] and said.drafted >= asked["drafts"] and not said.accepted:
+        return f"none of {said.drafted} drafted tokens was accepted: what drafts does not fit the model"
     return ""
 
 
-code, why = main(sys.argv[1])
+def speeds(record: str) -> Speeds:
+    """Those that are known, the newest last."""
+    with suppress(OSError, ValueError):
+        return list(json.loads(Path(record).read_text(encoding="utf-8")))
+    return []
+
+
+def usual(asked: Mapping[str, Any], known: Speeds) -> float:
+    """What the same model decoded on the same GPUs; one that does not draft is not held to one that did."""
+    alike = [each for each in known if each["same"] == asked.get("same") and each["drafts"] <= bool(asked["drafts"])]
+    return statistics.median_low(each["rate"] for each in alike[-RECENT:]) if alike else 0.0
+
+
+def others(asked: Mapping[str, Any], known: Speeds) -> Speeds:
+    """Speeds of other models: what was known of this one is so no more."""
+    return [each for each in known if each["same"] != asked["same"]]
+
+
+def write(asked: Mapping[str, Any], known: Speeds, best: float, out: Path) -> None:
+    one = {"same": asked["same"], "drafts": bool(asked["drafts"]), "rate": round(best, 3)}
+    out.write_text(json.dumps([*known, one][-MOST:]), encoding="utf-8")
+
+
+code, why = main(*sys.argv[1:])
 sys.stdout.write(why)
 sys.exit(code if why else 0)
 END
+}
+# What was put back is as slow as what it was put back for: the host is, and it is nobody's fault.
+host_is_slow() {
+    [ -s "$asked.speeds.slow" ] && [ -s "$asked.speeds" ] && cp "$asked.speeds" "$kept/last/speeds.new" && mv -fT "$kept/last/speeds.new" "$kept/last/speeds" || return 1
+    echo "what served before decodes no faster now: \`herd up\` tries what is declared again, and compares with that"
 }
 # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
 # it was started; $1 says how to ask another.
@@ -329,7 +506,7 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
     } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
         rm -f "$kept/untried"
         # Whoever changed no more than the key may try again.
-        [ "$was_spec" = 6b3e9ef709bc ] || note_refused "$1"
+        [ "$was_spec" = 6b3e9ef709bc ] || host_is_slow || note_refused "$1"
         printf '%s\n' "llama-drafter serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
         echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
     else
