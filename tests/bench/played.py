@@ -73,6 +73,39 @@ class Played:
             handler.wfile.write(data)
 
 
+class Virtual:
+    """A clock that stands still but for what is played: times are exact, however busy the machine is.
+
+    The client is given `clock`. What is `paced` sets it to the time of a part, sends that, and goes on when the client
+    has looked at the clock, which it does after each piece that it has read.
+    """
+
+    def __init__(self) -> None:
+        self._now, self._looks = 1000.0, 0
+        self._looked = threading.Condition()
+
+    def clock(self) -> float:
+        """The time, in seconds."""
+        with self._looked:
+            self._looks += 1
+            self._looked.notify_all()
+            return self._now
+
+    def paced(self, parts: Sequence[Part]) -> Iterator[Part]:
+        """The same parts, each when the client is ready for it."""
+        began = self._now
+        for at, data in parts:
+            with self._looked:
+                self._now, looks = began + at, self._looks
+            yield 0.0, data
+            if not data.startswith(b"HTTP/"):
+                self._wait(looks)
+
+    def _wait(self, looks: int) -> None:
+        with self._looked:
+            self._looked.wait_for(lambda: self._looks > looks, timeout=30)
+
+
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 

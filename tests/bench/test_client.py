@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,20 +21,24 @@ from llamaherd.bench.runs import run_of
 from llamaherd.bench.salt import salt
 from llamaherd.bench.statistics.blocks import orders
 from llamaherd.bench.stream import Events, NonsenseError, Reading
-from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, answer, chunk, delta, event, last
+from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, Virtual, answer, chunk, delta, event, last
 from tests.support.liar import Liar, whole
 from tests.support.rigs import ROOT
 
 CHAT = "/v1/chat/completions"
 SOON = Patience(connect=2, first=0.5, silence=0.3, total=1.5)
-LATE = 15.0
-"""Milliseconds that a busy machine may be late in telling the client of what has come."""
-
 KEY = "sk-canary-4711"
 
 
 def asked(url: str, patience: Patience = SOON, key: str | None = None, **body: Any) -> Answer | Failure:
     return ask(Target(url, key), CHAT, {"messages": [], **body}, patience)
+
+
+def exactly(parts: Sequence[Part]) -> Answer:
+    """The answer to these parts, each seen at its very time."""
+    virtual = Virtual()
+    with Played(lambda _: virtual.paced(parts)) as server:
+        return good(ask(Target(server.url), CHAT, {}, SOON, virtual.clock))
 
 
 def good(found: Answer | Failure) -> Answer:
@@ -52,21 +57,25 @@ def played(*parts: Part) -> Played:
     return Played(lambda _: parts)
 
 
-def test_times_are_those_of_the_server() -> None:
-    """Twenty tokens, the first after 80 ms, then one each 7 ms: each is seen when it is sent, and never before."""
-    with played(*answer(20, 0.080, 0.007)) as server:
-        found = good(asked(server.url, temperature=0.5))
-        sent = [at for at, data in server.sent if b'"w' in data]
-        began = server.asked
-    assert len(found.pieces) == len(sent) == 20
-    seen = [piece.at for piece in found.pieces]
-    true = [1000 * (at - began) for at in sent]
-    assert all(-0.5 < one - other < LATE for one, other in zip(seen, true, strict=True))
-    assert 80 <= found.first_token_ms < 80 + LATE
-    assert found.last_token_ms - found.first_token_ms == pytest.approx(19 * 7, abs=LATE)
+def test_times_are_those_of_the_script() -> None:
+    """Twenty tokens, the first after 80 ms, then one each 7 ms."""
+    found = exactly(answer(20, 0.080, 0.007))
+    assert [piece.at for piece in found.pieces] == [pytest.approx(80 + 7 * number) for number in range(20)]
+    assert found.first_token_ms == pytest.approx(80)
+    assert found.last_token_ms == pytest.approx(80 + 19 * 7)
     assert found.text == "".join(f"w{number} " for number in range(20))
-    assert found.finish == "length"
+    assert (found.finish, found.connect_ms) == ("length", 0)
     assert found.total_ms >= found.last_token_ms
+
+
+def test_times_are_those_of_the_server() -> None:
+    """By the real clock, which server and client share: nothing is seen before it was sent."""
+    with played(*answer(20, 0.080, 0.007)) as server:
+        found = good(asked(server.url, Patience()))
+        sent = [1000 * (at - server.asked) for at, data in server.sent if b'"w' in data]
+    assert len(found.pieces) == len(sent) == 20
+    assert all(piece.at > true - 0.5 for piece, true in zip(found.pieces, sent, strict=True))
+    assert found.last_token_ms - found.first_token_ms > 50
 
 
 def test_the_request_is_what_was_asked_for() -> None:
@@ -115,11 +124,11 @@ def test_timings_with_each_token() -> None:
 def test_where_the_engine_tells_nothing_the_client_does() -> None:
     """As vLLM and others: tokens from `usage`, times from our clock, and what was cached if it is told."""
     usage = {"prompt_tokens": 50, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 20}}
-    with played(*answer(30, 0.05, 0.004, usage=usage)) as server:
-        found = good(asked(server.url))
+    found = exactly(answer(30, 0.05, 0.004, usage=usage))
     run = run_of(found, Condition(kind="code", generated=30), at=0)
     assert (run.clock, run.prompt_n, run.cache_n, run.predicted_n) == ("client", 30, 20, 30)
-    assert run.predicted_ms == pytest.approx(29 * 4, abs=LATE)
+    assert run.predicted_ms == pytest.approx(29 * 4)
+    assert run.pieces_ms == (4.0,) * 29
     assert run.prompt_ms == found.first_token_ms
     with played(*answer(3, 0, 0)) as server:
         untold = run_of(good(asked(server.url)), CONDITION, at=0)
@@ -130,9 +139,9 @@ def test_thoughts_are_tokens() -> None:
     """The first token is the first one that the model wrote, and not the first that is meant for the user."""
     thought = event({"choices": [{"delta": {"reasoning_content": "hm"}}]})
     parts = ((0.0, PLAIN), (0.02, thought), (0.3, delta("x")), (0.3, last("stop") + END))
-    with played(*parts) as server:
-        found = good(asked(server.url))
-    assert 20 <= found.first_token_ms < 20 + LATE
+    found = exactly(parts)
+    assert found.first_token_ms == pytest.approx(20)
+    assert found.last_token_ms == pytest.approx(300)
     assert found.text == "hmx"
 
 
@@ -219,6 +228,15 @@ def test_what_breaks_off_is_a_value(parts: tuple[Part, ...], why: str, said: str
     assert said in found.message
 
 
+def test_silence_in_the_middle_is_waited_for_less_than_the_beginning() -> None:
+    """Reading a long prompt takes minutes; between two tokens there are none."""
+    began = time.monotonic()
+    with played((0, PLAIN), (0.4, BODY), (9, b"")) as server:
+        found = bad(asked(server.url, Patience(first=8, silence=0.3, total=8)))
+    assert (found.why, found.pieces) == ("late", 2)
+    assert 0.6 < time.monotonic() - began < 7
+
+
 def drip(begin: bytes, piece: bytes) -> Iterator[Part]:
     """A piece now and then, without an end."""
     yield 0, begin
@@ -236,10 +254,11 @@ def test_an_answer_that_never_ends_is_ended(begin: bytes, piece: bytes) -> None:
     with Played(lambda _: drip(begin, piece)) as server:
         found = bad(asked(server.url))
     assert found.why == "late"
-    assert 1.2 < time.monotonic() - began < 4
+    assert 1.2 < time.monotonic() - began < 30
     assert "not whole after 1.5 s" in found.message
-    time.sleep(0.2)
-    assert threading.active_count() <= before + 1
+    while threading.active_count() > before + 1:  # what is left of the server ends when it can send no more
+        assert time.monotonic() - began < 30
+        time.sleep(0.05)
 
 
 def test_a_flood_is_ended() -> None:
@@ -321,19 +340,21 @@ print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("l
 
 
 def measured(speeds: dict[str, float], blocks: int, tokens: int = 30) -> tuple[Result, Result]:
-    """Two servers of so many milliseconds a token, asked in blocks by the client, as results."""
+    """Two servers of so many milliseconds a token, with an error of 1 %, asked in blocks by the client, as results."""
     condition = Condition(kind="code", generated=tokens)
     runs: dict[str, list[Run]] = {"A": [], "B": []}
+    virtual, lot = Virtual(), random.Random(1)
 
-    def script(each: float) -> list[Part]:
-        return answer(tokens, 0.01, each / 1000, usage={"prompt_tokens": 9, "completion_tokens": tokens})
+    def script(arm: str) -> Iterator[Part]:
+        usage = {"prompt_tokens": 9, "completion_tokens": tokens}
+        return virtual.paced(answer(tokens, 0.01, speeds[arm] / 1000 * (1 + lot.gauss(0, 0.01)), usage=usage))
 
-    with Played(lambda _: script(speeds["A"])) as a, Played(lambda _: script(speeds["B"])) as b:
+    with Played(lambda _: script("A")) as a, Played(lambda _: script("B")) as b:
         urls = {"A": a.url, "B": b.url}
         for block, order in enumerate(orders("played", blocks)):
             for arm in order:
-                text = salt("played", block)
-                found = good(asked(urls[arm], messages=[{"role": "user", "content": text}]))
+                body = {"messages": [{"role": "user", "content": salt("played", block)}]}
+                found = good(ask(Target(urls[arm]), CHAT, body, SOON, virtual.clock))
                 runs[arm].append(run_of(found, condition, at=0, block=block))
     one, other = (
         Result(
@@ -350,11 +371,15 @@ def measured(speeds: dict[str, float], blocks: int, tokens: int = 30) -> tuple[R
     return one, other
 
 
-def test_five_percent_are_told_in_eight_blocks() -> None:
-    """Real requests over real HTTP, timed by the client's own clock; the server is slower by the script."""
-    rows = {row.metric.name: row for row in compare(*measured({"A": 4.0, "B": 4.2}, 8)).rows}
+@pytest.mark.parametrize(("slower", "verdict"), [(1.05, "slower"), (1.0, "same"), (0.95, "faster")])
+def test_what_is_told_of_servers_whose_speed_is_known(slower: float, verdict: str) -> None:
+    """Real requests over real HTTP, in eight blocks, timed by the client."""
+    rows = {row.metric.name: row for row in compare(*measured({"A": 4.0, "B": 4.0 * slower}, 8)).rows}
     decode = rows["decode"]
     assert decode.judgement
-    assert decode.judgement.verdict == "slower", decode
-    assert decode.ratio.value == pytest.approx(1 / 1.05, abs=0.01)
-    assert decode.a.value == pytest.approx(250, rel=0.03)
+    assert decode.judgement.verdict == verdict, decode
+    assert (decode.ratio.unit, decode.ratio.n) == ("block", 8)
+    assert decode.ratio.low is not None
+    assert decode.ratio.high is not None
+    assert decode.ratio.low < 1 / slower < decode.ratio.high
+    assert decode.a.value == pytest.approx(250, rel=0.02)

@@ -50,6 +50,8 @@ def test_of_one_start_each_a_small_difference_is_not_known() -> None:
     assert row.judgement
     assert (row.judgement.verdict, row.judgement.unit) == ("not known yet", "start")
     assert row.ratio.assumed == 0.01
+    others = (steady(each, starts=1).model_copy(update={"starts": (Start(process=str(each)),)}) for each in (1, 2))
+    assert only(compare(*others)).ratio.assumed == 0.01
     large = only(compare(steady(1), steady(2, 80.0)))
     assert large.judgement
     assert large.judgement.verdict == "slower"

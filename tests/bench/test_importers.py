@@ -245,8 +245,8 @@ def test_long_lines_and_long_tables_take_no_time() -> None:
     (found, *_) = read_foreign((head + "| 1 | 5.0 |\n" * 100_000).encode(), "a.md", WHOSE)
     assert len(found.cells[0].runs) == 2000
     with pytest.raises(UserError):
-        read_foreign((head + "|" + "-" * (MOST - 100)).encode(), "a.md", WHOSE)
-    assert time.monotonic() - began < 20
+        read_foreign((head + "|" + "-" * (MOST - 100) + "x").encode(), "a.md", WHOSE)
+    assert time.monotonic() - began < 60
 
 
 def test_what_else_is_doubtful() -> None:

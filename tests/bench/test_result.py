@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from llamaherd.bench import document
 from llamaherd.bench.document import fold, head_line, parse, run_line, start_line, to_bytes
 from llamaherd.bench.json_schema import result_schema, result_schema_text
-from llamaherd.bench.provenance import Recorded
+from llamaherd.bench.provenance import Gpu, Recorded
 from llamaherd.bench.result import Result, Run, Start
 from llamaherd.bench.share import free_texts, scrub, share
 from llamaherd.cli.herd import main
@@ -96,6 +96,7 @@ def deep(levels: int) -> bytes:
         (b"[" + b"0," * 500_000 + b"0]", "more than 400,000 values"),
         (to_bytes(result(run()))[:-40], "ends in the middle"),
         (to_bytes(result(run())).replace(b"257", b"NaN"), "finite number|valid integer"),
+        (to_bytes(result(run())).replace(b"2560.0", b"Infinity"), "finite number"),
         (to_bytes(result(run())).replace(b"257", b"-1"), "greater than or equal to 0"),
         (to_bytes(result(run(start=0))).replace(b'"predicted_n"', b'"start": 7, "predicted_n"'), "start of every run"),
     ],
@@ -201,6 +202,15 @@ def test_no_canary_in_any_text_is_shared() -> None:
     assert left == []
     assert "canary" not in text.lower()
     assert "begin" in text
+
+
+def test_names_that_are_too_short_to_look_for_are_taken_from_their_places() -> None:
+    """`al` stands in too many words; a GPU has an address that is no UUID."""
+    origin = WHOLE.provenance.model_copy(update={"gpus": (Gpu(name="RTX 3090", uuid="7", address="0000:65:00.0"),)})
+    shared = share(of(WHOLE.model_copy(update={"provenance": origin}), "al", "x"))
+    assert (shared.provenance.host.name, shared.provenance.server.user) == (None, None)
+    assert shared.provenance.gpus == (Gpu(name="RTX 3090"),)
+    assert [start.process for start in shared.starts] == ["0"]
 
 
 def test_what_was_measured_is_shared() -> None:
