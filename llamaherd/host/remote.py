@@ -179,6 +179,20 @@ class Shell:
             yield line.decode(errors="replace")
         self._require_end()
 
+    def tell(self, line: str) -> None:
+        """Say a line to a script that listens; it is short. Raises RemoteError where nobody is there any more."""
+        assert self._process.stdin
+        try:
+            os.write(self._process.stdin.fileno(), line.encode() + b"\n")
+        except (OSError, ValueError):
+            raise RemoteError(f"{place(self._connect)} does not listen any more", "look at the connection") from None
+
+    def hang_up(self) -> None:
+        """Say nothing more: a script that listens ends, and what it says by then is still heard."""
+        assert self._process.stdin
+        with suppress(OSError):
+            self._process.stdin.close()
+
     @property
     def complaints(self) -> list[str]:
         """The last lines of its script on stderr."""

@@ -21,7 +21,7 @@ OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "ran
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
     *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
-    *("bench/client.py", "host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
+    *("bench/client.py", "bench/metering.py", "host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
     *("inventory/keys.py", "pipeline/load.py"),
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
@@ -123,7 +123,7 @@ def test_a_role_knows_no_other_ones_inside(role: str) -> None:
 def test_one_thing_has_one_name_in_every_layer(folder: str) -> None:
     roles = {path.parent.name for path in (ROOT / "roles").glob("*/__init__.py")}
     there = {file.relative_to(ROOT / folder).parts[0] for file in (ROOT / folder).glob("*/*") if file.suffix != ".pyc"}
-    rooms_that_ask = {"deploy", "history", "host", "memory", "prune", "scaffold", "store"}
+    rooms_that_ask = {"bench", "deploy", "history", "host", "memory", "prune", "scaffold", "store"}
     assert roles <= there
     assert there - roles <= rooms_that_ask
 

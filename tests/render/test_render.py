@@ -20,6 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
+from llamaherd.bench import metering
 from llamaherd.gguf.header import Header
 from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.driver import PackageState
@@ -353,6 +354,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_ram_room": lambda: render("serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container"),
     "step_container_trial": lambda: container_trial(instance(PULLED, "drafter")),
     "step_container_trial_of_vllm": lambda: container_trial(instance(VLLM, "v")),
+    "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
+    "bench_meter_of_a_container": lambda: metering.script(instance(KEYED, "drafter"), 7200),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,

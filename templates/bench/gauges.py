@@ -1,0 +1,294 @@
+"""What a host's kernel tells of a server and of what is around it: files and figures, as they are."""
+
+# For Python 3.10 and its standard library alone. `templates/bench/meter.py` comes after it, in the same program.
+import os
+import platform
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PROC, SYS = Path("/proc"), Path("/sys")
+TICKS = os.sysconf("SC_CLK_TCK")
+FIRST_NAMESPACE = "pid:[4026531836]"
+"""Of processes: the driver knows those of this one alone."""
+
+
+def text(path: Path) -> str:
+    """What a file of the kernel says; empty where it says nothing."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1 << 18).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def figure(path: Path) -> int | None:
+    """A number that a file of the kernel says."""
+    said = text(path)
+    return int(said) if said.lstrip("-").isdigit() and len(said) < 24 else None
+
+
+class Rapl:
+    """What the processor counts of its own energy, by package."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Path] = {}
+        self.ranges: dict[str, int] = {}
+        self.why = ""
+        zones = sorted(SYS.glob("class/powercap/*rapl*:*"))
+        for zone in zones:
+            # What is below a package is a part of it.
+            if re.fullmatch(r"package-\d+", text(zone / "name")) and zone.name.count(":") == 1:
+                most = figure(zone / "max_energy_range_uj")
+                if figure(zone / "energy_uj") is None:
+                    self.why = "its counter may not be read"
+                elif most:
+                    self.files[zone.name], self.ranges[zone.name] = zone / "energy_uj", most
+        if not self.files:
+            self.why = self.why or ("it has no packages" if zones else "absent")
+
+    def energy(self) -> dict[str, int]:
+        """Microjoules, which begin at 0 again after the range."""
+        return {name: said for name, file in self.files.items() if (said := figure(file)) is not None}
+
+
+class Server:
+    """The processes of what is measured: those of its group, or else its first one and that one's children."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.group: Path | None = None
+        self.peak: Path | None = None
+        lines = [line.split(":", 2) for line in text(PROC / str(pid) / "cgroup").splitlines()]
+        places = {kind: path for _, kind, path in lines}
+        for kind, root, file in (
+            ("", "", "memory.peak"),
+            ("", "unified", ""),
+            ("memory", "memory", "memory.max_usage_in_bytes"),
+            ("name=systemd", "systemd", ""),
+            ("pids", "pids", ""),
+        ):
+            folder = SYS / "fs/cgroup" / root / places.get(kind, "/").lstrip("/")
+            if places.get(kind, "/") != "/" and (folder / "cgroup.procs").exists():
+                self.group = self.group or folder
+                if file and (folder / file).exists():
+                    self.peak = self.peak or folder / file
+
+    def processes(self) -> list[int]:
+        """Their numbers, the first one's first; none where that one is gone."""
+        if not (PROC / str(self.pid)).exists():
+            return []
+        said = text(self.group / "cgroup.procs") if self.group else ""
+        found = {int(each) for each in said.split()[:4096]} or self.family()
+        return [self.pid, *sorted(found - {self.pid, 0})]
+
+    def family(self) -> set[int]:
+        """It and its children's children."""
+        found, left = {self.pid}, [self.pid]
+        while left and len(found) < 4096:
+            for task in (PROC / str(left.pop()) / "task").glob("*/children"):
+                new = {int(each) for each in text(task).split()} - found
+                found |= new
+                left += new
+        return found
+
+    def figures(self) -> dict[str, int]:
+        """What all of them hold and have done: bytes, microseconds, faults. Nothing where they are gone."""
+        total: dict[str, int] = {}
+        for pid in self.processes():
+            fields = stat(pid)
+            if fields is None:
+                continue
+            folder = PROC / str(pid)
+            parts = dict(line.split(":", 1) for line in text(folder / "status").splitlines() if ":" in line)
+            sizes = {
+                key: int(parts.get(name, "0").split()[0]) << 10
+                for key, name in (("rss", "VmRSS"), ("anon", "RssAnon"), ("most", "VmHWM"), ("swap", "VmSwap"))
+            }
+            io = dict(line.split(": ", 1) for line in text(folder / "io").splitlines() if ": " in line)
+            did = {"cpu": cpu(fields), "faults": int(fields[9]), "read": int(io.get("read_bytes", 0))}
+            for key, value in {**sizes, **did}.items():
+                total[key] = total.get(key, 0) + value
+        if total and self.peak and (peak := figure(self.peak)) is not None:
+            total["peak"] = peak
+        return total
+
+
+def stat(pid: int) -> list[str] | None:
+    """The fields of a process from its state on, as /proc has them."""
+    said = text(PROC / str(pid) / "stat")
+    return said.rpartition(") ")[2].split() if ") " in said else None
+
+
+def cpu(fields: list[str]) -> int:
+    """Microseconds that a process has computed."""
+    return (int(fields[11]) + int(fields[12])) * 1_000_000 // TICKS
+
+
+def busy() -> int:
+    """Microseconds that all processors have computed, since the boot: guests are in it, and waiting is not."""
+    with (PROC / "stat").open() as file:
+        user, nice, system, _idle, _wait, irq, soft, *_ = map(int, file.readline().split()[1:])
+    return (user + nice + system + irq + soft) * 1_000_000 // TICKS
+
+
+def running() -> dict[int, tuple[int, str]]:
+    """What every process has computed by now, and its name."""
+    found: dict[int, tuple[int, str]] = {}
+    for folder in PROC.glob("[0-9]*"):
+        if len(found) < 65536 and (fields := stat(int(folder.name))) is not None:
+            found[int(folder.name)] = (cpu(fields), text(folder / "comm"))
+    return found
+
+
+def unit_of(pid: int) -> str:
+    """The unit or container that a process is of."""
+    paths = [line.rpartition(":")[2] for line in text(PROC / str(pid) / "cgroup").splitlines()]
+    return next((path.rpartition("/")[2] for path in paths if path.endswith(".service") or "docker" in path), "")
+
+
+def temperature() -> Path | None:
+    """The file of the processor's temperature, in thousandths of a degree."""
+    for folder in sorted(SYS.glob("class/hwmon/hwmon*")):
+        if text(folder / "name") in ("k10temp", "zenpower", "coretemp", "cpu_thermal"):
+            return folder / "temp1_input"
+    for folder in sorted(SYS.glob("class/thermal/thermal_zone*")):
+        if text(folder / "type") in ("x86_pkg_temp", "cpu-thermal", "cpu_thermal"):
+            return folder / "temp"
+    return None
+
+
+def clocks(cores: int) -> list[Path]:
+    """The files of processors' clocks, of sixteen at most: each is a question to that processor."""
+    files = [SYS / f"devices/system/cpu/cpu{number}/cpufreq/scaling_cur_freq" for number in range(cores)]
+    there = [file for file in files if file.exists()]
+    return there[:: -(-len(there) // 16) or 1]
+
+
+def on_battery() -> bool | None:
+    """Whether the machine runs on one; None where it has none."""
+    found: bool | None = None
+    for folder in sorted(SYS.glob("class/power_supply/*")):
+        # A mouse has a battery, too.
+        if text(folder / "type") == "Battery" and text(folder / "scope") != "Device":
+            found = bool(found) or text(folder / "status") == "Discharging"
+    return found
+
+
+def listens(port: int, pids: list[int]) -> bool | None:
+    """Whether one of these processes listens on a port; None where nobody does."""
+    wanted: set[str] = set()
+    for name in ("net/tcp", "net/tcp6"):
+        for line in text(PROC / name).splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                wanted.add(f"socket:[{fields[9]}]")
+    for pid in pids if wanted else ():
+        for link in (PROC / str(pid) / "fd").glob("*"):
+            with suppress(OSError):
+                if str(link.readlink()) in wanted:
+                    return True
+    return False if wanted else None
+
+
+class Here:
+    """This host, and the server on it that is measured: `pid` is its first process, 0 where it does not run."""
+
+    def __init__(self, asked: dict[str, Any], nvml: Any, in_flight: Any, pid: int, spec: str, virtual: str) -> None:
+        self.asked, self.nvml, self.in_flight, self.rapl = asked, nvml, in_flight, Rapl()
+        self.server = Server(pid) if pid else None
+        self.spec, self.virtual = spec or self.given("LLAMAHERD_SPEC"), virtual
+        self.celsius, self.clocks = temperature(), clocks(os.cpu_count() or 1)
+        self.before, self.since = running(), time.monotonic()
+
+    def given(self, name: str) -> str:
+        """A variable that the server was started with."""
+        said = text(PROC / str(self.server.pid) / "environ") if self.server else ""
+        return next((each[len(name) + 1 :] for each in said.split("\0") if each.startswith(f"{name}=")), "")
+
+    def standing(self) -> dict[str, Any]:
+        """What stays as it is."""
+        cpu = dict(line.split("\t: ") for line in text(PROC / "cpuinfo").splitlines() if line.count("\t: ") == 1)
+        cpu = {name.strip(): said for name, said in cpu.items()}
+        system, one = os.uname(), SYS / "devices/system/cpu/cpu0/cpufreq"
+        fields = stat(self.server.pid) if self.server else None
+        pid = self.server.pid if self.server and fields else 0
+        name = ""
+        with suppress(OSError):
+            name = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+        return {
+            "host": {
+                "name": system.nodename,
+                "kernel": system.release,
+                "os": name,
+                "libc": os.confstr("CS_GNU_LIBC_VERSION") or "",
+                "cpu": cpu.get("model name", ""),
+                "microcode": cpu.get("microcode", ""),
+                "threads": os.cpu_count(),
+                "smt": {"1": True, "0": False}.get(text(SYS / "devices/system/cpu/smt/active")),
+                "governor": text(one / "scaling_governor"),
+                "ram_bytes": memory().get("MemTotal"),
+            },
+            "virtual": self.virtual,
+            "no_nvml": self.nvml.why,
+            "no_counter": self.nvml.lacks,
+            "rapl": self.rapl.ranges,
+            "no_rapl": self.rapl.why,
+            "server": {"pid": pid, "spec": self.spec, "started": int(fields[19]) if fields else 0},
+            "battery": on_battery(),
+        }
+
+    def counters(self) -> dict[str, Any]:
+        """What counts energy."""
+        return {"mj": self.nvml.energy(), "uj": self.rapl.energy()}
+
+    def figures(self) -> dict[str, Any]:
+        """How the host and the server are now."""
+        said = memory()
+        clocks = [each for file in self.clocks if (each := figure(file)) is not None]
+        celsius = figure(self.celsius) if self.celsius else None
+        return {
+            "cpu": busy(),
+            "server": self.server.figures() if self.server else {},
+            "available": said.get("MemAvailable"),
+            "swap": said.get("SwapTotal", 0) - said.get("SwapFree", 0),
+            "mhz": round(sum(clocks) / len(clocks) / 1000) if clocks else None,
+            "celsius": celsius / 1000 if celsius is not None else None,
+        }
+
+    def look(self, mine: list[int]) -> dict[str, Any]:
+        """Who else is here: on cards, and on processors since the last time."""
+        now, at = running(), time.monotonic()
+        ours = self.server.processes() if self.server else []
+        seconds, before = at - self.since, self.before
+        self.before, self.since = now, at
+        apart = {*ours, *mine}
+        cores = {pid: (did - before[pid][0]) / 1e6 / seconds for pid, (did, _) in now.items() if pid in before}
+        others = sorted((pid for pid in cores if pid not in apart and cores[pid] >= 0.05), key=lambda pid: -cores[pid])
+        apps = self.nvml.apps() if Path("/proc/self/ns/pid").readlink() == Path(FIRST_NAMESPACE) else None
+        return {
+            "ours": ours[:256],
+            "others": [[now[pid][1][:40], unit_of(pid)[:100], round(cores[pid], 2)] for pid in others[:8]],
+            "apps": apps and [[uuid, pid, size, *self.who(pid)] for uuid, pid, size in apps],
+            "listens": listens(self.asked["port"], ours),
+            "in_flight": self.in_flight(self.asked["metrics"], self.asked["key"]),
+            "load": os.getloadavg()[0],
+            "battery": on_battery(),
+        }
+
+    def who(self, pid: int) -> list[str]:
+        """A process by its name and its unit."""
+        return [text(PROC / str(pid) / "comm")[:40], unit_of(pid)[:100]]
+
+    def computed(self, pid: int) -> int:
+        """Microseconds that a process has computed."""
+        fields = stat(pid)
+        return cpu(fields) if fields else 0
+
+
+def memory() -> dict[str, int]:
+    """/proc/meminfo, in bytes."""
+    lines = [line.split() for line in text(PROC / "meminfo").splitlines()]
+    return {name.rstrip(":"): int(size) << 10 for name, size, *_ in lines if size.isdigit()}

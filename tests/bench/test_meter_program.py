@@ -1,0 +1,270 @@
+"""The meter's own program on this machine: what it says, what it costs, and that nothing of it is left.
+
+Faked are nvidia-smi (`tests/support/smi_stream.py`) and NVML (`nvml_energy.c`), which this machine lacks; all else is
+this machine's own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamaherd.bench.look import App, obstacles
+from llamaherd.bench.metering import Meter
+from llamaherd.bench.series import Window
+from llamaherd.bench.unmeasured import unmeasured
+from llamaherd.bench.use import use
+from llamaherd.host.ssh import RemoteError
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.render import render
+from tests.bench.meter_lines import NEW, OLD
+from tests.support import smi_stream
+from tests.support.rigs import cpu_rig, planned
+from tests.support.stores import needs_root
+
+pytestmark = [needs_root, pytest.mark.skipif(not shutil.which("cc"), reason="there is no compiler")]
+
+HERE = Connect(host=LOCAL)
+PLAN = planned(cpu_rig())
+CHAT = next(each for each in PLAN.instances if each.backend == "systemd")
+ASKED = {"every": 0.2, "lasts": 60, "silence": 60, "most": 1 << 24, "port": 1, "metrics": "http://[::1]:1", "key": ""}
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(["sh", sys.argv[1]], stdin=int(sys.argv[2]))
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder from which this machine has two GPUs."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!{sys.executable} -I\n" + Path(smi_stream.__file__).read_text())
+    program.chmod(0o755)
+    source = Path(smi_stream.__file__).with_name("nvml_energy.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libnvidia-ml.so.1"), str(source)], check=True)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setenv("FAKE_APP", str(os.getpid()))
+    return tmp_path
+
+
+def started(folder: Path) -> int:
+    """The process that nvidia-smi's stand-in is, once it says so."""
+    file, until = folder / "started", time.monotonic() + 10
+    while not (file.exists() and file.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
+    return int(file.read_text())
+
+
+class Running:
+    """The program, started by a shell as a host's does it, and nvidia-smi as it was started by it."""
+
+    def __init__(self, folder: Path, **asked: Any) -> None:
+        text = render("bench/meter.sh.j2", asked=json.dumps(ASKED | asked), service="llama-none", backend="systemd")
+        (folder / "started").unlink(missing_ok=True)
+        self.shell = subprocess.Popen(["sh", "-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.shell.stdin
+        assert self.shell.stdout
+        self.told, self.heard = self.shell.stdin, self.shell.stdout
+        self.told.write(f"{{\n{text}\n}}\n".encode())
+        self.told.flush()
+        self.hello = json.loads(self.heard.readline())
+        self.smi = started(folder)
+        # What the shell began is the program: it has put itself in its place.
+        self.pids = [self.shell.pid, self.smi]
+
+    def left(self) -> list[int]:
+        """Which of its processes are still there; one that is dead and not yet waited for is not."""
+        self.shell.poll()
+        return [pid for pid in self.pids if Path(f"/proc/{pid}/stat").exists() and not is_dead(pid)]
+
+    def gone_within(self, seconds: float) -> bool:
+        """Whether all of them are gone in time."""
+        until = time.monotonic() + seconds
+        while self.left() and time.monotonic() < until:
+            time.sleep(0.05)
+        return not self.left()
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, and its parent has not looked yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return True
+
+
+@pytest.fixture
+def begin(gpus: Path) -> Iterator[Callable[..., Running]]:
+    """Begin to watch this machine; at the end nothing of it is left."""
+    begun: list[Running] = []
+
+    def begin(**asked: Any) -> Running:
+        begun.append(Running(gpus, **asked))
+        assert begun[-1].left() == begun[-1].pids
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        for pid in each.left():
+            os.kill(pid, signal.SIGKILL)
+        each.told.close()
+        each.heard.close()
+        each.shell.wait(10)
+
+
+def test_it_ends_when_its_input_does(begin: Callable[..., Running]) -> None:
+    """As when the connection is gone: sshd closes it."""
+    running = begin()
+    running.told.close()
+    assert running.gone_within(5)
+    *_, last = running.heard.read().splitlines()
+    assert json.loads(last)["why"] == "nobody"
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_nvidia_smi_ends_with_it(begin: Callable[..., Running], by: signal.Signals) -> None:
+    running = begin()
+    os.kill(running.shell.pid, by)
+    assert running.gone_within(5)
+
+
+def test_it_ends_with_its_parent(gpus: Path) -> None:
+    """Whoever has started it was killed, and holds its input open no more than somebody else does."""
+    text = render("bench/meter.sh.j2", asked=json.dumps(ASKED), service="llama-none", backend="systemd")
+    read, write = os.pipe()
+    (gpus / "script").write_text(f"{{\n{text}\n}}\n")
+    command = [sys.executable, "-c", PARENT, str(gpus / "script"), str(read)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[read])
+    assert parent.stdout
+    pid = int(parent.stdout.readline())
+    smi = started(gpus)
+    assert not is_dead(pid)
+    parent.kill()
+    parent.wait()
+    until = time.monotonic() + 5
+    while not (is_dead(pid) and is_dead(smi)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert is_dead(pid)
+    assert is_dead(smi)
+    parent.stdout.close()
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"), [({"lasts": 1}, "time"), ({"silence": 1}, "silence"), ({"most": 4000}, "full")]
+)
+def test_it_ends_by_itself(begin: Callable[..., Running], asked: dict[str, Any], why: str) -> None:
+    running = begin(**asked)
+    assert running.gone_within(8)
+    *_, last = running.heard.read().splitlines()
+    assert json.loads(last)["why"] == why
+
+
+def test_it_ends_where_nobody_reads(begin: Callable[..., Running]) -> None:
+    """A pipe that nobody empties holds it up: an alarm of the kernel's ends it all the same."""
+    running = begin(lasts=1, every=0.005)
+    fcntl.fcntl(running.heard, fcntl.F_SETPIPE_SZ, 4096)
+    assert not running.gone_within(4)
+    assert running.gone_within(12)
+
+
+def test_nonsense_is_not_taken_for_a_word(begin: Callable[..., Running]) -> None:
+    running = begin()
+    running.told.write(b"\xff\xfe nonsense\nping\n" + b"x" * 9000)
+    running.told.flush()
+    assert running.gone_within(5)
+    *_, last = running.heard.read().splitlines()
+    assert json.loads(last)["why"] == "nonsense"
+
+
+def test_a_window_of_this_machine(gpus: Path) -> None:
+    with Meter(HERE, CHAT, 60) as meter:
+        look = meter.first_look
+        meter.mark("begin")
+        begin = time.monotonic()
+        time.sleep(2)
+        end = time.monotonic()
+        meter.mark("end")
+        meter.look()
+        clocks = meter.clocks
+    used = use(meter.readings, Window(begin, end))
+    old, new = used.gpus
+    assert meter.error is None
+    assert (old.uuid, new.uuid, new.counted) == (OLD, NEW, None)
+    assert old.counted == pytest.approx(500, rel=0.01)
+    assert old.integrated == pytest.approx(500, rel=0.001)
+    assert new.integrated == pytest.approx(42.66, rel=0.001)
+    assert clocks is not None
+    assert abs(clocks.ahead) <= clocks.error < 1  # one machine, one clock
+    assert [each.mark for each in meter.readings.counters if each.mark] == ["begin", "end"]
+    assert App(OLD, os.getpid(), 3 << 30, *(look.apps or ())[0][3:]) in (look.apps or ())
+    assert [each.code for each in obstacles(look, PLAN, CHAT)] == ["server-down"]
+    assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured(meter.readings)
+    assert is_dead(started(gpus))
+
+
+def test_power_that_changes_is_seen(gpus: Path) -> None:
+    with Meter(HERE, CHAT, 60) as meter:
+        (gpus / "watts").write_text("100.00")
+        time.sleep(1)
+        begin = time.monotonic()
+        time.sleep(1)
+        end = time.monotonic()
+        meter.look()
+    used = use(meter.readings, Window(begin, end), [OLD])
+    assert used.gpus[0].integrated == pytest.approx(100, rel=0.01)
+    # Its counter says otherwise: 250 W by nvml_energy.c.
+    assert used.gpus[0].counted == pytest.approx(250, rel=0.02)
+    assert any(each.startswith(f"GPU {OLD} counted") for each in used.doubts)
+
+
+def test_a_host_that_lacks_everything() -> None:
+    """No GPU, no NVML: the rest is measured."""
+    if shutil.which("nvidia-smi"):
+        pytest.skip("there is a real nvidia-smi")
+    with Meter(HERE, CHAT, 60) as meter:
+        pass
+    assert "nothing of GPUs: there is no nvidia-smi" in unmeasured(meter.readings)
+    assert meter.readings.figures
+
+
+def test_a_host_without_python_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sh", "id", "systemctl", "systemd-detect-virt"):
+        if found := shutil.which(name):
+            (tmp_path / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RemoteError, match=r"watching the host ended halfway: .*python3"), Meter(HERE, CHAT, 60):
+        pass
+
+
+def test_a_driver_that_says_nothing_useful(gpus: Path) -> None:
+    """As without its module: the sentence of nvidia-smi is handed on."""
+    says = "NVIDIA-SMI has failed because it could not communicate"
+    (gpus / "nvidia-smi").write_text(f"#!/bin/sh\necho '{says}'\nexit 9\n")
+    with Meter(HERE, CHAT, 60) as meter:
+        pass
+    assert f"nothing of GPUs: {says}" in unmeasured(meter.readings)
+
+
+def test_nvidia_smi_that_ends_is_told(gpus: Path) -> None:
+    with Meter(HERE, CHAT, 60) as meter:
+        os.kill(started(gpus), signal.SIGKILL)
+        time.sleep(0.5)
+        meter.look()
+    assert meter.error is None
+    assert "nothing of GPUs from some moment on: nvidia-smi has ended" in unmeasured(meter.readings)

@@ -1,0 +1,193 @@
+"""A host that is watched while its servers work, over SSH, with real servers; and nothing of it is left, whoever dies.
+
+Faked are nvidia-smi (`tests/support/smi_stream.py`) and NVML (`nvml_energy.c`), as the box has no GPU.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from box.inside import File
+from llamaherd.bench.look import Look, obstacles
+from llamaherd.bench.metering import Meter
+from llamaherd.bench.series import Window
+from llamaherd.bench.unmeasured import unmeasured
+from llamaherd.bench.use import Use, use
+from llamaherd.inventory.schema import Connect
+from llamaherd.plan import InstancePlan, Plan
+from tests.bench.meter_lines import NEW, OLD
+from tests.box.bench import Bench
+from tests.support import smi_stream
+
+pytestmark = pytest.mark.box
+
+PROGRAM, LIBRARY = "/usr/local/bin/nvidia-smi", "/usr/local/lib/libnvidia-ml.so.1"
+PROGRAM_IS, SMI_IS = "pgrep -f '^python3 -I - [{]\"every'", "pgrep -f 'nvidia-smi --query-[g]pu'"
+STORY = '{"messages":[{"role":"user","content":"Tell a long story."}],"max_tokens":%d,"ignore_eos":true}'
+
+
+@pytest.fixture(scope="module")
+def watched(converged: Bench) -> Iterator[Bench]:
+    """The rig, with the two GPUs of the stand-ins, for as long as these tests take."""
+    source = Path(smi_stream.__file__).with_name("nvml_energy.c")
+    converged.host.put(
+        File(PROGRAM, Path(smi_stream.__file__).read_bytes(), 0o755), File("/root/nvml.c", source.read_bytes())
+    )
+    converged.sh(f"cc -shared -fPIC -o {LIBRARY} /root/nvml.c && ldconfig")
+    yield converged
+    converged.sh(f"rm -f {PROGRAM} {LIBRARY} /usr/local/bin/started /root/nvml.c; ldconfig")
+
+
+def connect(bench: Bench) -> Connect:
+    """The way to it."""
+    return Connect(
+        host="127.0.0.1",
+        port=bench.host.port,
+        user="owner",
+        key=bench.host.key,
+        known_hosts=bench.host.known_hosts,
+    )
+
+
+def plan(bench: Bench) -> Plan:
+    """What is planned for it."""
+    return Plan.model_validate(bench.plan())
+
+
+def instance(bench: Bench, name: str) -> InstancePlan:
+    """One of its servers."""
+    return next(each for each in plan(bench).instances if each.name == name)
+
+
+def codes(bench: Bench, name: str, look: Look) -> set[str]:
+    """What is in the way, beside what other tests and machines do to the processors."""
+    return {each.code for each in obstacles(look, plan(bench), instance(bench, name))} - {"host-busy"}
+
+
+def measured(bench: Bench, name: str) -> tuple[Meter, Use, Look]:
+    """A server that tells a story while it is watched; the last look is from the middle of another one."""
+    key = bench.key() if name == "chat" else ""
+    with Meter(connect(bench), instance(bench, name), 120) as meter:
+        meter.mark("begin")
+        assert meter.clocks
+        begin = meter.clocks.on_host(time.monotonic())
+        status, answer = bench.ask(name, "/v1/chat/completions", STORY % 120, key)
+        assert status == 200, answer
+        end = meter.clocks.on_host(time.monotonic())
+        meter.mark("end")
+        story = threading.Thread(target=bench.ask, args=(name, "/v1/chat/completions", STORY % 400, key))
+        story.start()
+        time.sleep(1)
+        busy = meter.look()
+        story.join()
+    return meter, use(meter.readings, Window(begin, end)), busy
+
+
+@pytest.mark.parametrize("name", ["chat", "drafter"])
+def test_a_server_at_work(watched: Bench, name: str) -> None:
+    meter, used, busy = measured(watched, name)
+    assert meter.error is None
+    assert codes(watched, name, meter.first_look) - {"busy"} == set()
+    assert "busy" in codes(watched, name, busy)
+    assert busy.in_flight == 1
+    # Past everything under test: systemd and Docker say which process it is.
+    pid = "docker inspect -f '{{.State.Pid}}'" if name == "drafter" else "systemctl show -P MainPID"
+    main = int(watched.sh(f"{pid} llama-{name}"))
+    assert main in busy.ours
+    assert meter.readings.hello
+    assert meter.readings.hello.server.pid == main
+    host = used.host
+    assert host.processors is not None
+    assert host.processors > 0.2
+    kilobytes = int(watched.sh(f"awk '/^VmHWM/ {{print $2}}' /proc/{main}/status"))
+    assert host.peak_bytes == pytest.approx(kilobytes << 10, rel=0.2)
+    assert host.peak_bytes
+    assert host.anonymous_bytes
+    assert host.resident_bytes
+    assert host.anonymous_bytes <= host.resident_bytes <= host.peak_bytes
+    old, new = used.gpus
+    for joules in (old.counted, old.integrated):
+        assert joules == pytest.approx(250 * used.window.seconds, rel=0.02)
+    assert new.counted is None
+    assert new.watts == pytest.approx(21.33)
+    assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured(meter.readings)
+    assert gone(watched)
+
+
+def test_what_runs_is_held_against_what_is_planned(watched: Bench) -> None:
+    with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
+        look = meter.first_look
+    other = instance(watched, "chat").model_copy(update={"spec": "0" * 16})
+    assert [each.code for each in obstacles(look, plan(watched), other)] == ["not-as-planned"]
+
+
+def test_a_server_that_is_stopped_meanwhile(watched: Bench) -> None:
+    with Meter(connect(watched), instance(watched, "ik-chat"), 60) as meter:
+        begin = meter.readings.figures[-1].t
+        watched.sh("systemctl stop llama-ik-chat")
+        try:
+            time.sleep(1.5)
+            look = meter.look()
+        finally:
+            watched.sh("systemctl start llama-ik-chat")
+    assert [each.code for each in obstacles(look, plan(watched), instance(watched, "ik-chat"))] == ["server-down"]
+    end = meter.readings.figures[-1].t
+    assert "the server ended meanwhile" in use(meter.readings, Window(begin, end)).doubts
+
+
+def test_it_costs_no_more_than_a_hundredth_of_a_processor(watched: Bench) -> None:
+    """Nvidia-smi's stand-in included, which is not the real one's cost."""
+    with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
+        began = len(meter.readings.figures)
+        time.sleep(20)
+    figures = meter.readings.figures[began:]
+    used = use(meter.readings, Window(figures[0].t, figures[-1].t))
+    assert used.host.meter is not None
+    assert 0 < used.host.meter <= 0.01
+    assert len(meter.readings.gpus[OLD]) >= 80
+
+
+KILLED = {
+    "the program": f"kill -KILL $({PROGRAM_IS})",
+    "sudo": f"kill -KILL $(ps -o ppid= -p $({PROGRAM_IS}))",
+    "the connection": f"kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p $({PROGRAM_IS})))",
+    "nvidia-smi": f"kill -KILL $({SMI_IS})",
+}
+
+
+@pytest.mark.parametrize("who", KILLED)
+def test_nothing_is_left_after_a_kill_on_the_host(watched: Bench, who: str) -> None:
+    with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
+        assert len(there(watched)) == 2
+        watched.sh(KILLED[who])
+        if who != "nvidia-smi":
+            assert gone(watched)
+    assert gone(watched)
+    assert (meter.error is None) == (who == "nvidia-smi")
+
+
+def test_nothing_is_left_when_we_are_killed(watched: Bench) -> None:
+    """By SIGKILL to our ssh client: nothing of ours can say goodbye."""
+    with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
+        assert len(there(watched)) == 2
+        assert meter._shell
+        meter._shell._process.kill()
+        assert gone(watched)
+
+
+def there(bench: Bench) -> list[str]:
+    """What of it is on the host: the program, and nvidia-smi."""
+    return bench.sh(f"{PROGRAM_IS}; {SMI_IS}", check=False).split()
+
+
+def gone(bench: Bench) -> bool:
+    """Whether all of it has ended on the host, within five seconds."""
+    until = time.monotonic() + 5
+    while there(bench) and time.monotonic() < until:
+        time.sleep(0.1)
+    return not there(bench)

@@ -1,0 +1,728 @@
+# Watches this host while its server is measured. What is said to it comes after this script, on the same pipe.
+set -- $(timeout 20 docker inspect --type container --format '{{.State.Pid}} {{index .Config.Labels "llamaherd.spec"}}' llama-drafter 2>/dev/null)
+pid=${1:-} spec=${2:-}
+exec python3 -I - '{"every": 1.0, "lasts": 7200, "silence": 60, "most": 67108864, "port": 8081, "metrics": "http://127.0.0.1:8081/metrics", "key": "/etc/llamaherd/keys/drafter"}' "${pid:-0}" "$spec" "$(systemd-detect-virt 2>/dev/null)" 3<&0 <<'END'
+"""What NVIDIA's library tells of cards: what they have spent, and who is on them."""
+
+# For Python 3.10 and its standard library alone.
+import ctypes
+from contextlib import suppress
+from typing import Any
+
+# Signatures are those of nvml.h; a process is its `nvmlProcessInfo_v2_t`.
+CARD, FIGURE, LARGE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_ulonglong
+MOST_CARDS, MOST_APPS, UNKNOWN_MEMORY = 16, 64, 2**64 - 1
+NVML = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
+
+
+class App(ctypes.Structure):
+    """A process on a card, as NVML tells of it."""
+
+    _fields_ = (("pid", FIGURE), ("memory", LARGE), ("instance", FIGURE), ("compute", FIGURE))
+
+
+class Nvml:
+    """NVIDIA's library: counters of energy, and who is on which card. `lacks`: by card, why it has no counter."""
+
+    def __init__(self) -> None:
+        self.cards: dict[str, Any] = {}
+        self.lacks: dict[str, str] = {}
+        self.why = ""
+        self.library: Any = None
+        for name in NVML:
+            with suppress(OSError):
+                self.library = ctypes.CDLL(name)
+                break
+        if self.library is None:
+            self.why = "NVIDIA's library is not installed"
+        elif code := self.call("nvmlInit_v2"):
+            self.why = self.words(code)
+        else:
+            self.find()
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """The code that a function ends with; 13 for one that the library lacks."""
+        function = getattr(self.library, name, None)
+        if function is None:
+            return 13
+        # Each argument is of ctypes: that is its type.
+        function.argtypes, function.restype = [type(each) for each in arguments], ctypes.c_int
+        return int(function(*arguments))
+
+    def words(self, code: int) -> str:
+        """What a code means."""
+        say = self.library.nvmlErrorString
+        say.argtypes, say.restype = [ctypes.c_int], ctypes.c_char_p
+        return (say(code) or b"").decode(errors="replace")
+
+    def find(self) -> None:
+        """All cards by UUID, and which of them count their energy."""
+        count = FIGURE()
+        if code := self.call("nvmlDeviceGetCount_v2", ctypes.pointer(count)):
+            self.why = self.words(code)
+        for number in range(min(count.value, MOST_CARDS)):
+            card, name = CARD(), ctypes.create_string_buffer(96)
+            if self.call("nvmlDeviceGetHandleByIndex_v2", FIGURE(number), ctypes.pointer(card)):
+                continue
+            if not self.call("nvmlDeviceGetUUID", card, name, FIGURE(96)):
+                self.cards[name.value.decode(errors="replace")] = card
+        for uuid, card in self.cards.items():
+            if code := self.call("nvmlDeviceGetTotalEnergyConsumption", card, ctypes.pointer(LARGE())):
+                self.lacks[uuid] = self.words(code)
+
+    def energy(self) -> dict[str, int]:
+        """Millijoules since the driver was loaded, by card."""
+        found = {}
+        for uuid, card in self.cards.items():
+            spent = LARGE()
+            if uuid not in self.lacks and not self.call(
+                "nvmlDeviceGetTotalEnergyConsumption", card, ctypes.pointer(spent)
+            ):
+                found[uuid] = spent.value
+        return found
+
+    def apps(self) -> list[list[Any]] | None:
+        """Who is on which card: UUID, process, bytes, if they are told. None where nobody can say."""
+        if self.why:
+            return None
+        found: list[list[Any]] = []
+        for uuid, card in self.cards.items():
+            for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"):
+                count, apps = FIGURE(MOST_APPS), (App * MOST_APPS)()
+                code = self.call(name, card, ctypes.pointer(count), apps)
+                if code != 13:
+                    break
+            if code:
+                return None
+            told = apps[: count.value]
+            found += [[uuid, app.pid, None if app.memory == UNKNOWN_MEMORY else app.memory] for app in told]
+        return found
+
+
+"""How many requests a server has, by its own figures."""
+
+# For Python 3.10 and its standard library alone.
+import re
+import urllib.request
+from pathlib import Path
+
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+
+def in_flight(metrics: str, key: str) -> int | None:
+    """Requests that a server answers or lets wait; None where it does not say."""
+    request = urllib.request.Request(metrics)
+    try:
+        if key:
+            request.add_header("Authorization", "Bearer " + Path(key).read_text(encoding="utf-8").strip())
+        # No proxy: this host is asked.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=3) as answer:
+            said = answer.read(1 << 20).decode(errors="replace")
+    except (OSError, ValueError):
+        return None
+    found = BUSY.findall(said)
+    return round(sum(float(number) for number in found)) if found else None
+
+
+"""What a host's kernel tells of a server and of what is around it: files and figures, as they are."""
+
+# For Python 3.10 and its standard library alone. `templates/bench/meter.py` comes after it, in the same program.
+import os
+import platform
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PROC, SYS = Path("/proc"), Path("/sys")
+TICKS = os.sysconf("SC_CLK_TCK")
+FIRST_NAMESPACE = "pid:[4026531836]"
+"""Of processes: the driver knows those of this one alone."""
+
+
+def text(path: Path) -> str:
+    """What a file of the kernel says; empty where it says nothing."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1 << 18).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def figure(path: Path) -> int | None:
+    """A number that a file of the kernel says."""
+    said = text(path)
+    return int(said) if said.lstrip("-").isdigit() and len(said) < 24 else None
+
+
+class Rapl:
+    """What the processor counts of its own energy, by package."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Path] = {}
+        self.ranges: dict[str, int] = {}
+        self.why = ""
+        zones = sorted(SYS.glob("class/powercap/*rapl*:*"))
+        for zone in zones:
+            # What is below a package is a part of it.
+            if re.fullmatch(r"package-\d+", text(zone / "name")) and zone.name.count(":") == 1:
+                most = figure(zone / "max_energy_range_uj")
+                if figure(zone / "energy_uj") is None:
+                    self.why = "its counter may not be read"
+                elif most:
+                    self.files[zone.name], self.ranges[zone.name] = zone / "energy_uj", most
+        if not self.files:
+            self.why = self.why or ("it has no packages" if zones else "absent")
+
+    def energy(self) -> dict[str, int]:
+        """Microjoules, which begin at 0 again after the range."""
+        return {name: said for name, file in self.files.items() if (said := figure(file)) is not None}
+
+
+class Server:
+    """The processes of what is measured: those of its group, or else its first one and that one's children."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.group: Path | None = None
+        self.peak: Path | None = None
+        lines = [line.split(":", 2) for line in text(PROC / str(pid) / "cgroup").splitlines()]
+        places = {kind: path for _, kind, path in lines}
+        for kind, root, file in (
+            ("", "", "memory.peak"),
+            ("", "unified", ""),
+            ("memory", "memory", "memory.max_usage_in_bytes"),
+            ("name=systemd", "systemd", ""),
+            ("pids", "pids", ""),
+        ):
+            folder = SYS / "fs/cgroup" / root / places.get(kind, "/").lstrip("/")
+            if places.get(kind, "/") != "/" and (folder / "cgroup.procs").exists():
+                self.group = self.group or folder
+                if file and (folder / file).exists():
+                    self.peak = self.peak or folder / file
+
+    def processes(self) -> list[int]:
+        """Their numbers, the first one's first; none where that one is gone."""
+        if not (PROC / str(self.pid)).exists():
+            return []
+        said = text(self.group / "cgroup.procs") if self.group else ""
+        found = {int(each) for each in said.split()[:4096]} or self.family()
+        return [self.pid, *sorted(found - {self.pid, 0})]
+
+    def family(self) -> set[int]:
+        """It and its children's children."""
+        found, left = {self.pid}, [self.pid]
+        while left and len(found) < 4096:
+            for task in (PROC / str(left.pop()) / "task").glob("*/children"):
+                new = {int(each) for each in text(task).split()} - found
+                found |= new
+                left += new
+        return found
+
+    def figures(self) -> dict[str, int]:
+        """What all of them hold and have done: bytes, microseconds, faults. Nothing where they are gone."""
+        total: dict[str, int] = {}
+        for pid in self.processes():
+            fields = stat(pid)
+            if fields is None:
+                continue
+            folder = PROC / str(pid)
+            parts = dict(line.split(":", 1) for line in text(folder / "status").splitlines() if ":" in line)
+            sizes = {
+                key: int(parts.get(name, "0").split()[0]) << 10
+                for key, name in (("rss", "VmRSS"), ("anon", "RssAnon"), ("most", "VmHWM"), ("swap", "VmSwap"))
+            }
+            io = dict(line.split(": ", 1) for line in text(folder / "io").splitlines() if ": " in line)
+            did = {"cpu": cpu(fields), "faults": int(fields[9]), "read": int(io.get("read_bytes", 0))}
+            for key, value in {**sizes, **did}.items():
+                total[key] = total.get(key, 0) + value
+        if total and self.peak and (peak := figure(self.peak)) is not None:
+            total["peak"] = peak
+        return total
+
+
+def stat(pid: int) -> list[str] | None:
+    """The fields of a process from its state on, as /proc has them."""
+    said = text(PROC / str(pid) / "stat")
+    return said.rpartition(") ")[2].split() if ") " in said else None
+
+
+def cpu(fields: list[str]) -> int:
+    """Microseconds that a process has computed."""
+    return (int(fields[11]) + int(fields[12])) * 1_000_000 // TICKS
+
+
+def busy() -> int:
+    """Microseconds that all processors have computed, since the boot: guests are in it, and waiting is not."""
+    with (PROC / "stat").open() as file:
+        user, nice, system, _idle, _wait, irq, soft, *_ = map(int, file.readline().split()[1:])
+    return (user + nice + system + irq + soft) * 1_000_000 // TICKS
+
+
+def running() -> dict[int, tuple[int, str]]:
+    """What every process has computed by now, and its name."""
+    found: dict[int, tuple[int, str]] = {}
+    for folder in PROC.glob("[0-9]*"):
+        if len(found) < 65536 and (fields := stat(int(folder.name))) is not None:
+            found[int(folder.name)] = (cpu(fields), text(folder / "comm"))
+    return found
+
+
+def unit_of(pid: int) -> str:
+    """The unit or container that a process is of."""
+    paths = [line.rpartition(":")[2] for line in text(PROC / str(pid) / "cgroup").splitlines()]
+    return next((path.rpartition("/")[2] for path in paths if path.endswith(".service") or "docker" in path), "")
+
+
+def temperature() -> Path | None:
+    """The file of the processor's temperature, in thousandths of a degree."""
+    for folder in sorted(SYS.glob("class/hwmon/hwmon*")):
+        if text(folder / "name") in ("k10temp", "zenpower", "coretemp", "cpu_thermal"):
+            return folder / "temp1_input"
+    for folder in sorted(SYS.glob("class/thermal/thermal_zone*")):
+        if text(folder / "type") in ("x86_pkg_temp", "cpu-thermal", "cpu_thermal"):
+            return folder / "temp"
+    return None
+
+
+def clocks(cores: int) -> list[Path]:
+    """The files of processors' clocks, of sixteen at most: each is a question to that processor."""
+    files = [SYS / f"devices/system/cpu/cpu{number}/cpufreq/scaling_cur_freq" for number in range(cores)]
+    there = [file for file in files if file.exists()]
+    return there[:: -(-len(there) // 16) or 1]
+
+
+def on_battery() -> bool | None:
+    """Whether the machine runs on one; None where it has none."""
+    found: bool | None = None
+    for folder in sorted(SYS.glob("class/power_supply/*")):
+        # A mouse has a battery, too.
+        if text(folder / "type") == "Battery" and text(folder / "scope") != "Device":
+            found = bool(found) or text(folder / "status") == "Discharging"
+    return found
+
+
+def listens(port: int, pids: list[int]) -> bool | None:
+    """Whether one of these processes listens on a port; None where nobody does."""
+    wanted: set[str] = set()
+    for name in ("net/tcp", "net/tcp6"):
+        for line in text(PROC / name).splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                wanted.add(f"socket:[{fields[9]}]")
+    for pid in pids if wanted else ():
+        for link in (PROC / str(pid) / "fd").glob("*"):
+            with suppress(OSError):
+                if str(link.readlink()) in wanted:
+                    return True
+    return False if wanted else None
+
+
+class Here:
+    """This host, and the server on it that is measured: `pid` is its first process, 0 where it does not run."""
+
+    def __init__(self, asked: dict[str, Any], nvml: Any, in_flight: Any, pid: int, spec: str, virtual: str) -> None:
+        self.asked, self.nvml, self.in_flight, self.rapl = asked, nvml, in_flight, Rapl()
+        self.server = Server(pid) if pid else None
+        self.spec, self.virtual = spec or self.given("LLAMAHERD_SPEC"), virtual
+        self.celsius, self.clocks = temperature(), clocks(os.cpu_count() or 1)
+        self.before, self.since = running(), time.monotonic()
+
+    def given(self, name: str) -> str:
+        """A variable that the server was started with."""
+        said = text(PROC / str(self.server.pid) / "environ") if self.server else ""
+        return next((each[len(name) + 1 :] for each in said.split("\0") if each.startswith(f"{name}=")), "")
+
+    def standing(self) -> dict[str, Any]:
+        """What stays as it is."""
+        cpu = dict(line.split("\t: ") for line in text(PROC / "cpuinfo").splitlines() if line.count("\t: ") == 1)
+        cpu = {name.strip(): said for name, said in cpu.items()}
+        system, one = os.uname(), SYS / "devices/system/cpu/cpu0/cpufreq"
+        fields = stat(self.server.pid) if self.server else None
+        pid = self.server.pid if self.server and fields else 0
+        name = ""
+        with suppress(OSError):
+            name = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+        return {
+            "host": {
+                "name": system.nodename,
+                "kernel": system.release,
+                "os": name,
+                "libc": os.confstr("CS_GNU_LIBC_VERSION") or "",
+                "cpu": cpu.get("model name", ""),
+                "microcode": cpu.get("microcode", ""),
+                "threads": os.cpu_count(),
+                "smt": {"1": True, "0": False}.get(text(SYS / "devices/system/cpu/smt/active")),
+                "governor": text(one / "scaling_governor"),
+                "ram_bytes": memory().get("MemTotal"),
+            },
+            "virtual": self.virtual,
+            "no_nvml": self.nvml.why,
+            "no_counter": self.nvml.lacks,
+            "rapl": self.rapl.ranges,
+            "no_rapl": self.rapl.why,
+            "server": {"pid": pid, "spec": self.spec, "started": int(fields[19]) if fields else 0},
+            "battery": on_battery(),
+        }
+
+    def counters(self) -> dict[str, Any]:
+        """What counts energy."""
+        return {"mj": self.nvml.energy(), "uj": self.rapl.energy()}
+
+    def figures(self) -> dict[str, Any]:
+        """How the host and the server are now."""
+        said = memory()
+        clocks = [each for file in self.clocks if (each := figure(file)) is not None]
+        celsius = figure(self.celsius) if self.celsius else None
+        return {
+            "cpu": busy(),
+            "server": self.server.figures() if self.server else {},
+            "available": said.get("MemAvailable"),
+            "swap": said.get("SwapTotal", 0) - said.get("SwapFree", 0),
+            "mhz": round(sum(clocks) / len(clocks) / 1000) if clocks else None,
+            "celsius": celsius / 1000 if celsius is not None else None,
+        }
+
+    def look(self, mine: list[int]) -> dict[str, Any]:
+        """Who else is here: on cards, and on processors since the last time."""
+        now, at = running(), time.monotonic()
+        ours = self.server.processes() if self.server else []
+        seconds, before = at - self.since, self.before
+        self.before, self.since = now, at
+        apart = {*ours, *mine}
+        cores = {pid: (did - before[pid][0]) / 1e6 / seconds for pid, (did, _) in now.items() if pid in before}
+        others = sorted((pid for pid in cores if pid not in apart and cores[pid] >= 0.05), key=lambda pid: -cores[pid])
+        apps = self.nvml.apps() if Path("/proc/self/ns/pid").readlink() == Path(FIRST_NAMESPACE) else None
+        return {
+            "ours": ours[:256],
+            "others": [[now[pid][1][:40], unit_of(pid)[:100], round(cores[pid], 2)] for pid in others[:8]],
+            "apps": apps and [[uuid, pid, size, *self.who(pid)] for uuid, pid, size in apps],
+            "listens": listens(self.asked["port"], ours),
+            "in_flight": self.in_flight(self.asked["metrics"], self.asked["key"]),
+            "load": os.getloadavg()[0],
+            "battery": on_battery(),
+        }
+
+    def who(self, pid: int) -> list[str]:
+        """A process by its name and its unit."""
+        return [text(PROC / str(pid) / "comm")[:40], unit_of(pid)[:100]]
+
+    def computed(self, pid: int) -> int:
+        """Microseconds that a process has computed."""
+        fields = stat(pid)
+        return cpu(fields) if fields else 0
+
+
+def memory() -> dict[str, int]:
+    """/proc/meminfo, in bytes."""
+    lines = [line.split() for line in text(PROC / "meminfo").splitlines()]
+    return {name.rstrip(":"): int(size) << 10 for name, size, *_ in lines if size.isdigit()}
+
+
+"""Watches a host while a server on it is measured: a line of JSON for each reading, until nobody listens any more.
+
+It ends when its input does, after `lasts` seconds, or when nothing was said to it for `silence` seconds. It is told
+lines: `ping N`, `mark NAME`, `look`. Nothing that it starts outlives it, whatever kills it.
+"""
+
+# For Python 3.10 and its standard library alone. What reads the host comes before it in the same program, as `here`.
+import ctypes
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+TOLD = 3
+"""The descriptor that it is told something on: its program came on stdin."""
+PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
+LONGEST = 4096
+"""Bytes of a line, either way."""
+LATE = 10
+"""Seconds that it may end later than it was to: a look takes some."""
+PROMPT = 0.005
+"""Seconds that reading all counters may take, for their time to be known well."""
+PDEATHSIG = 1  # linux/prctl.h
+LIBC = ctypes.CDLL(None)
+
+STREAMED = {
+    "uuid": ("uuid",),
+    "watts": ("power.draw.instant",),
+    "mean_watts": ("power.draw.average", "power.draw"),
+    "limit": ("power.limit",),
+    "celsius": ("temperature.gpu",),
+    "sm_mhz": ("clocks.sm", "clocks.current.sm"),
+    "memory_mib": ("memory.used",),
+    "generation": ("pcie.link.gen.gpucurrent", "pcie.link.gen.current"),
+    "lanes": ("pcie.link.width.current",),
+    "reasons": ("clocks_event_reasons.active", "clocks_throttle_reasons.active"),
+}
+"""What is asked of cards all the time, and by which names: a driver that lacks one field answers to none."""
+STANDING = {
+    "uuid": ("uuid",),
+    "pci": ("pci.bus_id",),
+    "driver": ("driver_version",),
+    "vbios": ("vbios_version",),
+    "default_limit": ("power.default_limit",),
+    "most_sm_mhz": ("clocks.max.sm",),
+    "most_memory_mhz": ("clocks.max.memory",),
+    "ecc": ("ecc.mode.current",),
+    "memory_mib": ("memory.total",),
+    # Nobody promises that it has no comma.
+    "name": ("name",),
+}
+"""What is asked of them once."""
+
+
+class EndedError(Exception):
+    """It is over, and why."""
+
+
+def end_with_parent() -> None:
+    """Have this process killed when its parent is gone, however that one ends."""
+    LIBC.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Smi:
+    """The driver's own program: asked which fields it knows, then running until this ends."""
+
+    def __init__(self) -> None:
+        self.program = shutil.which("nvidia-smi", path=PATH)
+        self.why = ""
+        self.fields: list[str] = []
+        self.query: list[str] = []
+        self.standing: list[str] = []
+        self.cards: list[str] = []
+        self.process: Any = None
+        self.output, self.begun = -1, b""
+        if not self.program:
+            self.why = "there is no nvidia-smi"
+            return
+        code, said = self.ask("--help-query-gpu")
+        known = set(re.findall(r'"([a-z0-9_.]+)"', said))
+        if not known:
+            self.why = said.strip().partition("\n")[0][:200] or f"nvidia-smi ended with {code}"
+            return
+        self.fields, names = self.chosen(STREAMED, known)
+        self.standing, standing = self.chosen(STANDING, known)
+        code, said = self.ask(f"--query-gpu={','.join(standing)}", "--format=csv,noheader,nounits")
+        lines = said.splitlines()[:16]
+        if code or not lines:
+            self.why = (lines or [f"nvidia-smi ended with {code}"])[0][:200]
+            return
+        self.cards = lines
+        self.query = [self.program, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
+
+    def chosen(self, wished: Mapping[str, tuple[str, ...]], known: set[str]) -> tuple[list[str], list[str]]:
+        """Our names of what can be asked, and the driver's."""
+        found = {key: next((name for name in names if name in known), "") for key, names in wished.items()}
+        return [key for key, name in found.items() if name], [name for name in found.values() if name]
+
+    def ask(self, *arguments: str) -> tuple[int, str]:
+        """What it says to a question. A driver that hangs is not waited for."""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [self.program or "", *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=20,
+                preexec_fn=end_with_parent,
+                check=False,
+            )
+            return done.returncode, done.stdout[: 1 << 20].decode(errors="replace")
+        return 124, "nvidia-smi does not answer"
+
+    def start(self, every: float) -> None:
+        """Have it say how all cards are, again and again. To a terminal it says each line at once."""
+        if self.why:
+            return
+        self.output, theirs = pty.openpty()
+        parent = os.getpid()
+
+        def ours_alone() -> None:
+            end_with_parent()
+            if os.getppid() != parent:
+                os._exit(1)
+
+        self.process = subprocess.Popen(
+            [*self.query, "-lms", str(max(20, round(every * 1000)))],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            preexec_fn=ours_alone,
+        )
+        os.close(theirs)
+
+    def lines(self) -> list[str]:
+        """What it has said since. Raises OSError where it has ended."""
+        piece = os.read(self.output, 1 << 16)
+        if not piece:
+            raise OSError
+        *whole, self.begun = (self.begun + piece).split(b"\n")
+        if len(self.begun) > LONGEST:
+            raise OSError
+        return [line.decode(errors="replace").strip()[:1024] for line in whole]
+
+    def end(self) -> None:
+        """Have it gone."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+        if self.output >= 0:
+            os.close(self.output)
+            self.output = -1
+
+
+class Meter:
+    """What is said, and when."""
+
+    def __init__(self, asked: dict[str, Any], here: Any) -> None:
+        self.asked, self.here, self.left = asked, here, int(asked["most"])
+        self.smi = Smi()
+        self.heard, self.told = time.monotonic(), b""
+        self.complaints = 0
+
+    def say(self, kind: str, **values: Any) -> None:
+        """One line. What nobody could keep any more ends it."""
+        line = json.dumps({"k": kind, "t": round(time.monotonic(), 5), **values}, separators=(",", ":")) + "\n"
+        self.left -= len(line)
+        if self.left < 0:
+            raise EndedError("full")
+        data = line.encode()
+        while data:
+            data = data[os.write(1, data) :]
+
+    def run(self) -> None:
+        """Until it is over. Why is the last line."""
+        why = "error"
+        try:
+            smi = self.smi
+            standing = {"card_fields": smi.standing, "cards": smi.cards, "fields": smi.fields, "no_smi": smi.why}
+            self.say("hello", wall=time.time(), every=self.asked["every"], **standing, **self.here.standing())
+            smi.start(self.asked["every"])
+            self.watch()
+        except EndedError as ended:
+            why = str(ended)
+            self.left += LONGEST
+            with suppress(OSError):
+                self.count()  # what was just measured may have ended after the last reading
+        except BrokenPipeError:
+            return
+        finally:
+            own = self.own()
+            self.smi.end()
+        self.left += LONGEST
+        with suppress(OSError):
+            self.say("bye", why=why, own=own)
+
+    def watch(self) -> None:
+        """Read what is due, hear what is said."""
+        every, began = self.asked["every"], time.monotonic()
+        ticks, looked = 0, False
+        while True:
+            now = time.monotonic()
+            if now - began > self.asked["lasts"]:
+                raise EndedError("time")
+            if now - self.heard > self.asked["silence"]:
+                raise EndedError("silence")
+            if now >= began + ticks * every:
+                self.count()
+                if ticks % max(1, round(1 / every)) == 0:
+                    self.say("host", own=self.own(), **self.here.figures())
+                # What came too late is not made up for.
+                ticks = int((time.monotonic() - began) / every) + 1
+            if not looked and now - began > 1:
+                looked = True
+                self.look()
+            self.hear(max(0.0, began + ticks * every - time.monotonic()))
+
+    def count(self, **mark: str) -> None:
+        """The counters, and when they were read: a busy host may hold us up between the two, and is asked again."""
+        for _ in range(3):
+            before = time.monotonic()
+            counters = self.here.counters()
+            after = time.monotonic()
+            if after - before < PROMPT:
+                break
+        self.say("count", **{**mark, **counters, "t": round((before + after) / 2, 5)})
+
+    def hear(self, seconds: float) -> None:
+        """Wait so long for what nvidia-smi says, and for what is asked."""
+        pipes = [TOLD, *([self.smi.output] if self.smi.output >= 0 else ())]
+        for pipe in select.select(pipes, [], [], seconds)[0]:
+            if pipe == TOLD:
+                self.answer()
+            else:
+                self.cards()
+
+    def cards(self) -> None:
+        """Hand on what nvidia-smi says of cards, and the first of what else it says."""
+        try:
+            lines = self.smi.lines()
+        except OSError:
+            self.smi.end()
+            self.say("gone")
+            return
+        for line in lines:
+            if line.count(",") == len(self.smi.fields) - 1:
+                self.say("gpu", csv=line)
+            elif line and self.complaints < 5:
+                self.complaints += 1
+                self.say("said", text=line[:200])
+
+    def answer(self) -> None:
+        """Do what is asked. Nobody at the other end any more ends it."""
+        piece = os.read(TOLD, LONGEST)
+        if not piece:
+            raise EndedError("nobody")
+        self.heard = time.monotonic()
+        *lines, self.told = (self.told + piece).split(b"\n")
+        if len(self.told) > LONGEST:
+            raise EndedError("nonsense")
+        for line in lines:
+            word, _, rest = line.decode(errors="replace").partition(" ")
+            if word == "ping":
+                self.say("pong", n=rest[:40])
+            elif word == "mark":
+                self.count(mark=rest[:80])
+                self.say("host", own=self.own(), **self.here.figures())
+            elif word == "look":
+                self.look()
+
+    def look(self) -> None:
+        """What costs more, and is asked at the beginning and on demand."""
+        mine = [os.getpid(), *([self.smi.process.pid] if self.smi.process else ())]
+        self.say("look", **self.here.look(mine))
+
+    def own(self) -> int:
+        """Microseconds that this and what it has started have computed."""
+        times = os.times()
+        ours = times.user + times.system + times.children_user + times.children_system
+        running = self.here.computed(self.smi.process.pid) if self.smi.process and self.smi.output >= 0 else 0
+        return round(ours * 1_000_000) + running
+
+
+def main(asked: dict[str, Any], here: Any) -> None:
+    """Watch, for `asked["lasts"]` seconds at most: also where a pipe that nobody empties holds it up."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(each, signal.SIG_DFL)
+    signal.alarm(int(asked["lasts"]) + LATE)
+    end_with_parent()
+    sys.stdout.flush()
+    Meter(asked, here).run()
+
+
+main(json.loads(sys.argv[1]), Here(json.loads(sys.argv[1]), Nvml(), in_flight, int(sys.argv[2]), *sys.argv[3:5]))
+END
