@@ -62,7 +62,7 @@ def parse(data: bytes, name: str) -> Result:
             "use the llamaherd that wrote it, or a newer one",
         )
     result = _validated(data, name)
-    if result.id and result.id != content_id(result):
+    if result.id != content_id(result):
         raise UserError(f"{name} is not as it was measured: its content has another hash than its id", _TAKE_BACK)
     return result
 

@@ -73,8 +73,9 @@ def test_the_id_is_of_the_content() -> None:
     assert one.id != other.id
     assert document.finished(one) == one
     edited = to_bytes(one).replace(b'"predicted_n": 257', b'"predicted_n": 258')
-    with pytest.raises(UserError, match="not as it was measured"):
-        parse(edited, "a.json")
+    for other_bytes in (edited, to_bytes(result(run()))):
+        with pytest.raises(UserError, match="not as it was measured"):
+            parse(other_bytes, "a.json")
 
 
 def deep(levels: int) -> bytes:
