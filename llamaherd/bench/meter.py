@@ -11,7 +11,7 @@ from llamaherd.host.nvidia_smi import number
 from llamaherd.host.protocol import UnaskedError
 
 MOST_LINES, MOST_GPUS = 400_000, 16
-"""Of one measurement: eight GPUs at 5 Hz for two hours."""
+"""Of one measurement: sixteen GPUs have a third of it in two hours."""
 
 
 class GpuSample(NamedTuple):

@@ -142,6 +142,10 @@ class Meter:
             with self._heard:
                 self.error = error
                 self._heard.notify_all()
+        except (OSError, ValueError):
+            # A host that does not end is left: its pipe was closed under our hands.
+            if not self._ending:
+                raise
 
     def _take(self, line: Line) -> None:
         """Ask for the time now and then, which also says that somebody is still here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -59,6 +60,7 @@ class GpuUse:
 class HostUse:
     """The host in a window. Bytes are those of the server at their most; `peak_bytes` since it was started.
 
+    `group_peak_bytes` are those of its group since then: with all that it has read from the disk and is still kept.
     `others` are processors that programs beside the server used, and `meter` those that watching took.
     """
 
@@ -66,6 +68,7 @@ class HostUse:
     resident_bytes: int | None = None
     anonymous_bytes: int | None = None
     peak_bytes: int | None = None
+    group_peak_bytes: int | None = None
     swapped_bytes: int = 0
     faults: int | None = None
     read_bytes: int | None = None
@@ -174,24 +177,32 @@ def _slowed(masks: Sequence[int]) -> dict[str, float]:
 
 
 def _host_use(readings: Readings, window: Window) -> HostUse:
-    inside = [each for each in readings.figures if window.begin <= each.t <= window.end]
-    servers = [each.server for each in inside if each.server]
+    near = _around(readings.figures, window)
+    servers = [each.server for each in near if each.server]
     packages = {name for each in readings.counters for name in each.uj}
-    ran = _processors(inside)
+    ran = _processors(readings.figures, window)
     return HostUse(
         joules=_sum(_package_joules(readings, name, window) for name in packages) if packages else None,
         resident_bytes=_most(servers, "rss"),
         anonymous_bytes=_most(servers, "anon"),
         peak_bytes=_most(servers, "most"),
+        group_peak_bytes=_most(servers, "peak"),
         swapped_bytes=_most(servers, "swap") or 0,
-        faults=_grown(servers, "faults"),
-        read_bytes=_grown(servers, "read"),
+        faults=_grown(readings.figures, "faults", window),
+        read_bytes=_grown(readings.figures, "read", window),
         processors=ran.get("server"),
         others=ran.get("others"),
         meter=ran.get("meter"),
-        celsius=max((each.celsius for each in inside if each.celsius is not None), default=None),
-        mhz=_median(each.mhz for each in inside),
+        celsius=max((each.celsius for each in near if each.celsius is not None), default=None),
+        mhz=_median(each.mhz for each in near),
     )
+
+
+def _around(figures: Sequence[Figures], window: Window) -> Sequence[Figures]:
+    """The readings of a window, and the next ones on both sides: the window may be shorter than from one to another."""
+    first = bisect_left(figures, window.begin, key=lambda each: each.t)
+    last = bisect_right(figures, window.end, key=lambda each: each.t)
+    return figures[max(0, first - 1) : last + 1]
 
 
 def _package_joules(readings: Readings, name: str, window: Window) -> float | None:
@@ -201,15 +212,16 @@ def _package_joules(readings: Readings, name: str, window: Window) -> float | No
     return None if told is None else told / 1e6
 
 
-def _processors(inside: Sequence[Figures]) -> dict[str, float]:
-    """How many processors were used by whom, from the first reading to the last."""
-    if len(inside) < 2:
+def _processors(figures: Sequence[Figures], window: Window) -> dict[str, float]:
+    """How many processors were used by whom."""
+    computed = rise([Point(each.t, each.cpu) for each in figures], window)
+    meter = rise([Point(each.t, each.own) for each in figures], window)
+    server = rise([Point(each.t, each.server["cpu"]) for each in figures if "cpu" in each.server], window)
+    if computed is None or meter is None or window.seconds <= 0:
         return {}
-    first, last = inside[0], inside[-1]
-    spans = {"all": last.cpu - first.cpu, "meter": last.own - first.own}
-    spans["server"] = last.server.get("cpu", 0) - first.server.get("cpu", 0)
-    spans["others"] = spans["all"] - spans["meter"] - spans["server"]
-    return {name: max(0.0, span / 1e6 / (last.t - first.t)) for name, span in spans.items()}
+    others = max(0.0, computed - meter - (server or 0))
+    spans = {"meter": meter, "others": others} | ({} if server is None else {"server": server})
+    return {name: span / 1e6 / window.seconds for name, span in spans.items()}
 
 
 def _gpu_doubts(gpu: GpuUse, samples: Sequence[GpuSample], window: Window) -> Iterable[str]:
@@ -255,6 +267,6 @@ def _most(servers: Iterable[Mapping[str, int]], name: str) -> int | None:
     return max((each[name] for each in servers if name in each), default=None)
 
 
-def _grown(servers: Sequence[Mapping[str, int]], name: str) -> int | None:
-    told = [each[name] for each in servers if name in each]
-    return max(0, told[-1] - told[0]) if len(told) > 1 else None
+def _grown(figures: Iterable[Figures], name: str, window: Window) -> int | None:
+    told = rise([Point(each.t, each.server[name]) for each in figures if name in each.server], window)
+    return None if told is None else round(told)

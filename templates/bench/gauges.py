@@ -111,6 +111,9 @@ class Server:
             did = {"cpu": cpu(fields), "faults": int(fields[9]), "read": int(io.get("read_bytes", 0))}
             for key, value in {**sizes, **did}.items():
                 total[key] = total.get(key, 0) + value
+        # Processes that have ended are in the group's own figure.
+        if total and self.group and (used := re.match(r"usage_usec (\d+)", text(self.group / "cpu.stat"))):
+            total["cpu"] = int(used[1])
         if total and self.peak and (peak := figure(self.peak)) is not None:
             total["peak"] = peak
         return total

@@ -138,7 +138,16 @@ def test_the_server_and_others_beside_it() -> None:
     host = use(told, Window(101, 103)).host
     assert [host.processors, host.others, host.meter] == pytest.approx([2, 0.995, 0.005])
     assert (host.resident_bytes, host.anonymous_bytes, host.peak_bytes, host.faults) == (900, 800, 1000, 0)
-    assert (host.celsius, host.mhz, host.joules) == (55.5, 4200, None)
+    assert (host.group_peak_bytes, host.celsius, host.mhz, host.joules) == (4000, 55.5, 4200, None)
+
+
+def test_a_window_between_two_readings_is_known_all_the_same() -> None:
+    """A short answer: what was computed is shared out evenly, and memory is that of the readings around."""
+    last = SERVER | {"cpu": 4_000_000, "rss": 950, "faults": 13}
+    told = readings(figures(101), figures(103, cpu=6_000_000, server=last))
+    host = use(told, Window(101.5, 102)).host
+    assert (host.processors, host.others, host.resident_bytes, host.faults) == (2, 1, 950, 2)
+    assert use(told, Window(102, 103.5)).host.processors is None
 
 
 @pytest.mark.parametrize(

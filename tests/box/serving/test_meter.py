@@ -69,41 +69,52 @@ def codes(bench: Bench, name: str, look: Look) -> set[str]:
     return {each.code for each in obstacles(look, plan(bench), instance(bench, name))} - {"host-busy"}
 
 
-def measured(bench: Bench, name: str) -> tuple[Meter, Use, Look]:
-    """A server that tells a story while it is watched; the last look is from the middle of another one."""
+def computed(bench: Bench, pid: int) -> float:
+    """Seconds that a process has computed, past everything under test."""
+    ticks = bench.sh(f"sed 's/.*) //' /proc/{pid}/stat | awk '{{ print $12 + $13 }}'")
+    return int(ticks) / 100
+
+
+def measured(bench: Bench, name: str, tokens: int, main: int) -> tuple[Meter, Use, Look, float]:
+    """A server that tells a story while it is watched, and what it computed meanwhile.
+
+    The last look is from the middle of a story of so many tokens.
+    """
     key = bench.key() if name == "chat" else ""
     with Meter(connect(bench), instance(bench, name), 120) as meter:
+        before = computed(bench, main)
         meter.mark("begin")
         assert meter.clocks
         begin = meter.clocks.on_host(time.monotonic())
-        status, answer = bench.ask(name, "/v1/chat/completions", STORY % 120, key)
+        status, answer = bench.ask(name, "/v1/chat/completions", STORY % 60, key)
         assert status == 200, answer
         end = meter.clocks.on_host(time.monotonic())
         meter.mark("end")
-        story = threading.Thread(target=bench.ask, args=(name, "/v1/chat/completions", STORY % 400, key))
+        seconds = computed(bench, main) - before
+        story = threading.Thread(target=bench.ask, args=(name, "/v1/chat/completions", STORY % tokens, key))
         story.start()
         time.sleep(1)
         busy = meter.look()
         story.join()
-    return meter, use(meter.readings, Window(begin, end)), busy
+    return meter, use(meter.readings, Window(begin, end)), busy, seconds
 
 
-@pytest.mark.parametrize("name", ["chat", "drafter"])
-def test_a_server_at_work(watched: Bench, name: str) -> None:
-    meter, used, busy = measured(watched, name)
+@pytest.mark.parametrize(("name", "tokens"), [("chat", 100), ("drafter", 3000)])
+def test_a_server_at_work(watched: Bench, name: str, tokens: int) -> None:
+    # Past everything under test: systemd and Docker say which process it is.
+    which = "docker inspect -f '{{.State.Pid}}'" if name == "drafter" else "systemctl show -P MainPID"
+    main = int(watched.sh(f"{which} llama-{name}"))
+    meter, used, busy, seconds = measured(watched, name, tokens, main)
     assert meter.error is None
     assert codes(watched, name, meter.first_look) - {"busy"} == set()
     assert "busy" in codes(watched, name, busy)
     assert busy.in_flight == 1
-    # Past everything under test: systemd and Docker say which process it is.
-    pid = "docker inspect -f '{{.State.Pid}}'" if name == "drafter" else "systemctl show -P MainPID"
-    main = int(watched.sh(f"{pid} llama-{name}"))
     assert main in busy.ours
     assert meter.readings.hello
     assert meter.readings.hello.server.pid == main
     host = used.host
     assert host.processors is not None
-    assert host.processors > 0.2
+    assert host.processors * used.window.seconds == pytest.approx(seconds, rel=0.1, abs=0.1)
     kilobytes = int(watched.sh(f"awk '/^VmHWM/ {{print $2}}' /proc/{main}/status"))
     assert host.peak_bytes == pytest.approx(kilobytes << 10, rel=0.2)
     assert host.peak_bytes

@@ -1,0 +1,70 @@
+"""What watching a host costs and tells, on a machine that has nothing of ours: a real GPU's, for one.
+
+    python benchmarks/meter.py script > meter.sh
+    (cat meter.sh; sleep 5; echo mark idle; sleep 10; echo mark begin; sleep 20; echo mark end; sleep 1; echo look;
+     sleep 1) | SERVER=$PID sh -s > lines        # there; $PID is a process to watch, if any
+    python benchmarks/meter.py read lines
+
+Between two marks it says what was used; beside that, how evenly nvidia-smi said its lines, and how large the script is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from llamaherd.bench.look import look
+from llamaherd.bench.meter import Readings, read
+from llamaherd.bench.series import Window
+from llamaherd.bench.unmeasured import unmeasured
+from llamaherd.bench.use import use
+from llamaherd.render import render
+
+ASKED = {"every": 0.2, "lasts": 600, "silence": 60, "most": 64 << 20, "port": 8080, "key": ""}
+
+
+def script() -> str:
+    """The program, for the process that SERVER names: there may be no systemd to ask."""
+    asked = json.dumps(ASKED | {"metrics": "http://127.0.0.1:8080/metrics"})
+    text = render("bench/meter.sh.j2", asked=asked, service="llama-none", backend="systemd")
+    return f"{{\nsystemctl() {{ echo ${{SERVER:-0}}; }}\n{text}\n}}\n"
+
+
+def show(readings: Readings) -> None:
+    """All that was told, in short."""
+    for uuid, samples in readings.gpus.items():
+        gaps = [two.at - one.at for one, two in pairwise(samples)] or [0.0]
+        print(f"{uuid}: {len(samples)} lines, {median(gaps):.3f} s apart, {max(gaps):.3f} s at most")
+        print(f"  {readings.facts.get(uuid)}\n  {samples[-1]}")
+    gaps = [two.t - one.t for one, two in pairwise(readings.counters)] or [0.0]
+    print(f"counters: {len(gaps) + 1} readings, {median(gaps):.3f} s apart, {max(gaps):.3f} s at most")
+    print(f"look: {look(readings)}")
+    for sentence in (*unmeasured(readings), *readings.complaints):
+        print(f"not measured: {sentence}")
+    marks = [(each.mark, each.t) for each in readings.counters if each.mark]
+    windows = [Window(begin, end) for (_, begin), (_, end) in pairwise(marks)]
+    for (name, _), window in zip(marks, windows, strict=False):
+        used = use(readings, window)
+        net = used.net_joules(use(readings, windows[0]))
+        print(f"\n{name}, {window.seconds:.1f} s: {used.joules} J, {used.watts} W, {net} J beyond the first window")
+        print(f"  {used.host}")
+        for gpu in used.gpus:
+            print(f"  {gpu}")
+        for doubt in used.doubts:
+            print(f"  doubtful: {doubt}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Do what the command line says."""
+    if arguments[:1] == ["read"]:
+        show(read(Path(arguments[1]).read_text(encoding="utf-8").splitlines()))
+    else:
+        sys.stdout.write(script())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
