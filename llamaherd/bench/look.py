@@ -122,7 +122,7 @@ def obstacles(look: Look, plan: Plan, instance: InstancePlan) -> tuple[Obstacle,
     uuids = gpus_of(look, instance.server.cards)
     return tuple(_server(look, plan.rig, instance)) or (
         *_alone(look, instance, uuids),
-        *_slow(look, plan.rig, uuids),
+        *_slow(look, uuids),
         *(each for uuid in uuids for each in _held(look, plan, uuid)),
     )
 
@@ -155,11 +155,11 @@ def _alone(look: Look, instance: InstancePlan, uuids: Sequence[str]) -> Iterator
         yield Obstacle("host-busy", f"other programs use {used:.1f} processors: {names}")
 
 
-def _slow(look: Look, rig: str, uuids: Iterable[str]) -> Iterator[Obstacle]:
+def _slow(look: Look, uuids: Iterable[str]) -> Iterator[Obstacle]:
     """What makes it slower than it could be."""
     if look.swapped_bytes > _SWAPPED:
         size = show_size(look.swapped_bytes)
-        yield Obstacle("swapped", f"{size} of the server lie in swap", f"`herd fit {rig}` shows what its RAM holds")
+        yield Obstacle("swapped", f"{size} of the server lie in swap", "end what else takes RAM there, then restart it")
     if look.on_battery:
         yield Obstacle("on-battery", "the machine runs on its battery", "plug it in")
     for uuid in uuids:

@@ -50,12 +50,13 @@ def script(instance: InstancePlan, seconds: float) -> str:
 class Meter:
     """A host that is watched, from `with` to its end. Whoever dies with it leaves nothing behind there.
 
-    `readings` grow meanwhile. `error` is why they do not any more.
+    `readings` grow meanwhile, and `first_look` is what was there before. `error` is why nothing is heard any more.
     """
 
     def __init__(self, connect: Connect, instance: InstancePlan, seconds: float) -> None:
         self.readings = Readings()
         self.error: UserError | None = None
+        self.first_look: Look
         self._connect, self._script = connect, script(instance, seconds)
         self._heard = threading.Condition()
         self._asked: dict[str, float] = {}
@@ -70,6 +71,7 @@ class Meter:
         try:
             self._thread.start()
             self._wait(lambda: bool(self.readings.looks))
+            self.first_look = self._last_look()
         except BaseException:
             self.__exit__()
             raise
@@ -98,13 +100,9 @@ class Meter:
         before = len(self.readings.looks)
         self._tell("look")
         self._wait(lambda: len(self.readings.looks) > before)
-        found = look(self.readings)
-        assert found
-        return found
+        return self._last_look()
 
-    @property
-    def first_look(self) -> Look:
-        """What was there when it began."""
+    def _last_look(self) -> Look:
         found = look(self.readings)
         assert found
         return found

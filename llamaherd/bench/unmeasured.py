@@ -14,7 +14,7 @@ _MACHINES = ("none", "")
 def unmeasured(readings: Readings) -> tuple[str, ...]:
     """Sentences, one for each thing; nothing where all is told, or nothing was told yet."""
     hello = readings.hello
-    return () if hello is None else (*_gpus(readings, hello), *_host(readings, hello))
+    return () if hello is None else (*_gpus(readings, hello), *_host(readings, hello), *_server(readings, hello))
 
 
 def _gpus(readings: Readings, hello: Hello) -> Iterator[str]:
@@ -57,3 +57,8 @@ def _host(readings: Readings, hello: Hello) -> Iterator[str]:
         yield "no clock of the processor: the kernel does not control it"
     if figures and figures.server and "peak" not in figures.server:
         yield "not the most that the server's group has held: this kernel does not keep it"
+
+
+def _server(readings: Readings, hello: Hello) -> Iterator[str]:
+    if readings.looks and hello.server.pid and readings.looks[-1].in_flight is None:
+        yield "not whether somebody else uses the server: it does not tell its requests"

@@ -73,7 +73,7 @@ NAME, RIG = ON_OLD.name, PLAN.rig
         ),
         (
             {"lines": (figures(101.5, server=SERVER | {"swap": 3_000_000}),)},
-            Obstacle("swapped", "3.0 MB of the server lie in swap", f"`herd fit {RIG}` shows what its RAM holds"),
+            Obstacle("swapped", "3.0 MB of the server lie in swap", "end what else takes RAM there, then restart it"),
         ),
         ({"battery": True}, Obstacle("on-battery", "the machine runs on its battery", "plug it in")),
         (

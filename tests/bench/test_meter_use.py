@@ -198,6 +198,11 @@ HOST = "no energy of the processor and its memory: "
             [seen(102, apps=None)],
             ["not who else is on the GPUs: under WSL the driver does not tell"],
         ),
+        (
+            {},
+            [seen(102, in_flight=None)],
+            ["not whether somebody else uses the server: it does not tell its requests"],
+        ),
         ({}, [line("gone", 102)], ["nothing of GPUs from some moment on: nvidia-smi has ended"]),
         ({}, [figures(101, celsius=None)], ["no temperature of the processor: the kernel has no sensor of it"]),
         ({}, [figures(101, mhz=None)], ["no clock of the processor: the kernel does not control it"]),

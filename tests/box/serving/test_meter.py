@@ -106,8 +106,8 @@ def test_a_server_at_work(watched: Bench, name: str, tokens: int) -> None:
     main = int(watched.sh(f"{which} llama-{name}"))
     meter, used, busy, seconds = measured(watched, name, tokens, main)
     assert meter.error is None
-    assert codes(watched, name, meter.first_look) - {"busy"} == set()
-    assert "busy" in codes(watched, name, busy)
+    assert codes(watched, name, meter.first_look) == set()
+    assert codes(watched, name, busy) == {"busy"}
     assert busy.in_flight == 1
     assert main in busy.ours
     assert meter.readings.hello
@@ -160,7 +160,7 @@ def test_it_costs_no_more_than_a_hundredth_of_a_processor(watched: Bench) -> Non
     used = use(meter.readings, Window(figures[0].t, figures[-1].t))
     assert used.host.meter is not None
     assert 0 < used.host.meter <= 0.01
-    assert len(meter.readings.gpus[OLD]) >= 80
+    assert len(meter.readings.gpus[OLD]) >= 60  # of 100, on a machine that has other things to do
 
 
 KILLED = {
