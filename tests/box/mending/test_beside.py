@@ -104,7 +104,7 @@ def test_what_is_asked_meanwhile_is_answered_whole(bench: Bench) -> None:
     rig = bench.rig()
     rig["instances"]["chat"]["context"] = 2560
     bench.declare(rig)
-    prompt = '{"messages":[{"role":"user","content":"Count"}],"max_tokens":60,"stream":true,"ignore_eos":true}'
+    prompt = '{"messages":[{"role":"user","content":"Count"}],"max_tokens":16,"stream":true,"ignore_eos":true}'
     over = threading.Event()
 
     def client() -> list[tuple[int, int]]:
