@@ -6,6 +6,7 @@ slow has three tries, and the best counts. Nothing does while it answers others,
 """
 
 import json
+import os
 import re
 import statistics
 import sys
@@ -172,7 +173,12 @@ def opener() -> urllib.request.OpenerDirector:
 
 
 def in_flight(asked: Mapping[str, Any]) -> bool:
-    """Whether it answers others, as far as it says so."""
+    """Whether it answers others, or what was tried beside it does, on the same GPU it may be: as far as they say so."""
+    beside = os.environ.get("BESIDE")
+    return busy(asked) or bool(beside and busy(json.loads(Path(beside).read_text(encoding="utf-8"))))
+
+
+def busy(asked: Mapping[str, Any]) -> bool:
     request = urllib.request.Request(asked["metrics"])
     if asked["key"]:
         request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())

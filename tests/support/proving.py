@@ -85,8 +85,13 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def prove(server: Scripted, folder: Path, how: str = "judge", **other: object) -> tuple[int, str]:
-    """How the prompt ends, and what is said. In `folder`, `record` are the speeds known, and `out` is what becomes."""
+def prove(
+    server: Scripted, folder: Path, how: str = "judge", beside: Path | None = None, **other: object
+) -> tuple[int, str]:
+    """How the prompt ends, and what is said. In `folder`, `record` are the speeds known, and `out` is what becomes.
+
+    `beside` says how to ask another server that runs beside it.
+    """
     (instance,) = (each for each in planned(cpu_rig()).instances if each.name == "chat")
     url = f"http://127.0.0.1:{server.server_port}/v1/chat/completions"
     question = asked(instance) | {"url": url, "metrics": url, "key": None, "same": "a"} | other
@@ -101,7 +106,7 @@ def prove(server: Scripted, folder: Path, how: str = "judge", **other: object) -
         capture_output=True,
         text=True,
         timeout=60,
-        env={"http_proxy": "http://127.0.0.1:9"},
+        env={"http_proxy": "http://127.0.0.1:9", "BESIDE": str(beside or "")},
     )
     assert ended.stderr == ""
     return ended.returncode, ended.stdout

@@ -240,6 +240,9 @@ class Server:
             did = {"cpu": cpu(fields), "faults": int(fields[9]), "read": int(io.get("read_bytes", 0))}
             for key, value in {**sizes, **did}.items():
                 total[key] = total.get(key, 0) + value
+        # Processes that have ended are in the group's own figure.
+        if total and self.group and (used := re.match(r"usage_usec (\d+)", text(self.group / "cpu.stat"))):
+            total["cpu"] = int(used[1])
         if total and self.peak and (peak := figure(self.peak)) is not None:
             total["peak"] = peak
         return total
@@ -450,6 +453,8 @@ TOLD = 3
 PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
 LONGEST = 4096
 """Bytes of a line, either way."""
+SLOW = 15
+"""Seconds that nvidia-smi may take for its first line, before we look without it."""
 LATE = 10
 """Seconds that it may end later than it was to: a look takes some."""
 PROMPT = 0.005
@@ -549,7 +554,7 @@ class Smi:
         if self.why:
             return
         self.output, theirs = pty.openpty()
-        parent = os.getpid()
+        parent, command = os.getpid(), [*self.query, "-lms", str(max(20, round(every * 1000)))]
 
         def ours_alone() -> None:
             end_with_parent()
@@ -557,11 +562,7 @@ class Smi:
                 os._exit(1)
 
         self.process = subprocess.Popen(
-            [*self.query, "-lms", str(max(20, round(every * 1000)))],
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
-            preexec_fn=ours_alone,
+            command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, preexec_fn=ours_alone
         )
         os.close(theirs)
 
@@ -592,7 +593,7 @@ class Meter:
         self.asked, self.here, self.left = asked, here, int(asked["most"])
         self.smi = Smi()
         self.heard, self.told = time.monotonic(), b""
-        self.complaints = 0
+        self.complaints, self.seen = 0, False
 
     def say(self, kind: str, **values: Any) -> None:
         """One line. What nobody could keep any more ends it."""
@@ -617,7 +618,9 @@ class Meter:
             why = str(ended)
             self.left += LONGEST
             with suppress(OSError):
-                self.count()  # what was just measured may have ended after the last reading
+                # What was just measured may have ended after the last reading.
+                self.count()
+                self.say("host", own=self.own(), **self.here.figures())
         except BrokenPipeError:
             return
         finally:
@@ -643,7 +646,7 @@ class Meter:
                     self.say("host", own=self.own(), **self.here.figures())
                 # What came too late is not made up for.
                 ticks = int((time.monotonic() - began) / every) + 1
-            if not looked and now - began > 1:
+            if not looked and now - began > (1 if self.seen or self.smi.output < 0 else SLOW):
                 looked = True
                 self.look()
             self.hear(max(0.0, began + ticks * every - time.monotonic()))
@@ -677,6 +680,7 @@ class Meter:
             return
         for line in lines:
             if line.count(",") == len(self.smi.fields) - 1:
+                self.seen = True
                 self.say("gpu", csv=line)
             elif line and self.complaints < 5:
                 self.complaints += 1

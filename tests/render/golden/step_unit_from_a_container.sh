@@ -112,7 +112,7 @@ proved() {
     how=judge
     [ "$(was)" != ea3d36a7a072 ] || how=''
     [ "$1" = "$asked" ] || how=back
-    $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
+    BESIDE=$beside_asked $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
         $(systemctl show -P MainPID llama-chat.service) $(docker top llama-chat -eo pid 2>/dev/null | sed 1d) <<'END'
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared, or how much slower it is than the same model was here before.
@@ -122,6 +122,7 @@ slow has three tries, and the best counts. Nothing does while it answers others,
 """
 
 import json
+import os
 import re
 import statistics
 import sys
@@ -288,7 +289,12 @@ def opener() -> urllib.request.OpenerDirector:
 
 
 def in_flight(asked: Mapping[str, Any]) -> bool:
-    """Whether it answers others, as far as it says so."""
+    """Whether it answers others, or what was tried beside it does, on the same GPU it may be: as far as they say so."""
+    beside = os.environ.get("BESIDE")
+    return busy(asked) or bool(beside and busy(json.loads(Path(beside).read_text(encoding="utf-8"))))
+
+
+def busy(asked: Mapping[str, Any]) -> bool:
     request = urllib.request.Request(asked["metrics"])
     if asked["key"]:
         request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())

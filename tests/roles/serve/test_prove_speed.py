@@ -212,3 +212,16 @@ def test_the_same_model_has_one_speed() -> None:
     assert same(chat) == same(context) != same(drafter)
     small, *_ = planned(gpu_rig()).instances
     assert same(small) != same(small.model_copy(update={"server": small.server.model_copy(update={"gpus": None})}))
+
+
+@pytest.mark.parametrize(("requests", "code"), [(1, 0), (0, 2)])
+def test_what_runs_beside_it_may_have_its_gpu(server: Scripted, tmp_path: Path, requests: int, code: int) -> None:
+    says(server)
+    known(tmp_path, 100)
+    server.timings = [at(10)]
+    with scripted() as other:
+        other.in_flight = [requests]
+        how = tmp_path / "beside"
+        how.write_text(json.dumps({"metrics": f"http://127.0.0.1:{other.server_port}/metrics", "key": None}))
+        assert prove(server, tmp_path, beside=how)[0] == code
+    assert kept(tmp_path) is None
