@@ -32,7 +32,10 @@ DECIDING = (
 
 @dataclass(frozen=True)
 class UnitState:
-    """A unit of ours: `run` is systemd's id of its last start, and `port` the one that its process was given."""
+    """A unit of ours: `run` is systemd's id of its last start, and `port` the one that its process was given.
+
+    `waits_for` is the port that its file gives it, where it has no process: it may start at any moment.
+    """
 
     active: str
     enabled: str
@@ -40,6 +43,7 @@ class UnitState:
     run: str
     spec: str
     port: int | None = None
+    waits_for: int | None = None
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Going:
     unit: bool
     container: bool
     port: bool = False
-    """Whether it has the port of the instance that it is seen from."""
+    """Whether it has the port of the instance that it is seen from, or will have when it starts."""
     serves: bool = False
     """Whether it runs."""
 
@@ -125,8 +125,13 @@ def replaced(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[Goin
         return ()
     declared = {each.name for each in plan.instances}
     ports = held(state)
+    waiting = {name: unit.waits_for for name, unit in state.units.items()}
     return tuple(
-        replace(each, port=ports.get(each.service) == instance.endpoint.port, serves=each.service in ports)
+        replace(
+            each,
+            port=ports.get(each.service, waiting.get(each.service)) == instance.endpoint.port,
+            serves=each.service in ports,
+        )
         for each in _strange(plan, state)
         if each.name not in declared
     )

@@ -38,9 +38,15 @@ def inspect(plan: Plan) -> str:
 def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
     """Take in one line of the answer; returns whether it was about that."""
     match kind, fields:
-        case "unit", [name, active, enabled, needs_reload, run, spec, port]:
+        case "unit", [name, active, enabled, needs_reload, run, spec, port, waits]:
             state.units[name] = UnitState(
-                active, enabled, needs_reload == "yes", run, spec, int(port) if port else None
+                active,
+                enabled,
+                needs_reload == "yes",
+                run,
+                spec,
+                int(port) if port else None,
+                int(waits) if waits else None,
             )
         case "project", [name]:
             state.projects.add(name)

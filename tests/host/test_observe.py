@@ -90,8 +90,8 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
     [
         ("package\tcmake\tconfig-files", HostState()),
         (
-            "unit\tllama-a\tinactive\tdisabled\tyes\t\t\t",
-            HostState(units={"llama-a": UnitState("inactive", "disabled", True, "", "")}),
+            "unit\tllama-a\tinactive\tdisabled\tyes\t\t\t\t8080",
+            HostState(units={"llama-a": UnitState("inactive", "disabled", True, "", "", None, 8080)}),
         ),
         (
             "container\t/llama-a\tcreated\t\tff\tabc\t\tPidsLimit=null NanoCpus=0 CpusetCpus=",

@@ -380,7 +380,7 @@ def _file(path: str, text: str, mode: str, owner: str) -> list[tuple[str, ...]]:
 def _runs(instance: InstancePlan) -> tuple[str, ...]:
     if instance.backend == "systemd":
         now = ("active", "enabled", "no", RUN)
-        return ("unit", instance.service, *now, instance.spec, str(instance.endpoint.port))
+        return ("unit", instance.service, *now, instance.spec, str(instance.endpoint.port), "")
     limits = " ".join(f"{name}={value}" for name, value in declared_limits(instance.file.text).items())
     state = ("running", "healthy", RUN * 2, instance.spec, str(instance.endpoint.port), limits)
     return ("container", f"/{instance.service}", *state)

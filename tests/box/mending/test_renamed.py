@@ -74,6 +74,18 @@ def test_at_the_same_port_what_served_comes_back(bench: Bench, old: str) -> None
     assert leftovers(bench, "talk") == ""
 
 
+def test_what_waits_for_its_restart_steps_aside_too(bench: Bench) -> None:
+    """As after a boot at which what is new had the port first: else it would take the port from what is tried."""
+    rename(bench, "chat", extra_args=["--cache-ram", "256", *OTHER_LAYERS])
+    bench.sh("systemctl kill -s KILL llama-chat")
+    ended = bench.up("--yes", "--retry")
+    assert ended.code == 1, ended.output
+    assert "llama-chat serves again, after " in ended.output
+    assert bench.answers("chat")
+    bench.declare(bench.rig())
+    assert bench.up("--yes").code == 0
+
+
 def test_at_another_port_what_serves_does_not_stop(bench: Bench) -> None:
     before = bench.running()
     rename(bench, "ik-chat", port=8085, extra_args=["--override-kv", "gemma3.block_count=int:99"])

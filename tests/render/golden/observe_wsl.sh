@@ -456,7 +456,7 @@ unit() {
     done <<END
 $show
 END
-    spec='' port=''
+    spec='' port='' waits=''
     if [ "$pid" != 0 ]; then
         # As `spec=… port=…`: what parts variables and arguments in /proc is dropped.
         said=$(sed -z -n 's/^LLAMAHERD_SPEC=\(.*\)/spec=\1\n/p; /^--port$/ { n; s/^\([0-9]*\).*/port=\1\n/p }' "/proc/$pid/environ" "/proc/$pid/cmdline" 2>/dev/null | tr -d '\0')
@@ -468,10 +468,12 @@ END
         done <<END
 $said
 END
+    else
+        waits=$(sed -n 's/^ExecStart=.* --port \([0-9]*\).*/\1/p' "/etc/systemd/system/$unit" 2>/dev/null | head -n 1)
     fi
     [ -n "$spec" ] || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit" || return
     ours="$ours$port "
-    say unit "$name" "$active" "$enabled" "$reload" "$run" "$spec" "$port"
+    say unit "$name" "$active" "$enabled" "$reload" "$run" "$spec" "$port" "$waits"
     case "$name $pid" in
     *' 0') ;;
     'llama-chat '*)

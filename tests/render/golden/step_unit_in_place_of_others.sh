@@ -475,7 +475,12 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
 }
 # What is not declared any more goes on until what is new has answered a prompt, where both have room. Else it is stopped,
 # and comes back where what is new does not serve: a mark beside what is kept of it says so, also to a later run.
-runs() { systemctl -q is-active "$1.service" 2>/dev/null || [ "$(docker inspect --type container --format '{{.State.Status}}' "$1" 2>/dev/null)" = running ]; }
+# So does what is about to: at a boot, or after it could not have its port.
+runs() {
+    case $(systemctl show -P ActiveState -P Job "$1.service" 2>/dev/null | tr '\n' ' ') in active* | activating* | reloading* | *[0-9]*) return 0 ;; esac
+    case $(docker inspect --type container --format '{{.State.Status}}' "$1" 2>/dev/null) in running | restarting) return 0 ;; esac
+    return 1
+}
 any_going() {
     if [ -e /var/lib/llamaherd/kept/llama-old/aside ] || runs llama-old; then return 0; fi
     if [ -e /var/lib/llamaherd/kept/llama-boxed/aside ] || runs llama-boxed; then return 0; fi

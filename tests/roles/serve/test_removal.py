@@ -117,6 +117,15 @@ def test_a_port_is_given_over_in_the_switch() -> None:
     assert script.index("going_steps_aside\n") < script.index("docker compose --progress plain -f /etc/llamaherd")
 
 
+def test_one_that_waits_for_its_restart_gives_its_port_over_too() -> None:
+    """At a boot, or after it could not have its port: else it would start while another is tried there."""
+    plan = planned(changed(cpu_rig(), {"instances/talk": cpu_rig()["instances"]["chat"], "instances/chat": GONE}))
+    state = there()
+    state.units["llama-chat"] = replace(state.units["llama-chat"], active="activating", port=None, waits_for=8080)
+    (talk,) = (each for each in plan.instances if each.name == "talk")
+    assert [(each.name, each.port, each.serves) for each in replaced(plan, talk, state)] == [("chat", True, False)]
+
+
 def test_at_another_port_it_goes_on_if_there_is_room() -> None:
     script = switch(planned(renamed(8085)), "talk", there()).script
     assert "room=$(no_room_with_going) && return" in script

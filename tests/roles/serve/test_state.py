@@ -69,7 +69,9 @@ def seen_units(folder: Path, blocks: Sequence[str]) -> list[str]:
     (folder / "systemctl").write_text(SYSTEMCTL)
     (folder / "systemctl").chmod(0o755)
     (folder / "units").write_text("\n\n".join(blocks) + "\n")
-    template = render("serve/inspect-units.sh.j2", root="", units=(), before_ours=(), unit_roots=(), deciding=DECIDING)
+    template = render(
+        "serve/inspect-units.sh.j2", root=folder, units=(), before_ours=(), unit_roots=(), deciding=DECIDING
+    )
     done = subprocess.run(
         ["sh", "-s"],
         input=SAY + template + "ask_all\n",
@@ -97,12 +99,23 @@ def test_each_unit_of_ours_is_seen_once_with_what_its_process_was_given(tmp_path
             f'MainPID={ours.pid}\nId=llama-x\\x2dy.service\nNames="llama-x\\\\x2dy.service"\n{said}',
             "MainPID=0\nId=llama-d.service\nNames=llama-d.service\nActiveState=failed",
         ]
-        facts = "active\tenabled\tno\tff=ee=\t0a1b\t8080"
+        facts = "active\tenabled\tno\tff=ee=\t0a1b\t8080\t"
         assert seen_units(tmp_path, blocks) == [f"unit\tllama-a\t{facts}", f"unit\tllama-x\\x2dy\t{facts}"]
     finally:
         for process in (ours, theirs):
             process.kill()
             process.wait()
+
+
+def test_a_unit_without_a_process_waits_for_the_port_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "etc/systemd/system/llama-a.service"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "# Written by llamaherd\nExecStart=/b/llama-server --model m.gguf --host :: --port 8080 --metrics\n"
+    )
+    said = "ActiveState=activating\nUnitFileState=enabled\nNeedDaemonReload=no\nInvocationID=ff"
+    blocks = [f"MainPID=0\nId=llama-a.service\nNames=llama-a.service\n{said}"]
+    assert seen_units(tmp_path, blocks) == ["unit\tllama-a\tactivating\tenabled\tno\tff\t\t\t8080"]
 
 
 def test_a_unit_that_systemd_knows_not_is_none(tmp_path: Path) -> None:
