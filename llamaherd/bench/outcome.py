@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from llamaherd.bench.compare import Row, compare
 from llamaherd.bench.metrics import ACCEPTED, DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, Metric, by_start
-from llamaherd.bench.quick import counts
+from llamaherd.bench.quick import FEWEST, counts
 from llamaherd.bench.result import Condition, Result
 from llamaherd.bench.statistics.intervals import Estimate, estimate
+from llamaherd.bench.statistics.verdict import Judgement
 from llamaherd.inventory.schema import Expect
 
 _BESIDES = (STEP, TOKENS_PER_STEP, ACCEPTED, ENERGY)
@@ -32,9 +33,15 @@ class Value:
         return self.expected is not None and (self.found.high or self.found.value) < self.expected
 
     @property
+    def judgement(self) -> Judgement | None:
+        """The verdict on it beside the last measurement: of fewer runs than three, nothing is said."""
+        known = self.before is not None and self.before.ratio.n >= FEWEST
+        return self.before.judgement if self.before and known else None
+
+    @property
     def slower(self) -> bool:
         """Whether it is slower than it was."""
-        return bool(self.before and self.before.judgement and self.before.judgement.verdict == "slower")
+        return self.judgement is not None and self.judgement.verdict == "slower"
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,10 @@ def _expected(value: Value) -> str:
 
 
 def _verdict(value: Value) -> str:
-    judged = value.before.judgement if value.before else None
-    return f"[{STYLES[judged.verdict]}]{judged}[/]" if judged else ""
+    judged = value.judgement
+    if judged is None:
+        return "too few runs" if value.before else ""
+    return f"[{STYLES[judged.verdict]}]{judged}[/]"
 
 
 def _took(result: Result) -> Iterator[str]:
