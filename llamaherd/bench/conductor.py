@@ -77,7 +77,7 @@ class _Measurement:
         with self._journal(old, begun) as journal:
             session = Session(job, self._requests, watch, self._meter, journal, self._teller, self._until, overruled)
             session.run(series)
-            whole = watch.use(session.began, time.monotonic())
+            whole = watch.use_since(session.began)
             readings = self._meter.readings
             journal.result = with_all(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
             path = journal.finish(now())
