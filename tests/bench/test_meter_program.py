@@ -159,6 +159,16 @@ def test_what_tells_of_gpus_ends_with_it(begin: Callable[..., Running], by: sign
     assert running.gone_within(5)
 
 
+def test_what_asks_the_library_holds_nothing_of_the_connection(begin: Callable[..., Running]) -> None:
+    """A driver may hold it fast when all else is over, and the connection must end nevertheless."""
+    program, asks = begin().pids
+    ours, its = ({link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()} for pid in (program, asks))
+    assert {str(each).partition(":")[0] for each in its} == {"/dev/null", "pipe"}
+    # Those through which they talk to each other.
+    assert len({each for each in ours & its if each != Path(os.devnull)}) == 2
+    assert not {Path(f"/proc/{program}/fd/{number}").readlink() for number in (0, 1, 3)} & its
+
+
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 def test_nvidia_smi_ends_with_it(smi_alone: Path, begin: Callable[..., Running], by: signal.Signals) -> None:
     running = begin()
