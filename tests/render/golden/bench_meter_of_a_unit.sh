@@ -23,8 +23,9 @@ LACKED, NOT_TOLD = 13, "[N/A]"
 POWER_MEAN, POWER_NOW, IS_UINT, OF_GPU, OF_SM, OF_MEMORY = 185, 186, 1, 0, 1, 2
 NEEDED = ("GetCount_v2", "GetHandleByIndex_v2", "GetUUID", "GetPowerUsage", "GetTemperature", "GetClockInfo")
 """Without these, nvidia-smi tells more."""
-SELDOM, FULL, COUNTED = ("limit", "generation", "lanes"), 1.0, 5.0
-"""What is read once a second. The counter of energy costs a driver ten times as much as all else: 5 ms on an H200."""
+SELDOM, COUNTED = {"generation": 1.0, "lanes": 1.0, "limit": 5.0}, 30.0
+"""Seconds between two readings of what costs a driver more than the rest: most of all the counter of energy, with 5 ms
+on an H200. It is read when it is asked for, too."""
 
 
 class App(ctypes.Structure):
@@ -70,6 +71,7 @@ class Nvml:
     def __init__(self) -> None:
         self.cards: dict[str, Any] = {}
         self.known: dict[str, dict[str, str]] = {}
+        self.due: dict[str, float] = {}
         self.lacks: dict[str, str] = {}
         self.fields: list[str] = []
         self.why = self.why_smi = ""
@@ -89,7 +91,7 @@ class Nvml:
         self.why_smi = self.why_smi or ("" if self.cards else "NVIDIA's library knows no card")
         if not self.why_smi:
             self.fields = list(READ)
-            self.rows(whole=True)
+            self.rows(time.monotonic())
             self.fields = [name for name in READ if any(each[name] != NOT_TOLD for each in self.known.values())]
 
     def call(self, name: str, *arguments: Any) -> int:
@@ -160,10 +162,11 @@ class Nvml:
         mean = self.field(card, POWER_MEAN)
         return self.figure("nvmlDeviceGetPowerUsage", card) if mean is None else mean
 
-    def rows(self, *, whole: bool) -> list[str]:
-        """A line for each card, of its UUID and `fields`. What changes seldom is as it was, unless all is wanted."""
+    def rows(self, now: float) -> list[str]:
+        """A line for each card, of its UUID and `fields`. What changes seldom is as it was, until it is due again."""
+        names = [name for name in self.fields if now >= self.due.get(name, now)]
+        self.due.update({name: now + SELDOM[name] for name in names if name in SELDOM})
         for uuid, card in self.cards.items():
-            names = [name for name in self.fields if whole or name not in SELDOM]
             self.known[uuid] |= {name: READ[name](self, card) for name in names}
         return [", ".join((uuid, *map(known.__getitem__, self.fields))) for uuid, known in self.known.items()]
 
@@ -250,7 +253,7 @@ def serve(every: float, told: int, out: int) -> None:
     hello = {"why": library.why, "why_smi": library.why_smi, "lacks": library.lacks, "fields": library.fields}
     serves = not library.why
     say(out, ("hello", {**hello, "cards": library.standing() if not library.why_smi else [], "serves": serves}))
-    due = full = counted = time.monotonic()
+    due = counted = time.monotonic()
     while serves:
         words = b""
         if select.select([told], [], [], max(0.0, due - time.monotonic()))[0]:
@@ -263,12 +266,12 @@ def serve(every: float, told: int, out: int) -> None:
             say(out, ("now", count(library)))
         now = time.monotonic()
         if now >= due:
-            rows = library.rows(whole=now >= full) if library.fields else []
+            rows = library.rows(now) if library.fields else []
             lines = [("gpu", {"csv": row, "t": round(time.monotonic(), 5)}) for row in rows]
             say(out, *lines, *([("count", count(library))] if now >= counted else ()))
             # What came too late is not made up for.
             due = max(due + every, time.monotonic())
-            full, counted = (now + FULL if now >= full else full), (now + COUNTED if now >= counted else counted)
+            counted = now + COUNTED if now >= counted else counted
 
 
 def say(out: int, *told: tuple[str, dict[str, Any]]) -> None:
