@@ -5,7 +5,7 @@
      sleep 1) | SERVER=$PID sh -s > lines        # there; $PID is a process to watch, if any
     python benchmarks/meter.py read lines
 
-Between two marks it says what was used; beside that, how evenly nvidia-smi said its lines, and how large the script is.
+Between two marks it says what was used; beside that, how evenly GPUs were read, and by whom.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def script() -> str:
 
 def show(readings: Readings) -> None:
     """All that was told, in short."""
+    why = readings.hello.why_smi if readings.hello else "nothing was told"
+    print(f"GPUs are read by {f'nvidia-smi: {why}' if why else 'NVML'}")
     for uuid, samples in readings.gpus.items():
         gaps = [two.at - one.at for one, two in pairwise(samples)] or [0.0]
         print(f"{uuid}: {len(samples)} lines, {median(gaps):.3f} s apart, {max(gaps):.3f} s at most")

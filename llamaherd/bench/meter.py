@@ -57,6 +57,7 @@ class Readings:
     gone: float | None = None
     bye: Bye | None = None
     lines: int = 0
+    marks: int = 0
 
     def take(self, text: str) -> Line:
         """Take in a line. Raises UnaskedError on one that cannot have been told."""
@@ -71,6 +72,7 @@ class Readings:
                 self._take_gpu(line, text)
             case Counters():
                 self.counters.append(line)
+                self.marks += line.mark is not None
             case Figures():
                 self.figures.append(line)
             case Seen():

@@ -28,7 +28,7 @@ _SILENCE = 60
 """Seconds without a word from us, after which it ends by itself; and without one from it, after which we give up."""
 _PINGS, _PING_SECONDS = 5, 5.0
 _ANSWER_SECONDS = 40
-"""For a look: nvidia-smi and a busy server may take their time."""
+"""For a look: The driver and a busy server may take their time."""
 
 
 def script(instance: InstancePlan, seconds: float) -> str:
@@ -92,8 +92,13 @@ class Meter:
         return clocks(self._exchanges)
 
     def mark(self, name: str) -> None:
-        """Have the counters read now: at the beginning and the end of what is measured. Raises RemoteError."""
+        """Have the counters read now, and wait until they are: at the beginning and the end of what is measured.
+
+        Those of GPUs are read seldom otherwise. Raises RemoteError.
+        """
+        before = self.readings.marks
         self._tell(f"mark {name}")
+        self._wait(lambda: self.readings.marks > before)
 
     def look(self) -> Look:
         """Look again, at who else is there. Raises RemoteError."""
@@ -120,7 +125,7 @@ class Meter:
             raise self.error
         if not came:
             raise RemoteError(
-                f"the host has not said within {_ANSWER_SECONDS} s how it is", "see whether nvidia-smi answers there"
+                f"the host has not said within {_ANSWER_SECONDS} s how it is", "see whether `nvidia-smi` answers there"
             )
 
     def _listen(self) -> None:

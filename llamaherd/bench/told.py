@@ -60,7 +60,10 @@ class ServerFacts(BaseModel):
 
 
 class Hello(Told):
-    """What stays as it is. `no_…` is why something cannot be told, empty where it can."""
+    """What stays as it is. `no_…` is why something cannot be told, empty where it can.
+
+    `why_smi` is why nvidia-smi tells how GPUs are, and not NVIDIA's library.
+    """
 
     k: Literal["hello"]
     wall: float
@@ -69,6 +72,7 @@ class Hello(Told):
     cards: Annotated[tuple[Text, ...], Field(max_length=16)]
     fields: Annotated[tuple[Text, ...], Field(max_length=32)]
     no_smi: Text
+    why_smi: Text
     host: HostFacts
     virtual: Text
     no_nvml: Text
@@ -115,7 +119,7 @@ class Seen(Told):
 
 
 class GpuLine(Told):
-    """A line of nvidia-smi."""
+    """How a GPU is, as nvidia-smi writes it."""
 
     k: Literal["gpu"]
     csv: Text
@@ -136,7 +140,7 @@ class Complaint(Told):
 
 
 class Gone(Told):
-    """nvidia-smi has ended."""
+    """What tells of GPUs has ended."""
 
     k: Literal["gone"]
 

@@ -22,7 +22,7 @@ def _gpus(readings: Readings, hello: Hello) -> Iterator[str]:
         yield f"nothing of GPUs: {hello.no_smi}"
         return
     if readings.gone is not None:
-        yield "nothing of GPUs from some moment on: nvidia-smi has ended"
+        yield "nothing of GPUs from some moment on: what tells of them has ended"
     if hello.no_nvml:
         yield f"no energy counters of GPUs: {hello.no_nvml}"
     for uuid, why in hello.no_counter.items():

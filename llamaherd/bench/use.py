@@ -20,6 +20,8 @@ _APART = 0.05
 """Counted and integrated energy may differ by so much."""
 _GAP = 2.0
 """Seconds without a reading, after which a window is not known any more."""
+_NEAR = 0.5
+"""Seconds from an end of a window, within which its counter must have been read."""
 _BLURRED = 10.0
 """Seconds of a window, below which a mean of power over the last second says more of what was before it."""
 _READ = 1_000_000
@@ -140,6 +142,11 @@ def _covered(points: Sequence[Point], window: Window) -> bool:
     return bool(points) and longest_gap(points, window) <= _GAP
 
 
+def _counted(points: Sequence[Point], window: Window) -> bool:
+    """Whether a counter was read near both ends of a window: it goes on counting in between."""
+    return all(any(abs(point.at - end) <= _NEAR for point in points) for end in window)
+
+
 def _gpu_use(readings: Readings, window: Window, uuid: str, facts: GpuFacts | None) -> GpuUse:
     samples = readings.gpus.get(uuid, ())
     power, heat = _points(samples, "watts", "mean_watts"), within(_points(samples, "celsius"), window)
@@ -149,7 +156,7 @@ def _gpu_use(readings: Readings, window: Window, uuid: str, facts: GpuFacts | No
     return GpuUse(
         uuid=uuid,
         name=facts.name if facts else "",
-        counted=rise(counts, window) if _covered(counts, window) else None,
+        counted=rise(counts, window) if _counted(counts, window) else None,
         integrated=integral(power, window) if known else None,
         watts=mean(power, window) if known else None,
         peak_watts=max((point.value for point in within(power, window)), default=None),

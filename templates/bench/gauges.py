@@ -199,8 +199,8 @@ def listens(port: int, pids: list[int]) -> bool | None:
 class Here:
     """This host, and the server on it that is measured: `pid` is its first process, 0 where it does not run."""
 
-    def __init__(self, asked: dict[str, Any], nvml: Any, in_flight: Any, pid: int, spec: str, virtual: str) -> None:
-        self.asked, self.nvml, self.in_flight, self.rapl = asked, nvml, in_flight, Rapl()
+    def __init__(self, asked: dict[str, Any], in_flight: Any, pid: int, spec: str, virtual: str) -> None:
+        self.asked, self.in_flight, self.rapl = asked, in_flight, Rapl()
         self.server = Server(pid) if pid else None
         self.spec, self.virtual = spec or self.given("LLAMAHERD_SPEC"), virtual
         self.celsius, self.clocks = temperature(), clocks(os.cpu_count() or 1)
@@ -235,17 +235,11 @@ class Here:
                 "ram_bytes": memory().get("MemTotal"),
             },
             "virtual": self.virtual,
-            "no_nvml": self.nvml.why,
-            "no_counter": self.nvml.lacks,
             "rapl": self.rapl.ranges,
             "no_rapl": self.rapl.why,
             "server": {"pid": pid, "spec": self.spec, "started": int(fields[19]) if fields else 0},
             "battery": on_battery(),
         }
-
-    def counters(self) -> dict[str, Any]:
-        """What counts energy."""
-        return {"mj": self.nvml.energy(), "uj": self.rapl.energy()}
 
     def figures(self) -> dict[str, Any]:
         """How the host and the server are now."""
@@ -261,8 +255,8 @@ class Here:
             "celsius": celsius / 1000 if celsius is not None else None,
         }
 
-    def look(self, mine: list[int]) -> dict[str, Any]:
-        """Who else is here: on cards, and on processors since the last time."""
+    def look(self, mine: list[int], apps: list[list[Any]] | None) -> dict[str, Any]:
+        """Who else is here: on processors since the last time, and on cards, as the driver knows processes."""
         now, at = running(), time.monotonic()
         ours = self.server.processes() if self.server else []
         seconds, before = at - self.since, self.before
@@ -270,11 +264,11 @@ class Here:
         apart = {*ours, *mine}
         cores = {pid: (did - before[pid][0]) / 1e6 / seconds for pid, (did, _) in now.items() if pid in before}
         others = sorted((pid for pid in cores if pid not in apart and cores[pid] >= 0.05), key=lambda pid: -cores[pid])
-        apps = self.nvml.apps() if Path("/proc/self/ns/pid").readlink() == Path(FIRST_NAMESPACE) else None
+        known = apps if Path("/proc/self/ns/pid").readlink() == Path(FIRST_NAMESPACE) else None
         return {
             "ours": ours[:256],
             "others": [[now[pid][1][:40], unit_of(pid)[:100], round(cores[pid], 2)] for pid in others[:8]],
-            "apps": apps and [[uuid, pid, size, *self.who(pid)] for uuid, pid, size in apps],
+            "apps": known and [[uuid, pid, size, *self.who(pid)] for uuid, pid, size in known],
             "listens": listens(self.asked["port"], ours),
             "in_flight": self.in_flight(self.asked["metrics"], self.asked["key"]),
             "load": os.getloadavg()[0],

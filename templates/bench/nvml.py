@@ -1,14 +1,28 @@
-"""What NVIDIA's library tells of cards: what they have spent, and who is on them."""
+"""What NVIDIA's library tells of cards: how they are, what they have spent, and who is on them."""
 
 # For Python 3.10 and its standard library alone.
 import ctypes
+import json
+import os
+import select
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-# Signatures are those of nvml.h; a process is its `nvmlProcessInfo_v2_t`.
+# Signatures and figures are those of nvml.h; a process is its `nvmlProcessInfo_v2_t`.
 CARD, FIGURE, LARGE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_ulonglong
 MOST_CARDS, MOST_APPS, UNKNOWN_MEMORY = 16, 64, 2**64 - 1
 NVML = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
+PROMPT = 0.05
+"""Seconds that reading all counters may take, for their time to be known well: a card may take 10 ms."""
+LACKED, NOT_TOLD = 13, "[N/A]"
+POWER_MEAN, POWER_NOW, IS_UINT, OF_GPU, OF_SM, OF_MEMORY = 185, 186, 1, 0, 1, 2
+NEEDED = ("GetCount_v2", "GetHandleByIndex_v2", "GetUUID", "GetPowerUsage", "GetTemperature", "GetClockInfo")
+"""Without these, nvidia-smi tells more."""
+SELDOM, COUNTED = {"generation": 1.0, "lanes": 1.0, "limit": 5.0}, 30.0
+"""Seconds between two readings of what costs a driver more than the rest: most of all the counter of energy, with 5 ms
+on an H200. It is read when it is asked for, too."""
 
 
 class App(ctypes.Structure):
@@ -17,13 +31,47 @@ class App(ctypes.Structure):
     _fields_ = (("pid", FIGURE), ("memory", LARGE), ("instance", FIGURE), ("compute", FIGURE))
 
 
+class Field(ctypes.Structure):
+    """A figure that is asked for by its number: `nvmlFieldValue_t`."""
+
+    _fields_ = (
+        *(("number", FIGURE), ("scope", FIGURE), ("at", ctypes.c_longlong), ("took", ctypes.c_longlong)),
+        *(("kind", ctypes.c_int), ("code", ctypes.c_int), ("value", LARGE)),
+    )
+
+
+class Memory(ctypes.Structure):
+    """Bytes of a card: `nvmlMemory_v2_t`, in which what the driver keeps for itself is not used."""
+
+    _fields_ = (("version", FIGURE), ("total", LARGE), ("reserved", LARGE), ("free", LARGE), ("used", LARGE))
+
+
+class OldMemory(ctypes.Structure):
+    """The same of older drivers: `nvmlMemory_t`."""
+
+    _fields_ = (("total", LARGE), ("free", LARGE), ("used", LARGE))
+
+
+class Place(ctypes.Structure):
+    """Where a card is: `nvmlPciInfo_t`."""
+
+    _fields_ = (("old", ctypes.c_char * 16), ("numbers", FIGURE * 5), ("bus", ctypes.c_char * 32))
+
+
 class Nvml:
-    """NVIDIA's library: counters of energy, and who is on which card. `lacks`: by card, why it has no counter."""
+    """NVIDIA's library. `why` nothing is told by it; `lacks`: by card, why it counts no energy.
+
+    `why_smi` is why it does not tell how cards are. What it tells has nvidia-smi's form. `fields` are those that any
+    card has told at first: nobody is asked again and again for what there is not.
+    """
 
     def __init__(self) -> None:
         self.cards: dict[str, Any] = {}
+        self.known: dict[str, dict[str, str]] = {}
+        self.due: dict[str, float] = {}
         self.lacks: dict[str, str] = {}
-        self.why = ""
+        self.fields: list[str] = []
+        self.why = self.why_smi = ""
         self.library: Any = None
         for name in NVML:
             with suppress(OSError):
@@ -35,12 +83,19 @@ class Nvml:
             self.why = self.words(code)
         else:
             self.find()
+        lacked = [name for name in NEEDED if self.library and not hasattr(self.library, f"nvmlDevice{name}")]
+        self.why_smi = self.why or (f"NVIDIA's library lacks nvmlDevice{lacked[0]}" if lacked else "")
+        self.why_smi = self.why_smi or ("" if self.cards else "NVIDIA's library knows no card")
+        if not self.why_smi:
+            self.fields = list(READ)
+            self.rows(time.monotonic())
+            self.fields = [name for name in READ if any(each[name] != NOT_TOLD for each in self.known.values())]
 
     def call(self, name: str, *arguments: Any) -> int:
         """The code that a function ends with; 13 for one that the library lacks."""
         function = getattr(self.library, name, None)
         if function is None:
-            return 13
+            return LACKED
         # Each argument is of ctypes: that is its type.
         function.argtypes, function.restype = [type(each) for each in arguments], ctypes.c_int
         return int(function(*arguments))
@@ -57,24 +112,89 @@ class Nvml:
         if code := self.call("nvmlDeviceGetCount_v2", ctypes.pointer(count)):
             self.why = self.words(code)
         for number in range(min(count.value, MOST_CARDS)):
-            card, name = CARD(), ctypes.create_string_buffer(96)
+            card = CARD()
             if self.call("nvmlDeviceGetHandleByIndex_v2", FIGURE(number), ctypes.pointer(card)):
                 continue
-            if not self.call("nvmlDeviceGetUUID", card, name, FIGURE(96)):
-                self.cards[name.value.decode(errors="replace")] = card
+            if uuid := self.name("nvmlDeviceGetUUID", card):
+                self.cards[uuid], self.known[uuid] = card, {}
         for uuid, card in self.cards.items():
             if code := self.call("nvmlDeviceGetTotalEnergyConsumption", card, ctypes.pointer(LARGE())):
                 self.lacks[uuid] = self.words(code)
+
+    def figure(self, name: str, card: Any, *which: Any, kind: Any = FIGURE) -> int | None:
+        """A number that a function tells of a card."""
+        value = kind()
+        return None if self.call(name, card, *which, ctypes.pointer(value)) else int(value.value)
+
+    def name(self, function: str, *card: Any) -> str:
+        """A text that a function tells."""
+        room = ctypes.create_string_buffer(96)
+        return "" if self.call(function, *card, room, FIGURE(96)) else room.value.decode(errors="replace")
+
+    def field(self, card: Any, number: int) -> int | None:
+        """A figure by its number: those of power are whole milliwatts."""
+        asked = Field(number)
+        code = self.call("nvmlDeviceGetFieldValues", card, ctypes.c_int(1), ctypes.pointer(asked))
+        return None if code or asked.code or asked.kind != IS_UINT else int(asked.value & 0xFFFFFFFF)
+
+    def memory(self, card: Any) -> tuple[int, int] | None:
+        """Bytes that are used, and all."""
+        new, old = Memory(ctypes.sizeof(Memory) | 2 << 24), OldMemory()
+        if not self.call("nvmlDeviceGetMemoryInfo_v2", card, ctypes.pointer(new)):
+            return new.used, new.total
+        return None if self.call("nvmlDeviceGetMemoryInfo", card, ctypes.pointer(old)) else (old.used, old.total)
+
+    def limit(self, card: Any) -> int | None:
+        """What a card is held to, in milliwatts: as somebody has set it, or as its driver holds it."""
+        held = self.figure("nvmlDeviceGetPowerManagementLimit", card)
+        return self.figure("nvmlDeviceGetEnforcedPowerLimit", card) if held is None else held
+
+    def reasons(self, card: Any) -> int | None:
+        """Why its clocks are as they are, as bits."""
+        said = self.figure("nvmlDeviceGetCurrentClocksEventReasons", card, kind=LARGE)
+        return self.figure("nvmlDeviceGetCurrentClocksThrottleReasons", card, kind=LARGE) if said is None else said
+
+    def power(self, card: Any) -> int | None:
+        """Milliwatts, mostly as a mean."""
+        mean = self.field(card, POWER_MEAN)
+        return self.figure("nvmlDeviceGetPowerUsage", card) if mean is None else mean
+
+    def rows(self, now: float) -> list[str]:
+        """A line for each card, of its UUID and `fields`. What changes seldom is as it was, until it is due again."""
+        names = [name for name in self.fields if now >= self.due.get(name, now)]
+        self.due.update({name: now + SELDOM[name] for name in names if name in SELDOM})
+        for uuid, card in self.cards.items():
+            self.known[uuid] |= {name: READ[name](self, card) for name in names}
+        return [", ".join((uuid, *map(known.__getitem__, self.fields))) for uuid, known in self.known.items()]
+
+    def standing(self) -> list[str]:
+        """A line for each card of what stays as it is. Nobody promises that its name has no comma: it is the last."""
+        return [", ".join((uuid, *self.facts(card))) for uuid, card in self.cards.items()]
+
+    def facts(self, card: Any) -> list[str]:
+        """As `STANDING` has them, without the UUID."""
+        place, ecc, memory = Place(), (FIGURE(), FIGURE()), self.memory(card)
+        at = not self.call("nvmlDeviceGetPciInfo_v3", card, ctypes.pointer(place))
+        corrects = not self.call("nvmlDeviceGetEccMode", card, *map(ctypes.pointer, ecc))
+        return [
+            place.bus.decode(errors="replace") if at else NOT_TOLD,
+            self.name("nvmlSystemGetDriverVersion") or NOT_TOLD,
+            self.name("nvmlDeviceGetVbiosVersion", card) or NOT_TOLD,
+            watts(self.figure("nvmlDeviceGetPowerManagementDefaultLimit", card)),
+            plain(self.figure("nvmlDeviceGetMaxClockInfo", card, FIGURE(OF_SM))),
+            plain(self.figure("nvmlDeviceGetMaxClockInfo", card, FIGURE(OF_MEMORY))),
+            ("Disabled", "Enabled")[ecc[0].value == 1] if corrects else NOT_TOLD,
+            plain(memory[1] >> 20 if memory else None),
+            self.name("nvmlDeviceGetName", card) or NOT_TOLD,
+        ]
 
     def energy(self) -> dict[str, int]:
         """Millijoules since the driver was loaded, by card."""
         found = {}
         for uuid, card in self.cards.items():
-            spent = LARGE()
-            if uuid not in self.lacks and not self.call(
-                "nvmlDeviceGetTotalEnergyConsumption", card, ctypes.pointer(spent)
-            ):
-                found[uuid] = spent.value
+            if uuid not in self.lacks:
+                spent = self.figure("nvmlDeviceGetTotalEnergyConsumption", card, kind=LARGE)
+                found.update({} if spent is None else {uuid: spent})
         return found
 
     def apps(self) -> list[list[Any]] | None:
@@ -86,10 +206,84 @@ class Nvml:
             for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"):
                 count, apps = FIGURE(MOST_APPS), (App * MOST_APPS)()
                 code = self.call(name, card, ctypes.pointer(count), apps)
-                if code != 13:
+                if code != LACKED:
                     break
             if code:
                 return None
             told = apps[: count.value]
             found += [[uuid, app.pid, None if app.memory == UNKNOWN_MEMORY else app.memory] for app in told]
         return found
+
+
+def watts(milliwatts: int | None) -> str:
+    """Power as nvidia-smi writes it."""
+    return NOT_TOLD if milliwatts is None else f"{milliwatts / 1000:.2f}"
+
+
+def plain(value: int | None, form: str = "{}") -> str:
+    """A number as nvidia-smi writes it."""
+    return NOT_TOLD if value is None else form.format(value)
+
+
+def used(memory: tuple[int, int] | None) -> str:
+    """Memory that is used, as nvidia-smi writes it: MiB."""
+    return NOT_TOLD if memory is None else str(memory[0] >> 20)
+
+
+READ: dict[str, Callable[[Nvml, Any], str]] = {
+    "watts": lambda nvml, card: watts(nvml.field(card, POWER_NOW)),
+    "mean_watts": lambda nvml, card: watts(nvml.power(card)),
+    "limit": lambda nvml, card: watts(nvml.limit(card)),
+    "celsius": lambda nvml, card: plain(nvml.figure("nvmlDeviceGetTemperature", card, FIGURE(OF_GPU))),
+    "sm_mhz": lambda nvml, card: plain(nvml.figure("nvmlDeviceGetClockInfo", card, FIGURE(OF_SM))),
+    "memory_mib": lambda nvml, card: used(nvml.memory(card)),
+    "generation": lambda nvml, card: plain(nvml.figure("nvmlDeviceGetCurrPcieLinkGeneration", card)),
+    "lanes": lambda nvml, card: plain(nvml.figure("nvmlDeviceGetCurrPcieLinkWidth", card)),
+    "reasons": lambda nvml, card: plain(nvml.reasons(card), "{:#018x}"),
+}
+"""How each figure of a card is read, by our names of them."""
+
+
+def serve(every: float, told: int, out: int) -> None:
+    """Tell how cards are, again and again, and what is asked, until nobody asks any more."""
+    library = Nvml()
+    hello = {"why": library.why, "why_smi": library.why_smi, "lacks": library.lacks, "fields": library.fields}
+    serves = not library.why
+    say(out, ("hello", {**hello, "cards": library.standing() if not library.why_smi else [], "serves": serves}))
+    due = counted = time.monotonic()
+    while serves:
+        words = b""
+        if select.select([told], [], [], max(0.0, due - time.monotonic()))[0]:
+            words = os.read(told, 4096)
+            if not words:
+                return
+        if b"apps" in words:
+            say(out, ("apps", {"apps": library.apps()}))
+        if b"count" in words:
+            say(out, ("now", count(library)))
+        now = time.monotonic()
+        if now >= due:
+            rows = library.rows(now) if library.fields else []
+            lines = [("gpu", {"csv": row, "t": round(time.monotonic(), 5)}) for row in rows]
+            say(out, *lines, *([("count", count(library))] if now >= counted else ()))
+            # What came too late is not made up for.
+            due = max(due + every, time.monotonic())
+            counted = now + COUNTED if now >= counted else counted
+
+
+def say(out: int, *told: tuple[str, dict[str, Any]]) -> None:
+    """Some lines at once."""
+    data = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in told).encode()
+    while data:
+        data = data[os.write(out, data) :]
+
+
+def count(library: Nvml) -> dict[str, Any]:
+    """The counters, and when they were read: a busy host may hold us up between the two, and is asked again."""
+    for _ in range(3):
+        before = time.monotonic()
+        counters = library.energy()
+        after = time.monotonic()
+        if after - before < PROMPT:
+            break
+    return {"t": round((before + after) / 2, 5), "mj": counters, "uj": {}}

@@ -43,6 +43,7 @@ def hello(**more: Any) -> str:
         "cards": CARDS,
         "fields": FIELDS,
         "no_smi": "",
+        "why_smi": "",
     }
     values |= {"host": host, "virtual": "none", "no_nvml": "", "no_counter": {}, "no_rapl": "", "battery": None}
     values |= {"rapl": {"intel-rapl:0": 1_000_000_000}, "server": {"pid": 77, "spec": "abc", "started": 5}}

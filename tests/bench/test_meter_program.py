@@ -1,11 +1,12 @@
 """The meter's own program on this machine: what it says, what it costs, and that nothing of it is left.
 
-Faked are nvidia-smi (`tests/support/smi_stream.py`) and NVML (`nvml_energy.c`), which this machine lacks; all else is
+Faked are NVML (`tests/support/nvml_cards.c`) and nvidia-smi (`smi_stream.py`), which this machine lacks; all else is
 this machine's own.
 """
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from llamaherd.bench.look import App, obstacles
+from llamaherd.bench.meter import Readings
 from llamaherd.bench.metering import Meter
 from llamaherd.bench.series import Window
 from llamaherd.bench.unmeasured import unmeasured
@@ -53,12 +55,19 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!{sys.executable} -I\n" + Path(smi_stream.__file__).read_text())
     program.chmod(0o755)
-    source = Path(smi_stream.__file__).with_name("nvml_energy.c")
+    source = Path(smi_stream.__file__).with_name("nvml_cards.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libnvidia-ml.so.1"), str(source)], check=True)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("FAKE_APP", str(os.getpid()))
     return tmp_path
+
+
+@pytest.fixture
+def smi_alone(gpus: Path) -> Path:
+    """The same, without NVIDIA's library."""
+    (gpus / "libnvidia-ml.so.1").unlink()
+    return gpus
 
 
 def started(folder: Path) -> int:
@@ -69,12 +78,17 @@ def started(folder: Path) -> int:
     return int(file.read_text())
 
 
+def children(pid: int) -> list[int]:
+    """What a process has started, and is there. The shell that it was has left one that wrote its program to it."""
+    found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [each for each in found if not is_dead(each)]
+
+
 class Running:
-    """The program, started by a shell as a host's does it, and nvidia-smi as it was started by it."""
+    """The program, started by a shell as a host's does it, and what it has started: who tells of GPUs."""
 
     def __init__(self, folder: Path, **asked: Any) -> None:
         text = render("bench/meter.sh.j2", asked=json.dumps(ASKED | asked), service="llama-none", backend="systemd")
-        (folder / "started").unlink(missing_ok=True)
         self.shell = subprocess.Popen(["sh", "-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.shell.stdin
         assert self.shell.stdout
@@ -82,9 +96,11 @@ class Running:
         self.told.write(f"{{\n{text}\n}}\n".encode())
         self.told.flush()
         self.hello = json.loads(self.heard.readline())
-        self.smi = started(folder)
+        if self.hello["why_smi"]:
+            started(folder)
         # What the shell began is the program: it has put itself in its place.
-        self.pids = [self.shell.pid, self.smi]
+        self.pids = [self.shell.pid, *children(self.shell.pid)]
+        assert len(self.pids) == 2
 
     def left(self) -> list[int]:
         """Which of its processes are still there; one that is dead and not yet waited for is not."""
@@ -136,22 +152,134 @@ def test_it_ends_when_its_input_does(begin: Callable[..., Running]) -> None:
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_nvidia_smi_ends_with_it(begin: Callable[..., Running], by: signal.Signals) -> None:
+def test_what_tells_of_gpus_ends_with_it(begin: Callable[..., Running], by: signal.Signals) -> None:
     running = begin()
+    assert running.hello["why_smi"] == ""
     os.kill(running.shell.pid, by)
     assert running.gone_within(5)
 
 
-def test_it_ends_with_its_parent(gpus: Path) -> None:
+def test_what_asks_the_library_holds_nothing_of_the_connection(begin: Callable[..., Running]) -> None:
+    """A driver may hold it fast when all else is over, and the connection must end nevertheless."""
+    program, asks = begin().pids
+    ours, its = ({link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()} for pid in (program, asks))
+    assert {str(each).partition(":")[0] for each in its} == {"/dev/null", "pipe"}
+    # Those through which they talk to each other.
+    assert len({each for each in ours & its if each != Path(os.devnull)}) == 2
+    assert not {Path(f"/proc/{program}/fd/{number}").readlink() for number in (0, 1, 3)} & its
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
+def test_nvidia_smi_ends_with_it(smi_alone: Path, begin: Callable[..., Running], by: signal.Signals) -> None:
+    running = begin()
+    assert (running.hello["no_smi"], running.pids[1]) == ("", started(smi_alone))
+    os.kill(running.shell.pid, by)
+    assert running.gone_within(5)
+
+
+def test_a_driver_that_hangs_holds_up_nobody_but_who_asks_it(gpus: Path, begin: Callable[..., Running]) -> None:
+    running = begin()
+    (gpus / "hang").touch()
+    time.sleep(0.5)
+    running.told.write(b"mark begin\nlook\nping 7\n")
+    running.told.flush()
+    lines = [json.loads(running.heard.readline())]
+    while lines[-1]["k"] != "pong":
+        lines.append(json.loads(running.heard.readline()))
+    (mark,) = [each for each in lines if each.get("mark")]
+    (look,) = [each for each in lines if each["k"] == "look"]
+    assert (mark["mj"], look["apps"]) == ({}, None)
+    running.told.close()
+    assert running.gone_within(5)
+    *_, last = running.heard.read().splitlines()
+    assert json.loads(last)["why"] == "nobody"
+
+
+def test_a_driver_that_hangs_from_the_beginning_is_told(gpus: Path) -> None:
+    """Nvidia-smi asks the same driver: it is left alone then."""
+    (gpus / "hang").touch()
+    with Meter(HERE, CHAT, 60) as meter:
+        pass
+    assert "nothing of GPUs: NVIDIA's library does not answer" in unmeasured(meter.readings)
+    assert not (gpus / "started").exists()
+
+
+def test_a_library_that_falls_ends_nothing_else(gpus: Path) -> None:
+    with Meter(HERE, CHAT, 60) as meter:
+        (gpus / "fall").touch()
+        time.sleep(1)
+        assert meter.look().gpus
+    assert meter.error is None
+    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured(meter.readings)
+    (gpus / "fall").touch()
+    with Meter(HERE, CHAT, 60) as meter:
+        pass
+    assert meter.readings.hello
+    assert meter.readings.hello.why_smi == "NVIDIA's library fails"
+    assert meter.first_look.gpus[OLD].watts == 250
+
+
+def test_an_old_library_leaves_it_to_nvidia_smi(gpus: Path) -> None:
+    """What it has is taken from it: the counter, and who is on the GPUs."""
+    source = Path(smi_stream.__file__).with_name("nvml_cards.c")
+    without = ["-DnvmlDeviceGetClockInfo=other", "-o", str(gpus / "libnvidia-ml.so.1"), str(source)]
+    subprocess.run(["cc", "-shared", "-fPIC", *without], check=True)
+    with Meter(HERE, CHAT, 60) as meter:
+        meter.mark("begin")
+        begin = time.monotonic()
+        time.sleep(1)
+        end = time.monotonic()
+        meter.mark("end")
+    assert meter.readings.hello
+    assert meter.readings.hello.why_smi == "NVIDIA's library lacks nvmlDeviceGetClockInfo"
+    old, _ = use(meter.readings, Window(begin, end)).gpus
+    assert old.sm_mhz == 1695
+    assert old.counted == pytest.approx(250 * (end - begin), rel=0.02)
+    assert meter.first_look.apps
+
+
+def test_the_library_says_what_nvidia_smi_says(gpus: Path) -> None:
+    """Each figure, by either: nobody can tell by a result which of them it was."""
+
+    def watched() -> Readings:
+        with Meter(HERE, CHAT, 60) as meter:
+            pass
+        return meter.readings
+
+    by_library = watched()
+    (gpus / "libnvidia-ml.so.1").unlink()
+    by_smi = watched()
+    assert by_library.hello
+    assert by_smi.hello
+    assert (by_library.hello.why_smi, by_smi.hello.why_smi) == ("", "NVIDIA's library is not installed")
+    assert by_library.facts == by_smi.facts
+    for uuid in (OLD, NEW):
+        one, other = by_library.gpus[uuid][-1], by_smi.gpus[uuid][-1]
+        assert one._replace(at=0) == other._replace(at=0)
+
+
+def test_no_name_stands_for_two_things() -> None:
+    """The program is put together from several files."""
+    text = render("bench/meter.sh.j2", asked="{}", service="llama-none", backend="systemd")
+    program = ast.parse(text.partition("<<'END'\n")[2].rpartition("\nEND")[0])
+    kinds = ast.FunctionDef | ast.ClassDef
+    names = [each.name for each in program.body if isinstance(each, kinds)]
+    assigned = [each for each in program.body if isinstance(each, ast.Assign | ast.AnnAssign)]
+    targets = [target for each in assigned for target in ast.walk(each) if isinstance(target, ast.Name)]
+    names += [each.id for each in targets if isinstance(each.ctx, ast.Store)]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_it_ends_with_its_parent(smi_alone: Path) -> None:
     """Whoever has started it was killed, and holds its input open no more than somebody else does."""
     text = render("bench/meter.sh.j2", asked=json.dumps(ASKED), service="llama-none", backend="systemd")
     read, write = os.pipe()
-    (gpus / "script").write_text(f"{{\n{text}\n}}\n")
-    command = [sys.executable, "-c", PARENT, str(gpus / "script"), str(read)]
+    (smi_alone / "script").write_text(f"{{\n{text}\n}}\n")
+    command = [sys.executable, "-c", PARENT, str(smi_alone / "script"), str(read)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[read])
     assert parent.stdout
     pid = int(parent.stdout.readline())
-    smi = started(gpus)
+    smi = started(smi_alone)
     assert not is_dead(pid)
     parent.kill()
     parent.wait()
@@ -206,16 +334,19 @@ def test_a_window_of_this_machine(gpus: Path) -> None:
     old, new = used.gpus
     assert meter.error is None
     assert (old.uuid, new.uuid, new.counted) == (OLD, NEW, None)
-    assert old.counted == pytest.approx(500, rel=0.01)
-    assert old.integrated == pytest.approx(500, rel=0.001)
-    assert new.integrated == pytest.approx(42.66, rel=0.001)
+    assert old.counted == pytest.approx(250 * (end - begin), rel=0.01)
+    assert old.integrated == pytest.approx(250 * (end - begin), rel=0.001)
+    assert new.integrated == pytest.approx(21.33 * (end - begin), rel=0.001)
     assert clocks is not None
     assert abs(clocks.ahead) <= clocks.error < 1  # one machine, one clock
     assert [each.mark for each in meter.readings.counters if each.mark] == ["begin", "end"]
+    # First, at both marks and, where there is time, last: it is what costs a driver most.
+    assert len([each for each in meter.readings.counters if each.mj]) in (3, 4)
+    assert len(meter.readings.gpus[OLD]) > 10
     assert App(OLD, os.getpid(), 3 << 30, *(look.apps or ())[0][3:]) in (look.apps or ())
     assert [each.code for each in obstacles(look, PLAN, CHAT)] == ["server-down"]
     assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured(meter.readings)
-    assert is_dead(started(gpus))
+    assert not (gpus / "started").exists()
 
 
 def test_power_that_changes_is_seen(gpus: Path) -> None:
@@ -224,13 +355,15 @@ def test_power_that_changes_is_seen(gpus: Path) -> None:
         deadline = time.monotonic() + 60
         while meter.look().gpus[OLD].watts != 100:
             assert time.monotonic() < deadline
+        meter.mark("begin")
         begin = time.monotonic()
         time.sleep(1)
         end = time.monotonic()
+        meter.mark("end")
         meter.look()
     used = use(meter.readings, Window(begin, end), [OLD])
     assert used.gpus[0].integrated == pytest.approx(100, rel=0.01)
-    # Its counter says otherwise: 250 W by nvml_energy.c.
+    # Its counter says otherwise: 250 W by nvml_cards.c.
     assert used.gpus[0].counted == pytest.approx(250, rel=0.02)
     assert any(each.startswith(f"GPU {OLD} counted") for each in used.doubts)
 
@@ -254,19 +387,19 @@ def test_a_host_without_python_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         pass
 
 
-def test_a_driver_that_says_nothing_useful(gpus: Path) -> None:
+def test_a_driver_that_says_nothing_useful(smi_alone: Path) -> None:
     """As without its module: the sentence of nvidia-smi is handed on."""
     says = "NVIDIA-SMI has failed because it could not communicate"
-    (gpus / "nvidia-smi").write_text(f"#!/bin/sh\necho '{says}'\nexit 9\n")
+    (smi_alone / "nvidia-smi").write_text(f"#!/bin/sh\necho '{says}'\nexit 9\n")
     with Meter(HERE, CHAT, 60) as meter:
         pass
     assert f"nothing of GPUs: {says}" in unmeasured(meter.readings)
 
 
-def test_nvidia_smi_that_ends_is_told(gpus: Path) -> None:
+def test_nvidia_smi_that_ends_is_told(smi_alone: Path) -> None:
     with Meter(HERE, CHAT, 60) as meter:
-        os.kill(started(gpus), signal.SIGKILL)
+        os.kill(started(smi_alone), signal.SIGKILL)
         time.sleep(0.5)
         meter.look()
     assert meter.error is None
-    assert "nothing of GPUs from some moment on: nvidia-smi has ended" in unmeasured(meter.readings)
+    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured(meter.readings)

@@ -89,11 +89,19 @@ def test_a_mean_over_a_second_is_doubted_in_short_windows() -> None:
 
 def test_a_gap_leaves_nothing_known() -> None:
     times = [101, 102, 103, 105.5, 106]
-    told = readings(*((gpu(at), count(at, {OLD: 5})) for at in times))
+    told = readings(*(gpu(at) for at in times))
     used = use(told, Window(101, 106))
     assert (used.gpus[0].counted, used.gpus[0].integrated, used.watts) == (None, None, None)
     assert used.doubts == (f"GPU {OLD} was not read for more than 2 s: what it took is not known",)
     assert use(told, Window(101, 103)).gpus[0].integrated == pytest.approx(600)
+
+
+@pytest.mark.parametrize(("begin", "end", "known"), [(101, 121, True), (101.4, 120.6, True), (103, 121, False)])
+def test_a_counter_goes_on_between_readings(begin: float, end: float, known: bool) -> None:
+    """It is read at both ends of what is measured. Where a window ends elsewhere, nobody knows when it was spent."""
+    told = readings(*(count(at, {OLD: round(300e3 * (at - 90))}) for at in (101, 106, 121)))
+    (old,) = use(told, Window(begin, end), [OLD]).gpus
+    assert old.counted == (pytest.approx(300 * (end - begin)) if known else None)
 
 
 def test_temperature_clocks_and_memory() -> None:
@@ -203,7 +211,7 @@ HOST = "no energy of the processor and its memory: "
             [seen(102, in_flight=None)],
             ["not whether somebody else uses the server: it does not tell its requests"],
         ),
-        ({}, [line("gone", 102)], ["nothing of GPUs from some moment on: nvidia-smi has ended"]),
+        ({}, [line("gone", 102)], ["nothing of GPUs from some moment on: what tells of them has ended"]),
         ({}, [figures(101, celsius=None)], ["no temperature of the processor: the kernel has no sensor of it"]),
         ({}, [figures(101, mhz=None)], ["no clock of the processor: the kernel does not control it"]),
         (

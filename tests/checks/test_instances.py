@@ -31,6 +31,22 @@ def fork(**changes: Any) -> dict[str, Any]:
     return {TWO + "engine": "ik"} | {TWO + key: value for key, value in changes.items()}
 
 
+HELD = {"gpus/cards/new/power_limit": 450, "gpus/cards/old/power_limit": 250}
+EXPECTING = {
+    "power that its GPUs can take": Case(HELD | {TWO + "expect": {"power": 700}, ONE + "expect": {"power": 250}}),
+    "more than both can take": Case(
+        HELD | {TWO + "expect": {"power": 701}}, "LH080", "701", "held to 700 W together", "`700W`", "warning"
+    ),
+    "more than its own can take": Case(
+        HELD | {ONE + "expect": {"power": 300}}, "LH080", "300", "held to 250 W together", "`250W`", "warning"
+    ),
+    "one limit is not declared": Case({"gpus/cards/old/power_limit": 250, TWO + "expect": {"power": 3000}}),
+    "power without a GPU": Case(
+        {SMALL + "expect": {"power": 65}}, "LH080", "65", "on no GPU", "take `power` out", "warning"
+    ),
+    "speed without a GPU": Case({SMALL + "expect": {"decode": 65, "prefill": 900}}),
+}
+
 SPLITTING = {
     "by layer": Case({TWO + "split": "layer", TWO + "tensor_split": [0.9, 1]}),
     "by row": Case({TWO + "split": "row"}, "LH052", "row", "no split buffers", "`split: layer`, or `split: tensor`"),
@@ -324,7 +340,7 @@ UNUSED = {
     "a name that is misspelt": Case({SMALL + "engine": "imgae"}),
 }
 
-CASES = SPLITTING | CACHE | IMAGES | PROCESSOR | UNUSED
+CASES = SPLITTING | EXPECTING | CACHE | IMAGES | PROCESSOR | UNUSED
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -333,7 +349,7 @@ def test_instances(case: Case, tmp_path: Path) -> None:
 
 
 def test_no_case_hides_another() -> None:
-    assert len(CASES) == sum(map(len, (SPLITTING, CACHE, IMAGES, PROCESSOR, UNUSED)))
+    assert len(CASES) == sum(map(len, (SPLITTING, EXPECTING, CACHE, IMAGES, PROCESSOR, UNUSED)))
 
 
 def test_what_another_file_declares_may_be_unused(tmp_path: Path) -> None:

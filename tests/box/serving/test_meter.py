@@ -1,6 +1,7 @@
 """A host that is watched while its servers work, over SSH, with real servers; and nothing of it is left, whoever dies.
 
-Faked are nvidia-smi (`tests/support/smi_stream.py`) and NVML (`nvml_energy.c`), as the box has no GPU.
+Faked is NVML, as the box has no GPU: `tests/support/nvml_cards.c`, compiled there. It says what a script has it say,
+and next to nothing is computed for that. nvidia-smi is `smi_stream.py`, where the library is taken away.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from tests.support import smi_stream
 pytestmark = pytest.mark.box
 
 PROGRAM, LIBRARY = "/usr/local/bin/nvidia-smi", "/usr/local/lib/libnvidia-ml.so.1"
-PROGRAM_IS, SMI_IS = "pgrep -f '^python3 -I - [{]\"every'", "pgrep -f 'nvidia-smi --query-[g]pu'"
+PROGRAM_IS, SMI_IS = "pgrep %s -f '^python3 -I - [{]\"every'", "pgrep -f 'nvidia-smi --query-[g]pu'"
+FIRST, SECOND = PROGRAM_IS % "-o", PROGRAM_IS % "-n"
+"""The program, and what it has started to ask the library."""
 STORY = '{"messages":[{"role":"user","content":"Tell a long story."}],"max_tokens":%d,"ignore_eos":true}'
 
 
 @pytest.fixture(scope="module")
 def watched(converged: Bench) -> Iterator[Bench]:
     """The rig, with the two GPUs of the stand-ins, for as long as these tests take."""
-    source = Path(smi_stream.__file__).with_name("nvml_energy.c")
+    source = Path(smi_stream.__file__).with_name("nvml_cards.c")
     converged.host.put(
         File(PROGRAM, Path(smi_stream.__file__).read_bytes(), 0o755), File("/root/nvml.c", source.read_bytes())
     )
@@ -152,7 +155,7 @@ def test_a_server_that_is_stopped_meanwhile(watched: Bench) -> None:
 
 
 def test_it_costs_no_more_than_a_hundredth_of_a_processor(watched: Bench) -> None:
-    """Nvidia-smi's stand-in included, which is not the real one's cost."""
+    """The stand-in for the library costs next to nothing: a real driver's part is measured on a real GPU."""
     with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
         began = len(meter.readings.figures)
         time.sleep(20)
@@ -164,10 +167,10 @@ def test_it_costs_no_more_than_a_hundredth_of_a_processor(watched: Bench) -> Non
 
 
 KILLED = {
-    "the program": f"kill -KILL $({PROGRAM_IS})",
-    "sudo": f"kill -KILL $(ps -o ppid= -p $({PROGRAM_IS}))",
-    "the connection": f"kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p $({PROGRAM_IS})))",
-    "nvidia-smi": f"kill -KILL $({SMI_IS})",
+    "the program": f"kill -KILL $({FIRST})",
+    "what asks the library": f"kill -KILL $({SECOND})",
+    "sudo": f"kill -KILL $(ps -o ppid= -p $({FIRST}))",
+    "the connection": f"kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p $({FIRST})))",
 }
 
 
@@ -176,10 +179,26 @@ def test_nothing_is_left_after_a_kill_on_the_host(watched: Bench, who: str) -> N
     with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
         assert len(there(watched)) == 2
         watched.sh(KILLED[who])
-        if who != "nvidia-smi":
+        if who != "what asks the library":
             assert gone(watched)
     assert gone(watched)
-    assert (meter.error is None) == (who == "nvidia-smi")
+    assert (meter.error is None) == (who == "what asks the library")
+
+
+@pytest.mark.parametrize("who", [FIRST, SMI_IS], ids=["the program", "nvidia-smi"])
+def test_nothing_is_left_of_nvidia_smi(watched: Bench, who: str) -> None:
+    """Where there is no library to ask."""
+    watched.sh(f"mv {LIBRARY} /root/library")
+    try:
+        with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
+            assert meter.readings.hello
+            assert meter.readings.hello.why_smi == "NVIDIA's library is not installed"
+            assert meter.first_look.gpus[OLD].watts == 250
+            assert len(there(watched)) == 2
+            watched.sh(f"kill -KILL $({who})")
+        assert gone(watched)
+    finally:
+        watched.sh(f"mv /root/library {LIBRARY}")
 
 
 def test_nothing_is_left_when_we_are_killed(watched: Bench) -> None:
@@ -192,8 +211,8 @@ def test_nothing_is_left_when_we_are_killed(watched: Bench) -> None:
 
 
 def there(bench: Bench) -> list[str]:
-    """What of it is on the host: the program, and nvidia-smi."""
-    return bench.sh(f"{PROGRAM_IS}; {SMI_IS}", check=False).split()
+    """What of it is on the host: the program, and what it has started."""
+    return bench.sh(f"{PROGRAM_IS % ''}; {SMI_IS}", check=False).split()
 
 
 def gone(bench: Bench) -> bool:
