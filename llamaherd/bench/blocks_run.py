@@ -1,0 +1,124 @@
+"""A and B measured in blocks until enough is known, or the time is up: in each block both are started once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from llamaherd.bench.arm_cells import not_known, requests
+from llamaherd.bench.arms import ArmName
+from llamaherd.bench.client import Answer, Failure
+from llamaherd.bench.compare import Comparison, compare
+from llamaherd.bench.result import Condition, Start
+from llamaherd.bench.runs import run_of
+from llamaherd.bench.statistics.blocks import orders
+from llamaherd.bench.store import Journal
+from llamaherd.bench.suite import long_text_of
+from llamaherd.diagnostics.findings import UserError
+
+CHAT = "/v1/chat/completions"
+
+Ended = Literal["known", "spent"]
+
+
+class Servers(Protocol):
+    """What starts arms, one at a time, and asks the one that runs."""
+
+    def start(self, name: ArmName) -> Start:
+        """Start an arm; it answers by then. Raises UserError."""
+        ...
+
+    def stop(self) -> None:
+        """Stop whichever runs."""
+        ...
+
+    def ask(self, path: str, body: Mapping[str, Any]) -> Answer | Failure:
+        """One streamed answer."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens of a text. Raises UserError."""
+        ...
+
+    def clock(self) -> float:
+        """Seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class BlockDone:
+    """A block, for whoever waits: its number, who came first, how long it took, and what is known by now."""
+
+    number: int
+    order: str
+    seconds: float
+    so_far: Comparison
+    left: int
+
+
+@dataclass
+class Blocks:
+    """A comparison in blocks. `models` are the names that the arms go by; `budget` is seconds."""
+
+    servers: Servers
+    journals: Mapping[ArmName, Journal]
+    models: Mapping[ArmName, str]
+    conditions: Sequence[Condition]
+    session: str
+    budget: float
+    tell: Callable[[BlockDone], None] = lambda _: None
+
+    def run(self) -> Ended:
+        """Measure until all that was to be known is, or the next block would not fit. Raises UserError."""
+        self._began = self.servers.clock()
+        self._long: dict[ArmName, str] = {}
+        block, longest = self._next(), 0.0
+        while True:
+            if block and not not_known(self._compared(), self.conditions):
+                return "known"
+            if longest and self.servers.clock() - self._began + longest > self.budget:
+                return "spent"
+            longest = max(longest, self._block(block))
+            block += 1
+
+    def _next(self) -> int:
+        """How many there are, also of a run that was cut off: one that is not whole counts as far as both have it."""
+        cells = [cell for each in self.journals.values() for cell in each.result.cells]
+        return 1 + max((run.block for cell in cells for run in cell.runs if run.block is not None), default=-1)
+
+    def _block(self, block: int) -> float:
+        began = self.servers.clock()
+        order = orders(self.session, block + 1)[block]
+        for name in order:
+            self._arm("A" if name == "A" else "B", block)
+        seconds = self.servers.clock() - began
+        found = self._compared()
+        self.tell(BlockDone(block, order, seconds, found, len(not_known(found, self.conditions))))
+        return seconds
+
+    def _arm(self, name: ArmName, block: int) -> None:
+        journal, servers = self.journals[name], self.servers
+        try:
+            journal.add_start(servers.start(name))
+            start = len(journal.result.starts) - 1
+            for request in requests(self.conditions, self._text(name), self.session, block):
+                at = servers.clock() - self._began
+                answer = servers.ask(CHAT, {"model": self.models[name], **request.body})
+                if isinstance(answer, Failure):
+                    raise UserError(f"arm {name} gave no answer: {answer.message}", answer.help)
+                if request.cell is not None:
+                    condition = self.conditions[request.cell]
+                    journal.add_run(request.cell, run_of(answer, condition, at=at, start=start, block=block))
+        finally:
+            servers.stop()
+
+    def _text(self, name: ArmName) -> str:
+        """The long text, as an arm's own tokenizer counts it."""
+        tokens = next((each.prompt for each in self.conditions if each.kind == "long"), None)
+        if tokens and name not in self._long:
+            self._long[name] = long_text_of(tokens, self.servers.count)
+        return self._long.get(name, "")
+
+    def _compared(self) -> Comparison:
+        return compare(self.journals["A"].result, self.journals["B"].result)
