@@ -5,69 +5,56 @@ In a block both are asked the same, word for word: what differs is the server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from llamaherd.bench.compare import Comparison, Row
 from llamaherd.bench.metrics import DECODE, PREFILL, STEP, Metric
+from llamaherd.bench.quick import ANSWERED
 from llamaherd.bench.result import Condition
-from llamaherd.bench.salt import salt
+from llamaherd.bench.schedule import Ask
 from llamaherd.bench.suite import KINDS, suite
 
 PREFILL_CELL = "prefill"
 CELLS = (*KINDS, PREFILL_CELL)
-USUAL = ("code", "prose", PREFILL_CELL)
 RUNS = 3
 """Requests under each condition, at each start."""
 
-_TOKENS, _WARM_TOKENS, _PROMPT, _SPARE = 128, 32, 2048, 256
+TOKENS, PROMPT = 128, 1024
+"""Of an answer, and of the long prompt: short ones, as starts tell more than requests."""
+_WARM_TOKENS, _ABOUT = 32, 32
+"""Of an answer while it warms up; and around the long text, by its beginning and the chat template."""
 _SEED = 7
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request, and the cell that its run belongs to; None while the server warms up."""
-
-    cell: int | None
-    body: Mapping[str, Any]
 
 
 def conditions(names: Sequence[str], context: int) -> tuple[Condition, ...]:
     """The cells of these names, for servers whose every request has so much context."""
-    prompt = max(64, min(_PROMPT, context - _SPARE))
-    found = []
-    for name in dict.fromkeys(names):
-        if name == PREFILL_CELL:
-            found.append(Condition(kind="long", prompt=prompt, generated=1, cache="cold", sampling="instance"))
-        else:
-            kind = next(each for each in KINDS if each == name)
-            found.append(Condition(kind=kind, generated=_TOKENS, cache="cold", sampling="instance"))
-    return tuple(found)
+    prompt = max(_ABOUT * 2, min(PROMPT, context // 2))
+    long = Condition(kind="long", prompt=prompt, cache="cold", sampling="instance")
+    cells: dict[str, Condition] = {PREFILL_CELL: long}
+    for each in KINDS:
+        cells[each] = Condition(kind=each, generated=TOKENS, cache="cold", sampling="instance")
+    return tuple(cells[name] for name in dict.fromkeys(names))
 
 
-def requests(asked: Sequence[Condition], long: str, session: str, block: int) -> Iterator[Request]:
+def long_tokens(asked: Sequence[Condition]) -> int | None:
+    """How many tokens the long text is to have; None where none is asked for."""
+    return next((each.prompt - _ABOUT for each in asked if each.prompt), None)
+
+
+def asks(asked: Sequence[Condition], long: str, block: int) -> Iterator[Ask]:
     """What an arm is asked in a block, in order: first what warms it up, then all cells in turn."""
     first = block * (RUNS + 1)
     for each in asked:
-        warm = min(each.generated, _WARM_TOKENS)
-        yield Request(None, _body(each, 0, long, salt(session, first), warm))
+        yield _ask(None, each, 0, long, first, min(each.generated or ANSWERED, _WARM_TOKENS))
     for number in range(RUNS):
         for cell, each in enumerate(asked):
-            begin = salt(session, first + 1 + number)
-            yield Request(cell, _body(each, number, long, begin, each.generated))
+            yield _ask(cell, each, number, long, first + 1 + number, each.generated or ANSWERED)
 
 
-def _body(condition: Condition, number: int, long: str, begin: str, tokens: int) -> dict[str, Any]:
+def _ask(cell: int | None, condition: Condition, number: int, long: str, salt: int, tokens: int) -> Ask:
     prompts = suite().prompts.get(condition.kind)
     text = prompts[number % len(prompts)].text if prompts else long
-    return {
-        "messages": [{"role": "user", "content": begin + text}],
-        "max_tokens": tokens,
-        "seed": _SEED + number,
-        "cache_prompt": False,
-        "stream_options": {"include_usage": True},
-    }
+    return Ask(cell, text, tokens, salt=salt, more={"seed": _SEED + number})
 
 
 def not_known(found: Comparison, asked: Sequence[Condition]) -> tuple[Row | Condition, ...]:
@@ -79,7 +66,7 @@ def not_known(found: Comparison, asked: Sequence[Condition]) -> tuple[Row | Cond
 
 def _judged(rows: Sequence[Row], condition: Condition) -> list[Row]:
     """Of a prompt its prefill; of an answer how fast it comes, and how long a step takes where drafts are made."""
-    counts: tuple[Metric, ...] = (PREFILL,) if condition.kind == "long" else (DECODE, STEP)
+    counts: tuple[Metric, ...] = (PREFILL,) if condition.prompt else (DECODE, STEP)
     return [row for row in rows if row.condition == condition and row.metric in counts]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from llamaherd import __version__
 from llamaherd.bench.arms import Arm, ArmName
 from llamaherd.bench.provenance import Around, Engine, Host, ModelFile, Provenance, Server
 from llamaherd.bench.result import Cell, Condition, Method, Result
-from llamaherd.bench.store import Journal, cut_off
+from llamaherd.bench.store import Journal, cut_off, read_result
 from llamaherd.bench.suite import suite
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
@@ -72,17 +73,17 @@ class Pair:
 
     def __init__(self, results: Path, a: Result, b: Result) -> None:
         """Go on with those of the same servers, prompts and cells; else begin two. Raises UserError."""
-        self.resumed = False
-        found = _cut_off(results, a, b)
+        paths, series = _cut_off(results, a, b)
+        self.resumed = series is not None
         self.journals: dict[ArmName, Journal] = {}
+        begun: dict[ArmName, Result] = {"A": a, "B": b}
         try:
-            for name, path, begun in (("A", found[0], a), ("B", found[1], b)):
-                key: ArmName = "A" if name == "A" else "B"
-                self.journals[key] = Journal.resume(path) if path else Journal.begin(results, begun)
+            for name, each in begun.items():
+                path = paths.get(name)
+                self.journals[name] = Journal.resume(path) if path else Journal.begin(results, _of(each, series))
         except BaseException:
             self.close()
             raise
-        self.resumed = found[0] is not None
 
     @property
     def session(self) -> str:
@@ -101,21 +102,34 @@ class Pair:
         return [each.finish(ended) for each in self.journals.values()]
 
 
-def _cut_off(results: Path, a: Result, b: Result) -> tuple[Path | None, Path | None]:
-    """Both journals of a run of the same that was killed, or none: one without the other begins anew."""
-    of_a = cut_off(results, a.rig, a.instance, lambda found: _same(found, a))
-    if of_a is None:
-        return None, None
-    with Journal.resume(of_a) as journal:
-        series = journal.result.method.series
-    of_b = cut_off(results, b.rig, b.instance, lambda found: _same(found, b) and found.method.series == series)
-    return (of_a, of_b) if of_b else (None, None)
+def _of(result: Result, series: str | None) -> Result:
+    """A result as one of a series that has begun, if any has."""
+    if series is None:
+        return result
+    return result.model_copy(update={"method": result.method.model_copy(update={"series": series, "seed": series})})
+
+
+def _cut_off(results: Path, a: Result, b: Result) -> tuple[Mapping[ArmName, Path], str | None]:
+    """The journals of a run of the same that was killed, and its series: one may not have begun by then."""
+    found: dict[ArmName, Path] = {}
+    series: str | None = None
+    begun: dict[ArmName, Result] = {"A": a, "B": b}
+    for name, each in begun.items():
+
+        def same(other: Result, each: Result = each, series: str | None = series) -> bool:
+            return _same(other, each) and series in (None, other.method.series)
+
+        if path := cut_off(results, each.rig, each.instance, same):
+            found[name] = path
+            series = series or read_result(path).method.series
+    return found, series
 
 
 def _same(found: Result, begun: Result) -> bool:
     """Whether its blocks would be blocks of the same: what ran, with which files, prompts and conditions."""
     return (
-        found.method.arm == begun.method.arm
+        found.method.series is not None
+        and found.method.arm == begun.method.arm
         and found.method.rule == begun.method.rule
         and found.suite == begun.suite
         and found.provenance == begun.provenance

@@ -28,6 +28,9 @@ _PORTS = range(60_900, 61_000)
 _SPARE = 900
 """Seconds beyond the budget: the block that it ends in, and a line that was cut and nobody knows of yet."""
 
+_LETTERS = 200
+"""Of who measures."""
+
 _RECORDS = "/run/llamaherd/started"
 
 
@@ -53,11 +56,11 @@ def arms_port(plan: Plan, name: str) -> int:
     return next(port for port in turned if port not in declared)
 
 
-def arms_script(arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: float) -> str:
+def arms_script(arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: float, who: str) -> str:
     """The script that starts arms as it is told, with the instances stopped that are declared, for so long at most."""
     services = [each.service for each in arms]
     longest = int(seconds) + _SPARE
-    units = [_unit(each, longest) for each in arms]
+    units = [arm_unit(each, longest) for each in arms]
     back = render(
         "bench/arms-back.sh.j2",
         services=[f"{each}.service" for each in services],
@@ -67,6 +70,7 @@ def arms_script(arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: flo
     return render(
         "bench/arms.sh.j2",
         name=arms[0].instance.service,
+        who=" ".join(who.split())[:_LETTERS],
         kind="unit",
         arms=[_told(each) for each in arms],
         stops=[{"service": each.service, "kept": KEPT / each.service} for each in stops],
@@ -81,7 +85,8 @@ def arms_script(arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: flo
     )
 
 
-def _unit(arm: Arm, longest: int) -> TextFile:
+def arm_unit(arm: Arm, longest: int) -> TextFile:
+    """The unit of an arm: as the declared one is, under another name, and for so many seconds at most."""
     server = arm.instance.server.model_copy(update={"service": arm.service})
     text = render("bench/arm.service.j2", unit=Written(unit(server, arm.instance.spec).text), longest=longest)
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)

@@ -1,74 +1,81 @@
-"""The host of two arms while they are measured: a connection that starts and stops them, another to ask them by.
+"""The host of two arms while they are measured: one connection that starts and stops them, and that they are asked by.
 
 Whoever dies with it leaves nothing there: the host brings back what served before by itself.
 """
 
 from __future__ import annotations
 
-import json
+import socket
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Self
 
-from llamaherd.bench.arms import Arm, ArmName
-from llamaherd.bench.arms_way import Forward
-from llamaherd.bench.client import Answer, Failure, Patience, Target, ask
+from llamaherd.bench.arms import LISTEN, Arm, ArmName
+from llamaherd.bench.client import Answer, Failure, Target
+from llamaherd.bench.requests import Requests
 from llamaherd.bench.result import Start
+from llamaherd.bench.schedule import Ask
+from llamaherd.bench.server_facts import count_tokens
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.forward import Forward
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
-from llamaherd.inventory.schema import Connect
+from llamaherd.inventory.schema import LOCAL, Connect
 
 _SILENCE = 120
 """Seconds without a word of the host: it says one every 15."""
-_COUNT_SECONDS, _LARGEST = 60, 64 << 20
-_PATIENCE = Patience(first=600.0, silence=120.0, total=900.0)
+_ANSWER_SECONDS = 900.0
+_LETTERS = 4
+"""Of a token, roughly, where a server has no tokenizer to ask."""
 
 
 class ArmsHost:
     """A host that arms are started on, from `with` to its end. `back` is how long what served before took to load.
 
-    `back` stays None where that does not serve again, or nobody knows.
+    `back` stays None where that does not serve again, or nobody knows. `salts` is what beginnings of prompts go by.
     """
 
     def __init__(
-        self, connect: Connect, script: str, arms: Mapping[ArmName, Arm], keys: Mapping[ArmName, str | None]
+        self, connect: Connect, script: str, arms: Mapping[ArmName, Arm], keys: Mapping[ArmName, str | None], salts: str
     ) -> None:
-        self._connect, self._script, self._arms, self._keys = connect, script, arms, keys
-        self._key: str | None = None
-        self._forward = Forward(connect, next(iter(arms.values())).instance.endpoint.port)
+        self.back: float | None = None
+        self._connect, self._script, self._arms, self._keys, self._salts = connect, script, arms, keys, salts
+        self._there = next(iter(arms.values())).instance.endpoint.port
+        self._here = self._there
+        self._running: Arm | None = None
         self._shell: Shell | None = None
         self._lines: Iterator[str] = iter(())
-        self.back: float | None = None
 
     def __enter__(self) -> Self:
         """Begin: what serves is stopped. Raises UserError where the host does not let it."""
-        self._forward.__enter__()
+        forward = None
+        if self._connect.host != LOCAL:
+            self._here = _free_port()
+            forward = Forward(self._here, LISTEN, self._there)
+        self._shell = Shell(self._connect, fresh=True, forward=forward)
         try:
-            self._shell = Shell(self._connect)
             self._lines = self._shell.before_it_listens(self._script, _SILENCE)
             self._hear("armed")
         except BaseException:
-            self._close()
+            self._shell.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """End both arms, and wait until what served before serves again."""
+        assert self._shell
         try:
-            assert self._shell
             self._shell.hang_up()
             word, *said = self._hear("back", "away")
             self.back = int(said[0]) / 1000 if word == "back" else None
         except UserError:
             self.back = None
         finally:
-            self._close()
+            self._shell.close()
 
     def start(self, name: ArmName) -> Start:
         """Start an arm, and wait until it answers. Raises UserError where it does not."""
-        arm, self._key = self._arms[name], self._keys[name]
+        arm = self._running = self._arms[name]
         self._tell(f"start {name}")
         word, *said = self._hear("ready", "failed")
         if word == "failed":
@@ -80,29 +87,33 @@ class ArmsHost:
 
     def stop(self) -> None:
         """Stop whichever arm runs."""
+        self._running = None
         self._tell("stop")
         self._hear("stopped")
 
-    def ask(self, path: str, body: Mapping[str, Any]) -> Answer | Failure:
+    def ask(self, wanted: Ask) -> Answer | Failure:
         """One streamed answer of the arm that runs."""
-        return ask(Target(self._forward.url, self._key), path, body, _PATIENCE)
+        arm = self._arm
+        chat = arm.instance.endpoint.chat_path
+        return Requests(self._target, chat, arm.instance.endpoint.models[0], self._salts).send(wanted, _ANSWER_SECONDS)
 
     def count(self, text: str) -> int:
-        """Tokens of a text, by the tokenizer of the arm that runs. Raises UserError."""
-        data = json.dumps({"content": text, "add_special": False}).encode()
-        request = urllib.request.Request(f"{self._forward.url}/tokenize", data, {"Content-Type": "application/json"})
-        if self._key:
-            request.add_header("Authorization", f"Bearer {self._key}")
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(request, timeout=_COUNT_SECONDS) as answer:
-                return len(json.loads(answer.read(_LARGEST))["tokens"])
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise UserError(f"the server does not count tokens: {error}", "see its log") from None
+        """Tokens of a text, by the tokenizer of the arm that runs."""
+        counted = count_tokens(self._target, self._arm.instance.endpoint.models[0], text)
+        return len(text) // _LETTERS if counted is None else counted
 
     def clock(self) -> float:
         """Seconds, from whenever on."""
         return time.monotonic()
+
+    @property
+    def _arm(self) -> Arm:
+        assert self._running
+        return self._running
+
+    @property
+    def _target(self) -> Target:
+        return Target(f"http://{LISTEN}:{self._here}", self._keys[self._arm.name])
 
     def _tell(self, line: str) -> None:
         assert self._shell
@@ -122,7 +133,10 @@ class ArmsHost:
             f"measuring ended halfway: {way_out[:300]}", "what served before comes back by itself; run again to go on"
         )
 
-    def _close(self) -> None:
-        if self._shell:
-            self._shell.close()
-        self._forward.__exit__()
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind((LISTEN, 0))
+        port: int = one.getsockname()[1]
+        return port

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-from llamaherd.bench.arm_cells import not_known, requests
+from llamaherd.bench.arm_cells import asks, long_tokens, not_known
 from llamaherd.bench.arms import ArmName
 from llamaherd.bench.client import Answer, Failure
 from llamaherd.bench.compare import Comparison, compare
-from llamaherd.bench.result import Condition, Start
+from llamaherd.bench.result import Condition, Run, Start
 from llamaherd.bench.runs import run_of
+from llamaherd.bench.schedule import Ask
 from llamaherd.bench.statistics.blocks import orders
 from llamaherd.bench.store import Journal
 from llamaherd.bench.suite import long_text_of
 from llamaherd.diagnostics.findings import UserError
-
-CHAT = "/v1/chat/completions"
 
 Ended = Literal["known", "spent"]
 
@@ -33,12 +32,12 @@ class Servers(Protocol):
         """Stop whichever runs."""
         ...
 
-    def ask(self, path: str, body: Mapping[str, Any]) -> Answer | Failure:
-        """One streamed answer."""
+    def ask(self, wanted: Ask) -> Answer | Failure:
+        """One streamed answer of the one that runs."""
         ...
 
     def count(self, text: str) -> int:
-        """Tokens of a text. Raises UserError."""
+        """Tokens of a text."""
         ...
 
     def clock(self) -> float:
@@ -59,11 +58,10 @@ class BlockDone:
 
 @dataclass
 class Blocks:
-    """A comparison in blocks. `models` are the names that the arms go by; `budget` is seconds."""
+    """A comparison in blocks. `session` decides who comes first in each; `budget` is seconds."""
 
     servers: Servers
     journals: Mapping[ArmName, Journal]
-    models: Mapping[ArmName, str]
     conditions: Sequence[Condition]
     session: str
     budget: float
@@ -101,21 +99,25 @@ class Blocks:
         journal, servers = self.journals[name], self.servers
         try:
             journal.add_start(servers.start(name))
-            start = len(journal.result.starts) - 1
-            for request in requests(self.conditions, self._text(name), self.session, block):
+            for ask in asks(self.conditions, self._text(name), block):
                 at = servers.clock() - self._began
-                answer = servers.ask(CHAT, {"model": self.models[name], **request.body})
-                if isinstance(answer, Failure):
+                answer = servers.ask(ask)
+                if isinstance(answer, Failure) and answer.why != "empty":
                     raise UserError(f"arm {name} gave no answer: {answer.message}", answer.help)
-                if request.cell is not None:
-                    condition = self.conditions[request.cell]
-                    journal.add_run(request.cell, run_of(answer, condition, at=at, start=start, block=block))
+                if ask.cell is not None:
+                    journal.add_run(ask.cell, self._run(journal, answer, self.conditions[ask.cell], at, block))
         finally:
             servers.stop()
 
+    def _run(self, journal: Journal, answer: Answer | Failure, condition: Condition, at: float, block: int) -> Run:
+        start = len(journal.result.starts) - 1
+        if isinstance(answer, Failure):
+            return Run(at=round(at, 3), start=start, block=block, excluded=answer.message)
+        return run_of(answer, condition, at=at, start=start, block=block)
+
     def _text(self, name: ArmName) -> str:
         """The long text, as an arm's own tokenizer counts it."""
-        tokens = next((each.prompt for each in self.conditions if each.kind == "long"), None)
+        tokens = long_tokens(self.conditions)
         if tokens and name not in self._long:
             self._long[name] = long_text_of(tokens, self.servers.count)
         return self._long.get(name, "")

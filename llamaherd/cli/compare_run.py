@@ -136,12 +136,13 @@ def _measured(path: Path, two: Two, wanted: Wanted) -> tuple[Pair, Ended]:
 
     asked = conditions(wanted.cells, two.context)
     by = origin(path)
-    turn = Turn(two.rig.rig, two.rig.connect, f"{by.user} on {by.machine}")
+    who = f"{by.user} on {by.machine}"
+    turn = Turn(two.rig.rig, two.rig.connect, who)
     turn.take(lambda line: say(line, err=True), wanted.lock_wait)
     try:
         pair = _pair(path, two, asked)
         with closing(pair):
-            ended = _blocks(two, wanted, pair, asked)
+            ended = _blocks(two, wanted, pair, asked, who)
             _finish(pair)
     finally:
         turn.give_back()
@@ -172,19 +173,18 @@ def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
     return pair
 
 
-def _blocks(two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition]) -> Ended:
+def _blocks(two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition], who: str) -> Ended:
     from llamaherd.bench.arms import arms_script
     from llamaherd.bench.arms_host import ArmsHost
     from llamaherd.bench.blocks_run import Blocks
 
     stops = () if wanted.beside else two.declared
-    script = arms_script((two.a, two.b), stops, wanted.budget)
+    script = arms_script((two.a, two.b), stops, wanted.budget, who)
     arms = (two.a, two.b)
-    host = ArmsHost(two.rig.connect, script, {each.name: each for each in arms}, _keys(two))
-    models = {each.name: each.instance.model for each in arms}
+    host = ArmsHost(two.rig.connect, script, {each.name: each for each in arms}, _keys(two), pair.session)
     try:
         with host:
-            return Blocks(host, pair.journals, models, asked, pair.session, wanted.budget, _tell_block).run()
+            return Blocks(host, pair.journals, asked, pair.session, wanted.budget, _tell_block).run()
     finally:
         if stops:
             _tell_back(two, host.back)

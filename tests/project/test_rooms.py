@@ -20,8 +20,25 @@ MOST = 30
 OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "random", "secrets", "uuid"}
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
-    *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
-    *("bench/client.py", "bench/plain.py", "bench/metering.py", "bench/way.py", "bench/watch.py", "bench/warming.py"),
+    *(
+        "bench/arms_host.py",
+        "cli/",
+        "deploy/",
+        "fetcher/",
+        "bounded.py",
+        "gguf/remote.py",
+        "lock/hold.py",
+        "lock/resolve/",
+    ),
+    *(
+        "bench/arms_host.py",
+        "bench/client.py",
+        "bench/plain.py",
+        "bench/metering.py",
+        "bench/way.py",
+        "bench/watch.py",
+        "bench/warming.py",
+    ),
     *("bench/session.py", "bench/conductor.py", "host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
     *("inventory/keys.py", "pipeline/load.py"),
 )

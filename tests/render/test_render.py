@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from llamaherd.bench import metering
+from llamaherd.bench.arms import Arm, arm_unit, arms_script
 from llamaherd.gguf.header import Header
 from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.driver import PackageState
@@ -393,6 +394,16 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit_from_a_container": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(projects={"chat"}), None)
     ),
+    "arms": lambda: arms_script(
+        (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
+        [instance(CPU, "chat")],
+        1200,
+        "tom on desk",
+    ),
+    "arms_on_cards": lambda: arms_script(
+        [Arm("A", "gpu/reasoner", instance(GPU, "reasoner"))], [instance(GPU, "reasoner")], 1200, "tom on desk"
+    ),
+    "arms_beside": lambda: arms_script([Arm("A", "gpu/reasoner", instance(GPU, "reasoner"))], (), 1200, "tom's"),
     "step_unit_beside": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(), None, beside=beside(CPU, instance(CPU, "chat")))
     ),
@@ -471,6 +482,7 @@ def texts() -> dict[str, str]:
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
         "beside_unit.service": beside_text(CPU, "chat", 0),
+        "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),
         "gpu_power.service": power(HELD).unit.text,
