@@ -1,4 +1,4 @@
-"""Two servers compared in blocks, each a unit of its own: the declared one is stopped meanwhile, and always comes back."""
+"""Two servers compared in blocks, each a unit of its own: the declared one is stopped meanwhile, and comes back."""
 
 from __future__ import annotations
 
