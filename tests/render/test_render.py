@@ -34,7 +34,18 @@ from llamaherd.layout import RELEASES
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.pipeline.diff import MOST
-from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
+from llamaherd.plan import (
+    RAM,
+    BuildPlan,
+    Estimate,
+    FromNeighbour,
+    Grows,
+    Holds,
+    InstancePlan,
+    Plan,
+    PowerPlan,
+    ToolkitPlan,
+)
 from llamaherd.prune import ask as prune
 from llamaherd.prune.unused import Thing
 from llamaherd.render import render
@@ -401,9 +412,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         "tom on desk",
     ),
     "arms_on_cards": lambda: arms_script(
-        [Arm("A", "gpu/reasoner", instance(GPU, "reasoner"))], [instance(GPU, "reasoner")], 1200, "tom on desk"
+        [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))],
+        [instance(GPU, "reasoner"), instance(CPU, "chat")],
+        1200,
+        "tom on desk",
     ),
-    "arms_beside": lambda: arms_script([Arm("A", "gpu/reasoner", instance(GPU, "reasoner"))], (), 1200, "tom's"),
+    "arms_beside": lambda: arms_script(
+        [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))], (), 1200, "tom's"
+    ),
     "step_unit_beside": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(), None, beside=beside(CPU, instance(CPU, "chat")))
     ),
@@ -458,6 +474,16 @@ def swapped() -> HostState:
     return HostState(
         containers={"llama-drafter": ContainerState("running", "healthy", "", "", instance(CPU, "chat").endpoint.port)}
     )
+
+
+def taking(planned: InstancePlan) -> InstancePlan:
+    """An instance of which it is certain what it takes."""
+    held = [(card.name, 20 << 30) for card in planned.server.cards] + [(RAM, 9 << 30)]
+    holds = tuple(
+        Holds(where=where, size=24 << 30, weights=size, kv=0, state=0, compute=0, draft=0) for where, size in held
+    )
+    memory = Estimate(source="arithmetic", holds=holds, doubts=(), grows=Grows(), resident=7 << 30)
+    return planned.model_copy(update={"memory": memory})
 
 
 def beside_text(plan: Plan, name: str, file: int) -> str:

@@ -38,7 +38,7 @@ if ! flock -w 5 7; then
     exit 1
 fi
 printf '%s since %s\n' 'tom'"'"'s' "$(date +'%F %T')" >"$locks/measure"
-lacking=$(python3 -I - '{"ram": 1073741824, "gpus": []}' <<'END'
+lacking=$(python3 -I - '{"ram": 10737418240, "gpus": [{"name": "new", "at": "GPU-5090", "need": 21609054208}, {"name": "old", "at": "GPU-3090", "need": 21609054208}]}' <<'END'
 """Whether a second server can be started beside one, and connections be led to it. Ends with 1, and says why not, also
 where that is not certain."""
 
