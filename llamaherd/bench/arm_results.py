@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from llamaherd import __version__
@@ -73,14 +74,15 @@ class Pair:
 
     def __init__(self, results: Path, a: Result, b: Result) -> None:
         """Go on with those of the same servers, prompts and cells; else begin two. Raises UserError."""
-        paths, series = _cut_off(results, a, b)
-        self.resumed = series is not None
+        paths = _cut_off(results, a, b)
+        self.resumed = bool(paths)
+        other = read_result(next(iter(paths.values()))) if paths else None
         self.journals: dict[ArmName, Journal] = {}
         begun: dict[ArmName, Result] = {"A": a, "B": b}
         try:
             for name, each in begun.items():
                 path = paths.get(name)
-                self.journals[name] = Journal.resume(path) if path else Journal.begin(results, _of(each, series))
+                self.journals[name] = Journal.resume(path) if path else Journal.begin(results, _of(each, other))
         except BaseException:
             self.close()
             raise
@@ -102,15 +104,18 @@ class Pair:
         return [each.finish(ended) for each in self.journals.values()]
 
 
-def _of(result: Result, series: str | None) -> Result:
-    """A result as one of a series that has begun, if any has."""
-    if series is None:
+def _of(result: Result, other: Result | None) -> Result:
+    """A result as one of the series that the other arm has begun, if it has: A is the later by a second."""
+    if other is None:
         return result
-    return result.model_copy(update={"method": result.method.model_copy(update={"series": series, "seed": series})})
+    later = 1 if result.method.arm == "A" else -1
+    began = datetime.fromisoformat(other.began) + timedelta(seconds=later)
+    method = result.method.model_copy(update={"series": other.method.series, "seed": other.method.seed})
+    return result.model_copy(update={"began": f"{began:%Y-%m-%dT%H:%M:%SZ}", "method": method})
 
 
-def _cut_off(results: Path, a: Result, b: Result) -> tuple[Mapping[ArmName, Path], str | None]:
-    """The journals of a run of the same that was killed, and its series: one may not have begun by then."""
+def _cut_off(results: Path, a: Result, b: Result) -> Mapping[ArmName, Path]:
+    """The journals of a run of the same that was killed: one of them may not have begun by then."""
     found: dict[ArmName, Path] = {}
     series: str | None = None
     begun: dict[ArmName, Result] = {"A": a, "B": b}
@@ -122,7 +127,7 @@ def _cut_off(results: Path, a: Result, b: Result) -> tuple[Mapping[ArmName, Path
         if path := cut_off(results, each.rig, each.instance, same):
             found[name] = path
             series = series or read_result(path).method.series
-    return found, series
+    return found
 
 
 def _same(found: Result, begun: Result) -> bool:

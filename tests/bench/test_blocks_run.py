@@ -20,7 +20,7 @@ from llamaherd.bench.compare import Comparison, compare
 from llamaherd.bench.metrics import DECODE, PREFILL, STEP
 from llamaherd.bench.result import Cell, Condition, Method, Result, Start
 from llamaherd.bench.schedule import Ask
-from llamaherd.bench.store import read_result
+from llamaherd.bench.store import read_result, result_files
 from llamaherd.bench.stream import Piece, Timings, Usage
 from llamaherd.bench.suite import suite
 from llamaherd.diagnostics.findings import UserError
@@ -114,6 +114,13 @@ def begun(arm: ArmName, asked: tuple[Condition, ...], session: str) -> Result:
     return result(began=f"2026-11-23T20:15:{second}Z", cells=cells, method=method, suite=suite().ref)
 
 
+def the_next_day(asked: tuple[Condition, ...]) -> tuple[Result, Result]:
+    """What the same command begins with a day later."""
+    a, b = begun("A", asked, "new"), begun("B", asked, "new")
+    at = {"began": "2026-11-24T00:00:01Z"}
+    return a.model_copy(update=at), b.model_copy(update=at | {"began": "2026-11-24T00:00:00Z"})
+
+
 def pair_of(folder: Path, asked: tuple[Condition, ...], session: str = "s") -> Pair:
     return Pair(folder / "results", begun("A", asked, session), begun("B", asked, session))
 
@@ -204,21 +211,32 @@ def test_a_run_that_was_cut_off_goes_on_with_its_blocks(tmp_path: Path) -> None:
     assert {run.block for cell in after.cells for run in cell.runs} >= {0, 1, 2}
 
 
+@pytest.mark.parametrize("session", ["s", "t", "u", "v"])
+def test_the_newest_result_is_that_of_what_is_declared(session: str, tmp_path: Path) -> None:
+    """Also where only one arm had begun when it was cut off."""
+    servers = Played(6)
+    servers.fails = lambda number: failure("cut", "the connection was cut") if number == 3 else None
+    with pytest.raises(UserError):
+        measured(tmp_path, servers, session=session)
+    assert len(list((tmp_path / "results").rglob("*.jsonl"))) == 1
+    again = Pair(tmp_path / "results", *the_next_day(CODE))
+    assert (again.resumed, again.session) == (True, session)
+    Blocks(Played(6), again.journals, CODE, again.session, 36_000).run()
+    again.finish("2026-11-23T21:00:00Z")
+    again.close()
+    newest, older = map(read_result, result_files(tmp_path / "results", "duo", "chat"))
+    assert (newest.method.arm, older.method.arm) == ("A", "B")
+
+
 def test_other_servers_begin_anew(tmp_path: Path) -> None:
     servers = Played(6)
     servers.fails = lambda number: failure("cut", "the connection was cut") if number == 13 else None
     with pytest.raises(UserError):
         measured(tmp_path, servers)
-    pair = Pair(
-        tmp_path / "results",
-        *(begun(arm, USUAL, "new").model_copy(update={"began": f"2026-11-24T00:00:0{at}Z"}) for at, arm in BOTH),
-    )
+    pair = Pair(tmp_path / "results", *the_next_day(USUAL))
     assert (pair.resumed, pair.session) == (False, "new")
     pair.close()
     assert len(list((tmp_path / "results").rglob("*.jsonl"))) == 2, "those without a run are gone"
-
-
-BOTH: tuple[tuple[int, ArmName], ...] = ((0, "A"), (1, "B"))
 
 
 def test_an_answer_without_a_token_is_kept_and_does_not_count(tmp_path: Path) -> None:
