@@ -64,7 +64,8 @@ def bench(
     is held against `expect`, and against the last measurement, with a verdict. INSTANCE may be left out where a rig has
     one. The result is a file in results/ beside the inventory; one that was cut off is gone on with.
 
-    Exit codes: 0 measured; 1 below what is expected, or slower than before; 2 it could not be measured.
+    Exit codes: 0 measured; 1 below what is expected, or slower than before; 2 it could not be measured, or nothing of
+    it counts.
 
     \b
     Examples:
@@ -161,4 +162,6 @@ def _told(job: Job, measured: Measured, expect: Expect | None, as_json: bool) ->
     else:
         print_outcome(found, console())
         say(f"kept in {measured.path}")
+    if not found.known:
+        sys.exit(UNUSABLE)
     return found.fine
