@@ -98,6 +98,11 @@ BESIDE = PurePosixPath("/run/llamaherd/beside")
 """Compose files of servers that are tried beside those that serve. Gone with the next boot, as their units are."""
 BESIDE_UNITS = PurePosixPath("/run/systemd/system")
 
+ARMS_RUN = PurePosixPath("/run/llamaherd/arms")
+"""What brings back the server that is stopped while two others are compared. Gone with the next boot."""
+ARMS_GUARD = "llamaherd-arms.service"
+"""Runs as long as they are compared: once it ends, systemd does what brings it back."""
+
 DIRECT_GROUP = 2_009_999_999
 """Whose connections are not led to a server beside: ours, to the one that is being replaced. No account has it."""
 
@@ -129,6 +134,11 @@ def service_of(instance: str) -> str:
 def beside_of(instance: str) -> str:
     """What the server is called that is tried beside an instance's: no instance's service begins like this."""
     return f"llamaherd-beside-{instance}"
+
+
+def arm_of(instance: str, arm: str) -> str:
+    """What the server is called that is measured as one arm of a comparison: no instance's service begins like this."""
+    return f"llamaherd-arm-{arm.lower()}-{instance}"
 
 
 def unit_user(instance: str) -> str:

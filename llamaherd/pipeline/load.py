@@ -11,7 +11,7 @@ from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.stale import NOT_LOCKED
-from llamaherd.pipeline.load_fleet import Survey, choose, examine_fleet, load_fleet, survey_fleet
+from llamaherd.pipeline.load_fleet import Edit, Survey, choose, examine_fleet, load_fleet, survey_fleet
 from llamaherd.pipeline.local_headers import local_headers
 from llamaherd.pipeline.only import choose as choose_parts
 from llamaherd.pipeline.plan import plan
@@ -69,16 +69,17 @@ def plans(
     doubtful: Callable[[Sequence[Finding]], None] = lambda _: None,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
     only: Sequence[str] = (),
+    edit: Edit = lambda whole: whole,
 ) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
 
     `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names instances and
-    roles: rigs that have none of them are left out.
+    roles: rigs that have none of them are left out. `edit` may change each rig before it is checked.
 
     Raises InventoryError, also for what is not locked (LH031); UserError where `only` names something else.
     """
     locked = read_lock(inventory)
-    surveyed = survey_fleet(inventory, locked, deploying=deploying)
+    surveyed = survey_fleet(inventory, locked, deploying=deploying, edit=edit)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     fleet = choose(surveyed.fleet, names, inventory)

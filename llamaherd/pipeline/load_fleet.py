@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,9 @@ from llamaherd.pipeline.load_fleet_rules import NO_INVENTORY, NOT_SIZED, SAME_MA
 from llamaherd.pipeline.local_headers import local_headers
 
 SUFFIXES = (".yaml", ".yml")
+
+Edit = Callable[[Document], Document]
+"""What makes another rig of one that was read whole."""
 
 
 def load_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Fleet:
@@ -67,8 +70,10 @@ def examine_fleet(
     return surveyed.fleet, surveyed.findings
 
 
-def survey_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Survey:
-    """The same as `examine_fleet`, and where everything stands."""
+def survey_fleet(
+    source: Path, lock: Lock | None = None, *, deploying: bool = False, edit: Edit = lambda whole: whole
+) -> Survey:
+    """The same as `examine_fleet`, and where everything stands. `edit` may change each rig before it is checked."""
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
     wholes: dict[str, Document] = {}
@@ -83,7 +88,7 @@ def survey_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = Fa
     read_well: list[tuple[Rig, Document]] = []
     for document in documents:
         try:
-            whole = inherited(document, others, defaults)
+            whole = edit(inherited(document, others, defaults))
             rig = _rig(whole)
         except InventoryError as error:
             findings.extend(error.findings)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from llamaherd.bench import metering
+from llamaherd.bench.arms import Arm, arm_unit, arms_script
 from llamaherd.gguf.header import Header
 from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.driver import PackageState
@@ -33,7 +34,18 @@ from llamaherd.layout import RELEASES
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.pipeline.diff import MOST
-from llamaherd.plan import BuildPlan, FromNeighbour, InstancePlan, Plan, PowerPlan, ToolkitPlan
+from llamaherd.plan import (
+    RAM,
+    BuildPlan,
+    Estimate,
+    FromNeighbour,
+    Grows,
+    Holds,
+    InstancePlan,
+    Plan,
+    PowerPlan,
+    ToolkitPlan,
+)
 from llamaherd.prune import ask as prune
 from llamaherd.prune.unused import Thing
 from llamaherd.render import render
@@ -393,6 +405,21 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_unit_from_a_container": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(projects={"chat"}), None)
     ),
+    "arms": lambda: arms_script(
+        (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
+        [instance(CPU, "chat")],
+        1200,
+        "tom on desk",
+    ),
+    "arms_on_cards": lambda: arms_script(
+        [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))],
+        [instance(GPU, "reasoner"), instance(CPU, "chat")],
+        1200,
+        "tom on desk",
+    ),
+    "arms_beside": lambda: arms_script(
+        [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))], (), 1200, "tom's"
+    ),
     "step_unit_beside": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(), None, beside=beside(CPU, instance(CPU, "chat")))
     ),
@@ -449,6 +476,16 @@ def swapped() -> HostState:
     )
 
 
+def taking(planned: InstancePlan) -> InstancePlan:
+    """An instance of which it is certain what it takes."""
+    held = [(card.name, 20 << 30) for card in planned.server.cards] + [(RAM, 9 << 30)]
+    holds = tuple(
+        Holds(where=where, size=24 << 30, weights=size, kv=0, state=0, compute=0, draft=0) for where, size in held
+    )
+    memory = Estimate(source="arithmetic", holds=holds, doubts=(), grows=Grows(), resident=7 << 30)
+    return planned.model_copy(update={"memory": memory})
+
+
 def beside_text(plan: Plan, name: str, file: int) -> str:
     """A file of what is tried beside an instance."""
     planned = instance(plan, name)
@@ -471,6 +508,7 @@ def texts() -> dict[str, str]:
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
         "beside_unit.service": beside_text(CPU, "chat", 0),
+        "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),
         "gpu_power.service": power(HELD).unit.text,

@@ -1,0 +1,114 @@
+"""The two servers that are compared, each as a unit of its own beside the declared one: what its host is told of them.
+
+Pure. One runs at a time, both listen at the same port of the host itself, and neither outlives the next boot.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from llamaherd.backends.systemd import unit
+from llamaherd.layout import ARMS_GUARD, ARMS_RUN, BESIDE_UNITS, KEPT, arm_of
+from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
+from llamaherd.render import render
+from llamaherd.role.changes import put_files
+from llamaherd.text.quoting import Written
+
+ArmName = Literal["A", "B"]
+
+LISTEN = "127.0.0.1"
+_PORTS = range(60_900, 61_000)
+"""Above the ports that Linux gives away by itself, and below those of servers that are tried in a switch."""
+
+_SPARE = 900
+"""Seconds beyond the budget: the block that it ends in, and a line that was cut and nobody knows of yet."""
+
+_LETTERS = 200
+"""Of who measures."""
+
+_RECORDS = "/run/llamaherd/started"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison: an instance as it is planned at the port of the arms, and what people call it."""
+
+    name: ArmName
+    title: str
+    instance: InstancePlan
+
+    @property
+    def service(self) -> str:
+        """Its name to systemd."""
+        return arm_of(self.instance.name, self.name)
+
+
+def arms_port(plan: Plan, name: str) -> int:
+    """Where both arms listen: the same port each time, and no declared one."""
+    declared = {each.endpoint.port for each in plan.instances}
+    first = zlib.crc32(name.encode()) % len(_PORTS)
+    turned: tuple[int, ...] = (*_PORTS[first:], *_PORTS[:first])
+    return next(port for port in turned if port not in declared)
+
+
+def arms_script(arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: float, who: str) -> str:
+    """The script that starts arms as it is told, with the instances stopped that are declared, for so long at most."""
+    services = [each.service for each in arms]
+    longest = int(seconds) + _SPARE
+    units = [arm_unit(each, longest) for each in arms]
+    back = render(
+        "bench/arms-back.sh.j2",
+        services=[f"{each}.service" for each in services],
+        leftovers=[*(each.path for each in units), *(f"{_RECORDS}/{each}" for each in services)],
+        folder=ARMS_RUN,
+    )
+    return render(
+        "bench/arms.sh.j2",
+        name=arms[0].instance.service,
+        who=" ".join(who.split())[:_LETTERS],
+        kind="unit",
+        arms=[_told(each) for each in arms],
+        stops=[{"service": each.service, "kept": KEPT / each.service} for each in stops],
+        drain=max((each.drain for each in stops), default=0),
+        services=[f"{each}.service" for each in services],
+        guard=ARMS_GUARD,
+        folder=ARMS_RUN,
+        back=back,
+        longest=longest,
+        patience=60 + max(each.instance.server.stop.seconds for each in arms),
+        files=put_files(units),
+    )
+
+
+def arm_unit(arm: Arm, longest: int) -> TextFile:
+    """The unit of an arm: as the declared one is, under another name, and for so many seconds at most."""
+    server = arm.instance.server.model_copy(update={"service": arm.service})
+    text = render("bench/arm.service.j2", unit=Written(unit(server, arm.instance.spec).text), longest=longest)
+    return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
+
+
+def _told(arm: Arm) -> dict[str, object]:
+    """An arm, and what it takes: nothing is asked about where that is not certain."""
+    memory = arm.instance.memory
+    sure = memory is not None and not memory.doubts
+    at = {card.name: card.at for card in arm.instance.server.cards if card.at != "any"}
+    holds = {each.where: each.total for each in memory.holds} if memory and sure else {}
+    taken = {} if arm.instance.server.one_card else holds
+    gpus = [(name, at[name], need) for name, need in taken.items() if name in at]
+    return {
+        "arm": arm.name,
+        "service": arm.service,
+        "ram": (memory.resident or 0) if memory and sure else 0,
+        "needs": json.dumps([{"name": name, "at": where, "need": need} for name, where, need in gpus]) if gpus else "",
+        "beside": json.dumps(
+            {
+                "ram": holds.get(RAM, 0) + SYSTEM_RAM,
+                "gpus": [{"name": name, "at": where, "need": need + MARGIN} for name, where, need in gpus],
+            }
+        ),
+    }

@@ -1,0 +1,241 @@
+"""`herd compare --run`: both servers measured in blocks, until it is known how they differ."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import click
+
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, show, usable_or_exit
+from llamaherd.diagnostics.findings import UserError
+
+if TYPE_CHECKING:
+    from llamaherd.bench.arm_results import Pair
+    from llamaherd.bench.arms import ArmName
+    from llamaherd.bench.arms_plan import Two
+    from llamaherd.bench.blocks_run import BlockDone, Ended
+    from llamaherd.bench.result import Condition
+
+_TIME = re.compile(r"(\d{1,4})\s*(s|m|min|h)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+_LEAST, _MOST = 30, 6 * 3600
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for beside the two names."""
+
+    settings: tuple[str, ...]
+    cells: tuple[str, ...]
+    budget: int
+    beside: bool
+    yes: bool
+    lock_wait: int
+    as_json: bool
+
+
+def budget_of(_context: click.Context, _parameter: click.Parameter, word: str) -> int:
+    """Seconds of `90s`, `20m`, `1h`."""
+    found = _TIME.fullmatch(word.strip())
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not _LEAST <= seconds <= _MOST:
+        raise click.BadParameter("write a time from 30s to 6h, such as 20m")
+    return seconds
+
+
+def cells_of(_context: click.Context, _parameter: click.Parameter, word: str) -> tuple[str, ...]:
+    """The cells of `code,prefill`."""
+    from llamaherd.bench.arm_cells import CELLS
+
+    names = tuple(each.strip() for each in word.split(","))
+    if unknown := [each for each in names if each not in CELLS]:
+        raise click.BadParameter(f"there is no `{unknown[0]}`; there are {', '.join(CELLS)}")
+    return names
+
+
+def run_comparison(inventory: Path | None, a: str, b: str | None, wanted: Wanted) -> None:
+    """Measure both, and print what is known. Ends the program where it cannot."""
+    from llamaherd.pipeline.load import inventory_path
+
+    path = inventory_path(inventory)
+    try:
+        two = _two(path, inventory, a, b, wanted)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    try:
+        _require_there(two, inventory)
+        _ask_first(two, wanted)
+        pair, ended = _measured(path, two, wanted)
+    except UserError as error:
+        say(str(error), err=True)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        say("what was measured is kept, and the same command goes on with it", err=True)
+        sys.exit(INTERRUPTED)
+    _show(pair, ended, wanted)
+
+
+def _two(path: Path, inventory: Path | None, a: str, b: str | None, wanted: Wanted) -> Two:
+    from llamaherd.bench.arms_plan import two_arms
+    from llamaherd.inventory.settings import parse_setting
+
+    settings = usable_or_exit(lambda: [parse_setting(word) for word in wanted.settings])
+    roles = roles_of(inventory)
+    two = usable_or_exit(lambda: two_arms(path, roles, a, b, settings, show))
+    if wanted.beside and any(each.instance.memory is None or each.instance.memory.doubts for each in (two.a, two.b)):
+        raise UserError("it is not certain what both take of the host", "leave out `--beside`")
+    return two
+
+
+def _require_there(two: Two, inventory: Path | None) -> None:
+    from llamaherd.bench.arms_plan import not_there
+    from llamaherd.host.protocol import ask_host
+    from llamaherd.host.remote import Remote
+    from llamaherd.pipeline.inspect import inspect_script, parse_state
+    from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+
+    roles = roles_of(inventory)
+    script = inspect_script(two.asked, roles)
+    state = parse_state(ask_host(Remote(two.rig.connect), script, LOOK_SECONDS), roles)
+    if lack := not_there(two, state):
+        raise UserError(lack, "`herd up` brings what the inventory declares")
+
+
+def _ask_first(two: Two, wanted: Wanted) -> None:
+    """Say what will be done, and what it costs; and ask, where somebody is there to answer."""
+    from llamaherd.text.units import show_seconds
+
+    say(f"A is {two.a.title}, B is {two.b.title}", err=True)
+    say(
+        f"{', '.join(wanted.cells)}: in blocks until each has a verdict, for {show_seconds(wanted.budget)} at most, "
+        "and the block that it ends in",
+        err=True,
+    )
+    names = " and ".join(each.service for each in two.declared)
+    does = "serves on" if wanted.beside else "is stopped meanwhile, and comes back whatever ends this"
+    say(f"{names} {does}", err=True)
+    if not wanted.yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
+        say("nothing was measured", err=True)
+        sys.exit(FAILED)
+
+
+def _measured(path: Path, two: Two, wanted: Wanted) -> tuple[Pair, Ended]:
+    from llamaherd.bench.arm_cells import conditions
+    from llamaherd.deploy.origin import origin
+    from llamaherd.host.turn import Turn
+
+    asked = conditions(wanted.cells, two.context)
+    by = origin(path)
+    who = f"{by.user} on {by.machine}"
+    turn = Turn(two.rig.rig, two.rig.connect, who)
+    turn.take(lambda line: say(line, err=True), wanted.lock_wait)
+    try:
+        pair = _pair(path, two, asked)
+        with closing(pair):
+            ended = _blocks(two, wanted, pair, asked, who)
+            _finish(pair)
+    finally:
+        turn.give_back()
+    return pair, ended
+
+
+def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
+    """Journals of a second each: their names tell when they began. The newer one is that of what is declared."""
+    from llamaherd.bench.arm_results import Pair, arm_result
+    from llamaherd.bench.store import results_folder
+
+    now, session = datetime.now(UTC), token_hex(6)
+    pair = Pair(
+        results_folder(path),
+        arm_result(two.rig, two.plan_a, two.a, tuple(asked), session=session, began=_stamp(now), declared=True),
+        arm_result(
+            two.rig,
+            two.plan_b,
+            two.b,
+            tuple(asked),
+            session=session,
+            began=_stamp(now - timedelta(seconds=1)),
+            declared=not two.changed,
+        ),
+    )
+    if pair.resumed:
+        say("going on with what was measured before", err=True)
+    return pair
+
+
+def _blocks(two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition], who: str) -> Ended:
+    from llamaherd.bench.arms import arms_script
+    from llamaherd.bench.arms_host import ArmsHost
+    from llamaherd.bench.blocks_run import Blocks
+
+    stops = () if wanted.beside else two.declared
+    script = arms_script((two.a, two.b), stops, wanted.budget, who)
+    arms = (two.a, two.b)
+    host = ArmsHost(two.rig.connect, script, {each.name: each for each in arms}, _keys(two), pair.session)
+    try:
+        with host:
+            return Blocks(host, pair.journals, asked, pair.session, wanted.budget, _tell_block).run()
+    finally:
+        if stops:
+            _tell_back(two, host.back)
+
+
+def _keys(two: Two) -> dict[ArmName, str | None]:
+    """What each asks its clients for. Raises UserError where it cannot be read."""
+    from llamaherd.inventory.keys import UnreadableKeyError, read_key
+
+    secrets = {each.name: each.instance.endpoint.key for each in (two.a, two.b)}
+    try:
+        return {name: read_key(secret) if secret else None for name, secret in secrets.items()}
+    except UnreadableKeyError as error:
+        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
+
+
+def _tell_back(two: Two, seconds: float | None) -> None:
+    names = " and ".join(each.service for each in two.declared)
+    if seconds is None:
+        say(f"the host brings {names} back by itself; `herd verify {two.rig.rig}` says whether it has", err=True)
+    else:
+        say(f"{names} is as before, after {seconds:.1f} s", err=True)
+
+
+def _tell_block(done: BlockDone) -> None:
+    from llamaherd.text.units import show_seconds
+
+    known = "all is known" if not done.left else f"{done.left} not known yet"
+    say(f"block {done.number + 1}, {' then '.join(done.order)}: {show_seconds(done.seconds)}; {known}", err=True)
+
+
+def _finish(pair: Pair) -> None:
+    for path in pair.finish(_stamp(datetime.now(UTC))):
+        say(f"kept in {path}", err=True)
+
+
+def _stamp(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _show(pair: Pair, ended: Ended, wanted: Wanted) -> None:
+    from llamaherd.bench.compare import compare
+    from llamaherd.bench.show import as_json, print_comparison
+    from llamaherd.store.show import console
+
+    if ended == "spent":
+        say("the budget is spent, and not everything is known", err=True)
+    ended_at = _stamp(datetime.now(UTC))
+    a, b = (pair.journals[name].result.model_copy(update={"ended": ended_at}) for name in ("A", "B"))
+    found = compare(a, b)
+    if wanted.as_json:
+        click.echo(json.dumps({"ended": ended, **as_json(found)}))
+    else:
+        print_comparison(found, console())

@@ -1,0 +1,472 @@
+# Starts the arms of a comparison one at a time, as it is told on the same pipe. What serves is stopped meanwhile, and
+# comes back whatever ends this: the kernel opens this script's lock with its process, which ends the guard, a unit of
+# systemd, and what systemd does after that brings it back. A boot starts it by itself.
+trap : PIPE
+# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+locks=/run/llamaherd/locks
+# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
+open_lock() {
+    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
+    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
+        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
+        return 1
+    fi
+    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
+}
+# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
+hold() {
+    open_lock "$1" "$2" || return 1
+    if ! flock -n "$1"; then
+        by=$(cat "$locks/$2")
+        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
+        if ! flock -w "$3" "$1"; then
+            by=$(cat "$locks/$2")
+            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
+            return 1
+        fi
+    fi
+    echo "process $$ since $(date +%T): $4" >"$locks/$2"
+}
+hold 8 host 3600 'measuring llama-reasoner' || exit 1
+# A guard of before has what it waits for by now.
+systemctl stop llamaherd-arms.service 2>/dev/null
+open_lock 7 measure || exit 1
+if ! flock -w 5 7; then
+    by=$(cat "$locks/measure")
+    echo "another measurement goes on here, by ${by:-somebody who has just begun}" >&2
+    echo "  help: wait until it has ended" >&2
+    exit 1
+fi
+printf '%s since %s\n' 'tom on desk' "$(date +'%F %T')" >"$locks/measure"
+# Somebody else may have taken memory of a GPU: that is known before anything is stopped.
+lacking=$(python3 -I - '[{"name": "new", "at": "GPU-5090", "need": 21474836480}, {"name": "old", "at": "GPU-3090", "need": 21474836480}]' $(systemctl show -P MainPID llama-reasoner.service) $(docker top llama-reasoner -eo pid 2>/dev/null | sed 1d) $(systemctl show -P MainPID llama-reasoner.service) $(docker top llama-reasoner -eo pid 2>/dev/null | sed 1d) $(systemctl show -P MainPID llama-chat.service) $(docker top llama-chat -eo pid 2>/dev/null | sed 1d) <<'END'
+"""Whether GPUs have room for a server once what runs as it has ended. Ends with 1, and says which has not, where the
+driver surely says so; where it cannot tell, there is nothing to say."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SURELY = 0.97
+"""Of what was worked out: that may be too much by as little."""
+FIRST_PIDS = "pid:[4026531836]"
+"""The driver knows nothing of PID namespaces (NVIDIA/nvidia-docker#179, #1483): its ids are those of the first one,
+whose inode is this in every Linux."""
+MIB = 1 << 20
+
+
+class CannotTellError(Exception):
+    """The driver does not say."""
+
+
+def main(asked: list[dict[str, Any]], pids: set[str]) -> str:
+    if "microsoft" in Path("/proc/sys/kernel/osrelease").read_text().lower():
+        return ""
+    if str(Path("/proc/self/ns/pid").readlink()) != FIRST_PIDS:
+        return ""
+    try:
+        cards = sorted(told("gpu=pci.bus_id,uuid,memory.free", 3))
+        apps = told("compute-apps=gpu_uuid,pid,used_memory", 3)
+        return next(filter(None, (short(each, cards, apps, pids) for each in asked)), "")
+    except (CannotTellError, OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+
+
+def told(query: str, fields: int) -> list[list[str]]:
+    """Lines of an answer of nvidia-smi, taken apart."""
+    answer = subprocess.run(
+        ["nvidia-smi", f"--query-{query}", "--format=csv,noheader,nounits"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    lines = [line.split(", ") for line in answer.stdout.splitlines() if line.strip()]
+    if answer.returncode or any(len(line) != fields for line in lines):
+        raise CannotTellError
+    return lines
+
+
+def short(asked: dict[str, Any], cards: Sequence[Sequence[str]], apps: Sequence[Sequence[str]], pids: set[str]) -> str:
+    """What a card lacks, if anything. Raises ValueError where a figure is none."""
+    at = asked["at"].upper()
+    if at.isdigit():
+        found = [cards[int(at)]] if int(at) < len(cards) else []
+    else:
+        found = [card for card in cards if at in (card[0].upper(), card[1].upper())]
+    for _, uuid, free in found:
+        used = {pid: int(size) * MIB for on, pid, size in apps if on == uuid}
+        room = int(free) * MIB + sum(size for pid, size in used.items() if pid in pids)
+        if asked["need"] * SURELY > room:
+            others = sorted(((size, pid) for pid, size in used.items() if pid not in pids), reverse=True)
+            holds = ", ".join(f"{name(pid)} holds {gb(size)}" for size, pid in others[:3])
+            return (
+                f"GPU {asked['name']} has {gb(room)} for it, and it takes {gb(asked['need'])}"
+                f"{'; ' if holds else ''}{holds}"
+            )
+    return ""
+
+
+def name(pid: str) -> str:
+    try:
+        return f"{Path('/proc', pid, 'comm').read_text().strip()} (process {pid})"
+    except OSError:
+        return f"process {pid}"
+
+
+def gb(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
+lacking = main(json.loads(sys.argv[1]), {*sys.argv[2:]})
+sys.stdout.write(lacking)
+sys.exit(bool(lacking))
+END
+)
+if [ "$lacking" ]; then
+    printf '%s\n' "llama-reasoner is left as it is: $lacking" "  help: end what else uses that GPU, or declare what fits beside it" >&2
+    exit 1
+fi
+lacking=$(python3 -I - 7516192768 "$(systemctl show -P MainPID llama-reasoner.service; systemctl show -P MainPID llama-chat.service; )" "" <<'END'
+"""Whether there is RAM for a server once what runs as it has ended, on the host and in its control group. Ends with 1,
+and says what lacks, where that is sure; where it cannot tell, there is nothing to say.
+
+Pages of files that can be read again are counted on neither side; what can be swapped out is counted as room."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+SURELY = 0.9
+"""Of what was worked out: buffers are touched page by page, and some of them at the longest prompts alone."""
+UNLIMITED = 1 << 60
+ARC = Path("/proc/spl/kstat/zfs/arcstats")
+"""What ZFS holds of files: Linux does not count it as available, and it gives way."""
+
+
+def main(need: int, own: set[str], elsewhere: set[str]) -> str:
+    try:
+        ends = sum(held(pid) for pid in own | elsewhere)
+        info = meminfo()
+        swap = info["SwapFree"]
+        if need * SURELY > (room := info["MemAvailable"] + swap + given_way() + ends):
+            return lacks("the host has", room, need, processes(own | elsewhere))
+        for pid in sorted(own):
+            for group, files in groups(pid):
+                inside = [each for each in processes() if group in group_of(each)]
+                back = sum(held(each) for each in inside if each in own)
+                if need * SURELY > (room := left(files) + swap + back):
+                    return lacks(f"{group} is limited, and has", room, need, set(inside) - own)
+    except (OSError, ValueError, LookupError):
+        return ""
+    return ""
+
+
+def meminfo() -> dict[str, int]:
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines}
+
+
+def given_way() -> int:
+    if not ARC.exists():
+        return 0
+    lines = (line.split() for line in ARC.read_text().splitlines())
+    arc = {words[0]: words[2] for words in lines if len(words) == 3}
+    return max(0, int(arc["size"]) - int(arc["c_min"]))
+
+
+def held(pid: str) -> int:
+    """Bytes that come back when a process ends: what CUDA has locked is shared memory. 0 for one that has ended."""
+    lines: list[list[str]] = []
+    with suppress(OSError):
+        lines = [line.split() for line in Path("/proc", pid, "status").read_text().splitlines()]
+    size = {words[0]: int(words[1]) << 10 for words in lines if words[0].startswith(("Rss", "Vm"))}
+    kept = sum(size.get(f"{name}:", 0) for name in ("RssAnon", "RssShmem", "VmLck"))
+    return min(kept, size.get("VmRSS:", 0))
+
+
+def processes(but: Iterable[str] = ()) -> set[str]:
+    return {each.name for each in Path("/proc").iterdir() if each.name.isdigit()} - set(but)
+
+
+def group_of(pid: str) -> list[str]:
+    """The control groups that a process is in and that count memory, from its own up to the first."""
+    with suppress(OSError):
+        said = [line.split(":", 2) for line in Path("/proc", pid, "cgroup").read_text().splitlines()]
+        by = {what: path for _, controllers, path in said for what in controllers.split(",")}
+        own = Path(by.get("memory") or by.get("", "/"))
+        return [str(own), *map(str, own.parents)]
+    return []
+
+
+def groups(pid: str) -> Iterator[tuple[str, Path]]:
+    """Those above a server's own, which is made anew with it, that have a limit: their names, and their folders."""
+    for group in group_of(pid)[1:]:
+        for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory"):
+            files = Path(root, group.lstrip("/"))
+            if limit(files) < UNLIMITED:
+                yield group, files
+
+
+def limit(files: Path) -> int:
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with suppress(OSError):
+            said = (files / name).read_text().strip()
+            return UNLIMITED if said == "max" else int(said)
+    return UNLIMITED
+
+
+def left(files: Path) -> int:
+    """What a group may hold more, with pages of files given up."""
+    used = next(files / name for name in ("memory.current", "memory.usage_in_bytes") if (files / name).exists())
+    stat = {words[0]: int(words[1]) for words in map(str.split, (files / "memory.stat").read_text().splitlines())}
+    total = "total_" if "total_active_file" in stat else ""
+    files_of = stat[f"{total}active_file"] + stat[f"{total}inactive_file"] + stat.get("slab_reclaimable", 0)
+    return limit(files) - int(used.read_text()) + files_of
+
+
+def lacks(where: str, room: int, need: int, others: Iterable[str]) -> str:
+    most = sorted(((held(pid), pid) for pid in others), reverse=True)[:3]
+    holds = ", ".join(f"{name(pid)} holds {gb(size)}" for size, pid in most if size)
+    return f"{where} {gb(max(room, 0))} of RAM for it, and it takes {gb(need)}{'; ' if holds else ''}{holds}"
+
+
+def name(pid: str) -> str:
+    comm = Path("/proc", pid, "comm")
+    try:
+        return f"{comm.read_text().strip()} (process {pid})"
+    except OSError:
+        return f"process {pid}"
+
+
+def gb(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
+lacking = main(int(sys.argv[1]), {*sys.argv[2].split()} - {"0"}, {*sys.argv[3].split()} - {"0"})
+sys.stdout.write(lacking)
+sys.exit(bool(lacking))
+END
+)
+if [ "$lacking" ]; then
+    printf '%s\n' "llamaherd-arm-a-reasoner is not started: $lacking" "  help: end what else holds RAM, or compare what fits" >&2
+    exit 1
+fi
+served=''
+case $(systemctl show -P ActiveState llama-reasoner.service) in active | activating | reloading) served="$served llama-reasoner.service" ;; esac
+case $(systemctl show -P ActiveState llama-chat.service) in active | activating | reloading) served="$served llama-chat.service" ;; esac
+(umask 077 && rm -rf /run/llamaherd/arms && mkdir -p /run/llamaherd/arms) && printf '%s' "$served" >/run/llamaherd/arms/served && cat >/run/llamaherd/arms/back <<'END' || exit 1
+# What is measured ends, and what served before serves again: whoever began it may be gone.
+systemctl stop llamaherd-arm-a-reasoner.service 2>/dev/null
+rm -f /run/systemd/system/llamaherd-arm-a-reasoner.service /run/llamaherd/started/llamaherd-arm-a-reasoner
+systemctl daemon-reload
+systemctl reset-failed llamaherd-arm-a-reasoner.service 2>/dev/null
+if [ -s /run/llamaherd/arms/served ]; then
+    # Few starts within minutes are allowed, and none of those was its own.
+    xargs systemctl reset-failed </run/llamaherd/arms/served 2>/dev/null
+    xargs systemctl start --no-block </run/llamaherd/arms/served
+fi
+rm -rf /run/llamaherd/arms
+
+END
+systemd-run -q --collect --unit=llamaherd-arms.service --description='Brings back what served before a comparison' -p Type=exec -p RuntimeMaxSec=2100 -p TimeoutStopSec=61 -p 'ExecStopPost=/bin/sh /run/llamaherd/arms/back' flock "$locks/measure" true 7>&- 8>&- || exit 1
+# It is awaited: what served is then back, or systemd says why not.
+at_exit() { systemctl stop llamaherd-arms.service 2>/dev/null; }
+trap at_exit EXIT
+trap 'exit 1' HUP INT TERM
+(
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /run/systemd/system/llamaherd-arm-a-reasoner.service /run/systemd/system 0644 root <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYHJlYXNvbmVyYCBvZiByaWcgYGR1
+b2A6IGNoYW5nZSB0aGUgaW52ZW50b3J5LCBub3QgdGhpcyBmaWxlLgpbVW5pdF0KRGVzY3JpcHRp
+b249TExNIHNlcnZlciByZWFzb25lcjogMzViIG9uIG1haW4KQWZ0ZXI9bmV0d29yay50YXJnZXQg
+bG9jYWwtZnMudGFyZ2V0CiMgQSBuYW1lIGluIERldmljZUFsbG93PSBpcyBsb29rZWQgdXAgb25j
+ZSwgYXQgc3RhcnQ6IHRoZSBtb2R1bGUgbXVzdCBiZSB0aGVyZSBieSB0aGVuLgpXYW50cz1tb2Rw
+cm9iZUBudmlkaWFfdXZtLnNlcnZpY2UgbnZpZGlhLXBlcnNpc3RlbmNlZC5zZXJ2aWNlCkFmdGVy
+PW1vZHByb2JlQG52aWRpYV91dm0uc2VydmljZSBudmlkaWEtcGVyc2lzdGVuY2VkLnNlcnZpY2UK
+U3RhcnRMaW1pdEludGVydmFsU2VjPTYwMApTdGFydExpbWl0QnVyc3Q9MwoKW1NlcnZpY2VdClR5
+cGU9ZXhlYwojIENVREEgaXRzZWxmIHdvdWxkIG1ha2UgdGhpcyBub2RlLCBieSBhIHNldHVpZCBw
+cm9ncmFtIHRoYXQgTm9OZXdQcml2aWxlZ2VzIHN0b3BzLiBBcyByb290ICgrKSwgd2hlcmUgaXQg
+aXMgdGhlcmUgKC0pOwojIHdoYXQgRGV2aWNlQWxsb3c9IHNheXMgaG9sZHMgZm9yIGl0IGFsbCB0
+aGUgc2FtZS4KRXhlY1N0YXJ0UHJlPS0rL3Vzci9iaW4vbnZpZGlhLW1vZHByb2JlIC11IC1jIDAK
+RXhlY1N0YXJ0UHJlPS9vcHQvbGxhbWFoZXJkL2xpYmV4ZWMvZ3B1LWdhdGUgMTIwIEdQVS01MDkw
+IEdQVS0zMDkwCiMgV2hhdCBpdCBzdGFydHMgd2l0aCwgZm9yIHdob2V2ZXIgd2FudHMgdG8ga25v
+dyBsYXRlciB3aGF0IGhhcyBjaGFuZ2VkIHNpbmNlLgpFeGVjU3RhcnRQcmU9LSsvb3B0L2xsYW1h
+aGVyZC9saWJleGVjL3N0YXJ0ZWQgcmVjb3JkIHVuaXQgbGxhbWFoZXJkLWFybS1hLXJlYXNvbmVy
+IC0gL3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy91bnNsb3RoL1F3ZW4zLjYtMzVCLUEzQi1NVFAt
+R0dVRi9kY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjCkV4ZWNTdGFydD0v
+b3B0L2xsYW1haGVyZC9idWlsZHMvbGxhbWEuY3BwLTFlNWE0YzMyMTAyMy9iaW4vbGxhbWEtc2Vy
+dmVyIC0tbW9kZWwgL3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy91bnNsb3RoL1F3ZW4zLjYtMzVC
+LUEzQi1NVFAtR0dVRi9kY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjL1VE
+LVE0X0tfWEwvMzViLTAwMDAxLW9mLTAwMDAyLmdndWYgLS1hbGlhcyAzNWIgLS1jdHgtc2l6ZSAy
+NjIxNDQgLS1jYWNoZS10eXBlLWsgZjE2IC0tY2FjaGUtdHlwZS12IGYxNiAtLWZsYXNoLWF0dG4g
+YXV0byAtLXBhcmFsbGVsIDEgLS10aHJlYWRzIDEyIC0taG9zdCAxMjcuMC4wLjEgLS1wb3J0IDgw
+MDEgLS1tZXRyaWNzIC0tZ3B1LWxheWVycyBhbGwgLS1zcGVjLXR5cGUgZHJhZnQtbXRwIC0tc3Bl
+Yy1kcmFmdC1uLW1heCAzCiMgU3RhcnRlZCBtZWFuczogaXQgYW5zd2Vycy4gTG9hZGluZyBhIG1v
+ZGVsIGZyb20gYSBjb2xkIGRpc2sgdGFrZXMgaXRzIHRpbWUuCkV4ZWNTdGFydFBvc3Q9L29wdC9s
+bGFtYWhlcmQvbGliZXhlYy93YWl0LWhlYWx0aHkgaHR0cDovLzEyNy4wLjAuMTo4MDAxL2hlYWx0
+aAojIFdpdGhvdXQgQ1VEQSBpdCB3b3VsZCBiZSBoZWFsdGh5IGFzIHdlbGwsIG9uIHRoZSBDUFUu
+CkV4ZWNTdGFydFBvc3Q9L29wdC9sbGFtYWhlcmQvbGliZXhlYy9ncHUtY2hlY2sgZXZlcnkgImpv
+dXJuYWxjdGwgLXUgbGxhbWFoZXJkLWFybS1hLXJlYXNvbmVyIiAke01BSU5QSUR9IEdQVS01MDkw
+IEdQVS0zMDkwClRpbWVvdXRTdGFydFNlYz0zNjAKUmVzdGFydD1vbi1mYWlsdXJlClJlc3RhcnRT
+ZWM9MTAKS2lsbFNpZ25hbD1TSUdJTlQKIyBXaGF0IGl0IGhhcyB0byBsb3NlIGlzIGluIGl0cyBj
+bGllbnRzOiB3aGlsZSBpdCBzdHJlYW1zLCBTSUdJTlQgY2FuIGxlYXZlIGl0IGhhbmdpbmcgd2l0
+aCBpdHMgcG9ydCBjbG9zZWQuClRpbWVvdXRTdG9wU2VjPTEKIyBFYWNoIGNvbm5lY3Rpb24gaXMg
+YW4gb3BlbiBmaWxlLCBhbmQgdGhlIGZpcnN0IDEsMDAwIG9yIHNvIGFyZSBhIHRocmVhZCBlYWNo
+OyBzeXN0ZW1kJ3Mgb3duIGxpbWl0IGlzIDEsMDI0IGZpbGVzLgpMaW1pdE5PRklMRT0xNjM4NApU
+YXNrc01heD00MDk2CiMgRGllcyBiZWZvcmUgc3NoZCBkb2VzIHdoZW4gbWVtb3J5IHJ1bnMgb3V0
+LgpPT01TY29yZUFkanVzdD01MDAKRW52aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9OTQxM2U4MDcx
+M2NiCiMgTm8gY29uZmlndXJhdGlvbiBidXQgdGhpcyBmaWxlOiBsbGFtYS5jcHAgcmVhZHMgY29u
+ZmlnLmluaSBmcm9tIGhlcmUgYW5kIGZyb20gL2V0Yy9sbGFtYS5jcHAuCkVudmlyb25tZW50PVhE
+R19DT05GSUdfSE9NRT0vbm9uZXhpc3RlbnQKSW5hY2Nlc3NpYmxlUGF0aHM9LS9ldGMvbGxhbWEu
+Y3BwCkVudmlyb25tZW50PUxMQU1BX0FSR19DT1JTX09SSUdJTlM9bG9jYWxob3N0CkVudmlyb25t
+ZW50PUNVREFfREVWSUNFX09SREVSPVBDSV9CVVNfSUQKRW52aXJvbm1lbnQ9Q1VEQV9WSVNJQkxF
+X0RFVklDRVM9R1BVLTUwOTAsR1BVLTMwOTAKClVzZXI9bGxhbWEtcmVhc29uZXIKR3JvdXA9bGxh
+bWEtcmVhc29uZXIKVU1hc2s9MDA3NwpOb05ld1ByaXZpbGVnZXM9eWVzCkNhcGFiaWxpdHlCb3Vu
+ZGluZ1NldD0KQW1iaWVudENhcGFiaWxpdGllcz0KRGV2aWNlUG9saWN5PWNsb3NlZApEZXZpY2VB
+bGxvdz1jaGFyLW52aWRpYSBydwpEZXZpY2VBbGxvdz1jaGFyLW52aWRpYS1mcm9udGVuZCBydwpE
+ZXZpY2VBbGxvdz1jaGFyLW52aWRpYWN0bCBydwojIG06IG52aWRpYS1tb2Rwcm9iZSBtYWtlcyB0
+aGUgbm9kZS4gVGhlIHNlcnZlciBjYW5ub3QsIGl0IGhhcyBubyBDQVBfTUtOT0QuCkRldmljZUFs
+bG93PWNoYXItbnZpZGlhLXV2bSByd20KRGV2aWNlQWxsb3c9Y2hhci1udmlkaWEtY2FwcyByCkRl
+dmljZUFsbG93PS9kZXYvZHhnIHJ3CklQQWRkcmVzc0Rlbnk9YW55CklQQWRkcmVzc0FsbG93PWxv
+Y2FsaG9zdApMb2NrUGVyc29uYWxpdHk9eWVzCk1lbW9yeURlbnlXcml0ZUV4ZWN1dGU9eWVzClBy
+aXZhdGVJUEM9eWVzClByaXZhdGVUbXA9eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENvbnRy
+b2xHcm91cHM9eWVzClByb3RlY3RIb21lPXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3RlY3RL
+ZXJuZWxMb2dzPXllcwpQcm90ZWN0S2VybmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1bmFi
+bGVzPXllcwpQcm90ZWN0UHJvYz1pbnZpc2libGUKUHJvdGVjdFN5c3RlbT1zdHJpY3QKUmVtb3Zl
+SVBDPXllcwpSZXN0cmljdEFkZHJlc3NGYW1pbGllcz1BRl9JTkVUIEFGX0lORVQ2IEFGX1VOSVgK
+UmVzdHJpY3ROYW1lc3BhY2VzPXllcwpSZXN0cmljdFJlYWx0aW1lPXllcwpSZXN0cmljdFNVSURT
+R0lEPXllcwpTeXN0ZW1DYWxsQXJjaGl0ZWN0dXJlcz1uYXRpdmUKU3lzdGVtQ2FsbEVycm9yTnVt
+YmVyPUVQRVJNClN5c3RlbUNhbGxGaWx0ZXI9QHN5c3RlbS1zZXJ2aWNlClN5c3RlbUNhbGxGaWx0
+ZXI9fkBwcml2aWxlZ2VkCgpbSW5zdGFsbF0KV2FudGVkQnk9bXVsdGktdXNlci50YXJnZXQKCgoj
+IEl0IGxhc3RzIGZvciBhIGJsb2NrIGF0IG1vc3Q6IGl0IGNvbWVzIGJhY2sgbmVpdGhlciBieSBp
+dHNlbGYgbm9yIGF0IGEgYm9vdCwgYW5kIGVuZHMgd2hlcmUgbm9ib2R5IGVuZHMgaXQuCltTZXJ2
+aWNlXQpSZXN0YXJ0PW5vClJ1bnRpbWVNYXhTZWM9MjEwMAo=
+END
+
+) && systemctl daemon-reload || exit 1
+# What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
+# it was started; $1 says how to ask another.
+drain() {
+    grep -qs '"metrics"' "${1:-/nonexistent/last/asked}" || return 0
+    ${direct:-} python3 -I - "${1:-/nonexistent/last/asked}" 30 <<'END'
+"""Wait until a server answers no request any more, for so many seconds at most."""
+
+import json
+import re
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1 << 20
+"""Bytes of an answer."""
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+
+def main(path: str, seconds: float) -> None:
+    asked = json.loads(Path(path).read_text(encoding="utf-8"))
+    end = time.monotonic() + seconds
+    told = False
+    while count := in_flight(asked):
+        if time.monotonic() > end:
+            sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
+            return
+        if not told:
+            plural = "s" if count > 1 else ""
+            sys.stdout.write(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s\n")
+            sys.stdout.flush()
+            told = True
+        time.sleep(0.2)
+
+
+def in_flight(asked: dict[str, Any]) -> int:
+    """Requests that are answered or wait for that; 0 where nobody says. One that is too busy to say answers some."""
+    request = urllib.request.Request(asked["metrics"])
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    # No proxy: this host is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=2) as answer:
+            said = answer.read(LARGEST).decode(errors="replace")
+    except OSError as error:
+        return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
+    return round(sum(float(number) for number in BUSY.findall(said)))
+
+
+main(sys.argv[1], float(sys.argv[2]))
+END
+}
+drain /var/lib/llamaherd/kept/llama-reasoner/last/asked
+systemctl stop llama-reasoner.service
+drain /var/lib/llamaherd/kept/llama-chat/last/asked
+systemctl stop llama-chat.service
+# A word now and then: the connection to somebody whose line was cut is given up then.
+while sleep 15; do
+    kill -0 $$ 2>/dev/null || exit
+    echo
+done 7>&- 8>&- &
+words=$!
+start() {
+    began=$(date +%s%3N)
+    if systemctl start "$2" 2>/dev/null; then
+        echo "ready $1 $(($(date +%s%3N) - began)) $(systemctl show -P InvocationID "$2")"
+    else
+        echo "failed $1 $(journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID "$2")" -n 3 --no-pager -o cat | tr -s '\n\t' '  ' | cut -c -300)"
+    fi
+}
+echo armed
+while read -r what arm; do
+    case $what-$arm in
+    start-A) start A llamaherd-arm-a-reasoner.service </dev/null 7>&- 8>&- & ;;
+    stop-)
+        systemctl stop llamaherd-arm-a-reasoner.service 2>/dev/null
+        systemctl reset-failed llamaherd-arm-a-reasoner.service 2>/dev/null
+        echo stopped
+        ;;
+    esac
+done
+at_exit
+trap - EXIT
+began=$(date +%s%3N)
+if [ -z "$served" ] || systemctl start $served 2>/dev/null; then
+    echo "back $(($(date +%s%3N) - began))"
+else
+    echo "away$served"
+fi
+kill $words 2>/dev/null
