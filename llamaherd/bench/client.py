@@ -12,16 +12,28 @@ import socket
 import ssl
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from llamaherd.bench.stream import Events, NonsenseError, Piece, Reading, RefusedError, Timings, Usage, error_text
+from llamaherd.bench.stream import (
+    Events,
+    NonsenseError,
+    Piece,
+    Reading,
+    RefusedError,
+    Timings,
+    Usage,
+    error_text,
+    reason,
+    short,
+)
 
 Why = Literal["unreachable", "key", "path", "busy", "refused", "nonsense", "cut", "late", "empty"]
-_MOST_ERROR, _BLOCK, _LETTERS = 64 << 10, 64 << 10, 300
+_MOST_ERROR, _BLOCK = 64 << 10, 64 << 10
 
 
 @dataclass(frozen=True)
@@ -90,36 +102,52 @@ def ask(
     target: Target, path: str, body: Mapping[str, Any], patience: Patience = Patience(), clock: Clock = time.monotonic
 ) -> Answer | Failure:
     """One streamed answer to a request: `path` is added to the target's URL."""
+    return carried_out(_Streamed, target, path, {**body, "stream": True}, patience, clock)
+
+
+T = TypeVar("T")
+
+
+def carried_out(
+    kind: type[Exchange[T]],
+    target: Target,
+    path: str,
+    body: Mapping[str, Any] | None,
+    patience: Patience,
+    clock: Clock = time.monotonic,
+) -> T | Failure:
+    """One request and its answer, of this kind; without a body nothing is sent, and something is only looked at."""
     try:
         connection, prefix = _connection(target, patience)
-        headers = _headers(target)
-        data = json.dumps({**body, "stream": True}).encode()
+        headers = _headers(target, kind.accepted)
+        data = None if body is None else json.dumps(body).encode()
     except (ValueError, http.client.InvalidURL) as error:
-        return failure("path", f"the server cannot be asked: {_short(str(error))}")
-    exchange = _Exchange(connection, target.key, patience, clock)
+        return failure("path", f"the server cannot be asked: {short(str(error))}")
+    exchange = kind(connection, target.key, patience, clock)
     try:
         return exchange.run(prefix + path, data, headers)
     finally:
         exchange.end()
 
 
-class _Exchange:
+class Exchange(ABC, Generic[T]):
     """One request and its answer on a connection of their own."""
+
+    accepted: ClassVar[str]
+    """The type of its answer."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, key: str | None, patience: Patience, clock: Clock
     ) -> None:
-        self._connection = connection
-        self._key = key
-        self._patience = patience
-        self._clock = clock
-        self._reading = Reading()
+        self._connection, self._key = connection, key
+        self._patience, self._clock = patience, clock
+        self._connect_ms, self._pieces = 0.0, 0
         self._socket: socket.socket | None = None
         self._overdue = False
         self._cut = threading.Timer(patience.total, self._cut_off)
         self._cut.daemon = True
 
-    def run(self, path: str, data: bytes, headers: Mapping[str, str]) -> Answer | Failure:
+    def run(self, path: str, data: bytes | None, headers: Mapping[str, str]) -> T | Failure:
         """The answer, or why there is none."""
         began = self._clock()
         try:
@@ -127,67 +155,37 @@ class _Exchange:
             # The connection forgets it where an answer ends with it, long before that has come.
             self._socket = self._connection.sock
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return failure("unreachable", f"the server cannot be reached: {_reason(error)}")
-        connect_ms = 1000 * (self._clock() - began)
+            return failure("unreachable", f"the server cannot be reached: {reason(error)}")
+        self._connect_ms = 1000 * (self._clock() - began)
         try:
-            return self._exchanged(path, data, headers, connect_ms)
+            return self._exchanged(path, data, headers)
         except NonsenseError as error:
             return self._failed("nonsense", f"the server {error}")
         except RefusedError as error:
-            return self._failed("refused", f"the server gave up: {_short(str(error))}")
+            return self._failed("refused", f"the server gave up: {short(str(error))}")
         except TimeoutError:
             return self._failed("late", "the server says nothing any more")
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return self._failed("cut", f"the connection was cut: {_reason(error)}")
+            return self._failed("cut", f"the connection was cut: {reason(error)}")
 
     def end(self) -> None:
         """Leave nothing open, and nobody waiting."""
         self._cut.cancel()
         self._connection.close()
 
-    def _exchanged(self, path: str, data: bytes, headers: Mapping[str, str], connect_ms: float) -> Answer | Failure:
+    def _exchanged(self, path: str, data: bytes | None, headers: Mapping[str, str]) -> T | Failure:
         self._cut.start()
         self._wait(self._patience.first)
         sent = self._clock()
-        self._connection.request("POST", path, data, dict(headers))
+        self._connection.request("GET" if data is None else "POST", path, data, dict(headers))
         response = self._connection.getresponse()
         if response.status != http.client.OK:
             return self._refused(response)
-        kind = response.headers.get_content_type()
-        if kind != "text/event-stream":
-            raise NonsenseError(f"streams nothing: its answer is {_short(kind)}")
-        self._read(response, sent)
-        return self._answer(connect_ms, 1000 * (self._clock() - sent))
+        return self._taken(response, sent)
 
-    def _read(self, response: http.client.HTTPResponse, sent: float) -> None:
-        events, reading = Events(), self._reading
-        while not reading.done:
-            data = response.read1(_BLOCK)
-            at = 1000 * (self._clock() - sent)
-            if not data:
-                return
-            for event in events.feed(data):
-                reading.take(event, at)
-            if reading.pieces:
-                self._wait(self._patience.silence)
-
-    def _answer(self, connect_ms: float, total_ms: float) -> Answer | Failure:
-        reading = self._reading
-        if not reading.done and reading.finish is None:
-            return self._failed("cut", "the answer ends in the middle")
-        if not reading.pieces:
-            return self._failed("empty", "the server answered without a single token")
-        return Answer(
-            connect_ms=connect_ms,
-            first_token_ms=reading.pieces[0].at,
-            last_token_ms=reading.pieces[-1].at,
-            total_ms=total_ms,
-            pieces=tuple(reading.pieces),
-            text="".join(reading.texts),
-            finish=reading.finish,
-            timings=reading.timings,
-            usage=reading.usage,
-        )
+    @abstractmethod
+    def _taken(self, response: http.client.HTTPResponse, sent: float) -> T | Failure:
+        """The answer that begins here. Raises NonsenseError and RefusedError."""
 
     def _refused(self, response: http.client.HTTPResponse) -> Failure:
         """Why, as far as the server says so."""
@@ -199,7 +197,7 @@ class _Exchange:
         said = error_text(value) if isinstance(value, dict) else None
         said = said or body.decode(errors="replace").strip() or response.reason or "and says nothing"
         why: Why = _BY_STATUS.get(status, "refused")
-        return self._failed(why, f"the server answers {status}: {_short(said)}", status)
+        return self._failed(why, f"the server answers {status}: {short(said)}", status)
 
     def _failed(self, why: Why, message: str, status: int = 0) -> Failure:
         """A failure; whatever an answer looks like that we have cut, it was late. Servers may repeat a wrong key."""
@@ -207,7 +205,7 @@ class _Exchange:
             why, message = "late", f"the answer was not whole after {self._patience.total:g} s"
         if self._key:
             message = message.replace(self._key, "…")
-        return failure(why, message, status, len(self._reading.pieces))
+        return failure(why, message, status, self._pieces)
 
     def _wait(self, seconds: float) -> None:
         """How long the connection may be silent from now on."""
@@ -221,6 +219,49 @@ class _Exchange:
             # By the plain socket's own method: that of TLS would pull the rug from under who reads.
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+class _Streamed(Exchange[Answer]):
+    """One whose answer comes piece by piece."""
+
+    accepted = "text/event-stream"
+
+    def _taken(self, response: http.client.HTTPResponse, sent: float) -> Answer | Failure:
+        kind = response.headers.get_content_type()
+        if kind != self.accepted:
+            raise NonsenseError(f"streams nothing: its answer is {short(kind)}")
+        reading = Reading()
+        try:
+            self._read(response, sent, reading)
+        finally:
+            self._pieces = len(reading.pieces)
+        if not reading.done and reading.finish is None:
+            return self._failed("cut", "the answer ends in the middle")
+        if not reading.pieces:
+            return self._failed("empty", "the server answered without a single token")
+        return Answer(
+            connect_ms=self._connect_ms,
+            first_token_ms=reading.pieces[0].at,
+            last_token_ms=reading.pieces[-1].at,
+            total_ms=1000 * (self._clock() - sent),
+            pieces=tuple(reading.pieces),
+            text="".join(reading.texts),
+            finish=reading.finish,
+            timings=reading.timings,
+            usage=reading.usage,
+        )
+
+    def _read(self, response: http.client.HTTPResponse, sent: float, reading: Reading) -> None:
+        events = Events()
+        while not reading.done:
+            data = response.read1(_BLOCK)
+            at = 1000 * (self._clock() - sent)
+            if not data:
+                return
+            for event in events.feed(data):
+                reading.take(event, at)
+            if reading.pieces:
+                self._wait(self._patience.silence)
 
 
 _BY_STATUS: Mapping[int, Why] = {401: "key", 403: "key", 404: "path", 405: "path", 429: "busy", 503: "busy"}
@@ -249,22 +290,11 @@ def _connection(target: Target, patience: Patience) -> tuple[http.client.HTTPCon
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=patience.connect), prefix
 
 
-def _headers(target: Target) -> dict[str, str]:
+def _headers(target: Target, accepted: str) -> dict[str, str]:
     """What goes along; an encoded stream would tell no times. Raises ValueError, which does not tell the key."""
-    headers = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+    headers = {"Content-Type": "application/json", "Accept": accepted, "Accept-Encoding": "identity"}
     if target.key is not None:
         if not target.key.isascii() or not target.key.isprintable():
             raise ValueError("the key has letters that no key has")
         headers["Authorization"] = f"Bearer {target.key}"
     return headers
-
-
-def _reason(error: Exception) -> str:
-    said = error.strerror if isinstance(error, OSError) else None
-    return _short(said or str(error) or type(error).__name__)
-
-
-def _short(text: str) -> str:
-    """One line of at most so many letters, with nothing in it that a terminal would obey."""
-    line = "".join(c for c in " ".join(text.split()) if c.isprintable())
-    return line if len(line) <= _LETTERS else f"{line[: _LETTERS - 1]}…"

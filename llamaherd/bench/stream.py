@@ -14,6 +14,9 @@ from typing import Any
 MOST_LINE, MOST_BYTES, MOST_PIECES = 1 << 20, 64 << 20, 200_000
 """Bytes of a line and of an answer, and pieces of it: an honest piece has some 300 bytes."""
 
+_LETTERS = 300
+"""Of what a server says is wrong."""
+
 
 class NonsenseError(Exception):
     """What no server that streams an answer says: a clause to follow its name."""
@@ -146,6 +149,18 @@ def error_text(event: dict[str, Any]) -> str | None:
     error = event.get("error")
     message = error.get("message") if isinstance(error, dict) else error
     return _text(message) or _text(event.get("message")) or _text(event.get("detail"))
+
+
+def reason(error: Exception) -> str:
+    """What went wrong with a connection."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return short(said or str(error) or type(error).__name__)
+
+
+def short(text: str) -> str:
+    """One line of at most so many letters, with nothing in it that a terminal would obey."""
+    line = "".join(c for c in " ".join(text.split()) if c.isprintable())
+    return line if len(line) <= _LETTERS else f"{line[: _LETTERS - 1]}…"
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -1,0 +1,141 @@
+"""What a URL serves, and what is said of one that serves nothing: by real HTTP, with servers that are scripted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llamaherd.bench.client import Failure, Patience, Target
+from llamaherd.bench.endpoint import look_at
+from llamaherd.bench.plain import MOST, Told, tell
+from llamaherd.diagnostics.findings import UserError
+from tests.bench.site import MODELS, Reply, Site, models, page
+from tests.support.liar import LIES, Liar, whole
+
+KEY = "sk-canary-4711"
+SOON = Patience(connect=2, first=0.5, silence=0.3, total=1.5)
+PROPS = {"build_info": "b11434-5ba87c9", "total_slots": 4, "default_generation_settings": {"n_ctx": 8192}}
+
+
+def refused(pages: dict[str, Reply], model: str | None = None, below: str = "") -> UserError:
+    with Site(pages) as site, pytest.raises(UserError) as error:
+        look_at(Target(site.url + below, KEY), model)
+    assert KEY not in str(error.value)
+    return error.value
+
+
+@pytest.mark.parametrize("below", ["", "/", "/v1", "/v1/"])
+def test_the_url_may_end_with_the_version_or_not(below: str) -> None:
+    with Site({MODELS: models("qwen")}) as site:
+        served = look_at(Target(site.url + below, KEY))
+        assert served.target.url + served.chat == site.url + "/v1/chat/completions"
+    assert (served.model, served.engine, served.context, served.native) == ("qwen", None, None, False)
+    assert all(headers["authorization"] == f"Bearer {KEY}" for _, headers, _ in site.asked)
+
+
+def test_an_api_without_a_version_is_found() -> None:
+    with Site({"/openai/models": models("qwen")}) as site:
+        served = look_at(Target(site.url + "/openai"))
+        assert served.target.url + served.chat == site.url + "/openai/chat/completions"
+
+
+def test_what_llama_cpp_tells() -> None:
+    pages = {MODELS: models("gemma"), "/props": page(PROPS), "/tokenize": page({"tokens": [1, 2]})}
+    with Site(pages) as site:
+        served = look_at(Target(site.url + "/v1"))
+    assert (served.version, served.slots, served.context, served.native) == ("b11434-5ba87c9", 4, 8192, True)
+    assert (served.engine, served.root.url) == (None, site.url)
+
+
+@pytest.mark.parametrize("tokens", [{}, {"tokens": []}, {"tokens": "1"}, {"tokens": [1.5]}, {"tokens": [True]}, []])
+def test_tokens_that_are_none_make_no_server_of_tokens(tokens: Any) -> None:
+    with Site({MODELS: models("gemma"), "/props": page(PROPS), "/tokenize": page(tokens)}) as site:
+        assert not look_at(Target(site.url)).native
+
+
+def test_what_others_tell() -> None:
+    vllm = {MODELS: models("qwen", owned_by="vllm", max_model_len=32768), "/version": page({"version": "0.13.0"})}
+    with Site(vllm) as site:
+        served = look_at(Target(site.url))
+    assert (served.engine, served.version, served.context, served.slots) == ("vllm", "0.13.0", 32768, None)
+    with Site({MODELS: models("llama3"), "/api/version": page({"version": "0.15.2"})}) as site:
+        served = look_at(Target(site.url))
+    assert (served.engine, served.version) == ("ollama", "0.15.2")
+
+
+def test_of_several_models_one_is_named() -> None:
+    error = refused({MODELS: models(*(f"m{number}" for number in range(10)), "\x1b[2Jevil")})
+    assert "serves 11 models" in error.message
+    assert "--model" in error.help
+    assert "m0, m1, m2" in error.help
+    assert "and 3 more" in error.help
+    with Site({MODELS: models("a", "b")}) as site:
+        assert look_at(Target(site.url), "b").model == "b"
+        assert look_at(Target(site.url), "alias").model == "alias"
+
+
+def test_who_lists_no_models_is_told_one() -> None:
+    assert "--model" in refused({MODELS: models()}).help
+    with Site({}) as site:
+        assert look_at(Target(site.url), "gpt").chat == "/v1/chat/completions"
+    assert "404" in refused({}).message
+
+
+@pytest.mark.parametrize(
+    ("page_there", "says"),
+    [
+        (page("<html>please log in</html>", kind="text/html"), "answers with text/html, and not with JSON"),
+        (page({"error": {"message": f"wrong key {KEY}"}}, "401 Unauthorized"), "the server answers 401: wrong key …"),
+        (page("no JSON"), "answers with what is no JSON"),
+        (page("[" * 100_000), "answers with what is no JSON"),
+        (page({"error": "loading"}, "503 Service Unavailable"), "503: loading"),
+    ],
+)
+def test_a_server_of_something_else(page_there: Reply, says: str) -> None:
+    assert says in refused({MODELS: page_there}).message
+    assert says in refused({MODELS: page_there}, model="qwen").message
+
+
+@pytest.mark.parametrize("value", [[], 7, {"data": 7}, {"data": [7, {"id": 7}, {}]}, None])
+def test_json_that_lists_nothing(value: Any) -> None:
+    assert "names no model" in refused({MODELS: page(value)}).message
+
+
+def test_nobody_there() -> None:
+    with Site({}) as site:
+        url = site.url
+    with pytest.raises(UserError, match="cannot be reached"):
+        look_at(Target(url))
+    with pytest.raises(UserError, match="must begin with http"):
+        look_at(Target("ftp://box"))
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_no_lie_is_more_than_a_sentence(lie: str) -> None:
+    with Liar(LIES[lie]) as liar:
+        found = tell(Target(liar.url), MODELS, patience=SOON)
+    if isinstance(found, Failure):
+        assert found.help
+        assert "\n" not in found.message
+    else:
+        assert lie in ("a list", "a text")
+
+
+def test_an_answer_is_bounded() -> None:
+    with Liar(whole(b" " * (MOST + 10))) as liar:
+        found = tell(Target(liar.url), MODELS)
+    assert isinstance(found, Failure)
+    assert "more than 8 MiB" in found.message
+    with Liar(
+        lambda _: iter([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{}"])
+    ) as cut:
+        assert isinstance(tell(Target(cut.url), MODELS), Failure)
+
+
+def test_a_body_is_posted() -> None:
+    with Site({"/tokenize": page({"tokens": [1]})}) as site:
+        found = tell(Target(site.url), "/tokenize", {"content": "x"})
+    assert isinstance(found, Told)
+    assert found.value == {"tokens": [1]}
+    assert site.asked[0][2] == {"content": "x"}
