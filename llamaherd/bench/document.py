@@ -47,7 +47,9 @@ def to_bytes(result: Result) -> bytes:
 def _cell_text(cell: Cell) -> str:
     runs = ",\n    ".join(json.dumps(run.model_dump(mode="json", exclude_defaults=True)) for run in cell.runs)
     condition = json.dumps(cell.condition.model_dump(mode="json", exclude_defaults=True))
-    return f'{{"condition": {condition},\n   "runs": [\n    {runs}]}}'
+    took = cell.telemetry.model_dump(mode="json", exclude_defaults=True) if cell.telemetry else None
+    telemetry = f'"telemetry": {json.dumps(took)},\n   ' if took is not None else ""
+    return f'{{"condition": {condition},\n   {telemetry}"runs": [\n    {runs}]}}'
 
 
 def parse(data: bytes, name: str) -> Result:

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from llamaherd.bench.provenance import Count, NotNegative, Positive, Provenance, Recorded
+from llamaherd.bench.telemetry import Peak, Telemetry
 
 FORMAT: Final = 1
 """Counted up with what an earlier version could not read, or would read otherwise."""
@@ -60,7 +61,8 @@ class Condition(Recorded):
     """What two runs must have in common to be compared.
 
     `depth` is how many tokens were in the cache before, `context` how many were allocated, where that is all that is
-    said. `prompt` and `generated` are as many tokens as were asked for.
+    said. `prompt` and `generated` are as many tokens as were asked for. `power_limit_watts` is what each GPU was held
+    to for the measurement, where that is part of it.
     """
 
     kind: Kind
@@ -71,6 +73,7 @@ class Condition(Recorded):
     cache: Literal["cold", "warm", "unknown"] = "unknown"
     sampling: Literal["instance", "greedy", "unknown"] = "unknown"
     context: Count | None = None
+    power_limit_watts: Positive | None = None
 
     def __str__(self) -> str:
         parts: list[str] = [self.kind]
@@ -79,6 +82,7 @@ class Condition(Recorded):
         parts += [f"depth {self.depth:,}"] if self.depth else []
         parts += [f"context {self.context:,}"] if self.context else []
         parts += [f"{self.concurrency} at once"] if self.concurrency > 1 else []
+        parts += [f"at {self.power_limit_watts:g} W"] if self.power_limit_watts else []
         parts += [self.cache] if self.cache == "warm" else []
         return ", ".join(parts)
 
@@ -147,10 +151,11 @@ class Start(Recorded):
 
 
 class Cell(Recorded):
-    """A condition, and all runs under it."""
+    """A condition, and all runs under it. `telemetry` is of the times in which they ran, put together."""
 
     condition: Condition
     runs: tuple[Run, ...] = ()
+    telemetry: Telemetry | None = None
 
     @property
     def counted(self) -> tuple[Run, ...]:
@@ -159,7 +164,11 @@ class Cell(Recorded):
 
 
 class Result(Recorded):
-    """A measurement of one instance. `ended` is None where it was cut off; `id` is the hash of all the rest."""
+    """A measurement of one instance. `ended` is None where it was cut off; `id` is the hash of all the rest.
+
+    `rest` is what was taken while nothing was asked, `work` from the first run to the last. `unmeasured` are sentences:
+    what this host does not tell.
+    """
 
     format: Literal[1] = FORMAT
     id: Id = ""
@@ -175,6 +184,10 @@ class Result(Recorded):
     method: Method = Method()
     provenance: Provenance = Provenance()
     starts: tuple[Start, ...] = ()
+    rest: Telemetry | None = None
+    work: Telemetry | None = None
+    peaks: tuple[Peak, ...] = ()
+    unmeasured: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
 
     @model_validator(mode="after")
