@@ -1,0 +1,39 @@
+"""The series that somebody has asked for beside the quick measurement, as far as a server can be measured so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llamaherd.bench.course import Course
+from llamaherd.bench.endpoint import Served
+from llamaherd.bench.ladder import Ladder, fitting
+from llamaherd.bench.load import KIND, Load, queued
+from llamaherd.bench.suite import suite
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Depths, and numbers of requests at once; nothing where none was asked for."""
+
+    depths: tuple[int, ...] = ()
+    levels: tuple[int, ...] = ()
+
+    def courses(self, served: Served) -> tuple[tuple[Course, ...], tuple[str, ...]]:
+        """What can be measured, and sentences of what cannot, or otherwise than somebody may think."""
+        found = [*self._ladder(served), *self._load(served)]
+        courses = tuple(course for course, _ in found if course is not None)
+        return courses, tuple(said for _, said in found if said)
+
+    def _ladder(self, served: Served) -> Iterator[tuple[Course | None, str | None]]:
+        if not self.depths:
+            return
+        if not served.native:
+            yield None, "depths are left out: the server does not take tokens, as llama.cpp does"
+            return
+        ladder, left = fitting(Ladder(self.depths), served.context)
+        yield (ladder if ladder.depths else None), left
+
+    def _load(self, served: Served) -> Iterator[tuple[Course | None, str | None]]:
+        if self.levels:
+            yield Load(self.levels, suite().prompts[KIND]), queued(self.levels, served.slots)
