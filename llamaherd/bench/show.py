@@ -16,7 +16,8 @@ from llamaherd.bench.metrics import Metric
 from llamaherd.bench.statistics.intervals import Estimate
 from llamaherd.text.terminal import printable
 
-_STYLES = {"slower": "bold red", "faster": "green", "same": "dim", "not known yet": "yellow"}
+STYLES = {"slower": "bold red", "faster": "green", "same": "dim", "not known yet": "yellow"}
+"""Of verdicts."""
 _LONGEST = 60
 """Letters of a value that is told among others: arguments are hundreds."""
 
@@ -69,7 +70,7 @@ def _print_rows(rows: Sequence[Row], to: Console) -> None:
     for row in rows:
         cell = "" if row.condition == last else str(row.condition)
         last = row.condition
-        verdict = f"[{_STYLES[row.judgement.verdict]}]{row.judgement}[/]" if row.judgement else ""
+        verdict = f"[{STYLES[row.judgement.verdict]}]{row.judgement}[/]" if row.judgement else ""
         name = f"{row.metric.name}, {row.metric.unit}" if row.metric.unit else row.metric.name
         values = (show_estimate(row.a, row.metric), show_estimate(row.b, row.metric), show_ratio(row))
         table.add_row(printable(cell), name, *values, verdict)

@@ -50,7 +50,7 @@ def together(parts: Sequence[Telemetry]) -> Telemetry | None:
 
 
 def peaks(used: Use, uuids: Sequence[str], planned: Estimate | None) -> Iterator[Peak]:
-    """The most that was held, of each GPU and of RAM. In RAM it is what no page of a mapped file is of."""
+    """The most that was held, of each GPU and of RAM, pages of mapped files included."""
     holds = [each for each in planned.holds if each.where != RAM] if planned else []
     by_uuid = {gpu.uuid: gpu for gpu in used.gpus}
     for number, uuid in enumerate(uuids):
@@ -58,8 +58,8 @@ def peaks(used: Use, uuids: Sequence[str], planned: Estimate | None) -> Iterator
         expected = holds[number].total if len(holds) == len(uuids) else None
         held = by_uuid[uuid].memory_bytes if uuid in by_uuid else None
         yield Peak(gpu=number, held_bytes=held, planned_bytes=expected)
-    in_ram = used.host.anonymous_bytes or used.host.resident_bytes
-    yield Peak(held_bytes=in_ram, planned_bytes=planned.resident if planned else None)
+    in_ram = next((each.total for each in planned.holds if each.where == RAM), None) if planned else None
+    yield Peak(held_bytes=used.host.resident_bytes, planned_bytes=in_ram)
 
 
 def _gpu(number: int, gpu: GpuUse) -> GpuTelemetry:

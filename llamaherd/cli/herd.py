@@ -1,4 +1,4 @@
-"""`herd`: check, plan, lock, preflight, diff, up, verify, compare, history, rollback, models.
+"""`herd`: check, plan, lock, preflight, diff, up, verify, bench, compare, history, rollback, models.
 
 Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
 cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
@@ -14,6 +14,7 @@ from typing import NoReturn
 import click
 
 from llamaherd import __version__
+from llamaherd.cli.bench import bench
 from llamaherd.cli.check import check
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
 from llamaherd.cli.compare import compare
@@ -115,6 +116,6 @@ def completion(shell: str) -> None:
 
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
-    *(diff, up, unlock, verify, compare, history, rollback, models, prune),
+    *(diff, up, unlock, verify, bench, compare, history, rollback, models, prune),
 ):
     main.add_command(command)

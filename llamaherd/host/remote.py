@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Self
 
 from llamaherd.diagnostics.endings import end_with_parent
+from llamaherd.host.forward import Forward
 from llamaherd.host.pipes import PIECE, Patience, talk
 from llamaherd.host.ssh import RemoteError, argv, lost, not_started, place, require_key
 from llamaherd.inventory.schema import Connect
@@ -86,15 +87,25 @@ class Remote:
 class Shell:
     """A shell on a rig that waits for its script: there, and root, before it is told anything."""
 
-    def __init__(self, connect: Connect, *, root: bool = True, note_key: bool = False, fresh: bool = False) -> None:
-        """Log in. Raises RemoteError where that fails."""
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        root: bool = True,
+        note_key: bool = False,
+        fresh: bool = False,
+        forward: Forward | None = None,
+    ) -> None:
+        """Log in; `forward` lasts as long as this does. Raises RemoteError where that fails."""
         require_key(connect)
         self._connect = connect
         self._err = b""
+        command = argv(connect, root=root, note_key=note_key, fresh=fresh)
+        command[1:1] = forward.options if forward else ()
         try:
             # The client's sentences are read: in English.
             self._process = subprocess.Popen(
-                argv(connect, root=root, note_key=note_key, fresh=fresh),
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

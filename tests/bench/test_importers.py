@@ -14,7 +14,7 @@ from llamaherd.bench.document import MOST, parse, to_bytes
 from llamaherd.bench.doubts import correlation, doubts
 from llamaherd.bench.importers.base import Whose
 from llamaherd.bench.importers.read import read_foreign
-from llamaherd.bench.metrics import DECODE, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
+from llamaherd.bench.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
 from llamaherd.bench.provenance import Host, Provenance
 from llamaherd.bench.result import Cell, Condition, Result, Run
 from llamaherd.bench.statistics.intervals import Estimate, estimate
@@ -271,8 +271,14 @@ def test_metrics_of_a_run() -> None:
         2.0,
         2000.0,
         None,
+        0.853,
+        None,
     ]
-    assert [each.of(Run()) for each in METRICS] == [None] * 5
+    assert [each.of(Run()) for each in METRICS] == [None] * 7
     told = Run(predicted_per_second=50.0, prompt_per_second=900.0, first_token_ms=200.0)
     assert [round(sample.rate, 3) for each in METRICS if (sample := each.of(told))] == [50.0, 900.0, 5.0]
     assert DECODE.of(Run(predicted_n=1, predicted_ms=5)) is None
+    assert DECODE.of(Run(predicted_n=8, predicted_ms=5)) is None  # asked for its prompt
+    energy = ENERGY.of(Run(predicted_n=200, predicted_ms=2000, joules=300.0))
+    assert energy
+    assert ENERGY.shown(energy.rate) == 1.5

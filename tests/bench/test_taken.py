@@ -56,10 +56,10 @@ def test_energy_of_which_a_part_is_not_known_is_not_known() -> None:
 
 
 def test_memory_beside_the_plan() -> None:
-    used = Use(Window(0.0, 1.0), (gpu(A, 1.0, 7 << 30), gpu(B, 1.0, 5 << 30)), HostUse(anonymous_bytes=3 << 30))
+    used = Use(Window(0.0, 1.0), (gpu(A, 1.0, 7 << 30), gpu(B, 1.0, 5 << 30)), HostUse(resident_bytes=3 << 30))
     held = [Holds(where=where, size=8 << 30, weights=size, kv=0, state=0, compute=0, draft=0) for where, size in
-            ((RAM, 9), ("first", 6 << 30), ("second", 4 << 30))]  # fmt: skip
-    planned = Estimate(source="arithmetic", holds=tuple(held), resident=2 << 30)
+            ((RAM, 2 << 30), ("first", 6 << 30), ("second", 4 << 30))]  # fmt: skip
+    planned = Estimate(source="arithmetic", holds=tuple(held))
     assert list(peaks(used, (A, B), planned)) == [
         Peak(gpu=0, held_bytes=7 << 30, planned_bytes=6 << 30),
         Peak(gpu=1, held_bytes=5 << 30, planned_bytes=4 << 30),

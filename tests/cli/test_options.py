@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = (
-    *("check", "compare", "diff", "fit", "history", "lock", "models"),
+    *("bench", "check", "compare", "diff", "fit", "history", "lock", "models"),
     *("plan", "preflight", "prune", "rollback", "unlock", "up", "verify"),
 )
 WITHOUT_JSON = ("completion", "explain", "init", "schema", "rollback", "unlock", "up")

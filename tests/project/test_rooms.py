@@ -21,7 +21,8 @@ OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "ran
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
     *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
-    *("bench/client.py", "bench/metering.py", "host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
+    *("bench/client.py", "bench/plain.py", "bench/metering.py", "bench/way.py", "bench/watch.py", "bench/warming.py"),
+    *("bench/session.py", "bench/conductor.py", "host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
     *("inventory/keys.py", "pipeline/load.py"),
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
@@ -29,6 +30,7 @@ HEAVY = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gev
 LOADS_HEAVY = (
     "deploy/",
     "bench/show.py",
+    "bench/show_outcome.py",
     "bounded.py",
     "pipeline/preflight_show.py",
     "store/show.py",

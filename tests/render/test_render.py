@@ -356,6 +356,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_container_trial_of_vllm": lambda: container_trial(instance(VLLM, "v")),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_container": lambda: metering.script(instance(KEYED, "drafter"), 7200),
+    "bench_alone": lambda: render("bench/alone.sh.j2", who="tom on desk", yours="it is yours"),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,

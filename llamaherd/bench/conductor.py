@@ -1,0 +1,167 @@
+"""Measures a declared instance: looks who is there, warms it up, asks step by step, and keeps each run at once.
+
+What was measured stays in the journal whatever ends this, and the next measurement of the same start goes on with it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from llamaherd import __version__
+from llamaherd.bench.finishing import with_all
+from llamaherd.bench.job import InTheWayError, Job, Known, MakeSeries, Measured, Teller
+from llamaherd.bench.look import Look, gpus_of, obstacles
+from llamaherd.bench.metering import Meter
+from llamaherd.bench.origin import provenance
+from llamaherd.bench.requests import Requests
+from llamaherd.bench.result import Cell, Method, Result, Start
+from llamaherd.bench.schedule import Series
+from llamaherd.bench.server_facts import ServerFacts, count_tokens, server_facts
+from llamaherd.bench.session import Session, now
+from llamaherd.bench.store import Journal, cut_off, folder_of, read_result, stem
+from llamaherd.bench.suite import long_text_of, suite
+from llamaherd.bench.warming import Warm, warm_up
+from llamaherd.bench.watch import Watch
+from llamaherd.bench.way import Way
+
+GRAVE = ("server-down", "not-as-planned", "port-taken")
+"""With these, it is not the declared server that would be measured: nobody can overrule them."""
+
+_ENDING = 120
+"""Seconds that watching may go on beyond the time: for what comes before the first request, and for the last one."""
+
+_LETTERS = 4
+"""Of a token, roughly, where a server has no tokenizer to ask."""
+
+_ABOUT = 32
+"""Tokens around the long text: its beginning, and what the chat template adds."""
+
+
+def measure(job: Job, make: MakeSeries, teller: Teller) -> Measured:
+    """The result of all series. Raises InTheWayError before anything is asked, and UserError where it cannot go on."""
+    began = now()
+    with (
+        Way(job.connect, job.instance, job.who) as way,
+        Meter(job.connect, job.instance, job.seconds + _ENDING) as meter,
+    ):
+        return _Measurement(job, teller, way, meter, began).run(make)
+
+
+class _Measurement:
+    """One measurement, once its host is watched and its server can be asked."""
+
+    def __init__(self, job: Job, teller: Teller, way: Way, meter: Meter, began: str) -> None:
+        self._job, self._teller, self._way, self._meter, self._began = job, teller, way, meter, began
+        self._until = time.monotonic() + job.seconds
+        endpoint = job.instance.endpoint
+        self._requests = Requests(way.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
+
+    def run(self, make: MakeSeries) -> Measured:
+        """All of it."""
+        look, job = self._meter.first_look, self._job
+        overruled = self._overruled(look)
+        uuids = gpus_of(look, job.instance.server.cards)
+        watch = Watch(self._meter, uuids)
+        facts = server_facts(self._way.target, job.instance.endpoint.props_path)
+        self._teller.progress(0.0, job.seconds, "at rest")
+        rest = watch.rest()
+        self._teller.progress(0.0, self._until - time.monotonic(), "warming up")
+        warm = warm_up(self._requests, job.seconds)
+        old = self._to_go_on_with()
+        known = self._known(facts, warm, old)
+        series = make(known)
+        begun = self._begun(look, uuids, facts, warm, known, series, overruled)
+        with self._journal(old, begun) as journal:
+            session = Session(job, self._requests, watch, self._meter, journal, self._teller, self._until, overruled)
+            session.run(series)
+            whole = watch.use(session.began, time.monotonic())
+            readings = self._meter.readings
+            journal.result = with_all(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
+            path = journal.finish(now())
+        return Measured(path, read_result(path))
+
+    def _overruled(self, look: Look) -> tuple[str, ...]:
+        """The codes of what is in the way and may be. Raises InTheWayError."""
+        found = obstacles(look, self._job.plan, self._job.instance)
+        if any(not self._job.anyway or each.code in GRAVE for each in found):
+            raise InTheWayError(found)
+        for each in found:
+            self._teller.say(f"measured anyway: {each.code}: {each.message}")
+        return tuple(dict.fromkeys(each.code for each in found))
+
+    @property
+    def _process(self) -> str | None:
+        return self._meter.readings.hello.server.process if self._meter.readings.hello else None
+
+    def _to_go_on_with(self) -> Result | None:
+        """What was cut off of the very same start of this server, with the same prompts."""
+        job, process = self._job, self._process
+
+        def same(found: Result) -> bool:
+            last = found.starts[-1].process if found.starts else None
+            spec = found.provenance.server.spec
+            return bool(process) and (last, spec, found.suite) == (process, job.instance.spec, suite().ref)
+
+        path = cut_off(job.results, job.plan.rig, job.instance.name, same)
+        return read_result(path) if path else None
+
+    def _known(self, facts: ServerFacts, warm: Warm, old: Result | None) -> Known:
+        slots = max(1, self._job.instance.endpoint.streams)
+        return Known(
+            seconds=max(1.0, self._until - time.monotonic()),
+            seed=old.method.seed if old and old.method.seed else secrets.token_hex(4),
+            context=facts.context or self._job.instance.context // slots,
+            decode=warm.decode,
+            prefill=warm.prefill,
+            text_of=self._text_of,
+            before=tuple(cell.condition for cell in old.cells) if old else (),
+        )
+
+    def _text_of(self, tokens: int) -> str:
+        target, model = self._way.target, self._requests.model
+
+        def count(text: str) -> int:
+            counted = count_tokens(target, model, text)
+            return len(text) // _LETTERS if counted is None else counted
+
+        return long_text_of(tokens - _ABOUT, count)
+
+    def _begun(
+        self,
+        look: Look,
+        uuids: tuple[str, ...],
+        facts: ServerFacts,
+        warm: Warm,
+        known: Known,
+        series: Sequence[Series],
+        overruled: tuple[str, ...],
+    ) -> Result:
+        job = self._job
+        conditions = dict.fromkeys(condition for each in series for condition in each.conditions)
+        return Result(
+            llamaherd=__version__,
+            rig=job.plan.rig,
+            instance=job.instance.name,
+            began=self._began,
+            suite=suite().ref,
+            method=Method(
+                client=self._way.client,
+                seed=known.seed,
+                warm_up=warm.requests,
+                rule="; ".join(f"{each.name}: {each.rule}" for each in series),
+                anyway=overruled,
+            ),
+            provenance=provenance(job.plan, job.instance, self._meter.readings, look, uuids, facts),
+            starts=(Start(process=self._process),),
+            cells=tuple(Cell(condition=condition) for condition in conditions),
+        )
+
+    def _journal(self, old: Result | None, begun: Result) -> Journal:
+        """The one that was cut off, where it is of the same conditions; else a new one."""
+        if old and {cell.condition for cell in old.cells} == {cell.condition for cell in begun.cells}:
+            runs = sum(len(cell.runs) for cell in old.cells)
+            self._teller.say(f"going on with the measurement of {old.began}, which was cut off after {runs} runs")
+            return Journal.resume(folder_of(self._job.results, old) / f"{stem(old)}.jsonl")
+        return Journal.begin(self._job.results, begun)

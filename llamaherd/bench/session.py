@@ -1,0 +1,145 @@
+"""Does the steps of series one by one, and keeps each run in the journal as soon as it is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from llamaherd.bench.client import Answer, Failure
+from llamaherd.bench.job import Job, Teller
+from llamaherd.bench.look import obstacles
+from llamaherd.bench.metering import Meter
+from llamaherd.bench.requests import Requests
+from llamaherd.bench.result import Cell, Condition, Run
+from llamaherd.bench.runs import run_of
+from llamaherd.bench.schedule import Ask, Series, SoFar, Step
+from llamaherd.bench.store import Journal
+from llamaherd.bench.taken import together
+from llamaherd.bench.telemetry import Telemetry
+from llamaherd.bench.watch import Watch, with_telemetry
+from llamaherd.diagnostics.findings import UserError
+
+_LOOK_EVERY = 20.0
+"""Seconds after which it is looked who else is there."""
+_OTHERS = ("busy", "gpu-shared", "host-busy")
+"""What somebody else may do meanwhile."""
+
+
+class Session:
+    """One program's part of a measurement. `took` is what runs of each cell took, `began` when the first step did."""
+
+    def __init__(
+        self,
+        job: Job,
+        requests: Requests,
+        watch: Watch,
+        meter: Meter,
+        journal: Journal,
+        teller: Teller,
+        until: float,
+        overruled: Sequence[str] = (),
+    ) -> None:
+        self.began = time.monotonic()
+        self.took: dict[int, list[Telemetry]] = {}
+        self._job, self._requests, self._watch, self._meter = job, requests, watch, meter
+        self._journal, self._teller, self._until = journal, teller, until
+        self._minded = tuple(code for code in _OTHERS if code not in overruled)
+        self._steps = 0
+        self._start = max(0, len(journal.result.starts) - 1)
+        self._epoch = datetime.fromisoformat(journal.result.began).timestamp()
+        self._places = {cell.condition: number for number, cell in enumerate(journal.result.cells)}
+        self._looked, self._since_look = time.monotonic(), list[tuple[int, int]]()
+
+    def run(self, series: Sequence[Series]) -> None:
+        """All of them, each to its end. Raises UserError where the server does not answer any more."""
+        for each in series:
+            while step := each.next_step(so_far := self._so_far(each)):
+                self._teller.progress(each.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
+                self._do(each, step)
+                if time.monotonic() - self._looked > _LOOK_EVERY:
+                    self._look_around()
+        self._look_around()
+
+    def _so_far(self, series: Series) -> SoFar:
+        cells = tuple(self._cell(condition) for condition in series.conditions)
+        return SoFar(cells, self._until - time.monotonic(), self._steps)
+
+    def _cell(self, condition: Condition) -> Cell:
+        return self._journal.result.cells[self._places[condition]]
+
+    def _do(self, series: Series, step: Step) -> None:
+        self._steps += 1
+        if step.rest:
+            time.sleep(step.rest)
+        groups = [step.asks] if step.at_once else [(ask,) for ask in step.asks]
+        for asks in groups:
+            began = self._watch.begin()
+            at = time.time() - self._epoch
+            answers = self._answers(asks)
+            took = self._watch.end(began)
+            for ask, answer in zip(asks, answers, strict=True):
+                self._keep(series, step, ask, answer, at, took if len(asks) == 1 else None)
+            numbers = {self._places[series.conditions[ask.cell]] for ask in asks if ask.cell is not None}
+            if took and len(numbers) == 1:
+                self.took.setdefault(numbers.pop(), []).append(took)
+
+    def _answers(self, asks: Sequence[Ask]) -> list[Answer | Failure]:
+        left = self._until - time.monotonic()
+        if len(asks) == 1:
+            return [self._requests.send(asks[0], left)]
+        with ThreadPoolExecutor(len(asks)) as pool:
+            return list(pool.map(lambda ask: self._requests.send(ask, left), asks))
+
+    def _keep(
+        self, series: Series, step: Step, ask: Ask, answer: Answer | Failure, at: float, took: Telemetry | None
+    ) -> None:
+        """Put a run into the journal. Raises UserError where the server failed, or is another one now."""
+        condition = series.conditions[ask.cell] if ask.cell is not None else None
+        if not self._watch.server_is_there:
+            raise self._ended("the server ended, or was restarted, while it was measured")
+        if isinstance(answer, Failure) and (answer.why != "empty" or condition is None):
+            raise self._ended(answer.message, answer.help)
+        if condition is None:
+            return
+        if isinstance(answer, Failure):
+            run = Run(at=round(at, 3), start=self._start, block=step.block, excluded=answer.message)
+        else:
+            run = with_telemetry(run_of(answer, condition, at=at, start=self._start, block=step.block), took)
+        if condition.cache == "warm" and run.cache_n == 0:
+            run = run.model_copy(update={"excluded": "nothing of the prompt came from the cache"})
+        number = self._places[condition]
+        self._since_look.append((number, len(self._journal.result.cells[number].runs)))
+        self._journal.add_run(number, run)
+
+    def _ended(self, message: str, help_: str = "see `herd verify` and the server's log") -> UserError:
+        return UserError(f"{message}; what was measured by then is kept in {self._journal.path}", help_)
+
+    def _look_around(self) -> None:
+        """Exclude what was measured since the last look where somebody else is there by now."""
+        found = obstacles(self._meter.look(), self._job.plan, self._job.instance)
+        in_the_way = [each for each in found if each.code in self._minded]
+        for each in in_the_way:
+            self._teller.say(f"{each.code}: {each.message}")
+        if in_the_way:
+            self._exclude(in_the_way[0].message)
+        self._looked, self._since_look = time.monotonic(), []
+
+    def _exclude(self, why: str) -> None:
+        result = self._journal.result
+        cells = list(result.cells)
+        for number, place in self._since_look:
+            runs = list(cells[number].runs)
+            runs[place] = runs[place].model_copy(update={"excluded": runs[place].excluded or f"meanwhile {why}"})
+            cells[number] = cells[number].model_copy(update={"runs": tuple(runs)})
+        self._journal.result = result.model_copy(update={"cells": tuple(cells)})
+
+    def telemetry_of(self, cell: int) -> Telemetry | None:
+        """What the runs of a cell took, put together."""
+        return together(self.took.get(cell, []))
+
+
+def now() -> str:
+    """The time as results have it."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,94 @@
+"""The way to a server that is measured: a connection through which it is asked, and which keeps others off.
+
+A host lets one measurement go on at a time. The lock is the connection's: both are gone with this program.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from llamaherd.bench.client import Target
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.forward import Forward
+from llamaherd.host.remote import Shell
+from llamaherd.host.ssh import RemoteError
+from llamaherd.inventory.keys import UnreadableKeyError, read_key
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.plan import InstancePlan
+from llamaherd.render import render
+from llamaherd.text.quoting import url_host
+
+_YOURS = "llamaherd: it is yours"
+_SECONDS = 60
+_LETTERS = 200
+"""Of who measures."""
+
+
+class Way:
+    """From `with` to its end, `target` is the server of an instance, as it is asked from here.
+
+    `client` is where the requests come from: the host itself, or the machine that it is reached from by SSH.
+    """
+
+    target: Target
+
+    def __init__(self, connect: Connect, instance: InstancePlan, who: str) -> None:
+        self._connect, self._endpoint = connect, instance.endpoint
+        self._who = " ".join(who.split())[:_LETTERS]
+        self._shell: Shell | None = None
+        self._said: Iterator[str] = iter(())
+        self.client: Literal["host", "controller"] = "host" if connect.host == LOCAL else "controller"
+
+    def __enter__(self) -> Self:
+        """Connect. Raises RemoteError, and UserError where there is no key, or another measurement goes on."""
+        key = self._key()
+        if self.client == "host":
+            self.target = Target(self._endpoint.url(), key)
+            forward = None
+        else:
+            port = _free_port()
+            self.target = Target(f"http://127.0.0.1:{port}", key)
+            forward = Forward(port, url_host(self._endpoint.local_address), self._endpoint.port)
+        self._shell = Shell(self._connect, fresh=True, forward=forward)
+        try:
+            self._keep_others_off(self._shell)
+        except BaseException:
+            self._shell.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go."""
+        if self._shell:
+            self._shell.hang_up()
+            self._shell.close()
+
+    def _key(self) -> str | None:
+        try:
+            return read_key(self._endpoint.key) if self._endpoint.key else None
+        except UnreadableKeyError as error:
+            raise UserError(str(error), "put the key there") from None
+
+    def _keep_others_off(self, shell: Shell) -> None:
+        script = render("bench/alone.sh.j2", who=self._who, yours=_YOURS)
+        # Kept: what it says is listened to for as long as it is there.
+        self._said = shell.before_it_listens(script, _SECONDS)
+        if next(self._said, None) == _YOURS:
+            return
+        *_, why, way_out = ("", "", *shell.complaints)
+        if way_out.startswith("  help: "):
+            raise UserError(why, way_out.removeprefix("  help: "))
+        raise RemoteError(
+            f"the lock of this host cannot be taken: {way_out or 'it does not say why'}",
+            "look at /run/llamaherd/locks there",
+        )
+
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
