@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from llamaherd.bench.course import Course
 from llamaherd.bench.endpoint import Served
 from llamaherd.bench.ladder import Ladder, fitting
-from llamaherd.bench.load import KIND, Load, queued
+from llamaherd.bench.load import KIND, SECONDS, Load, queued
 from llamaherd.bench.suite import suite
+
+_LADDER = 3600
+"""Seconds that a prefill of hundreds of thousands of tokens may take."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,11 @@ class Chosen:
 
     depths: tuple[int, ...] = ()
     levels: tuple[int, ...] = ()
+
+    @property
+    def most_seconds(self) -> float:
+        """How long they may take beside the quick measurement: nobody knows beforehand how slow a server is."""
+        return _LADDER * bool(self.depths) + 2 * SECONDS * len(self.levels)
 
     def courses(self, served: Served) -> tuple[tuple[Course, ...], tuple[str, ...]]:
         """What can be measured, and sentences of what cannot, or otherwise than somebody may think."""
@@ -37,3 +45,6 @@ class Chosen:
     def _load(self, served: Served) -> Iterator[tuple[Course | None, str | None]]:
         if self.levels:
             yield Load(self.levels, suite().prompts[KIND]), queued(self.levels, served.slots)
+
+
+NOTHING_MORE = Chosen()

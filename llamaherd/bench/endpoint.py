@@ -101,12 +101,13 @@ def _engine_of(served: Served, entry: dict[str, Any]) -> Served:
         version=build,
         context=context or served.context,
         slots=_count(props.get("total_slots")),
-        native=_is_native(served),
+        native=is_native(served.root),
     )
 
 
-def _is_native(served: Served) -> bool:
-    said = tell(served.root, "/tokenize", {"content": "one two"})
+def is_native(root: Target) -> bool:
+    """Whether there is llama.cpp's own API: of others, only vLLM has a path of this name, and asks otherwise."""
+    said = tell(root, "/tokenize", {"content": "one two"})
     tokens = _object(said).get("tokens")
     return isinstance(tokens, list) and bool(tokens) and all(type(each) is int for each in tokens)
 

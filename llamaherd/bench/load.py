@@ -12,7 +12,7 @@ from typing import Any
 
 from llamaherd.bench.client import Answer, Failure, Patience, ask
 from llamaherd.bench.course import Road, broken
-from llamaherd.bench.result import Condition, Kind, Run
+from llamaherd.bench.result import Condition, Kind, Result, Run
 from llamaherd.bench.runs import run_of
 from llamaherd.bench.salt import salt
 from llamaherd.bench.statistics.intervals import Estimate, Sample, estimate
@@ -149,6 +149,22 @@ def total(runs: Sequence[Run], level: int) -> Total | None:
     few = len(waits) < _FEWEST_FOR_95
     late = waits[-1] if few else waits[ceil(0.95 * len(waits)) - 1]
     return Total(together, end - begin, len(waits), waits[len(waits) // 2], late, few)
+
+
+def total_lines(result: Result) -> Iterator[str]:
+    """What people are told of all streams together, a line for each number of requests at once."""
+    for cell in result.cells:
+        level = cell.condition.concurrency
+        found = total(cell.runs, level) if level > 1 else None
+        if found is None:
+            continue
+        together = found.tokens_per_second
+        error = f" ({together.low:.4g} to {together.high:.4g})" if together.low and together.high else ""
+        late = "at most" if found.late_is_longest else "19 of 20 within"
+        yield (
+            f"{level} at once: {together.value:.4g} t/s{error} of all together over {found.seconds:.0f} s; "
+            f"first token after {found.waited:.0f} ms, {late} {found.late:.0f} ms, of {found.requests} requests"
+        )
 
 
 def _window(runs: Sequence[Run], level: int) -> tuple[float, float] | None:

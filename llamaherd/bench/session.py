@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from llamaherd.bench.client import Answer, Failure
+from llamaherd.bench.course import Course, Road
+from llamaherd.bench.endpoint import Served
 from llamaherd.bench.job import Job, Teller
 from llamaherd.bench.look import obstacles
 from llamaherd.bench.metering import Meter
@@ -23,6 +25,7 @@ from llamaherd.diagnostics.findings import UserError
 
 _LOOK_EVERY = 20.0
 """Seconds after which it is looked who else is there."""
+_SEE = "see `herd verify` and the server's log"
 _OTHERS = ("busy", "gpu-shared", "host-busy")
 """What somebody else may do meanwhile."""
 
@@ -60,6 +63,22 @@ class Session:
                 self._do(each, step)
                 if time.monotonic() - self._looked > _LOOK_EVERY:
                     self._look_around()
+        self._look_around()
+
+    def run_course(self, course: Course, served: Served) -> None:
+        """All of a course, and then a look around. Raises UserError where the server does not answer any more."""
+        road = Road(served, self._requests.salts, lambda: time.time() - self._epoch)
+        try:
+            for cell, run in course.runs(road):
+                condition = course.conditions[cell]
+                self._teller.progress(cell / len(course.conditions), 0.0, f"{course.name}: {condition}")
+                if not self._watch.server_is_there:
+                    raise UserError("the server ended, or was restarted, while it was measured", _SEE)
+                number = self._places[condition]
+                self._since_look.append((number, len(self._journal.result.cells[number].runs)))
+                self._journal.add_run(number, run.model_copy(update={"start": self._start}))
+        except UserError as error:
+            raise self._ended(error.message, error.help) from None
         self._look_around()
 
     def _so_far(self, series: Series) -> SoFar:
@@ -113,7 +132,7 @@ class Session:
         self._since_look.append((number, len(self._journal.result.cells[number].runs)))
         self._journal.add_run(number, run)
 
-    def _ended(self, message: str, help_: str = "see `herd verify` and the server's log") -> UserError:
+    def _ended(self, message: str, help_: str = _SEE) -> UserError:
         return UserError(f"{message}; what was measured by then is kept in {self._journal.path}", help_)
 
     def _look_around(self) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from llamaherd.bench.doubts import doubts
+from llamaherd.bench.load import total_lines
 from llamaherd.bench.outcome import Outcome, Value
 from llamaherd.bench.result import Result
 from llamaherd.bench.show import STYLES, show_estimate, show_ratio
@@ -24,7 +25,7 @@ def print_outcome(found: Outcome, to: Console) -> None:
         to.print(_table(found))
     else:
         to.print("nothing was measured that counts")
-    for line in (*_took(found.result), *_held(found.result)):
+    for line in (*total_lines(found.result), *_took(found.result), *_held(found.result)):
         to.print(printable(line))
     for text in dict.fromkeys(_notes(found)):
         to.print(f"[yellow]note[/]: {printable(text)}")
@@ -104,3 +105,4 @@ def _notes(found: Outcome) -> Iterator[str]:
     yield from doubts(result)
     yield from result.work.doubts if result.work else ()
     yield from (f"not measured: {each}" for each in result.unmeasured)
+    yield from result.source.notes

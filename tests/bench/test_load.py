@@ -11,10 +11,11 @@ import pytest
 from llamaherd.bench.client import Patience, Target
 from llamaherd.bench.course import Road
 from llamaherd.bench.endpoint import Served
-from llamaherd.bench.load import Load, queued, total
-from llamaherd.bench.result import Run
+from llamaherd.bench.load import Load, queued, total, total_lines
+from llamaherd.bench.result import Cell, Condition, Run
 from llamaherd.bench.suite import suite
 from llamaherd.diagnostics.findings import UserError
+from tests.bench.made import result
 from tests.bench.played import answer
 from tests.bench.site import CHAT, Reply, Site, page
 
@@ -136,3 +137,11 @@ def test_more_than_there_are_slots_is_told() -> None:
     assert queued((1, 8), None) is None
     assert queued((), 4) is None
     assert queued((1, 8), 4) == ("the server has 4 slots: of 8 requests at once, 4 wait, and their first tokens too")
+
+
+def test_what_people_are_told() -> None:
+    two = Condition(kind="code", concurrency=2)
+    cells = (Cell(condition=two, runs=(run(0.0, 100), run(0.5, 100))), Cell(condition=Condition(kind="code")))
+    (line,) = total_lines(result().model_copy(update={"cells": cells}))
+    assert line.startswith("2 at once: 20")
+    assert "of all together over 9 s; first token after 0 ms, at most 0 ms, of 2 requests" in line
