@@ -25,6 +25,7 @@ from benchmarks.gpu_rigs import planned
 from benchmarks.gpu_rigs_cases import MODELS, Case
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
+from llamaherd.host.answers import decoded_per_second
 from tests.support.gguf_files import write
 
 MODEL = "35B-A3B, 64 experts"
@@ -128,7 +129,7 @@ def _rates(port: int) -> tuple[list[float], list[float]]:
     for start in range(3):
         timings = complete(url, [(start * 50 + place) % 200 for place in range(PROMPT)], 12 if not start else ANSWER)
         read.append(round(timings["prompt_per_second"], 1))
-        wrote.append(round(timings["predicted_per_second"], 2))
+        wrote.append(round(decoded_per_second(timings) or 0, 2))
         if wrote[-1] < SLOW:
             break
     return read, wrote

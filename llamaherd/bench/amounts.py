@@ -1,4 +1,4 @@
-"""What people type for a series: depths, numbers of requests at once, times and power limits. Pure."""
+"""What people type for a series: depths, numbers of requests at once, and times. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ LEAST_SECONDS, MOST_SECONDS = 60, 6 * 3600
 
 _DEPTH = re.compile(r"([1-9]\d{0,6})([kK]?)")
 _TIME = re.compile(r"([1-9]\d{0,5})([smh])")
-_POWER = re.compile(r"([1-9]\d{0,3})W?\.\.([1-9]\d{0,3})W?(?:/([1-9]\d{0,3})W?)?")
 _DOUBLED = 6
 _APART = TOKENS * TIMES
 """Tokens between two depths, at least: those that are written at the first."""
@@ -71,15 +70,3 @@ def seconds(word: str) -> int:
             f"`{word[:40]}` is no time from {LEAST_SECONDS}s to {MOST_SECONDS // 3600}h", "say for example `15m`"
         )
     return value
-
-
-def watts(word: str) -> tuple[int, ...]:
-    """`200W..350W/10W`: power limits from the least to the most, so far apart. Raises UserError."""
-    found = _POWER.fullmatch(word.replace(" ", ""))
-    if not found or int(found[1]) > int(found[2]):
-        raise UserError(f"`{word[:40]}` is no range of watts", "say for example `--power 200W..350W/10W`")
-    least, most, step = int(found[1]), int(found[2]), int(found[3] or 10)
-    limits = tuple(range(least, most + 1, step))
-    if len(limits) > MOST_STEPS:
-        raise UserError(f"`{word[:40]}` is {len(limits):,} limits", f"take steps that make at most {MOST_STEPS}")
-    return limits

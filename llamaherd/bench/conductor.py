@@ -28,6 +28,7 @@ from llamaherd.bench.suite import long_text_of, suite
 from llamaherd.bench.warming import Warm, warm_up
 from llamaherd.bench.watch import Watch
 from llamaherd.bench.way import Way
+from llamaherd.diagnostics.findings import UserError
 
 GRAVE = ("server-down", "not-as-planned", "port-taken")
 """With these, it is not the declared server that would be measured: nobody can overrule them."""
@@ -74,7 +75,7 @@ class _Measurement:
         self._teller.progress(0.0, job.seconds, "at rest")
         rest = watch.rest()
         self._teller.progress(0.0, self._until - time.monotonic(), "warming up")
-        warm = warm_up(self._requests, job.seconds)
+        warm = self._warm()
         old = self._to_go_on_with()
         known = self._known(facts, warm, old)
         series = make(known)
@@ -93,6 +94,12 @@ class _Measurement:
             journal.result = with_all(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
             path = journal.finish(now())
         return Measured(path, read_result(path))
+
+    def _warm(self) -> Warm:
+        try:
+            return warm_up(self._requests, self._job.seconds)
+        except UserError as error:
+            raise self._way.refused() or error from None
 
     def _overruled(self, look: Look) -> tuple[str, ...]:
         """The codes of what is in the way and may be. Raises InTheWayError."""

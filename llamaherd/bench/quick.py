@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamaherd.bench.job import Known
 from llamaherd.bench.metrics import DECODE, FEW, FIRST_TOKEN, PREFILL, STEP, Metric, by_start
@@ -19,6 +19,9 @@ ANSWERED = FEW
 """Tokens that are asked for where only the prompt counts: one alone may be a mark that is no text."""
 TOKENS, PROMPTS = (256, 128, 64, 32), (2048, 1024, 512, 256)
 """Lengths of answers and of the long prompt, the usual one first; the others are for slow servers."""
+
+_GO_ON = {"ignore_eos": True}
+"""Where the prompt alone counts, an answer that is empty says nothing of it."""
 
 _FOR_ANSWERS, _FOR_PROMPTS = 0.6, 0.25
 """Shares of the time that the fewest runs may take."""
@@ -88,8 +91,8 @@ class Quick:
 
     def _step(self, number: int, runs: int, salt: int) -> Step:
         if number == len(KINDS):
-            cold = Ask(number, self.long, ANSWERED, salt=salt)
-            warm = Ask(number + 1, self.long, ANSWERED, salt=salt, reuse=True)
+            cold = Ask(number, self.long, ANSWERED, salt=salt, more=_GO_ON)
+            warm = replace(cold, cell=number + 1, reuse=True)
             return Step((cold, warm), about=f"prefill of {self.prompt:,} tokens")
         kind = KINDS[number]
         prompts = self.prompts[kind]

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from llamaherd.bench.doubts import doubts
+from llamaherd.bench.expected import Judged
 from llamaherd.bench.load import total_lines
 from llamaherd.bench.outcome import Outcome, Value
 from llamaherd.bench.result import Result
@@ -25,6 +26,9 @@ def print_outcome(found: Outcome, to: Console) -> None:
         to.print(_table(found))
     else:
         to.print("nothing was measured that counts")
+    for each in found.expected:
+        style = "bold red" if each.missed else "green" if each.outcome == "met" else "yellow"
+        to.print(f"expected: {each.figure} {each.expected:g} {each.unit}: [{style}]{each}[/]{_measured(each)}")
     for line in (*total_lines(found.result), *_took(found.result), *_held(found.result)):
         to.print(printable(line))
     for text in dict.fromkeys(_notes(found)):
@@ -32,10 +36,9 @@ def print_outcome(found: Outcome, to: Console) -> None:
 
 
 def _table(found: Outcome) -> Table:
-    """Columns of what is expected and of what was before are there where there is either."""
-    expected = any(value.expected is not None for value in found.values)
+    """Columns of what was before are there where there is any."""
     before = any(value.before for value in found.values)
-    headings = ["cell", "", "value", *(["expected"] if expected else []), *(["beside the last", ""] if before else [])]
+    headings = ["cell", "", "value", *(["beside the last", ""] if before else [])]
     table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     last = None
     for value in found.values:
@@ -43,22 +46,22 @@ def _table(found: Outcome) -> Table:
         last = value.condition
         name = f"{value.metric.name}, {value.metric.unit}" if value.metric.unit else value.metric.name
         words = [printable(cell), name, show_estimate(value.found, value.metric)]
-        words += [_expected(value)] if expected else []
         words += [show_ratio(value.before) if value.before else "", _verdict(value)] if before else []
         table.add_row(*words)
     return table
 
 
-def _expected(value: Value) -> str:
-    if value.expected is None:
-        return ""
-    shown = f"{value.expected:g}"
-    return f"[bold red]{shown}, missed[/]" if value.missed else shown
-
-
 def _verdict(value: Value) -> str:
-    judged = value.before.judgement if value.before else None
-    return f"[{STYLES[judged.verdict]}]{judged}[/]" if judged else ""
+    judged = value.judgement
+    if judged is None:
+        return "too few runs" if value.before else ""
+    return f"[{STYLES[judged.verdict]}]{judged}[/]"
+
+
+def _measured(judged: Judged) -> str:
+    if judged.value is None:
+        return ""
+    return printable(f", {judged.value:.4g} {judged.unit} ({judged.where})")
 
 
 def _took(result: Result) -> Iterator[str]:
@@ -95,8 +98,6 @@ def _held(result: Result) -> Iterator[str]:
 def _notes(found: Outcome) -> Iterator[str]:
     """What is to be known: of runs that do not count, of doubts, of what could not be measured."""
     result = found.result
-    if found.watts_missed and result.work and result.work.watts:
-        yield f"its GPUs take {result.work.watts:.0f} W, which is more than is expected"
     excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
     for why, many in excluded.items():
         yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"

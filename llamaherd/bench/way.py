@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal, Self
 
 from llamaherd.bench.client import Target
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.forward import Forward
 from llamaherd.host.remote import Shell
-from llamaherd.host.ssh import RemoteError
+from llamaherd.host.ssh import RemoteError, place
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.plan import InstancePlan
@@ -22,6 +23,7 @@ from llamaherd.text.quoting import url_host
 
 _YOURS = "llamaherd: it is yours"
 _SECONDS = 60
+_PROHIBITED = "administratively prohibited"
 _LETTERS = 200
 """Of who measures."""
 
@@ -64,6 +66,20 @@ class Way:
         if self._shell:
             self._shell.hang_up()
             self._shell.close()
+
+    def refused(self) -> UserError | None:
+        """That the host's SSH server forwards no ports, where that is why nothing was answered. Then this is over."""
+        if self._shell is None:
+            return None
+        self._shell.hang_up()
+        with suppress(UserError):
+            list(self._said)
+        if not any(_PROHIBITED in line for line in self._shell.complaints):
+            return None
+        return UserError(
+            f"the SSH server of {place(self._connect)} forwards no ports, and its servers are asked through it",
+            "allow it in sshd_config there: `AllowTcpForwarding local`",
+        )
 
     def _key(self) -> str | None:
         try:

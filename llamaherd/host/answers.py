@@ -101,10 +101,21 @@ def chat(stream: str) -> Chat:
     return Chat(
         answer="".join(pieces).strip(),
         chunks=len(pieces),
-        tokens_per_second=_number(timings.get("predicted_per_second")),
+        tokens_per_second=decoded_per_second(timings),
         draft_n=_count(timings.get("draft_n")),
         draft_accepted=_count(timings.get("draft_n_accepted")),
     )
+
+
+def decoded_per_second(timings: Mapping[str, Any]) -> float | None:
+    """Tokens after the first in each second: that one comes out of the prompt, and the clock begins with it.
+
+    What an engine says itself is not taken: ik_llama.cpp divides all tokens by that time, llama.cpp one less.
+    """
+    count, milliseconds = _number(timings.get("predicted_n")), _number(timings.get("predicted_ms"))
+    if not count or not milliseconds or count < 2 or milliseconds <= 0:
+        return None
+    return _number((count - 1) * 1000 / milliseconds)
 
 
 def manifest(build: str, answers: Answers) -> dict[str, Any]:

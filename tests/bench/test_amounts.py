@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from llamaherd.bench.amounts import at_once, depths, seconds, watts
+from llamaherd.bench.amounts import at_once, depths, seconds
 from llamaherd.bench.ladder import Ladder
 from llamaherd.diagnostics.findings import UserError
 
@@ -32,9 +32,6 @@ def test_depths(word: str, means: tuple[int, ...]) -> None:
 def test_other_amounts() -> None:
     assert at_once("4,1,2,2") == (1, 2, 4)
     assert [seconds(word) for word in ("90s", "15m", "2h")] == [90, 900, 7200]
-    assert watts("200W..350W/50W") == (200, 250, 300, 350)
-    assert watts("200..205") == (200,)
-    assert watts("200 W .. 220 W") == (200, 210, 220)
 
 
 MANY = ",".join(map(str, range(1000, 99999, 999)))
@@ -62,7 +59,6 @@ MANY = ",".join(map(str, range(1000, 99999, 999)))
         ),
         (at_once, ["", "0", "65", "1,,2", "1 2", "a", "٣", "1" * 5000]),
         (seconds, ["", "15", "59s", "7h", "1d", "m", "99999999h"]),
-        (watts, ["", "200", "350W..200W", "200W..350W/0W", "100..9000/1", "200w..300w", "..", "1e3..2e3"]),
     ],
 )
 def test_anything_else_is_a_sentence(read: Callable[[str], object], words: list[str]) -> None:

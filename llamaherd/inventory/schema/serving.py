@@ -91,14 +91,14 @@ Rate = Annotated[float, BeforeValidator(_rate, json_schema_input_type=str | floa
 
 
 class Expect(Declared):
-    """What its owner saw, or wants to see. `herd verify` says so when it is missed."""
+    """What its owner saw, or wants to see. `herd verify` fails at half of `decode`; a measurement tells less."""
 
     decode: Rate | None = None
-    """Tokens per second when it answers one request."""
+    """Tokens per second when it answers one request, with the kind of text that it writes fastest."""
     prefill: Rate | None = None
-    """Tokens per second when it reads a prompt."""
+    """Tokens per second when it reads a long prompt."""
     power: Watts | None = None
-    """Power of all its GPUs together."""
+    """The most power of all its GPUs together, on average while it writes."""
 
 
 def _share(value: Any) -> Any:

@@ -8,6 +8,7 @@ import threading
 import pytest
 from testinfra.host import Host
 
+from llamaherd.host.answers import decoded_per_second
 from llamaherd.layout import container_user
 from tests.box.bench import PORTS, Bench, Ended
 
@@ -217,6 +218,18 @@ def test_what_is_being_answered_when_a_change_comes_ends_first(bench: Bench) -> 
     assert "waiting for 1 request in flight, for up to 120 s" in ended.output
     assert '"stop_type":"limit"' in bench.sh("tail -n 2 /run/stream")
     assert '"n_ctx":3584' in bench.ask("chat", "/props", key=bench.key())[1]
+
+
+def test_speeds_of_both_engines_are_counted_alike(converged: Bench) -> None:
+    """By what each says of the same answer: only one of their own figures leaves the first token out."""
+    data = '{"messages":[{"role":"user","content":"Count to one hundred."}],"max_tokens":12,"ignore_eos":true}'
+    for name, counted in (("chat", 11), ("ik-chat", 12)):
+        status, body = converged.ask(name, "/v1/chat/completions", data, converged.key() if name == "chat" else "")
+        assert status == 200, body
+        timings = json.loads(body)["timings"]
+        seconds = timings["predicted_ms"] / 1000
+        assert timings["predicted_per_second"] == pytest.approx(counted / seconds, rel=1e-3)
+        assert decoded_per_second(timings) == pytest.approx(11 / seconds)
 
 
 def test_what_listens_for_others_and_is_not_declared_is_named(bench: Bench) -> None:

@@ -33,5 +33,13 @@ if ! flock -n 9; then
 fi
 printf '%s since %s\n' 'tom on desk' "$(date +'%F %T')" >"$locks/measure"
 echo 'it is yours'
+# A word now and then: the connection to somebody whose line was cut is given up then. It does not hold the lock.
+while sleep 1; do
+    kill -0 $$ 2>/dev/null || exit
+    seconds=$(((${seconds:-0} + 1) % 30))
+    [ "$seconds" != 0 ] || echo
+done 9>&- &
+words=$!
 while read -r _; do :; done
 : >"$locks/measure"
+kill $words 2>/dev/null

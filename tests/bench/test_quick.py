@@ -1,0 +1,156 @@
+"""The quick measurement, played through with runs of a known speed: what comes next, and when it is enough."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from llamaherd.bench.job import Known
+from llamaherd.bench.quick import FEWEST, MOST, PROMPTS, TOKENS, Quick, counts, fitted, narrow, quick
+from llamaherd.bench.result import Cell, Condition, Run
+from llamaherd.bench.salt import salt
+from llamaherd.bench.schedule import Ask, SoFar, Step
+from llamaherd.bench.suite import KINDS, suite
+from tests.bench.made import run
+
+WHOLE = Quick(suite().prompts, "a long text", "seed", 180.0)
+
+
+class Played:
+    """A server whose runs all take a second, and whose speed has this spread."""
+
+    def __init__(self, series: Quick, spread: float, seconds: float = 180.0, excluded: str | None = None) -> None:
+        self.series, self.spread, self.left, self.excluded = series, spread, seconds, excluded
+        self.cells = [Cell(condition=each) for each in series.conditions]
+        self.random = random.Random(7)
+        self.order: list[int] = []
+        self.asks: list[Ask] = []
+
+    @property
+    def so_far(self) -> SoFar:
+        return SoFar(tuple(self.cells), self.left, len(self.order))
+
+    def play(self, steps: int = 1000) -> Played:
+        for _ in range(steps):
+            if (step := self.series.next_step(self.so_far)) is None:
+                break
+            self.take(step)
+        return self
+
+    def take(self, step: Step) -> None:
+        self.order.append(step.asks[0].cell or 0)
+        for ask in step.asks:
+            self.asks.append(ask)
+            self.left -= 1.0
+            speed = self.random.gauss(1.0, self.spread)
+            made = run(100.0 * speed, total_ms=1000.0, first_token_ms=500 / speed, excluded=self.excluded)
+            made = made.model_copy(update={"prompt_n": 2048, "prompt_ms": 500 / speed})
+            assert ask.cell is not None
+            cell = self.cells[ask.cell]
+            self.cells[ask.cell] = cell.model_copy(update={"runs": (*cell.runs, made)})
+
+
+def test_a_steady_server_is_known_after_the_fewest_runs() -> None:
+    played = Played(WHOLE, 0.0005).play()
+    assert [len(cell.runs) for cell in played.cells] == [FEWEST] * (len(KINDS) + 2)
+
+
+def test_one_that_is_not_is_asked_more_often_but_not_for_ever() -> None:
+    played = Played(WHOLE, 0.2).play()
+    runs = [len(cell.runs) for cell in played.cells]
+    assert max(runs) == MOST
+    assert min(runs) >= FEWEST
+
+
+def test_conditions_take_turns_by_lot() -> None:
+    """Nothing that drifts is in one of them alone; and it is another order with another seed."""
+    order = Played(WHOLE, 0.0005).play().order
+    cells = len(KINDS) + 1
+    rounds = [order[at : at + cells] for at in range(0, len(order), cells)]
+    assert [sorted(each) for each in rounds] == [list(range(cells))] * FEWEST
+    assert len({tuple(each) for each in rounds}) > 1
+    assert Played(replace(WHOLE, seed="another"), 0.0005).play().order != order
+    assert Played(WHOLE, 0.0005).play().order == order
+
+
+def test_it_ends_when_the_time_is_over() -> None:
+    played = Played(WHOLE, 0.2, seconds=10.5).play()
+    assert 0 <= played.left < 2
+    assert sum(len(cell.runs) for cell in played.cells) == 10
+
+
+def test_what_never_counts_is_not_asked_for_ever() -> None:
+    played = Played(WHOLE, 0.0, seconds=1e6, excluded="it ended after 3 of 256 tokens").play()
+    assert [len(cell.runs) for cell in played.cells] == [MOST] * len(played.cells)
+
+
+def test_cut_off_it_goes_on_where_it_was() -> None:
+    whole, cut = Played(WHOLE, 0.0005).play(), Played(WHOLE, 0.0005).play(7)
+    assert cut.order == whole.order[:7]
+    assert cut.play().order == whole.order
+
+
+def test_cold_and_warm_are_of_one_prompt_and_no_other() -> None:
+    asks = Played(WHOLE, 0.01).play().asks
+    long = [ask for ask in asks if ask.text == "a long text"]
+    assert [(ask.cell, ask.reuse) for ask in long] == [(5, False), (6, True)] * (len(long) // 2)
+    salts = Counter(ask.salt for ask in asks)
+    assert {salts[ask.salt] for ask in long} == {2}
+    assert {salts[ask.salt] for ask in asks if ask.cell in range(5)} == {1}
+    begins = {salt("one", ask.salt or 0) for ask in asks}
+    assert len(begins) == len(salts)
+
+
+def test_share_done_only_grows() -> None:
+    played, before = Played(WHOLE, 0.05), 0.0
+    while step := WHOLE.next_step(played.so_far):
+        share = WHOLE.share_done(played.so_far)
+        assert before - 1e-9 <= share <= 1
+        before = share
+        played.take(step)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "decode", "prefill", "context", "lengths"),
+    [
+        (150, 100.0, 2000.0, 32768, (256, 2048)),
+        (150, 5.0, 30.0, 32768, (32, 256)),
+        (150, 20.0, 120.0, 32768, (64, 1024)),
+        (150, 100.0, 2000.0, 2048, (256, 1024)),
+        (150, None, None, 300, (256, 256)),
+    ],
+)
+def test_slow_servers_are_asked_for_less(
+    seconds: float, decode: float | None, prefill: float | None, context: int, lengths: tuple[int, int]
+) -> None:
+    assert fitted(seconds, decode, prefill, context) == lengths
+
+
+def test_what_was_cut_off_keeps_its_lengths() -> None:
+    before = replace(WHOLE, tokens=TOKENS[2], prompt=PROMPTS[3]).conditions
+    known = Known(150.0, "seed", 32768, 200.0, 9000.0, lambda tokens: "x" * tokens, before)
+    assert quick(known).conditions == before
+    assert quick(replace(known, before=())).tokens == TOKENS[0]
+
+
+def test_with_drafts_the_step_must_be_known_and_not_the_text() -> None:
+    """Speed goes with what is accepted; the time of a step does not."""
+    runs = [
+        Run(predicted_n=257, predicted_ms=10.0 * (256 - taken), draft_n=200, draft_n_accepted=taken)
+        for taken in (60, 120, 180)
+    ]
+    cell = Cell(condition=Condition(kind="code", generated=256), runs=tuple(runs))
+    assert narrow(cell)
+    bare = tuple(each.model_copy(update={"draft_n": None, "draft_n_accepted": None}) for each in runs)
+    assert not narrow(cell.model_copy(update={"runs": bare}))
+
+
+def test_each_condition_is_there_for_something() -> None:
+    assert [[metric.name for metric in counts(each)] for each in WHOLE.conditions] == [
+        *[["decode", "step"]] * 5,
+        ["prefill", "first token"],
+        ["first token"],
+    ]
