@@ -10,7 +10,7 @@ from llamaherd.diagnostics.findings import UserError
 
 MOST_DEPTH, MOST_AT_ONCE, MOST_STEPS = 2 << 20, 64, 40
 LEAST_DEPTH = 256
-LEAST_SECONDS, MOST_SECONDS = 60, 6 * 3600
+LEAST_SECONDS, MOST_SECONDS = 60, 90 * 60
 
 _DEPTH = re.compile(r"([1-9]\d{0,6})([kK]?)")
 _TIME = re.compile(r"([1-9]\d{0,5})([smh])")
@@ -61,12 +61,12 @@ def at_once(word: str) -> tuple[int, ...]:
     return tuple(sorted({int(each) for each in words}))
 
 
-def seconds(word: str) -> int:
-    """`90s`, `15m`, `2h`. Raises UserError."""
+def seconds_of(word: str) -> int:
+    """`90s`, `15m`, `1h`. Raises UserError."""
     found = _TIME.fullmatch(word)
     value = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
     if not LEAST_SECONDS <= value <= MOST_SECONDS:
         raise UserError(
-            f"`{word[:40]}` is no time from {LEAST_SECONDS}s to {MOST_SECONDS // 3600}h", "say for example `15m`"
+            f"`{word[:40]}` is no time from {LEAST_SECONDS}s to {MOST_SECONDS // 60}m", "say for example `15m`"
         )
     return value

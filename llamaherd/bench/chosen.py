@@ -7,25 +7,49 @@ from dataclasses import dataclass
 
 from llamaherd.bench.course import Course
 from llamaherd.bench.endpoint import Served
+from llamaherd.bench.energy import REST, long_enough
+from llamaherd.bench.job import Known
 from llamaherd.bench.ladder import Ladder, fitting
 from llamaherd.bench.load import KIND, SECONDS, Load, queued
+from llamaherd.bench.schedule import Series
+from llamaherd.bench.soak import Soak
 from llamaherd.bench.suite import suite
 
-_LADDER = 3600
-"""Seconds that a prefill of hundreds of thousands of tokens may take."""
+_LADDER, _ENERGY = 3600, 300
+"""Seconds that a prefill of hundreds of thousands of tokens may take, and long answers."""
+
+REST_SECONDS = 2.0
+"""How long nothing is asked, for what is taken at rest."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Depths, and numbers of requests at once; nothing where none was asked for."""
+    """Depths, numbers of requests at once, seconds of a soak, energy; nothing that was not asked for."""
 
     depths: tuple[int, ...] = ()
     levels: tuple[int, ...] = ()
+    soak: float = 0.0
+    energy: bool = False
 
     @property
     def most_seconds(self) -> float:
         """How long they may take beside the quick measurement: nobody knows beforehand how slow a server is."""
-        return _LADDER * bool(self.depths) + 2 * SECONDS * len(self.levels)
+        more = _LADDER * bool(self.depths) + 2 * SECONDS * len(self.levels)
+        return more + 1.2 * self.soak + _ENERGY * self.energy
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long nothing is asked before all else."""
+        return REST if self.energy else REST_SECONDS
+
+    def series(self, known: Known) -> tuple[Series, ...]:
+        """Those of single requests."""
+        found: list[Series] = []
+        if self.energy and (energy := long_enough(suite().prompts["prose"][0], known.decode, known.context)):
+            found.append(energy)
+        if self.soak:
+            found.append(Soak(suite().prompts["code"][0], self.soak))
+        return tuple(found)
 
     def courses(self, served: Served) -> tuple[tuple[Course, ...], tuple[str, ...]]:
         """What can be measured, and sentences of what cannot, or otherwise than somebody may think."""

@@ -73,7 +73,7 @@ class _Measurement:
         watch = Watch(self._meter, uuids)
         facts = server_facts(self._way.target, job.instance.endpoint.props_path)
         self._teller.progress(0.0, job.seconds, "at rest")
-        rest = watch.rest()
+        rest = watch.rest(chosen.rest_seconds)
         self._teller.progress(0.0, self._until - time.monotonic(), "warming up")
         warm = self._warm()
         old = self._to_go_on_with()

@@ -60,8 +60,8 @@ class Load:
                 yield cell, run
 
 
-_FIRST_SALT = 1000
-"""Below are those of a measurement of single requests."""
+_FIRST_SALT = 150_000
+"""Below are those of single requests, of which there are no more in two hours."""
 
 
 class _Streams:

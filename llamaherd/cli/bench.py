@@ -48,6 +48,8 @@ class _Time(click.ParamType[int]):
 )
 @click.option("--depth", metavar="DEPTHS", help="Also at depths, in one prefill: `4k,32k`, or `32k` and less.")
 @click.option("--concurrency", metavar="NUMBERS", help="Also so many requests at once, 30 s each: `1,2,4,8`.")
+@click.option("--soak", metavar="TIME", help="Also the same again and again: `15m`. It tells a drift.")
+@click.option("--energy", is_flag=True, help="Also long answers after a long rest: energy a token beyond rest.")
 @click.option("--url", metavar="URL", help="Measure the server there instead: any with OpenAI's API.")
 @click.option("--model", metavar="NAME", help="With --url: its model, where it has several.")
 @click.option("--name", metavar="NAME", help="With --url: what its results go by.")
@@ -69,6 +71,8 @@ def bench(
     share: Path | None,
     depth: str | None,
     concurrency: str | None,
+    soak: str | None,
+    energy: bool,
     url: str | None,
     model: str | None,
     name: str | None,
@@ -97,7 +101,7 @@ def bench(
     from llamaherd.pipeline.load import inventory_path
 
     _one_of(rig, url, (model, name, key_file))
-    wanted = _series(depth, concurrency)
+    wanted = _series(depth, concurrency, soak, energy)
     results = results_folder(inventory_path(inventory))
     expect = None
     if url:
@@ -121,13 +125,18 @@ def _one_of(rig: str | None, url: str | None, about_url: tuple[object, ...]) -> 
         raise click.UsageError("--model, --name and --key-file go with --url")
 
 
-def _series(depth: str | None, concurrency: str | None) -> Chosen:
+def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool) -> Chosen:
     """What is asked for beside the quick measurement; the program ends where it is none."""
-    from llamaherd.bench.amounts import at_once, depths
+    from llamaherd.bench.amounts import at_once, depths, seconds_of
     from llamaherd.bench.chosen import Chosen
 
     try:
-        return Chosen(depths(depth) if depth else (), at_once(concurrency) if concurrency else ())
+        return Chosen(
+            depths(depth) if depth else (),
+            at_once(concurrency) if concurrency else (),
+            seconds_of(soak) if soak else 0,
+            energy,
+        )
     except UserError as error:
         say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
@@ -164,7 +173,7 @@ def _measured(job: Job, wanted: Chosen) -> Measured:
     say(f"measuring {job.plan.rig}/{job.instance.name}, for up to {_minutes(job.seconds)}", err=True)
     try:
         with telling(f"{job.plan.rig}/{job.instance.name}") as teller:
-            return measure(job, lambda known: (quick(known),), teller, wanted)
+            return measure(job, lambda known: (quick(known), *wanted.series(known)), teller, wanted)
     except InTheWayError as error:
         for each in error.obstacles:
             say(f"error: {each.code}: {each.message}" + (f"\n  help: {each.help}" if each.help else ""), err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,10 +42,12 @@ def _measured(visit: Visit, chosen: Chosen) -> Measured:
     from llamaherd.cli.bench_progress import telling
 
     courses, sentences = chosen.courses(visit.served)
-    for sentence in sentences:
+    unmetered = ("energy is left out: no meter reads what is behind a URL",) if chosen.energy else ()
+    wanted = replace(chosen, energy=False)
+    for sentence in (*unmetered, *sentences):
         say(sentence, err=True)
     with telling(visit.label) as teller:
-        return measure_url(visit, lambda known: (quick(known),), courses, teller)
+        return measure_url(visit, lambda known: (quick(known), *wanted.series(known)), courses, teller)
 
 
 def _key(file: Path | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from llamaherd.bench.amounts import at_once, depths, seconds
+from llamaherd.bench.amounts import at_once, depths, seconds_of
 from llamaherd.bench.ladder import Ladder
 from llamaherd.diagnostics.findings import UserError
 
@@ -31,7 +31,7 @@ def test_depths(word: str, means: tuple[int, ...]) -> None:
 
 def test_other_amounts() -> None:
     assert at_once("4,1,2,2") == (1, 2, 4)
-    assert [seconds(word) for word in ("90s", "15m", "2h")] == [90, 900, 7200]
+    assert [seconds_of(word) for word in ("90s", "15m", "1h")] == [90, 900, 3600]
 
 
 MANY = ",".join(map(str, range(1000, 99999, 999)))
@@ -58,7 +58,7 @@ MANY = ",".join(map(str, range(1000, 99999, 999)))
             ],
         ),
         (at_once, ["", "0", "65", "1,,2", "1 2", "a", "٣", "1" * 5000]),
-        (seconds, ["", "15", "59s", "7h", "1d", "m", "99999999h"]),
+        (seconds_of, ["", "15", "59s", "91m", "2h", "1d", "m", "99999999h"]),
     ],
 )
 def test_anything_else_is_a_sentence(read: Callable[[str], object], words: list[str]) -> None:
