@@ -48,6 +48,11 @@ class Course(Protocol):
         ...
 
 
+def seconds_left(share: float, seconds: float) -> float:
+    """About how long a course goes on, of which this share took so many seconds."""
+    return seconds * (1 - share) / share if share > 0 else 0.0
+
+
 def broken(what: str, failed: Failure) -> UserError:
     """That a course ends here, and why."""
     return UserError(f"{what}: {failed.message}", failed.help)

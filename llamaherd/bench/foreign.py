@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from llamaherd import __version__
 from llamaherd.bench.client import Answer, Failure
-from llamaherd.bench.course import Course, Road
+from llamaherd.bench.course import Course, Road, seconds_left
 from llamaherd.bench.endpoint import Served
 from llamaherd.bench.job import Known, MakeSeries, Measured, Teller
 from llamaherd.bench.provenance import Engine, Provenance, Server
@@ -137,9 +137,11 @@ class _Measurement:
 
     def _course(self, course: Course, journal: Journal, places: dict[Condition, int]) -> None:
         road = Road(self._visit.served, self._requests.salts, lambda: time.monotonic() - self._epoch)
+        began = time.monotonic()
         for cell, run in course.runs(road):
-            condition = course.conditions[cell]
-            self._teller.progress(cell / len(course.conditions), 0.0, f"{course.name}: {condition}")
+            condition, share = course.conditions[cell], (cell + 1) / len(course.conditions)
+            left = seconds_left(share, time.monotonic() - began)
+            self._teller.progress(share, left, f"{course.name}: {condition}")
             journal.add_run(places[condition], run)
 
     def _known(self, warm: Warm) -> Known:

@@ -94,9 +94,15 @@ class _Streams:
         try:
             while not self._over.is_set() and (at := self._road.clock()) < ends:
                 found = self._asked()
-                self._found.put(run_of(found, self._condition, at=at) if isinstance(found, Answer) else found)
+                self._found.put(self._run(found, at))
         finally:
             self._found.put(None)
+
+    def _run(self, found: Answer | Failure, at: float) -> Run | Failure:
+        """An empty answer is one that was too short."""
+        if isinstance(found, Answer):
+            return run_of(found, self._condition, at=at)
+        return Run(at=round(at, 3), excluded=found.message) if found.why == "empty" else found
 
     def _asked(self) -> Answer | Failure:
         with self._lock:

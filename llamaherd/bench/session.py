@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from llamaherd.bench.client import Answer, Failure
-from llamaherd.bench.course import Course, Road
+from llamaherd.bench.course import Course, Road, seconds_left
 from llamaherd.bench.endpoint import Served
 from llamaherd.bench.job import Job, Teller
 from llamaherd.bench.look import obstacles
@@ -68,10 +68,13 @@ class Session:
     def run_course(self, course: Course, served: Served) -> None:
         """All of a course, and then a look around. Raises UserError where the server does not answer any more."""
         road = Road(served, self._requests.salts, lambda: time.time() - self._epoch)
+        began = time.monotonic()
         try:
             for cell, run in course.runs(road):
                 condition = course.conditions[cell]
-                self._teller.progress(cell / len(course.conditions), 0.0, f"{course.name}: {condition}")
+                share = (cell + 1) / len(course.conditions)
+                left = seconds_left(share, time.monotonic() - began)
+                self._teller.progress(share, left, f"{course.name}: {condition}")
                 if not self._watch.server_is_there:
                     raise UserError("the server ended, or was restarted, while it was measured", _SEE)
                 number = self._places[condition]

@@ -16,7 +16,7 @@ from llamaherd.bench.result import Cell, Condition, Run
 from llamaherd.bench.suite import suite
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import result
-from tests.bench.played import answer
+from tests.bench.played import CHUNKED, END, answer, chunk, last
 from tests.bench.site import CHAT, Reply, Site, page
 
 PROMPTS = suite().prompts["code"]
@@ -59,6 +59,12 @@ def test_no_two_prompts_begin_alike() -> None:
     texts = [body["messages"][0]["content"] for _, _, body in site.asked]
     assert len({text[:20] for text in texts}) == len(texts) == len(runs)
     assert {body["cache_prompt"] for _, _, body in site.asked} == {False}
+
+
+def test_an_empty_answer_does_not_count() -> None:
+    empty = [(0.0, CHUNKED), (0.01, chunk(last("stop")) + chunk(END) + b"0\r\n\r\n")]
+    _, runs = loaded(Load((2,), PROMPTS, seconds=0.2, tokens=8), lambda _: empty)
+    assert {run.excluded for _, run in runs} == {"the server answered without a single token"}
 
 
 def test_a_server_that_fails_under_a_load_ends_it() -> None:

@@ -55,10 +55,11 @@ def test_depths_beyond_the_context_are_left_out(measured: tuple[Result, str]) ->
 
 
 def test_two_at_once(measured: tuple[Result, str]) -> None:
+    """This server has one slot: one of two waits. Some answers of this small model are too short to count."""
     result, said = measured
     (cell,) = [cell for cell in result.cells if cell.condition.concurrency == 2]
-    assert {run.excluded for run in cell.runs} <= {None, "it ended after"}
     found = total(cell.runs, 2)
-    assert found
-    assert found.seconds > 20
+    assert found, cell
+    assert found.tokens_per_second.value > 1
+    assert "the server has 1 slot: of 2 requests at once, 1 wait" in said
     assert "2 at once: " in said
