@@ -59,6 +59,14 @@ class _Time(click.ParamType[int]):
     metavar="FILE",
     help="With --url: the key. Else it is taken from HERD_URL_KEY, if that is set.",
 )
+@click.option(
+    "--import",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Measure nothing: keep what another program has measured.",
+)
+@click.option("--as", "place", metavar="RIG/INSTANCE", help="With --import: what it is of. Else it is of elsewhere.")
 @inventory_option
 @json_option
 @click.pass_obj
@@ -77,6 +85,8 @@ def bench(
     model: str | None,
     name: str | None,
     key_file: Path | None,
+    file: Path | None,
+    place: str | None,
     as_json: bool,
 ) -> None:
     """Measure how fast an instance is that runs: decode by kind of text, prefill, the time to the first token.
@@ -85,6 +95,9 @@ def bench(
     alone and warm, with its prompt cache defeated; else it says what is in the way. Each value has a 95 % interval. It
     is held against `expect`, and against the last measurement, with a verdict. INSTANCE may be left out where a rig has
     one. The result is a file in results/ beside the inventory; one that was cut off is gone on with.
+
+    --depth, --concurrency, --soak and --energy measure more, after --time. --url measures a server that no inventory
+    declares, and knows less of it.
 
     Exit codes: 0 measured; 1 below what is expected, or slower than before; 2 it could not be measured.
 
@@ -95,14 +108,19 @@ def bench(
       herd bench duo chat --share chat.json    also for others, without names
       herd bench duo chat --depth 4k,32k --concurrency 1,2,4
       herd bench --url http://gpu-server:8000/v1 --name vllm-fp8
+      herd bench --import llama-bench.json --as duo/chat
     """
     from llamaherd.bench.store import results_folder
+    from llamaherd.cli.bench_import import keep_imported
     from llamaherd.cli.bench_url import measured_by_url
     from llamaherd.pipeline.load import inventory_path
 
-    _one_of(rig, url, (model, name, key_file))
+    _one_of(rig, url, file, (model, name, key_file), place)
     wanted = _series(depth, concurrency, soak, energy)
     results = results_folder(inventory_path(inventory))
+    if file:
+        keep_imported(file, place, results, as_json)
+        return
     expect = None
     if url:
         measured = measured_by_url(url, model, key_file, name, results, float(seconds), wanted)
@@ -117,12 +135,16 @@ def bench(
         sys.exit(FAILED)
 
 
-def _one_of(rig: str | None, url: str | None, about_url: tuple[object, ...]) -> None:
-    """End the program unless a rig or a URL is named, and not both."""
-    if bool(rig) == bool(url):
-        raise click.UsageError("name a rig, or a server by --url")
-    if rig and any(about_url):
+def _one_of(
+    rig: str | None, url: str | None, file: Path | None, about_url: tuple[object, ...], place: str | None
+) -> None:
+    """End the program unless one of a rig, a URL and a file is named, with what goes with it."""
+    if sum(map(bool, (rig, url, file))) != 1:
+        raise click.UsageError("name a rig, or a server by --url, or a file by --import")
+    if not url and any(about_url):
         raise click.UsageError("--model, --name and --key-file go with --url")
+    if place and not file:
+        raise click.UsageError("--as goes with --import")
 
 
 def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool) -> Chosen:
