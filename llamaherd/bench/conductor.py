@@ -89,7 +89,7 @@ class _Measurement:
             session.run(series)
             for course in courses:
                 session.run_course(course, served)
-            whole = watch.use(session.began, time.monotonic())
+            whole = watch.use_since(session.began)
             readings = self._meter.readings
             journal.result = with_all(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
             path = journal.finish(now())

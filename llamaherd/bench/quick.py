@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from llamaherd.bench.job import Known
 from llamaherd.bench.metrics import DECODE, FEW, FIRST_TOKEN, PREFILL, STEP, Metric, by_start
@@ -23,6 +24,9 @@ TOKENS, PROMPTS = (256, 128, 64, 32), (2048, 1024, 512, 256)
 _GO_ON = {"ignore_eos": True}
 """Where the prompt alone counts, an answer that is empty says nothing of it."""
 
+_TASK = 250
+"""Tokens of a task of our suite, about."""
+
 _FOR_ANSWERS, _FOR_PROMPTS = 0.6, 0.25
 """Shares of the time that the fewest runs may take."""
 
@@ -32,6 +36,7 @@ class Quick:
     """One cell for each kind of text, and two for the long prompt: cold and warm, always asked one after the other.
 
     The cell with the fewest runs is next, by lot where there are several: what drifts, drifts in all of them alike.
+    `answer_seconds` and `long_seconds` are how long one of each takes, about, before it was asked for.
     """
 
     prompts: Mapping[Kind, Sequence[Prompt]]
@@ -40,6 +45,8 @@ class Quick:
     seconds: float
     tokens: int = TOKENS[0]
     prompt: int = PROMPTS[0]
+    answer_seconds: float = 0.0
+    long_seconds: float = 0.0
     name: str = "quick"
 
     @property
@@ -83,8 +90,9 @@ class Quick:
 
     def _seconds_of(self, number: int, cells: Sequence[Cell]) -> float:
         """How long one more run takes, by those that there are."""
-        asked = [number, number + 1] if number == len(KINDS) else [number]
-        return sum(_mean_seconds(cells[each]) for each in asked)
+        if number < len(KINDS):
+            return _mean_seconds(cells[number]) or self.answer_seconds
+        return sum(_mean_seconds(each) for each in cells[number : number + 2]) or self.long_seconds
 
     def _lot(self, runs: int, cell: int) -> bytes:
         return hashlib.sha256(f"{self.seed}:{runs}:{cell}".encode()).digest()
@@ -107,16 +115,20 @@ def quick(known: Known) -> Quick:
     lengths = fitted(known.seconds, known.decode, known.prefill, known.context)
     if len(tokens) == len(prompts) == 1:
         lengths = tokens.pop(), prompts.pop() or lengths[1]
-    return Quick(suite().prompts, known.text_of(lengths[1]), known.seed, known.seconds, *lengths)
+    long = known.text_of(lengths[1])
+    decode, prefill = known.decode or inf, known.prefill or inf
+    answer = lengths[0] / decode + _TASK / prefill
+    return Quick(suite().prompts, long, known.seed, known.seconds, *lengths, answer, lengths[1] / prefill)
 
 
 def fitted(seconds: float, decode: float | None, prefill: float | None, context: int) -> tuple[int, int]:
     """Lengths of answers and of the long prompt of which the fewest runs fit into a time, at about these speeds."""
-    each = _FOR_ANSWERS * seconds / (FEWEST * len(KINDS))
+    read = prefill or inf
+    each = _FOR_ANSWERS * seconds / (FEWEST * len(KINDS)) - _TASK / read
     whole = _FOR_PROMPTS * seconds / FEWEST
-    tokens = next((most for most in TOKENS if decode is None or most <= decode * each), TOKENS[-1])
+    tokens = next((most for most in TOKENS if most <= (decode or inf) * max(0.0, each)), TOKENS[-1])
     fits = [most for most in PROMPTS if most <= context // 2] or [PROMPTS[-1]]
-    return tokens, next((most for most in fits if prefill is None or most <= prefill * whole), fits[-1])
+    return tokens, next((most for most in fits if most <= read * whole), fits[-1])
 
 
 def counts(condition: Condition) -> tuple[Metric, ...]:

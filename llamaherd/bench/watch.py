@@ -49,6 +49,13 @@ class Watch:
             return None
         return use(self._meter.readings, Window(clocks.on_host(begin), clocks.on_host(end)), self.uuids)
 
+    def use_since(self, begin: float) -> Use | None:
+        """All that is known from a time on, up to the last reading of the host: it is read once a second."""
+        clocks, readings = self._meter.clocks, self._meter.readings
+        if clocks is None or not readings.figures or readings.figures[-1].t <= clocks.on_host(begin):
+            return None
+        return use(readings, Window(clocks.on_host(begin), readings.figures[-1].t), self.uuids)
+
     @property
     def server_is_there(self) -> bool:
         """Whether the process that was there in the beginning still is, by the last reading."""

@@ -202,6 +202,9 @@ def _measured(job: Job, wanted: Chosen) -> Measured:
         say("`--anyway` measures what can be measured nevertheless", err=True)
     except UserError as error:
         say(f"error: {error}", err=True)
+    except KeyboardInterrupt:
+        say("what was measured by now is kept: the same command goes on with it", err=True)
+        raise
     sys.exit(UNUSABLE)
 
 
