@@ -18,7 +18,8 @@ from llamaherd.bench.salt import salt
 from llamaherd.bench.statistics.intervals import Estimate, Sample, estimate
 from llamaherd.bench.suite import Prompt
 
-SECONDS, TOKENS = 30.0, 128
+SECONDS, TOKENS = 30.0, 160
+"""Of each number of requests at once, and of each answer: a length that nothing else is measured with."""
 KIND: Kind = "code"
 _PATIENCE = Patience()
 SLICES = 5

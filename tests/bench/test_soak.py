@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from llamaherd.bench.chosen import NOTHING_MORE, Chosen
+from llamaherd.bench.client import Target
+from llamaherd.bench.course import Course
+from llamaherd.bench.endpoint import Served
 from llamaherd.bench.energy import REST, Energy, cost, cost_lines, long_enough
 from llamaherd.bench.job import Known
+from llamaherd.bench.quick import quick
 from llamaherd.bench.result import Cell, Condition, Run
-from llamaherd.bench.schedule import SoFar
+from llamaherd.bench.schedule import Series, SoFar
 from llamaherd.bench.soak import TOKENS, Soak, drift, drift_lines
 from llamaherd.bench.suite import suite
 from llamaherd.bench.telemetry import GpuTelemetry, Telemetry
@@ -152,3 +157,17 @@ def test_what_was_chosen() -> None:
     assert both.most_seconds > 900
     conditions = [condition for each in both.series(known) for condition in each.conditions]
     assert len(set(conditions)) == len(conditions)
+
+
+def test_what_was_cut_off_goes_on_with_the_lengths_that_it_began_with() -> None:
+    """Whatever was measured beside it: each series has conditions that no other has."""
+    known = Known(60, "seed", 8192, 25.0, 300.0, lambda tokens: f"{tokens}")
+    chosen = Chosen((512, 1024), (1, 2), 900, True)
+    first = quick(known)
+    served = Served(Target("http://box"), Target("http://box"), "", "m", context=8192, native=True)
+    parts: list[Series | Course] = [first, *chosen.series(known), *chosen.courses(served)[0]]
+    before = [condition for part in parts for condition in part.conditions]
+    assert len(set(before)) == len(before)
+    again = quick(replace(known, decode=500.0, prefill=9000.0, before=tuple(before)))
+    assert (again.tokens, again.prompt) == (first.tokens, first.prompt)
+    assert first.tokens < quick(replace(known, decode=500.0, prefill=9000.0)).tokens
