@@ -34,6 +34,11 @@ class Course(Protocol):
         ...
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether nothing is asked between two runs: then it can be looked who else is there."""
+        ...
+
+    @property
     def conditions(self) -> tuple[Condition, ...]:
         """Its cells."""
         ...

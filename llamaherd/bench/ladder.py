@@ -35,6 +35,7 @@ class Ladder:
     tokens: int = TOKENS
     times: int = TIMES
     name: str = "depth"
+    one_by_one: bool = True
 
     @property
     def rungs(self) -> tuple[Rung, ...]:

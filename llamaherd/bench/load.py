@@ -39,6 +39,7 @@ class Load:
     tokens: int = TOKENS
     patience: Patience = _PATIENCE
     name: str = "concurrency"
+    one_by_one: bool = False
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -80,6 +80,8 @@ class Session:
                 number = self._places[condition]
                 self._since_look.append((number, len(self._journal.result.cells[number].runs)))
                 self._journal.add_run(number, run.model_copy(update={"start": self._start}))
+                if course.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
+                    self._look_around()
         except UserError as error:
             raise self._ended(error.message, error.help) from None
         self._look_around()
