@@ -20,7 +20,7 @@ from llamaherd.bench.client import Answer, Failure
 from llamaherd.bench.course import Course, Road, seconds_left
 from llamaherd.bench.endpoint import Served
 from llamaherd.bench.job import Known, MakeSeries, Measured, Teller
-from llamaherd.bench.provenance import Engine, Provenance, Server
+from llamaherd.bench.provenance import Engine, Host, Provenance, Server
 from llamaherd.bench.requests import Requests
 from llamaherd.bench.result import Cell, Condition, Method, Result, Run, Source, Start
 from llamaherd.bench.runs import run_of
@@ -175,6 +175,8 @@ class _Measurement:
             suite=suite().ref,
             method=Method(client="controller", seed=known.seed, warm_up=warm.requests, rule=rule),
             provenance=Provenance(
+                # What is shared has no name of a host in it, wherever it stands: here is told which one that is.
+                host=Host(name=urlsplit(served.target.url).hostname),
                 engine=Engine(kind=served.engine, version=served.version),
                 model=served.model,
                 server=Server(context=served.context, slots=served.slots),

@@ -16,7 +16,9 @@ from llamaherd.bench.foreign import NOTE, UNTOLD, Visit, label_of, measure_url, 
 from llamaherd.bench.job import Measured
 from llamaherd.bench.ladder import Ladder
 from llamaherd.bench.load import Load
+from llamaherd.bench.provenance import Host
 from llamaherd.bench.quick import quick
+from llamaherd.bench.share import share
 from llamaherd.bench.store import read_result
 from llamaherd.bench.suite import KINDS, suite
 from llamaherd.diagnostics.findings import UserError
@@ -66,13 +68,22 @@ def test_a_result_says_only_what_is_known(tmp_path: Path) -> None:
     assert read_result(found.path) == result
     assert result.source.notes == (NOTE, UNTOLD)
     assert result.provenance.model == "qwen/Qwen3"
-    assert not result.provenance.host.name
+    assert result.provenance.host == Host(name="127.0.0.1")
     assert not result.provenance.engine.kind
     assert result.method.client == "controller"
     assert {run.clock for cell in result.cells for run in cell.runs} == {"client"}
     assert {cell.condition.kind for cell in result.cells if cell.counted} == {*KINDS, "long"}
     assert {body["model"] for path, _, body in site.asked if path == CHAT} == {"qwen/Qwen3"}
     assert "127.0.0.1:" not in json.dumps(result.provenance.model_dump())
+
+
+def test_what_is_shared_names_no_host(tmp_path: Path) -> None:
+    found = measured(PLAIN, tmp_path)[0].result
+    named = found.model_copy(
+        update={"provenance": found.provenance.model_copy(update={"host": Host(name="gpu-server.lan")})}
+    )
+    shared = share(named.model_copy(update={"stack": "Qwen3 at gpu-server.lan, which is gpu-server"}))
+    assert shared.stack == "Qwen3 at …, which is …"
 
 
 def test_the_long_prompt_is_as_long_as_it_says(tmp_path: Path) -> None:
