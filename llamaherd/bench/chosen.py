@@ -12,11 +12,14 @@ from llamaherd.bench.job import Known
 from llamaherd.bench.ladder import Ladder, fitting
 from llamaherd.bench.load import KIND, SECONDS, Load, queued
 from llamaherd.bench.schedule import Series
+from llamaherd.bench.separate import Separate
 from llamaherd.bench.soak import Soak
 from llamaherd.bench.suite import suite
 
 _LADDER, _ENERGY = 3600, 300
 """Seconds that a prefill of hundreds of thousands of tokens may take, and long answers."""
+
+_ANEW = "depths are read anew each: the server does not take tokens, as llama.cpp does"
 
 REST_SECONDS = 2.0
 """How long nothing is asked, for what is taken at rest."""
@@ -60,11 +63,15 @@ class Chosen:
     def _ladder(self, served: Served) -> Iterator[tuple[Course | None, str | None]]:
         if not self.depths:
             return
-        if not served.native:
-            yield None, "depths are left out: the server does not take tokens, as llama.cpp does"
-            return
         ladder, left = fitting(Ladder(self.depths), served.context)
-        yield (ladder if ladder.depths else None), left
+        if ladder.depths and not served.native:
+            yield (
+                Separate(ladder.depths),
+                _ANEW,
+            )
+        elif ladder.depths:
+            yield ladder, None
+        yield None, left
 
     def _load(self, served: Served) -> Iterator[tuple[Course | None, str | None]]:
         if self.levels:

@@ -88,7 +88,7 @@ class _Measurement:
             session = Session(job, self._requests, watch, self._meter, journal, self._teller, self._until, overruled)
             session.run(series)
             for course in courses:
-                session.run_course(course, served)
+                session.run_course(course, served, self._text_of)
             whole = watch.use_since(session.began)
             readings = self._meter.readings
             journal.result = with_all(journal.result, session, whole, rest, job.instance, readings, watch.uuids)

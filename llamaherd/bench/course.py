@@ -13,16 +13,26 @@ from typing import Protocol
 from llamaherd.bench.client import Failure
 from llamaherd.bench.endpoint import Served
 from llamaherd.bench.result import Condition, Run
+from llamaherd.bench.suite import long_text
 from llamaherd.diagnostics.findings import UserError
+
+
+def long_of(tokens: int) -> str:
+    """A long text, where a token has four letters."""
+    return long_text(4 * tokens)
 
 
 @dataclass(frozen=True)
 class Road:
-    """The way to a server: what it is, the beginnings that no cache knows, and seconds since the measurement began."""
+    """The way to a server: what it is, the beginnings that no cache knows, and seconds since the measurement began.
+
+    `text_of` is a long text of about so many tokens.
+    """
 
     served: Served
     session: str
     clock: Callable[[], float]
+    text_of: Callable[[int], str] = long_of
 
 
 class Course(Protocol):

@@ -136,7 +136,7 @@ class _Measurement:
             return list(pool.map(lambda ask: self._requests.send(ask, left), asks))
 
     def _course(self, course: Course, journal: Journal, places: dict[Condition, int]) -> None:
-        road = Road(self._visit.served, self._requests.salts, lambda: time.monotonic() - self._epoch)
+        road = Road(self._visit.served, self._requests.salts, lambda: time.monotonic() - self._epoch, self._text_of)
         began = time.monotonic()
         for cell, run in course.runs(road):
             condition, share = course.conditions[cell], (cell + 1) / len(course.conditions)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from llamaherd.bench.client import Answer, Failure
-from llamaherd.bench.course import Course, Road, seconds_left
+from llamaherd.bench.course import Course, Road, long_of, seconds_left
 from llamaherd.bench.endpoint import Served
 from llamaherd.bench.job import Job, Teller
 from llamaherd.bench.look import obstacles
@@ -65,9 +65,9 @@ class Session:
                     self._look_around()
         self._look_around()
 
-    def run_course(self, course: Course, served: Served) -> None:
+    def run_course(self, course: Course, served: Served, text_of: Callable[[int], str] = long_of) -> None:
         """All of a course, and then a look around. Raises UserError where the server does not answer any more."""
-        road = Road(served, self._requests.salts, lambda: time.time() - self._epoch)
+        road = Road(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
         began = time.monotonic()
         try:
             for cell, run in course.runs(road):

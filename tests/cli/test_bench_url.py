@@ -90,8 +90,12 @@ def test_what_goes_with_a_url_goes_with_no_rig() -> None:
     assert "go with --url" in ended.output
 
 
-def test_depths_are_left_out_where_nobody_takes_tokens() -> None:
-    ended, _ = bench(PLAIN, "--depth", "1k", "--json")
+def test_depths_are_read_anew_where_nobody_takes_tokens() -> None:
+    """With the conditions of a ladder, so that both can be compared."""
+    ended, _ = bench(PLAIN, "--depth", "1k,2k", "--json")
     assert ended.exit_code == 0, ended.output
-    assert "depths are left out" in ended.stderr
-    assert not any(cell["condition"].get("depth") for cell in json.loads(ended.stdout)["cells"])
+    assert "depths are read anew each" in ended.stderr
+    cells = json.loads(ended.stdout)["cells"]
+    deep = {cell["condition"]["depth"]: cell["runs"] for cell in cells if cell["condition"].get("depth")}
+    assert {depth: len(runs) for depth, runs in deep.items()} == {1024: 2, 2048: 2}
+    assert not any(run.get("excluded") for runs in deep.values() for run in runs)
