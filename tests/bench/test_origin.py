@@ -1,0 +1,84 @@
+"""Where a measurement comes from, by the plan and by what its host and its server tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llamaherd.bench.client import Target
+from llamaherd.bench.look import look
+from llamaherd.bench.origin import provenance, with_links
+from llamaherd.bench.provenance import Provenance
+from llamaherd.bench.series import Window
+from llamaherd.bench.server_facts import ServerFacts, count_tokens, server_facts
+from llamaherd.bench.use import use
+from tests.bench.meter_lines import NEW, OLD, figures, gpu, readings, seen
+from tests.bench.site import Site, page
+from tests.bench.test_meter_look import ON_OLD, PLAN
+
+FACTS = ServerFacts(8192, 2, "b11434-abc")
+
+
+def found(**more: Any) -> Provenance:
+    told = readings(gpu(101, celsius="40"), gpu(101, NEW), figures(101), seen(102, **more))
+    there = look(told)
+    assert there
+    return provenance(PLAN, ON_OLD, told, there, (OLD,), FACTS)
+
+
+def test_all_that_a_speed_depends_on() -> None:
+    made = found()
+    build = next(each for each in PLAN.builds if each.id == ON_OLD.build)
+    assert (made.engine.kind, made.engine.build, made.engine.version) == (build.kind, build.id, "b11434-abc")
+    assert "GGML_CUDA=ON" in made.engine.options
+    assert made.engine.cuda == build.cuda
+    assert made.driver == "580.159.04"
+    (card,) = made.gpus
+    assert (card.uuid, card.power_limit_watts, card.power_default_watts, card.idle_celsius) == (OLD, 350, 350, 40)
+    assert made.server.spec == ON_OLD.spec
+    assert made.server.arguments == ON_OLD.server.arguments
+    assert (made.server.context, made.server.slots) == (8192, 2)
+    assert (made.host.name, made.host.cpu, made.host.threads, made.host.swapped_bytes) == ("duo", "Ryzen", 32, None)
+    model = next(each for each in PLAN.models if each.folder == ON_OLD.model_folder)
+    assert [(file.name, file.sha256) for file in made.files if file.part == "weights"] == [
+        (file.name, file.sha256) for file in model.files if file.name != model.mmproj
+    ]
+    assert ON_OLD.name not in made.around.instances
+    assert made.around.load == 0.1
+
+
+def test_who_else_was_there_is_kept() -> None:
+    apps = [[OLD, 77, 7 << 30, "llama-server", "llama-chat.service"], [OLD, 99, 1 << 30, "Xorg", ""]]
+    made = found(apps=apps, others=[["ffmpeg", "a.service", 1.2]])
+    assert made.around.processes == ("Xorg", "ffmpeg of a.service")
+
+
+def test_a_link_is_that_under_load() -> None:
+    told = readings(gpu(101, generation="1"), gpu(102), gpu(103))
+    made = with_links(found(), use(told, Window(100.5, 103), (OLD,)), (OLD,))
+    assert (made.gpus[0].pcie_generation, made.gpus[0].pcie_lanes) == (4, 16)
+
+
+PROPS = {"build_info": "b1-x", "total_slots": 4, "default_generation_settings": {"n_ctx": 4096}}
+
+
+def test_what_a_server_tells_of_itself() -> None:
+    with Site({"/props": page(PROPS), "/tokenize": page({"tokens": [1, 2, 3]})}) as site:
+        target = Target(site.url, "a-key")
+        assert server_facts(target, "/props") == ServerFacts(4096, 4, "b1-x")
+        assert count_tokens(target, "a-model", "some text") == 3
+        assert [headers["authorization"] for _, headers, _ in site.asked] == ["Bearer a-key"] * 2
+
+
+def test_vllm_counts_tokens_in_its_own_way() -> None:
+    with Site({"/tokenize": page({"count": 12, "max_model_len": 4096})}) as site:
+        assert count_tokens(Target(site.url), "a-model", "some text") == 12
+
+
+@pytest.mark.parametrize("said", [[1], {"default_generation_settings": 3, "total_slots": "many"}, {"build_info": 7}])
+def test_nonsense_is_nothing(said: Any) -> None:
+    with Site({"/props": page(said), "/tokenize": page(said)}) as site:
+        assert server_facts(Target(site.url), "/props") == ServerFacts()
+        assert count_tokens(Target(site.url), "a-model", "some text") is None
+    assert server_facts(Target("http://127.0.0.1:9"), None) == ServerFacts()
