@@ -22,6 +22,8 @@ SECONDS, TOKENS = 30.0, 160
 """Of each number of requests at once, and of each answer: a length that nothing else is measured with."""
 KIND: Kind = "code"
 _PATIENCE = Patience()
+MOST_PIECES = 100_000
+"""Of all answers, whose times are kept: a result has room for four times as many values."""
 SLICES = 5
 """Parts of the time in which all were asked: the error of a total is by how these differ."""
 
@@ -56,10 +58,11 @@ class Load:
 
     def runs(self, road: Road) -> Iterator[tuple[int, Run]]:
         """One number after the other. Raises UserError."""
-        numbers = count(_FIRST_SALT)
+        numbers, pieces = count(_FIRST_SALT), 0
         for cell, (level, condition) in enumerate(zip(self.levels, self.conditions, strict=True)):
             for run in _Streams(self, road, condition, numbers).runs(level):
-                yield cell, run
+                pieces += len(run.pieces_ms)
+                yield cell, run if pieces <= MOST_PIECES else run.model_copy(update={"pieces_ms": ()})
 
 
 _FIRST_SALT = 150_000
@@ -194,8 +197,11 @@ def _window(runs: Sequence[Run], level: int) -> tuple[float, float] | None:
 
 
 def _tokens_within(run: Run, begin: float, end: float) -> float:
-    """The tokens of a run that came in a time: as many in each piece, as far as is known."""
+    """The tokens of a run that came in a time: as many in each piece, or evenly where these are not kept."""
     first = (run.at or 0.0) + (run.first_token_ms or 0.0) / 1000
+    if not run.pieces_ms and run.predicted_ms:
+        last = first + run.predicted_ms / 1000
+        return (run.predicted_n or 0) * max(0.0, min(end, last) - max(begin, first)) / (last - first)
     times = [first]
     for gap in run.pieces_ms:
         times.append(times[-1] + gap / 1000)

@@ -118,6 +118,21 @@ def test_what_came_in_one_piece_came_at_once() -> None:
     assert found.tokens_per_second.value == pytest.approx(30)
 
 
+def test_where_pieces_are_not_kept_tokens_came_evenly() -> None:
+    bare = Run(at=0.0, predicted_n=100, predicted_ms=9900.0, first_token_ms=1e-9, total_ms=9900.0)
+    pieces = total([run(0.0, 100)], 1)
+    evenly = total([bare], 1)
+    assert pieces
+    assert evenly
+    assert evenly.tokens_per_second.value == pytest.approx(pieces.tokens_per_second.value, rel=0.02)
+
+
+def test_no_more_pieces_are_kept_than_a_result_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamaherd.bench.load.MOST_PIECES", 20)
+    _, runs = loaded(Load((2,), PROMPTS, seconds=0.4, tokens=8))
+    assert [len(each.pieces_ms) for _, each in runs][:3] == [7, 7, 0]
+
+
 def test_waiting_for_the_first_token() -> None:
     runs = [run(0.1 * number, first=0.01 * (number + 1)) for number in range(100)]
     found = total(runs, 1)
