@@ -33,6 +33,9 @@ def measured_by_url(
         return _measured(Visit(served, label_of(served, name), results, seconds), chosen)
     except UserError as error:
         say(f"error: {error}", err=True)
+    except KeyboardInterrupt:
+        say(f"what was measured by now, if anything, is kept in {results}", err=True)
+        raise
     sys.exit(UNUSABLE)
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from llamaherd.bench.naming import named_result
+from llamaherd.bench.store import read_result
 from llamaherd.cli.herd import main
 from tests.bench.site import CHAT, MISSING, MODELS, Reply, Site, models, page
 from tests.bench.test_foreign import PLAIN
@@ -99,3 +105,23 @@ def test_depths_are_read_anew_where_nobody_takes_tokens() -> None:
     deep = {cell["condition"]["depth"]: cell["runs"] for cell in cells if cell["condition"].get("depth")}
     assert {depth: len(runs) for depth, runs in deep.items()} == {1024: 2, 2048: 2}
     assert not any(run.get("excluded") for runs in deep.values() for run in runs)
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
+def test_what_was_measured_is_kept_whatever_ends_it(by: signal.Signals, inventory: Path) -> None:
+    herd = str(Path(sys.executable).with_name("herd"))
+    with Site(PLAIN) as site:
+        command = ["env", "--default-signal=INT", herd, "bench", "--time", "60s", "--url", site.url, "--name", "it"]
+        process = subprocess.Popen(command, cwd=inventory, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while len(site.asked) < 20 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(by)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == (130 if by == signal.SIGINT else -signal.SIGKILL), said
+    assert "Traceback" not in said
+    (path,) = inventory.glob("results/url/it/*.jsonl")
+    kept = read_result(path)
+    assert not kept.ended
+    assert 0 < sum(len(cell.runs) for cell in kept.cells) <= 20
+    assert named_result("url/it", inventory / "results") == kept
