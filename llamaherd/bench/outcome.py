@@ -48,6 +48,11 @@ class Outcome:
     expected: tuple[Judged, ...]
 
     @property
+    def known(self) -> bool:
+        """Whether anything was measured that counts."""
+        return bool(self.values)
+
+    @property
     def fine(self) -> bool:
         """Whether nothing misses what is expected, or is slower than before."""
         return not (any(each.missed for each in self.expected) or any(each.slower for each in self.values))

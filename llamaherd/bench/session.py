@@ -22,6 +22,7 @@ from llamaherd.bench.taken import together
 from llamaherd.bench.telemetry import Telemetry
 from llamaherd.bench.watch import Watch, with_telemetry
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.ssh import RemoteError
 
 _LOOK_EVERY = 20.0
 """Seconds after which it is looked who else is there."""
@@ -56,14 +57,20 @@ class Session:
         self._looked, self._since_look = time.monotonic(), list[tuple[int, int]]()
 
     def run(self, series: Sequence[Series]) -> None:
-        """All of them, each to its end. Raises UserError where the server does not answer any more."""
-        for each in series:
-            while step := each.next_step(so_far := self._so_far(each)):
-                self._teller.progress(each.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
-                self._do(each, step)
-                if time.monotonic() - self._looked > _LOOK_EVERY:
-                    self._look_around()
-        self._look_around()
+        """All of them, each to its end. Raises UserError where the server, or its host, does not answer any more."""
+        try:
+            for each in series:
+                self._run(each)
+            self._look_around()
+        except RemoteError as error:
+            raise self._ended(error.message, error.help) from None
+
+    def _run(self, series: Series) -> None:
+        while step := series.next_step(so_far := self._so_far(series)):
+            self._teller.progress(series.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
+            self._do(series, step)
+            if time.monotonic() - self._looked > _LOOK_EVERY:
+                self._look_around()
 
     def run_course(self, course: Course, served: Served, text_of: Callable[[int], str] = long_of) -> None:
         """All of a course, and then a look around. Raises UserError where the server does not answer any more."""
@@ -82,9 +89,9 @@ class Session:
                 self._journal.add_run(number, run.model_copy(update={"start": self._start}))
                 if course.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
                     self._look_around()
-        except UserError as error:
+            self._look_around()
+        except (UserError, RemoteError) as error:
             raise self._ended(error.message, error.help) from None
-        self._look_around()
 
     def _so_far(self, series: Series) -> SoFar:
         cells = tuple(self._cell(condition) for condition in series.conditions)

@@ -99,7 +99,8 @@ def bench(
     --depth, --concurrency, --soak and --energy measure more, after --time. --url measures a server that no inventory
     declares, and knows less of it.
 
-    Exit codes: 0 measured; 1 below what is expected, or slower than before; 2 it could not be measured.
+    Exit codes: 0 measured; 1 below what is expected, or slower than before; 2 it could not be measured, or nothing of
+    it counts.
 
     \b
     Examples:
@@ -239,4 +240,6 @@ def _told(results: Path, measured: Measured, expect: Expect | None, as_json: boo
     else:
         print_outcome(found, console())
         say(f"kept in {measured.path}")
+    if not found.known:
+        sys.exit(UNUSABLE)
     return found.fine

@@ -10,9 +10,11 @@ import pytest
 from llamaherd.bench.client import Target
 from llamaherd.bench.course import Road, seconds_left
 from llamaherd.bench.endpoint import Served
+from llamaherd.bench.look import Look
 from llamaherd.bench.result import Run
 from llamaherd.bench.store import read_result
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.ssh import RemoteError
 from tests.bench.test_session import CHAT, Stand, Stands, Twice, runs_on_disk, stand
 
 __all__ = ["stand"]
@@ -51,6 +53,17 @@ def test_where_it_ends_what_there_is_stays(stand: Stands) -> None:
     with pytest.raises(UserError, match="the connection was cut; what was measured by then is kept in ") as error:
         at.session.run_course(Walk(ends=True), SERVED)
     assert error.value.help == "see the log"
+    assert runs_on_disk(at) == 3
+
+
+def test_a_host_that_is_lost_ends_it(stand: Stands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> Look:
+        raise RemoteError("the connection to the host is gone", "see the host")
+
+    at = stand(Walk())
+    monkeypatch.setattr(at.meter, "look", lost)
+    with pytest.raises(UserError, match="the connection to the host is gone; what was measured by then is kept in "):
+        at.session.run_course(Walk(), SERVED)
     assert runs_on_disk(at) == 3
 
 

@@ -62,6 +62,13 @@ def test_a_short_answer_to_a_long_prompt_says_nothing_of_decode() -> None:
     assert [value.metric.name for value in found.values] == ["prefill", "first token"]
 
 
+def test_where_nothing_counts_nothing_is_known() -> None:
+    found = outcome(result(run(100.0, excluded="it ended after 27 of 64 tokens")), None, None)
+    assert not found.known
+    assert "nothing was measured that counts" in text(found)
+    assert outcome(measured(100.0), None, None).known
+
+
 def test_what_people_read() -> None:
     gpu = GpuTelemetry(gpu=0, counted_joules=2500.0, watts=250.0, peak_watts=280.0, celsius_most=61.0, sm_mhz=1980.0)
     rest = Telemetry(seconds=2.0, gpus=(GpuTelemetry(gpu=0, watts=70.4),))

@@ -29,6 +29,7 @@ from llamaherd.bench.suite import suite
 from llamaherd.bench.told import Counters
 from llamaherd.bench.watch import Watch
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
 from tests.bench.meter_lines import figures, gpu, readings, seen
 from tests.bench.played import Part, Played, answer
@@ -46,9 +47,12 @@ class PlayedMeter:
 
     def __init__(self) -> None:
         self.readings: Readings = readings(gpu(101), figures(101), seen(102), **PROCESS)
-        self.requests, self.looks = 0, 0
+        self.requests, self.looks, self.marks, self.lost_at = 0, 0, 0, 0
 
     def mark(self, name: str) -> None:
+        self.marks += 1
+        if self.marks == self.lost_at:
+            raise RemoteError("the connection to box was lost", "look whether the host is up")
         self.readings.counters.append(Counters(k="count", t=time.monotonic() + 1, mark=name, mj={}, uj={}))
 
     def look(self) -> Look:
@@ -213,6 +217,14 @@ def test_an_answer_that_breaks_off_ends_it_and_what_was_there_stays(stand: Stand
     answers = iter([whole, whole[:4]])
     at = stand(Twice(), lambda _: next(answers))
     with pytest.raises(UserError, match="is kept in"):
+        at.session.run([Twice()])
+    assert runs_on_disk(at) == 1
+
+
+def test_a_host_that_is_lost_ends_it_and_what_was_there_stays(stand: Stands) -> None:
+    at = stand(Twice())
+    at.meter.lost_at = 3
+    with pytest.raises(UserError, match="was lost; what was measured by then is kept in"):
         at.session.run([Twice()])
     assert runs_on_disk(at) == 1
 
