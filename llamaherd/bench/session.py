@@ -90,7 +90,7 @@ class Session:
                 if course.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
                     self._look_around()
             self._look_around()
-        except (UserError, RemoteError) as error:
+        except UserError as error:
             raise self._ended(error.message, error.help) from None
 
     def _so_far(self, series: Series) -> SoFar:
