@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.bench.job import Known
+from llamaherd.bench.metrics import DECODE
+from llamaherd.bench.outcome import outcome
 from llamaherd.bench.quick import FEWEST, MOST, PROMPTS, TOKENS, Quick, counts, fitted, narrow, quick
-from llamaherd.bench.result import Cell, Condition, Run
+from llamaherd.bench.result import Cell, Condition, Run, Start
 from llamaherd.bench.salt import salt
 from llamaherd.bench.schedule import Ask, SoFar, Step
 from llamaherd.bench.suite import KINDS, suite
-from tests.bench.made import run
+from tests.bench.made import result, run
 
 WHOLE = Quick(suite().prompts, "a long text", "seed", 180.0)
 
@@ -22,10 +24,18 @@ WHOLE = Quick(suite().prompts, "a long text", "seed", 180.0)
 class Played:
     """A server whose runs all take a second, and whose speed has this spread."""
 
-    def __init__(self, series: Quick, spread: float, seconds: float = 180.0, excluded: str | None = None) -> None:
-        self.series, self.spread, self.left, self.excluded = series, spread, seconds, excluded
+    def __init__(
+        self,
+        series: Quick,
+        spread: float,
+        seconds: float = 180.0,
+        excluded: str | None = None,
+        speed: float = 1.0,
+        seed: int = 7,
+    ) -> None:
+        self.series, self.spread, self.left, self.excluded, self.speed = series, spread, seconds, excluded, speed
         self.cells = [Cell(condition=each) for each in series.conditions]
-        self.random = random.Random(7)
+        self.random = random.Random(seed)
         self.order: list[int] = []
         self.asks: list[Ask] = []
 
@@ -45,7 +55,7 @@ class Played:
         for ask in step.asks:
             self.asks.append(ask)
             self.left -= 1.0
-            speed = self.random.gauss(1.0, self.spread)
+            speed = self.speed * self.random.gauss(1.0, self.spread)
             made = run(100.0 * speed, total_ms=1000.0, first_token_ms=500 / speed, excluded=self.excluded)
             made = made.model_copy(update={"prompt_n": 2048, "prompt_ms": 500 / speed})
             assert ask.cell is not None
@@ -154,3 +164,28 @@ def test_each_condition_is_there_for_something() -> None:
         ["prefill", "first token"],
         ["first token"],
     ]
+
+
+def verdicts(spread: float, speed: float, pair: int) -> set[str]:
+    """What is said of decode in the second of two measurements of one process, whose speed is this share."""
+    made = []
+    for number, share in enumerate((1.0, speed)):
+        series = replace(WHOLE, seed=f"{pair} {number}")
+        played = Played(series, spread, speed=share, seed=2 * pair + number).play()
+        made.append(result(starts=(Start(process="77@5"),)).model_copy(update={"cells": tuple(played.cells)}))
+    values = outcome(made[1], None, made[0]).values
+    return {value.judgement.verdict for value in values if value.judgement and value.metric is DECODE}
+
+
+@pytest.mark.parametrize("spread", [0.003, 0.005])
+@pytest.mark.parametrize(("speed", "said"), [(1.0, "same"), (0.95, "slower")])
+def test_two_measurements_of_one_server(spread: float, speed: float, said: str) -> None:
+    """Twenty pairs, each of five kinds of text: all as they are."""
+    assert [verdicts(spread, speed, pair) for pair in range(20)] == [{said}] * 20
+
+
+def test_a_noisy_server_is_hardly_ever_said_to_be_slower() -> None:
+    """A spread of 2 %, which is the margin: most is not known then."""
+    said = [verdicts(0.02, 1.0, pair) for pair in range(40)]
+    assert sum("slower" in each for each in said) <= 1
+    assert all("slower" in verdicts(0.02, 0.95, pair) for pair in range(20))
