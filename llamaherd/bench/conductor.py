@@ -10,6 +10,9 @@ import time
 from collections.abc import Sequence
 
 from llamaherd import __version__
+from llamaherd.bench.chosen import NOTHING_MORE, Chosen
+from llamaherd.bench.course import Course
+from llamaherd.bench.endpoint import Served, is_native
 from llamaherd.bench.finishing import with_all
 from llamaherd.bench.job import InTheWayError, Job, Known, MakeSeries, Measured, Teller
 from llamaherd.bench.look import Look, gpus_of, obstacles
@@ -40,14 +43,17 @@ _ABOUT = 32
 """Tokens around the long text: its beginning, and what the chat template adds."""
 
 
-def measure(job: Job, make: MakeSeries, teller: Teller) -> Measured:
-    """The result of all series. Raises InTheWayError before anything is asked, and UserError where it cannot go on."""
+def measure(job: Job, make: MakeSeries, teller: Teller, chosen: Chosen = NOTHING_MORE) -> Measured:
+    """The result of all series, and of what was chosen beside them.
+
+    Raises InTheWayError before anything is asked, and UserError where it cannot go on.
+    """
     began = now()
     with (
         Way(job.connect, job.instance, job.who) as way,
-        Meter(job.connect, job.instance, job.seconds + _ENDING) as meter,
+        Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter,
     ):
-        return _Measurement(job, teller, way, meter, began).run(make)
+        return _Measurement(job, teller, way, meter, began).run(make, chosen)
 
 
 class _Measurement:
@@ -59,7 +65,7 @@ class _Measurement:
         endpoint = job.instance.endpoint
         self._requests = Requests(way.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
 
-    def run(self, make: MakeSeries) -> Measured:
+    def run(self, make: MakeSeries, chosen: Chosen) -> Measured:
         """All of it."""
         look, job = self._meter.first_look, self._job
         overruled = self._overruled(look)
@@ -67,16 +73,22 @@ class _Measurement:
         watch = Watch(self._meter, uuids)
         facts = server_facts(self._way.target, job.instance.endpoint.props_path)
         self._teller.progress(0.0, job.seconds, "at rest")
-        rest = watch.rest()
+        rest = watch.rest(chosen.rest_seconds)
         self._teller.progress(0.0, self._until - time.monotonic(), "warming up")
         warm = self._warm()
         old = self._to_go_on_with()
         known = self._known(facts, warm, old)
         series = make(known)
-        begun = self._begun(look, uuids, facts, warm, known, series, overruled)
+        served = self._served(facts)
+        courses, sentences = chosen.courses(served)
+        for sentence in sentences:
+            self._teller.say(sentence)
+        begun = self._begun(look, uuids, facts, warm, known, (*series, *courses), overruled)
         with self._journal(old, begun) as journal:
             session = Session(job, self._requests, watch, self._meter, journal, self._teller, self._until, overruled)
             session.run(series)
+            for course in courses:
+                session.run_course(course, served, self._text_of)
             whole = watch.use_since(session.began)
             readings = self._meter.readings
             journal.result = with_all(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
@@ -114,6 +126,14 @@ class _Measurement:
         path = cut_off(job.results, job.plan.rig, job.instance.name, same)
         return read_result(path) if path else None
 
+    def _served(self, facts: ServerFacts) -> Served:
+        requests = self._requests
+        target = requests.target
+        native = facts.build is not None and is_native(target)
+        return Served(
+            target, target, requests.path, requests.model, None, facts.build, facts.context, facts.slots, native
+        )
+
     def _known(self, facts: ServerFacts, warm: Warm, old: Result | None) -> Known:
         slots = max(1, self._job.instance.endpoint.streams)
         return Known(
@@ -142,11 +162,11 @@ class _Measurement:
         facts: ServerFacts,
         warm: Warm,
         known: Known,
-        series: Sequence[Series],
+        parts: Sequence[Series | Course],
         overruled: tuple[str, ...],
     ) -> Result:
         job = self._job
-        conditions = dict.fromkeys(condition for each in series for condition in each.conditions)
+        conditions = dict.fromkeys(condition for each in parts for condition in each.conditions)
         return Result(
             llamaherd=__version__,
             rig=job.plan.rig,
@@ -157,7 +177,7 @@ class _Measurement:
                 client=self._way.client,
                 seed=known.seed,
                 warm_up=warm.requests,
-                rule="; ".join(f"{each.name}: {each.rule}" for each in series),
+                rule="; ".join(f"{each.name}: {each.rule}" for each in parts),
                 anyway=overruled,
             ),
             provenance=provenance(job.plan, job.instance, self._meter.readings, look, uuids, facts),

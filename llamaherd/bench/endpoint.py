@@ -58,7 +58,12 @@ def look_at(target: Target, model: str | None = None) -> Served:
 
 def unusable(target: Target, failed: Failure) -> UserError:
     """That a URL cannot be measured, and why."""
-    return UserError(f"{shown(target.url)}: {failed.message}", failed.help)
+    return UserError(f"{_address(target)}: {failed.message}", failed.help)
+
+
+def _address(target: Target) -> str:
+    """A URL as people are shown it: without users, passwords and queries, which may hold keys."""
+    return shown(re.sub(r"//[^/]*@", "//", re.split(r"[?#]", target.url)[0]))[:_LETTERS]
 
 
 def _is_missing(found: Told | Failure) -> bool:
@@ -80,10 +85,10 @@ def _chosen(models: list[dict[str, Any]], model: str | None, target: Target) -> 
     if len(models) == 1:
         return models[0]
     if not models:
-        raise UserError(f"{shown(target.url)} names no model", "name it with `--model NAME`")
+        raise UserError(f"{_address(target)} names no model", "name it with `--model NAME`")
     names = ", ".join(shown(str(each["id"]))[:_LETTERS] for each in models[:_MOST_NAMED])
     more = f" and {len(models) - _MOST_NAMED:,} more" if len(models) > _MOST_NAMED else ""
-    raise UserError(f"{shown(target.url)} serves {len(models):,} models", f"say which with `--model`: {names}{more}")
+    raise UserError(f"{_address(target)} serves {len(models):,} models", f"say which with `--model`: {names}{more}")
 
 
 def _engine_of(served: Served, entry: dict[str, Any]) -> Served:
@@ -101,12 +106,13 @@ def _engine_of(served: Served, entry: dict[str, Any]) -> Served:
         version=build,
         context=context or served.context,
         slots=_count(props.get("total_slots")),
-        native=_is_native(served),
+        native=is_native(served.root),
     )
 
 
-def _is_native(served: Served) -> bool:
-    said = tell(served.root, "/tokenize", {"content": "one two"})
+def is_native(root: Target) -> bool:
+    """Whether there is llama.cpp's own API: of others, only vLLM has a path of this name, and asks otherwise."""
+    said = tell(root, "/tokenize", {"content": "one two"})
     tokens = _object(said).get("tokens")
     return isinstance(tokens, list) and bool(tokens) and all(type(each) is int for each in tokens)
 

@@ -110,8 +110,10 @@ class Quick:
 
 def quick(known: Known) -> Quick:
     """The quick measurement of a server: as one that was cut off began, or in lengths that its speed has time for."""
-    tokens = {each.generated for each in known.before if each.kind in KINDS}
-    prompts = {each.prompt for each in known.before if each.kind == "long"}
+    # Series beside it have conditions of their own: none is of one request at a time with such a length.
+    before = [each for each in known.before if each.concurrency == 1 and not each.depth]
+    tokens = {each.generated for each in before if each.kind in KINDS and each.generated in TOKENS}
+    prompts = {each.prompt for each in before if each.kind == "long" and each.cache == "warm"}
     lengths = fitted(known.seconds, known.decode, known.prefill, known.context)
     if len(tokens) == len(prompts) == 1:
         lengths = tokens.pop(), prompts.pop() or lengths[1]

@@ -8,7 +8,7 @@ from llamaherd.bench.asking import chat_body
 from llamaherd.bench.client import Answer, Failure, Patience, Target, ask
 from llamaherd.bench.schedule import Ask
 
-_GRACE, _LEAST, _SILENCE = 60.0, 90.0, 60.0
+_GRACE, _LEAST, _SILENCE = 60.0, 300.0, 60.0
 """Seconds: beyond the time that is left, at least, and between two pieces."""
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from llamaherd.bench.client import Answer, Failure
+from llamaherd.bench.course import Course, Road, long_of, seconds_left
+from llamaherd.bench.endpoint import Served
 from llamaherd.bench.job import Job, Teller
 from llamaherd.bench.look import obstacles
 from llamaherd.bench.metering import Meter
@@ -24,6 +26,7 @@ from llamaherd.host.ssh import RemoteError
 
 _LOOK_EVERY = 20.0
 """Seconds after which it is looked who else is there."""
+_SEE = "see `herd verify` and the server's log"
 _OTHERS = ("busy", "gpu-shared", "host-busy")
 """What somebody else may do meanwhile."""
 
@@ -68,6 +71,27 @@ class Session:
             self._do(series, step)
             if time.monotonic() - self._looked > _LOOK_EVERY:
                 self._look_around()
+
+    def run_course(self, course: Course, served: Served, text_of: Callable[[int], str] = long_of) -> None:
+        """All of a course, and then a look around. Raises UserError where the server does not answer any more."""
+        road = Road(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
+        began = time.monotonic()
+        try:
+            for cell, run in course.runs(road):
+                condition = course.conditions[cell]
+                share = (cell + 1) / len(course.conditions)
+                left = seconds_left(share, time.monotonic() - began)
+                self._teller.progress(share, left, f"{course.name}: {condition}")
+                if not self._watch.server_is_there:
+                    raise UserError("the server ended, or was restarted, while it was measured", _SEE)
+                number = self._places[condition]
+                self._since_look.append((number, len(self._journal.result.cells[number].runs)))
+                self._journal.add_run(number, run.model_copy(update={"start": self._start}))
+                if course.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
+                    self._look_around()
+            self._look_around()
+        except UserError as error:
+            raise self._ended(error.message, error.help) from None
 
     def _so_far(self, series: Series) -> SoFar:
         cells = tuple(self._cell(condition) for condition in series.conditions)
@@ -120,7 +144,7 @@ class Session:
         self._since_look.append((number, len(self._journal.result.cells[number].runs)))
         self._journal.add_run(number, run)
 
-    def _ended(self, message: str, help_: str = "see `herd verify` and the server's log") -> UserError:
+    def _ended(self, message: str, help_: str = _SEE) -> UserError:
         return UserError(f"{message}; what was measured by then is kept in {self._journal.path}", help_)
 
     def _look_around(self) -> None:

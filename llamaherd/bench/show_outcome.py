@@ -10,10 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from llamaherd.bench.doubts import doubts
+from llamaherd.bench.energy import cost_lines
 from llamaherd.bench.expected import Judged
+from llamaherd.bench.load import total_lines
 from llamaherd.bench.outcome import Outcome, Value
 from llamaherd.bench.result import Result
 from llamaherd.bench.show import STYLES, show_estimate, show_ratio
+from llamaherd.bench.soak import drift_lines
 from llamaherd.bench.telemetry import Telemetry
 from llamaherd.text.terminal import printable
 from llamaherd.text.units import show_size
@@ -28,10 +31,17 @@ def print_outcome(found: Outcome, to: Console) -> None:
     for each in found.expected:
         style = "bold red" if each.missed else "green" if each.outcome == "met" else "yellow"
         to.print(f"expected: {each.figure} {each.expected:g} {each.unit}: [{style}]{each}[/]{_measured(each)}")
-    for line in (*_took(found.result), *_held(found.result)):
+    for line in (*_of_series(found.result), *_took(found.result), *_held(found.result)):
         to.print(printable(line))
     for text in dict.fromkeys(_notes(found)):
         to.print(f"[yellow]note[/]: {printable(text)}")
+
+
+def _of_series(result: Result) -> Iterator[str]:
+    """What several requests at once, a soak and long answers say that no cell says by itself."""
+    yield from total_lines(result)
+    yield from drift_lines(result)
+    yield from cost_lines(result)
 
 
 def _table(found: Outcome) -> Table:
@@ -105,3 +115,4 @@ def _notes(found: Outcome) -> Iterator[str]:
     yield from doubts(result)
     yield from result.work.doubts if result.work else ()
     yield from (f"not measured: {each}" for each in result.unmeasured)
+    yield from result.source.notes

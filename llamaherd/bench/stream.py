@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,19 +129,24 @@ class Reading:
 
     def _take_figures(self, event: dict[str, Any]) -> None:
         if isinstance(told := event.get("timings"), dict):
-            self.timings = Timings(
-                cache_n=_count(told.get("cache_n")),
-                prompt_n=_count(told.get("prompt_n")),
-                prompt_ms=_time(told.get("prompt_ms")),
-                predicted_n=_count(told.get("predicted_n")),
-                predicted_ms=_time(told.get("predicted_ms")),
-                draft_n=_count(told.get("draft_n")),
-                draft_n_accepted=_count(told.get("draft_n_accepted")),
-            )
+            self.timings = timings_of(told)
         if isinstance(told := event.get("usage"), dict):
             details = told.get("prompt_tokens_details")
             cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
             self.usage = Usage(_count(told.get("prompt_tokens")), cached, _count(told.get("completion_tokens")))
+
+
+def timings_of(told: Mapping[str, Any]) -> Timings:
+    """What an engine tells of a request, whatever stands there."""
+    return Timings(
+        cache_n=_count(told.get("cache_n")),
+        prompt_n=_count(told.get("prompt_n")),
+        prompt_ms=_time(told.get("prompt_ms")),
+        predicted_n=_count(told.get("predicted_n")),
+        predicted_ms=_time(told.get("predicted_ms")),
+        draft_n=_count(told.get("draft_n")),
+        draft_n_accepted=_count(told.get("draft_n_accepted")),
+    )
 
 
 def error_text(event: dict[str, Any]) -> str | None:

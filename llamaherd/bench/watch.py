@@ -12,9 +12,6 @@ from llamaherd.bench.taken import telemetry
 from llamaherd.bench.telemetry import Telemetry
 from llamaherd.bench.use import Use, use
 
-REST_SECONDS = 2.0
-"""How long nothing is asked, for what is taken at rest."""
-
 _SETTLE, _POLL = 0.6, 0.01
 """Seconds that readings after a request are waited for, and between two looks whether they are there."""
 
@@ -26,10 +23,10 @@ class Watch:
         self.uuids = tuple(uuids)
         self._meter = meter
 
-    def rest(self) -> Telemetry | None:
+    def rest(self, seconds: float) -> Telemetry | None:
         """What is taken while nothing is asked."""
         begin = self.begin()
-        time.sleep(REST_SECONDS)
+        time.sleep(seconds)
         return self.end(begin)
 
     def begin(self) -> float:

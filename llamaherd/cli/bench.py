@@ -13,6 +13,7 @@ from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
+    from llamaherd.bench.chosen import Chosen
     from llamaherd.bench.job import Job, Measured
     from llamaherd.inventory.schema import Connect, Expect
     from llamaherd.plan import InstancePlan, Plan
@@ -36,7 +37,7 @@ class _Time(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("rig")
+@click.argument("rig", required=False)
 @click.argument("instance", required=False)
 @click.option(
     "--time", "seconds", type=_Time(), default="3m", show_default=True, metavar="TIME", help="How long it may take."
@@ -45,16 +46,47 @@ class _Time(click.ParamType[int]):
 @click.option(
     "--share", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write it without names."
 )
+@click.option("--depth", metavar="DEPTHS", help="Also at depths, in one prefill: `4k,32k`, or `32k` and less.")
+@click.option("--concurrency", metavar="NUMBERS", help="Also so many requests at once, 30 s each: `1,2,4,8`.")
+@click.option("--soak", metavar="TIME", help="Also the same again and again: `15m`. It tells a drift.")
+@click.option("--energy", is_flag=True, help="Also long answers after a long rest: energy a token beyond rest.")
+@click.option("--url", metavar="URL", help="Measure the server there instead: any with OpenAI's API.")
+@click.option("--model", metavar="NAME", help="With --url: its model, where it has several.")
+@click.option("--name", metavar="NAME", help="With --url: what its results go by.")
+@click.option(
+    "--key-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --url: the key. Else it is taken from HERD_URL_KEY, if that is set.",
+)
+@click.option(
+    "--import",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Measure nothing: keep what another program has measured.",
+)
+@click.option("--as", "place", metavar="RIG/INSTANCE", help="With --import: what it is of. Else it is of elsewhere.")
 @inventory_option
 @json_option
 @click.pass_obj
 def bench(
     inventory: Path | None,
-    rig: str,
+    rig: str | None,
     instance: str | None,
     seconds: int,
     anyway: bool,
     share: Path | None,
+    depth: str | None,
+    concurrency: str | None,
+    soak: str | None,
+    energy: bool,
+    url: str | None,
+    model: str | None,
+    name: str | None,
+    key_file: Path | None,
+    file: Path | None,
+    place: str | None,
     as_json: bool,
 ) -> None:
     """Measure how fast an instance is that runs: decode by kind of text, prefill, the time to the first token.
@@ -64,6 +96,9 @@ def bench(
     is held against `expect`, and against the last measurement, with a verdict. INSTANCE may be left out where a rig has
     one. The result is a file in results/ beside the inventory; one that was cut off is gone on with.
 
+    --depth, --concurrency, --soak and --energy measure more, after --time. --url measures a server that no inventory
+    declares, and knows less of it.
+
     Exit codes: 0 measured; 1 below what is expected, or slower than before; 2 it could not be measured, or nothing of
     it counts.
 
@@ -72,19 +107,62 @@ def bench(
       herd bench duo chat                      three minutes
       herd bench duo chat --time 10m           narrower intervals
       herd bench duo chat --share chat.json    also for others, without names
+      herd bench duo chat --depth 4k,32k --concurrency 1,2,4
+      herd bench --url http://gpu-server:8000/v1 --name vllm-fp8
+      herd bench --import llama-bench.json --as duo/chat
     """
     from llamaherd.bench.store import results_folder
+    from llamaherd.cli.bench_import import keep_imported
+    from llamaherd.cli.bench_url import measured_by_url
     from llamaherd.pipeline.load import inventory_path
 
-    declared, plan = usable_plans(inventory, (rig,))[rig]
-    chosen = _chosen(plan, instance)
+    _one_of(rig, url, file, (model, name, key_file), place)
+    wanted = _series(depth, concurrency, soak, energy)
     results = results_folder(inventory_path(inventory))
-    job = _job(declared.connect, plan, chosen, results, seconds, anyway)
-    measured = _measured(job)
+    if file:
+        keep_imported(file, place, results, as_json)
+        return
+    expect = None
+    if url:
+        measured = measured_by_url(url, model, key_file, name, results, float(seconds), wanted)
+    else:
+        declared, plan = usable_plans(inventory, (rig or "",))[rig or ""]
+        chosen = _chosen(plan, instance)
+        expect = chosen.expect
+        measured = _measured(_job(declared.connect, plan, chosen, results, seconds, anyway), wanted)
     if share:
         _share(measured, share)
-    if not _told(job, measured, chosen.expect, as_json):
+    if not _told(results, measured, expect, as_json):
         sys.exit(FAILED)
+
+
+def _one_of(
+    rig: str | None, url: str | None, file: Path | None, about_url: tuple[object, ...], place: str | None
+) -> None:
+    """End the program unless one of a rig, a URL and a file is named, with what goes with it."""
+    if sum(map(bool, (rig, url, file))) != 1:
+        raise click.UsageError("name a rig, or a server by --url, or a file by --import")
+    if not url and any(about_url):
+        raise click.UsageError("--model, --name and --key-file go with --url")
+    if place and not file:
+        raise click.UsageError("--as goes with --import")
+
+
+def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool) -> Chosen:
+    """What is asked for beside the quick measurement; the program ends where it is none."""
+    from llamaherd.bench.amounts import at_once, depths, seconds_of
+    from llamaherd.bench.chosen import Chosen
+
+    try:
+        return Chosen(
+            depths(depth) if depth else (),
+            at_once(concurrency) if concurrency else (),
+            seconds_of(soak) if soak else 0,
+            energy,
+        )
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
 
 
 def _chosen(plan: Plan, name: str | None) -> InstancePlan:
@@ -108,7 +186,7 @@ def _job(connect: Connect, plan: Plan, instance: InstancePlan, results: Path, se
     return Job(connect, plan, instance, results, float(seconds), who, anyway)
 
 
-def _measured(job: Job) -> Measured:
+def _measured(job: Job, wanted: Chosen) -> Measured:
     """The measurement; the program ends where there is none."""
     from llamaherd.bench.conductor import measure
     from llamaherd.bench.job import InTheWayError
@@ -118,7 +196,7 @@ def _measured(job: Job) -> Measured:
     say(f"measuring {job.plan.rig}/{job.instance.name}, for up to {_minutes(job.seconds)}", err=True)
     try:
         with telling(f"{job.plan.rig}/{job.instance.name}") as teller:
-            return measure(job, lambda known: (quick(known),), teller)
+            return measure(job, lambda known: (quick(known), *wanted.series(known)), teller, wanted)
     except InTheWayError as error:
         for each in error.obstacles:
             say(f"error: {each.code}: {each.message}" + (f"\n  help: {each.help}" if each.help else ""), err=True)
@@ -146,7 +224,7 @@ def _share(measured: Measured, to: Path) -> None:
         sys.exit(UNUSABLE)
 
 
-def _told(job: Job, measured: Measured, expect: Expect | None, as_json: bool) -> bool:
+def _told(results: Path, measured: Measured, expect: Expect | None, as_json: bool) -> bool:
     """Whether all is fine, once it is printed."""
     from llamaherd.bench.document import to_bytes
     from llamaherd.bench.outcome import outcome
@@ -154,8 +232,8 @@ def _told(job: Job, measured: Measured, expect: Expect | None, as_json: bool) ->
     from llamaherd.bench.store import read_result, result_files
     from llamaherd.store.show import console
 
-    name = (job.plan.rig, job.instance.name)
-    earlier = [path for path in result_files(job.results, *name) if path.suffix == ".json" and path != measured.path]
+    name = (measured.result.rig, measured.result.instance)
+    earlier = [path for path in result_files(results, *name) if path.suffix == ".json" and path != measured.path]
     found = outcome(measured.result, expect, read_result(earlier[0]) if earlier else None)
     if as_json:
         click.echo(to_bytes(measured.result).decode(), nl=False)

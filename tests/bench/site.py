@@ -36,6 +36,9 @@ def models(*names: str, **more: Any) -> Reply:
     return page({"object": "list", "data": [{"id": name, "object": "model", **more} for name in names]})
 
 
+_LAST = b"0\r\n\r\n"
+"""What ends an answer in chunks."""
+
 MISSING = page({"error": {"message": "there is nothing here"}}, "404 Not Found")
 
 
@@ -80,10 +83,19 @@ class Site:
             self.asked.append((path, headers, body))
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
+        answering = True
         try:
             for at, data in self.pages.get(path, MISSING)(body):
                 time.sleep(max(0.0, began + at - time.monotonic()))
+                if answering and data.endswith(_LAST):
+                    # Who has the last piece asks anew, before this thread goes on.
+                    answering = False
+                    self._ended()
                 handler.wfile.write(data)
         finally:
-            with self._lock:
-                self.at_once -= 1
+            if answering:
+                self._ended()
+
+    def _ended(self) -> None:
+        with self._lock:
+            self.at_once -= 1

@@ -139,3 +139,12 @@ def test_a_body_is_posted() -> None:
     assert isinstance(found, Told)
     assert found.value == {"tokens": [1]}
     assert site.asked[0][2] == {"content": "x"}
+
+
+@pytest.mark.parametrize("url", ["http://me:sk-canary@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=sk-canary#sk-canary"])
+def test_a_secret_in_a_url_is_not_said(url: str) -> None:
+    with pytest.raises(UserError) as error:
+        look_at(Target(url))
+    assert error.value.message == "http://127.0.0.1:9/v1: " + (
+        "the server cannot be asked: it may have a host, a port and a path, and nothing else"
+    )

@@ -22,8 +22,9 @@ OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
     *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
     *("bench/client.py", "bench/plain.py", "bench/metering.py", "bench/way.py", "bench/watch.py", "bench/warming.py"),
-    *("bench/session.py", "bench/conductor.py", "host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
-    *("bench/arms_host.py", "inventory/keys.py", "pipeline/load.py"),
+    *("bench/session.py", "bench/conductor.py", "bench/foreign.py", "bench/arms_host.py"),
+    *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
+    *("inventory/keys.py", "pipeline/load.py"),
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
 HEAVY = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")

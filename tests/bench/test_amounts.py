@@ -1,0 +1,69 @@
+"""What people type for a series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from llamaherd.bench.amounts import at_once, depths, seconds_of
+from llamaherd.bench.ladder import Ladder
+from llamaherd.diagnostics.findings import UserError
+
+
+@pytest.mark.parametrize(
+    ("word", "means"),
+    [
+        ("4k,32k,128k", (4096, 32768, 131072)),
+        ("512,1K, 2k", (512, 1024, 2048)),
+        ("2k,512", (512, 2048)),
+        ("32k", (1024, 2048, 4096, 8192, 16384, 32768)),
+        ("3000", (1500, 3000)),
+        ("512", (512,)),
+        ("256", (256,)),
+    ],
+)
+def test_depths(word: str, means: tuple[int, ...]) -> None:
+    assert depths(word) == means
+    ladder = Ladder(means)
+    assert all(rung.begin < rung.depth for rung in ladder.rungs)
+
+
+def test_other_amounts() -> None:
+    assert at_once("4,1,2,2") == (1, 2, 4)
+    assert [seconds_of(word) for word in ("90s", "15m", "1h")] == [90, 900, 3600]
+
+
+MANY = ",".join(map(str, range(1000, 99999, 999)))
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (
+            depths,
+            [
+                "",
+                "0",
+                "255",
+                "4k,",
+                "k",
+                "-4k",
+                "3M",
+                "9999k",
+                "4k;8k",
+                "512,600",
+                "٤k",
+                ",".join(map(str, range(1000, 99999, 999))),
+            ],
+        ),
+        (at_once, ["", "0", "65", "1,,2", "1 2", "a", "٣", "1" * 5000]),
+        (seconds_of, ["", "15", "59s", "91m", "2h", "1d", "m", "99999999h"]),
+    ],
+)
+def test_anything_else_is_a_sentence(read: Callable[[str], object], words: list[str]) -> None:
+    for word in words:
+        with pytest.raises(UserError) as error:
+            read(word)
+        assert len(error.value.message) < 200
+        assert error.value.help

@@ -1,0 +1,174 @@
+"""A server that is measured by its URL alone, over real HTTP; what it says, and how fast, is scripted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamaherd.bench.client import Target
+from llamaherd.bench.course import Course
+from llamaherd.bench.endpoint import look_at
+from llamaherd.bench.foreign import NOTE, UNTOLD, Visit, label_of, measure_url, slug
+from llamaherd.bench.job import Measured
+from llamaherd.bench.ladder import Ladder
+from llamaherd.bench.load import Load
+from llamaherd.bench.provenance import Host
+from llamaherd.bench.quick import quick
+from llamaherd.bench.share import share
+from llamaherd.bench.store import read_result
+from llamaherd.bench.suite import KINDS, suite
+from llamaherd.diagnostics.findings import UserError
+from tests.bench.played import CHUNKED, END, Part, chunk, delta, last
+from tests.bench.site import CHAT, MODELS, Reply, Site, models, page
+from tests.bench.test_ladder import Cache
+
+
+class Quiet:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.abouts: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.abouts.append(text)
+
+    def progress(self, share: float, seconds_left: float, about: str) -> None:
+        assert 0 <= share <= 1
+        assert seconds_left >= 0
+        self.abouts.append(about)
+
+
+def chatting(body: dict[str, Any]) -> list[Part]:
+    """As many tokens as are asked for, in eight pieces; a token of the prompt is four letters."""
+    tokens, prompt = body["max_tokens"], len(body["messages"][0]["content"]) // 4
+    usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
+    parts = [(0.002 + 0.001 * number, chunk(delta("words "))) for number in range(8)]
+    return [(0.0, CHUNKED), *parts, (0.01, chunk(last(usage=usage)) + chunk(END) + b"0\r\n\r\n")]
+
+
+PLAIN: dict[str, Reply] = {MODELS: models("qwen/Qwen3"), CHAT: chatting}
+
+
+def measured(pages: dict[str, Reply], results: Path, *courses: Course, seconds: float = 12) -> tuple[Measured, Site]:
+    with Site(pages) as site:
+        served = look_at(Target(site.url + "/v1"))
+        visit = Visit(served, label_of(served, None), results, seconds)
+        return measure_url(visit, lambda known: (quick(known),), courses, Quiet()), site
+
+
+def test_a_result_says_only_what_is_known(tmp_path: Path) -> None:
+    found, site = measured(PLAIN, tmp_path)
+    result = found.result
+    assert (result.rig, result.instance, result.label) == ("url", "qwen3-at-127.0.0.1", "Qwen3 at 127.0.0.1")
+    assert found.path.parent == tmp_path / "url" / "qwen3-at-127.0.0.1"
+    assert read_result(found.path) == result
+    assert result.source.notes == (NOTE, UNTOLD)
+    assert result.provenance.model == "qwen/Qwen3"
+    assert result.provenance.host == Host(name="127.0.0.1")
+    assert not result.provenance.engine.kind
+    assert result.method.client == "controller"
+    assert {run.clock for cell in result.cells for run in cell.runs} == {"client"}
+    assert {cell.condition.kind for cell in result.cells if cell.counted} == {*KINDS, "long"}
+    assert {body["model"] for path, _, body in site.asked if path == CHAT} == {"qwen/Qwen3"}
+    assert "127.0.0.1:" not in json.dumps(result.provenance.model_dump())
+
+
+def test_what_is_shared_names_no_host(tmp_path: Path) -> None:
+    found = measured(PLAIN, tmp_path)[0].result
+    named = found.model_copy(
+        update={"provenance": found.provenance.model_copy(update={"host": Host(name="gpu-server.lan")})}
+    )
+    shared = share(named.model_copy(update={"stack": "Qwen3 at gpu-server.lan, which is gpu-server"}))
+    assert shared.stack == "Qwen3 at …, which is …"
+
+
+def test_the_long_prompt_is_as_long_as_it_says(tmp_path: Path) -> None:
+    """Without a tokenizer, by what the server counts of another text."""
+    result = measured(PLAIN, tmp_path)[0].result
+    cold = next(cell for cell in result.cells if cell.condition.prompt and cell.condition.cache == "cold")
+    assert cold.condition.prompt
+    for run in cold.counted:
+        assert run.prompt_n
+        assert abs(run.prompt_n / cold.condition.prompt - 1) < 0.05
+
+
+def test_series_beside_it(tmp_path: Path) -> None:
+    """A ladder and a load, in the same result."""
+    cache = Cache()
+    pages = PLAIN | cache.pages() | {"/props": page({"build_info": "b1", "total_slots": 2})}
+    ladder, load = Ladder((512, 1024), 32, 1), Load((1, 2), suite().prompts["code"], 0.4, 16)
+    result = measured(pages, tmp_path, ladder, load)[0].result
+    cells = {cell.condition: cell for cell in result.cells}
+    assert {*ladder.conditions, *load.conditions} <= set(cells)
+    assert all(cells[condition].counted for condition in (*ladder.conditions, *load.conditions))
+    assert result.provenance.server.slots == 2
+    assert result.provenance.engine.version == "b1"
+    assert "depth: 1 times 32 tokens" in (result.method.rule or "")
+
+
+def test_what_was_measured_is_kept_where_it_ends(tmp_path: Path) -> None:
+    answered = iter(range(12))
+
+    def chat(body: dict[str, Any]) -> Any:
+        if next(answered, None) is None:
+            return page({"error": {"message": "quota exceeded"}}, "429 Too Many Requests")(body)
+        return chatting(body)
+
+    with pytest.raises(UserError, match="429: quota exceeded; what was measured by then is kept in ") as error:
+        measured(PLAIN | {CHAT: chat}, tmp_path)
+    (path,) = tmp_path.rglob("*.jsonl")
+    assert str(path) in error.value.message
+    kept = read_result(path)
+    assert not kept.ended
+    assert 0 < sum(len(cell.runs) for cell in kept.cells) < 12
+
+
+@pytest.mark.parametrize(
+    ("chat", "says"),
+    [
+        (page("<html>hi</html>", kind="text/html"), "streams nothing: its answer is text/html"),
+        (page({"error": "no"}, "401 Unauthorized"), "the server answers 401: no"),
+        (page({"detail": "no such model"}, "404 Not Found"), "404: no such model"),
+        (lambda _: [(0.0, CHUNKED + chunk(b"data: nonsense\n\n"))], "sends an event that is no JSON"),
+        (lambda _: [(0.0, CHUNKED), (0.0, chunk(END) + b"0\r\n\r\n")], "without a single token"),
+        (lambda _: [(0.0, b"")], "the connection was cut"),
+    ],
+)
+def test_a_chat_that_is_none_leaves_nothing(chat: Reply, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=says) as error:
+        measured(PLAIN | {CHAT: chat}, tmp_path)
+    assert error.value.help
+    assert list(tmp_path.iterdir()) == []
+
+
+def endless(_: dict[str, Any]) -> Iterator[Part]:
+    yield 0.0, CHUNKED
+    while True:
+        yield 0.0, chunk(b"data: " + b"x" * (1 << 16))
+
+
+def test_an_answer_without_end_is_a_sentence(tmp_path: Path) -> None:
+    def chat(body: dict[str, Any]) -> Any:
+        return endless(body)
+
+    with pytest.raises(UserError, match="a line of more than 1 MiB"):
+        measured(PLAIN | {CHAT: chat}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("label", "folder"),
+    [
+        ("My vLLM (fp8)!", "my-vllm-fp8"),
+        ("../../etc", "etc"),
+        ("Ünï", "n"),
+        ("…", "server"),
+        ("a" * 39 + "-b", "a" * 39),
+        ("x" * 99, "x" * 40),
+    ],
+)
+def test_any_label_is_a_folder(label: str, folder: str) -> None:
+    assert slug(label) == folder
