@@ -1,0 +1,70 @@
+"""Tables of a report: headings and rows of text, whatever they are written in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from llamaherd.bench.metrics import DECODE, METRICS, PREFILL
+from llamaherd.report.measured import Measured, MeasuredCell
+from llamaherd.report.picks import figure_of
+from llamaherd.report.values import NONE, counted, figure, number, optional, share
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings; the first cell of each says what the row is of. `grey` are rows by their numbers."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    grey: frozenset[int] = frozenset()
+
+
+def without_empty(table: Table) -> Table:
+    """The table without columns in which nothing was measured."""
+    kept = [at for at in range(len(table.headings)) if at == 0 or any(row[at] not in (NONE, "") for row in table.rows)]
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    return Table(table.caption, tuple(table.headings[at] for at in kept), rows, table.grey)
+
+
+def cells_table(cells: Sequence[MeasuredCell], caption: str) -> Table:
+    """All that was measured under some conditions: a row for each."""
+    headings = ["condition", *(f"{each.name}, {each.unit}" if each.unit else each.name for each in METRICS)]
+    headings += ["accepted", "power, W", "J/token", "n"]
+    rows = []
+    for cell in cells:
+        figures = [figure(cell.figure(each)) for each in METRICS]
+        rest = [share(cell.acceptance), optional(cell.watts), optional(cell.joules), counted(cell)]
+        rows.append((str(cell.condition), *figures, *rest))
+    return without_empty(Table(caption, tuple(headings), tuple(rows)))
+
+
+def memory_table(each: Measured) -> Table | None:
+    """The most memory that was held, beside what was planned."""
+    known = [peak for peak in each.peaks if peak.held_bytes is not None]
+    if not known:
+        return None
+    rows = []
+    for peak in known:
+        held, planned = (peak.held_bytes or 0) / (1 << 20), peak.planned_bytes
+        beside = f"{100 * (held * (1 << 20) / planned - 1):+.1f} %" if planned else NONE
+        where = "RAM" if peak.gpu is None else f"GPU {peak.gpu}"
+        rows.append((where, number(held), number(planned / (1 << 20)) if planned else NONE, beside))
+    headings = ("memory", "most held, MiB", "planned, MiB", "beside the plan")
+    return without_empty(Table("The most memory that was held, beside the plan", headings, tuple(rows)))
+
+
+def history_table(results: Iterable[Measured], kinds: Sequence[str]) -> Table:
+    """An instance over time, the newest first."""
+    rows = []
+    for each in results:
+        speeds = [figure(figure_of(each.cells, DECODE, kind)) for kind in kinds]
+        rest = [
+            figure(figure_of(each.cells, PREFILL)),
+            each.stack or NONE,
+            str(len(each.doubts)) if each.doubts else NONE,
+        ]
+        rows.append((each.began.replace("T", " ").rstrip("Z"), *speeds, *rest))
+    headings = ("measured, UTC", *(f"{kind}, t/s" for kind in kinds), "prefill, t/s", "stack", "doubts")
+    return without_empty(Table("Over time", headings, tuple(rows)))
