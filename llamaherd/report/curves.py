@@ -14,6 +14,8 @@ from llamaherd.report.values import figure, number, tokens
 _KWH = 3.6e6
 """Joules."""
 
+_DECADE = 10
+
 CONTEXT = Axis("tokens in the context", "log2", tokens=True)
 
 
@@ -32,12 +34,12 @@ def context_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
     """Decode in up to six panes, and prefill in up to four."""
     speed = _pane("Speed", "t/s", CONTEXT, sweeps, _of(DECODE))
     if speed:
-        first = _pane("Time to the first token", "ms", CONTEXT, sweeps, _of(FIRST_TOKEN), log=True)
         power = Axis("power, W")
         over = _pane("Efficiency over power", "tokens/J", power, sweeps, _over_power, line=False)
         answers = [each for each in sweeps if any(cell.answers for _, cell in each.cells)]
+        first = _pane("Time to the first token", "ms", CONTEXT, answers, _of(FIRST_TOKEN))
         panes = [speed, *_energy_panes(answers), first, over]
-        yield _chart("Decode over the context", panes, sweeps, when)
+        yield _chart("Decode over the context", panes, answers, when)
     prompts = [each for each in sweeps if any(cell.figure(PREFILL) for _, cell in each.cells)]
     speed = _pane("Speed", "t/s", CONTEXT, prompts, _of(PREFILL))
     if speed:
@@ -63,9 +65,9 @@ def allocated_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
 def concurrency_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
     """What all streams get together, and what each of them gets: two panes, as no pane has two axes."""
     axis = Axis("requests at once", "log2")
-    total = _pane("All streams together", "t/s", axis, sweeps, _of(DECODE, by_place=True))
+    total = _pane("All streams together", "t/s", axis, sweeps, _together)
     each = _pane("Each stream", "t/s", axis, sweeps, _of(DECODE))
-    first = _pane("Time to the first token", "ms", axis, sweeps, _of(FIRST_TOKEN), log=True)
+    first = _pane("Time to the first token", "ms", axis, sweeps, _of(FIRST_TOKEN))
     energy = _pane("Energy", "J/token", axis, sweeps, _joules)
     if each:
         yield _chart("Requests at once", [total, each, first, energy], sweeps, when)
@@ -96,9 +98,7 @@ def _chart(title: str, panes: Sequence[Pane | None], sweeps: Sequence[Sweep], wh
     return Chart(title, caption, drawn, table=cells_table(cells, title), conditions=conditions)
 
 
-def _pane(
-    title: str, unit: str, x: Axis, sweeps: Sequence[Sweep], read: Read, *, log: bool = False, line: bool = True
-) -> Pane | None:
+def _pane(title: str, unit: str, x: Axis, sweeps: Sequence[Sweep], read: Read, *, line: bool = True) -> Pane | None:
     """A pane with a curve of each sweep that has at least two of these points."""
     every = []
     for sweep in sweeps:
@@ -109,6 +109,9 @@ def _pane(
         return None
     kept = fewest(every)
     about = "; ".join(f"{each.name}: {_told(each.points)}" for each in kept)
+    values = [point.y for each in kept for point in each.points]
+    # Seconds and minutes on one axis: only so can both be read.
+    log = unit == "ms" and max(values) > _DECADE * min(values)
     y = Axis(unit, "log10" if log else "linear", zero=not log)
     return Pane(title, f"{unit} over {x.name}. {about}", x, y, kept)
 
@@ -118,23 +121,22 @@ def _told(points: Sequence[Point]) -> str:
     return f"from {first.about} to {last.about}"
 
 
-def _of(metric: Metric, *, by_place: bool = False) -> Read:
-    """A metric with its interval; with `by_place`, as many times as there are requests at once."""
+def _together(place: float, cell: MeasuredCell) -> Point | None:
+    """All streams, in the time in which all of them were asked."""
+    if cell.total is None:
+        return None
+    return Point(place, cell.total.value, cell.total.low, cell.total.high, f"{place:g}: {number(cell.total.value)} t/s")
+
+
+def _of(metric: Metric) -> Read:
+    """A metric with its interval."""
 
     def read(place: float, cell: MeasuredCell) -> Point | None:
         found = cell.figure(metric)
         if found is None:
             return None
-        times = place if by_place else 1.0
         low, high = found.ends or (None, None)
-        said = figure(found) if times == 1 else number(found.value * times)
-        return Point(
-            place,
-            found.value * times,
-            None if low is None else low * times,
-            None if high is None else high * times,
-            f"{_at(place, cell)}: {said} {metric.unit}",
-        )
+        return Point(place, found.value, low, high, f"{_at(place, cell)}: {figure(found)} {metric.unit}")
 
     return read
 

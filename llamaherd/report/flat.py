@@ -71,6 +71,9 @@ def _condition(cell: MeasuredCell) -> dict[str, Any]:
 def _figures(cell: MeasuredCell) -> Iterator[dict[str, Any]]:
     for each in cell.figures:
         yield _figure(each)
+    if cell.total:
+        low, high = cell.total.low, cell.total.high
+        yield {"metric": "together", "unit": "t/s", "value": cell.total.value, "low": low, "high": high}
     alone = (("accepted", "", cell.acceptance), ("power", "W", cell.watts), ("energy", "J/token", cell.joules))
     for metric, unit, value in alone:
         if value is not None:

@@ -9,7 +9,7 @@ from llamaherd.report.charts import Level, Pane, Point, Series
 from llamaherd.report.ticks import Scaled, scaled
 
 WIDTH, HEIGHT = 400, 250
-TOP, BOTTOM, LEFT, RIGHT = 26, 40, 54, 14
+TOP, BOTTOM, LEFT, RIGHT = 26, 40, 60, 20
 LETTER, _GAP = 7.1, 14.0
 """How wide a letter is at most on average, and how far lines of text are apart."""
 _SIZE = 3.2

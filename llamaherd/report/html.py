@@ -14,30 +14,36 @@ from llamaherd.report.page import Page, Part
 from llamaherd.resources import TEMPLATES
 from llamaherd.text.terminal import shown
 
-_MOST = 1_850_000
-"""Bytes of instances with their charts, beyond which those that come later have their tables alone."""
+_MOST = 1_950_000
+"""Bytes of a page, beyond which the instances that come later have their tables alone, and no charts."""
 
 
 def to_html(page: Page) -> str:
     """The whole page. Whatever a result says is text in it, and never markup."""
-    made = _environment()
+    template = _environment().get_template("page.html.j2")
     every = [part for group in page.groups for part in group.parts]
-    return made.get_template("page.html.j2").render(page=page, parts=_parts(every), version=__version__)
+    frame = template.render(page=page, parts={part.anchor: "" for part in every}, version=__version__)
+    return template.render(page=page, parts=_parts(every, _MOST - _size(frame)), version=__version__)
 
 
-def _parts(every: Sequence[Part]) -> dict[str, str]:
-    """Each part by its anchor: all have their tables, and as many as there is room for have their charts."""
+def _parts(every: Sequence[Part], room: int) -> dict[str, str]:
+    """Each part by its anchor: all have their tables, and the first ones their charts, as far as there is room."""
     template = _environment().get_template("part.html.j2")
-    bare = {part.anchor: template.render(part=part, charts=()) for part in every}
-    left = _MOST - sum(len(text.encode()) for text in bare.values())
-    found = bare
+    found = {part.anchor: template.render(part=part, charts=()) for part in every}
+    left = room - sum(map(_size, found.values()))
     for part in every:
-        whole = template.render(part=part, charts=part.charts) if left > 0 else bare[part.anchor]
-        left -= len(whole.encode()) - len(bare[part.anchor].encode())
+        if not part.charts:
+            continue
+        whole = template.render(part=part, charts=part.charts)
+        left -= _size(whole) - _size(found[part.anchor])
         if left < 0:
             break
         found[part.anchor] = whole
     return found
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
 
 
 @cache

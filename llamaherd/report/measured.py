@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llamaherd.bench.doubts import doubts
+from llamaherd.bench.load import total
 from llamaherd.bench.metrics import DECODE, METRICS, STEP, Metric, by_start
 from llamaherd.bench.provenance import Gpu, Provenance
 from llamaherd.bench.result import Cell, Condition, Result, Run
@@ -48,7 +49,7 @@ class MeasuredCell:
     """A condition and its figures. `acceptance` is the share of drafted tokens that were accepted.
 
     `watts` are of all GPUs together, on average and at most; `joules` are those of a token: of the answer where there
-    is one, else of the prompt.
+    is one, else of the prompt. `total` are tokens a second of all streams together, where all were asked at once.
     """
 
     condition: Condition
@@ -58,6 +59,7 @@ class MeasuredCell:
     watts: float | None
     most_watts: float | None
     joules: float | None
+    total: Estimate | None
 
     def figure(self, metric: Metric) -> Figure | None:
         """The figure of a metric, where it was measured."""
@@ -131,6 +133,7 @@ def _cell(cell: Cell) -> MeasuredCell:
     runs = cell.counted
     found = [(metric, estimate(by_start(runs, metric))) for metric in METRICS]
     watts, most = _watts(cell)
+    together = total(cell.runs, cell.condition.concurrency)
     return MeasuredCell(
         condition=cell.condition,
         figures=tuple(Figure(metric, known) for metric, known in found if known),
@@ -139,6 +142,7 @@ def _cell(cell: Cell) -> MeasuredCell:
         watts=watts,
         most_watts=most,
         joules=_joules(cell, watts),
+        total=together.tokens_per_second if together else None,
     )
 
 

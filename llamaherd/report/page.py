@@ -85,17 +85,17 @@ def _groups(found: Sequence[Measured]) -> Iterator[Group]:
         results = list(its)
         newest = max(results, key=lambda each: each.began)
         parts = [
-            _part(list(one), f"rig-{number}-{at}")
+            _part(list(one), f"rig-{number}-{at}", newest.machine)
             for at, (_, one) in enumerate(groupby(results, lambda each: each.instance), start=1)
         ]
         yield Group(rig, f"rig-{number}", newest.machine, tuple(parts))
     if others := [each for each in found if each.less]:
-        parts = [_part([each], f"imported-{at}") for at, each in enumerate(others, start=1)]
+        parts = [_part([each], f"imported-{at}", ()) for at, each in enumerate(others, start=1)]
         yield Group("Imported", "imported", (), tuple(parts))
 
 
-def _part(results: Sequence[Measured], anchor: str) -> Part:
-    """An instance by its newest result, and over time where there are several."""
+def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) -> Part:
+    """An instance by its newest result, and over time where there are several; its machine if it is another one."""
     newest = max(results, key=lambda each: (each.began, each.id))
     before = sorted(results, key=lambda each: (each.began, each.id), reverse=True)
     memory = [table] if (table := memory_table(newest)) else []
@@ -107,7 +107,7 @@ def _part(results: Sequence[Measured], anchor: str) -> Part:
     return Part(
         title=newest.label if newest.less else newest.instance,
         anchor=anchor,
-        facts=tuple(_facts(newest, len(before))),
+        facts=tuple(_facts(newest, len(before), machine)),
         doubts=newest.doubts,
         notes=newest.notes,
         tables=(cells_table(newest.cells, "Everything that was measured"), *memory),
@@ -116,11 +116,11 @@ def _part(results: Sequence[Measured], anchor: str) -> Part:
     )
 
 
-def _facts(each: Measured, results: int) -> Iterator[tuple[str, str]]:
+def _facts(each: Measured, results: int, machine: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     yield "measured", f"{each.began.replace('T', ' ').rstrip('Z')} UTC by {each.source}"
     if each.stack and each.stack != each.label:
         yield "stack", each.stack
-    if each.machine:
+    if each.machine != machine:
         yield "machine", ", ".join(each.machine)
     if each.serving:
         yield "served with", ", ".join(each.serving)

@@ -34,10 +34,10 @@ def _over(each: Measured, what: Along) -> tuple[Sweep, ...]:
     for cell in each.cells:
         if (place := _place(cell, what)) > 0:
             groups.setdefault(_otherwise(cell, what), {})[place] = cell
+    curves = {key: cells for key, cells in groups.items() if _enough(cells, what)}
     return tuple(
-        Sweep(_name(key, groups), tuple((place, cells[place]) for place in sorted(cells)))
-        for key, cells in groups.items()
-        if _enough(cells, what)
+        Sweep(_name(key, curves), tuple((place, cells[place]) for place in sorted(cells)))
+        for key, cells in curves.items()
     )
 
 
@@ -58,7 +58,7 @@ def _otherwise(cell: MeasuredCell, what: Along) -> tuple[str, ...]:
     asked = cell.condition
     others = {"at once": asked.concurrency, "limit": asked.power_limit_watts}
     if what != "filled":
-        others |= {"depth": asked.depth, "prompt": asked.prompt}
+        others |= {"depth": asked.depth, "prompt": asked.prompt, "generated": asked.generated}
     others.pop(what, None)
     return (asked.kind, asked.cache, asked.sampling, str(cell.answers), *map(str, others.values()))
 

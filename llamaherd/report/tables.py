@@ -31,11 +31,12 @@ def without_empty(table: Table) -> Table:
 def cells_table(cells: Sequence[MeasuredCell], caption: str) -> Table:
     """All that was measured under some conditions: a row for each."""
     headings = ["condition", *(f"{each.name}, {each.unit}" if each.unit else each.name for each in METRICS)]
-    headings += ["accepted", "power, W", "J/token", "n"]
+    headings += ["together, t/s", "accepted", "power, W", "J/token", "n"]
     rows = []
     for cell in cells:
         figures = [figure(cell.figure(each)) for each in METRICS]
-        rest = [share(cell.acceptance), optional(cell.watts), optional(cell.joules), counted(cell)]
+        together = number(cell.total.value) if cell.total and cell.condition.concurrency > 1 else NONE
+        rest = [together, share(cell.acceptance), optional(cell.watts), optional(cell.joules), counted(cell)]
         rows.append((str(cell.condition), *figures, *rest))
     return without_empty(Table(caption, tuple(headings), tuple(rows)))
 

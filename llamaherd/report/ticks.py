@@ -86,10 +86,10 @@ def _by_two(axis: Axis, low: float, high: float) -> Scaled:
 def _by_ten(axis: Axis, low: float, high: float) -> Scaled:
     first, last = floor(log10(low) + 1e-9), ceil(log10(high) - 1e-9)
     last = max(last, first + 1)
-    parts = tuple(range(1, 10)) if high < 5 * low else (1, 2, 5) if last - first <= 2 else (1,)
+    parts = tuple(range(1, 10)) if high < 5 * low else (1, 2, 5) if last - first <= 3 else (1,)
     marks = [part * 10.0**at for at in range(first, last + 1) for part in parts]
     inside = [each for each in marks if _below(marks, low) <= each <= _above(marks, high)]
-    return Scaled(axis, inside[0], inside[-1], tuple((each, f"{each:,g}") for each in inside))
+    return Scaled(axis, inside[0], inside[-1], tuple((each, f"{each:,.10g}") for each in inside))
 
 
 def _below(marks: Sequence[float], low: float) -> float:

@@ -39,7 +39,7 @@ def one(seed: int, instance: int, week: int, *, deep: bool = True) -> Result:
     if deep:
         cells += [_cell(lot, speed, Condition(kind="long", depth=1 << at, generated=128), 1) for at in range(12, 18)]
         cells += [_prompt(lot, speed, Condition(kind="long", depth=1 << at, prompt=1024)) for at in range(12, 18)]
-        cells += [_at_once(lot, speed, 1 << at) for at in range(1, 4)]
+        cells += [_at_once(lot, speed, 1 << at) for at in range(4)]
         cells += [_limited(lot, speed, watts) for watts in (200.0, 240.0, 280.0, 320.0)]
     return finished(
         Result(
@@ -106,7 +106,14 @@ def _prompt(lot: random.Random, speed: float, condition: Condition) -> Cell:
 
 def _at_once(lot: random.Random, speed: float, streams: int) -> Cell:
     condition = Condition(kind="prose", generated=128, concurrency=streams)
-    return _cell(lot, speed / streams**0.4, condition, 2 * streams)
+    cell = _cell(lot, speed / streams**0.4, condition, 3 * streams)
+    runs: list[Run] = []
+    for stream in range(streams):
+        at = 0.0
+        for run in cell.runs[3 * stream : 3 * stream + 3]:
+            runs.append(run.model_copy(update={"at": at}))
+            at += (run.total_ms or 0.0) / 1000
+    return cell.model_copy(update={"runs": tuple(runs)})
 
 
 def _limited(lot: random.Random, speed: float, watts: float) -> Cell:

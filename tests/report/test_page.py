@@ -59,7 +59,7 @@ def test_two_hundred_results_are_a_page_of_two_megabytes_at_most() -> None:
 
 
 class Tags(HTMLParser):
-    """The tags of a page, and whether each that is opened is closed."""
+    """The tags of a page, and whether each that is opened is closed, but for cells, which end by themselves."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "link"):
+        if tag not in ("meta", "link", "td"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
