@@ -56,7 +56,7 @@ def _about(each: Measured) -> dict[str, Any]:
         "instance": each.instance,
         "label": each.label,
         "stack": each.stack,
-        "measured": each.began,
+        "measured": each.began if each.dated else "",
         "by": each.source,
         "id": each.id,
         "suite": each.suite,

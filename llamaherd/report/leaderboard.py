@@ -80,7 +80,7 @@ def _others(each: Measured) -> tuple[str, ...]:
         share(cell.acceptance if cell else None),
         NONE if cell is None or cell.joules is None else number(cell.joules),
         f"{context:,}" if context else NONE,
-        each.day,
+        each.day or NONE,
         each.machine[0] if each.machine else NONE,
     )
 

@@ -26,8 +26,7 @@ def escaped(text: str) -> str:
 def _lines(page: Page) -> Iterator[str]:
     yield "# Measured speeds"
     yield ""
-    span = page.until if page.since == page.until else f"{page.since} to {page.until}"
-    yield f"{page.results} {'result' if page.results == 1 else 'results'}, {span}."
+    yield f"{page.about}."
     yield ""
     yield from _sentences(page.notes)
     yield from ("## Leaderboard", "")

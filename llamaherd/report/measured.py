@@ -14,6 +14,8 @@ from llamaherd.bench.result import Cell, Condition, Result, Run
 from llamaherd.bench.statistics.intervals import Estimate, estimate
 from llamaherd.bench.telemetry import Peak
 
+_WITHOUT_TIME = ("table", "sweep-bench")
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -102,9 +104,14 @@ class Measured:
         return self.source != "herd"
 
     @property
+    def dated(self) -> bool:
+        """Whether it says when it was measured: of others' files, mostly, only their own age is known."""
+        return self.source not in _WITHOUT_TIME
+
+    @property
     def day(self) -> str:
-        """When it was measured."""
-        return self.began[:10]
+        """When it was measured; nothing where nobody knows."""
+        return self.began[:10] if self.dated else ""
 
 
 def measured(result: Result) -> Measured:

@@ -14,6 +14,8 @@ from llamaherd.report.over_time import history_charts
 from llamaherd.report.sweeps import charts_of
 from llamaherd.report.tables import Table, cells_table, memory_table
 
+_ALL, _BESIDE = "Everything that was measured", "Everything else that was measured"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -44,7 +46,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Page:
-    """A report. `until` is when the newest of its results was measured."""
+    """A report. `since` and `until` are the days of its oldest and newest result, of those that have one."""
 
     results: int
     since: str
@@ -54,12 +56,19 @@ class Page:
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
 
+    @property
+    def about(self) -> str:
+        """How many results, and of when."""
+        many = f"{self.results} {'result' if self.results == 1 else 'results'}"
+        days = self.until if self.since == self.until else f"{self.since} to {self.until}"
+        return f"{many}, {days}" if days else many
+
 
 def page(gathered: Gathered) -> Page:
     """The page of some results."""
     found = sorted(gathered.found, key=lambda each: (each.rig, each.instance, each.label, each.began, each.id))
     rows = leaderboard(found)
-    days = sorted(each.day for each in found)
+    days = sorted(each.day for each in found if each.day) or [""]
     return Page(
         results=len(found),
         since=days[0],
@@ -110,14 +119,18 @@ def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) ->
         facts=tuple(_facts(newest, len(before), machine)),
         doubts=newest.doubts,
         notes=newest.notes,
-        tables=(cells_table(newest.cells, "Everything that was measured"), *memory),
-        rest=(*([cells_table(rest, "What no chart below has")] if rest else []), *memory),
+        tables=(cells_table(newest.cells, _ALL), *memory),
+        rest=(
+            *([cells_table(rest, _BESIDE if drawn else _ALL)] if rest else []),
+            *memory,
+        ),
         charts=tuple(charts),
     )
 
 
 def _facts(each: Measured, results: int, machine: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    yield "measured", f"{each.began.replace('T', ' ').rstrip('Z')} UTC by {each.source}"
+    when = f"{each.began.replace('T', ' ').rstrip('Z')} UTC" if each.dated else "nobody says when,"
+    yield "measured", f"{when} by {each.source}"
     if each.stack and each.stack != each.label:
         yield "stack", each.stack
     if each.machine != machine:

@@ -20,8 +20,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 def print_page(page: Page, to: Console) -> None:
     """The leaderboard with its bars, then each instance."""
-    span = page.until if page.since == page.until else f"{page.since} to {page.until}"
-    to.print(f"[bold]{page.results} {'result' if page.results == 1 else 'results'}[/], {span}")
+    to.print(f"[bold]{page.about}[/]")
     for note in page.notes:
         to.print(f"[yellow]note[/]: {printable(note)}")
     _print_table(page.leaderboard, to)

@@ -18,7 +18,7 @@ _FEWEST, _SPAN = 3, 3
 
 def charts_of(each: Measured) -> Iterator[Chart]:
     """All charts that a result has the points for."""
-    when = f"Measured {each.day}."
+    when = f"Measured {each.day}." if each.day else "Nobody says when it was measured."
     filled = _over(each, "filled")
     yield from context_charts(filled, when)
     yield from law_charts(filled, when)
