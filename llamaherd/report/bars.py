@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llamaherd.report.charts import Bars
 from llamaherd.report.geometry import LETTER, WIDTH, Text, place
 
-_ROW, _TOP = 34, 26
+_ROW, _TOP, _WIDER = 34, 26, 1.15
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class DrawnBars:
 
 def draw_bars(chart: Bars) -> DrawnBars:
     """Bars that begin at nothing, each under its name, with its value behind it."""
-    most = max((max(each.value, each.high or 0.0) for each in chart.bars), default=1.0) or 1.0
+    most = _WIDER * max((each.value for each in chart.bars), default=1.0) or 1.0
     room = WIDTH - 16 - max((len(each.text) * LETTER for each in chart.bars), default=0) - 8
     made = []
     for at, each in enumerate(chart.bars):
         top, end = _TOP + at * _ROW, 8 + each.value / most * room
-        reach = 8 + (each.high or each.value) / most * room
+        reach = 8 + min(each.high or each.value, most) / most * room
         whisker = ""
         if each.low is not None and each.high is not None:
             low = 8 + each.low / most * room

@@ -16,12 +16,13 @@ MOST_SERIES = 5
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis. `zero`: it begins at nothing. `tokens`: its ticks are counts of tokens, such as 4K."""
+    """An axis. `zero`: it begins at nothing. `tokens`: its ticks are counts of tokens, as 4K; `whole`: no halves."""
 
     name: str
     scale: Scale = "linear"
     zero: bool = False
     tokens: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)

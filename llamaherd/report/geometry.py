@@ -13,6 +13,8 @@ TOP, BOTTOM, LEFT, RIGHT = 26, 40, 60, 20
 LETTER, _GAP = 7.1, 14.0
 """How wide a letter is at most on average, and how far lines of text are apart."""
 _SIZE = 3.2
+_REACH = 0.5
+"""How much of its value an interval may be, to be seen as a whole."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Frame:
 def draw(pane: Pane) -> Drawn:
     """A pane with everything at its place."""
     points = [point for series in pane.series for point in series.points]
-    ends = [end for point in points for end in (point.low, point.y, point.high) if end is not None]
+    ends = [end for point in points for end in (point.y, *_seen(point)) if end is not None]
     ends += [end for level in pane.levels for end in (level.low, level.value, level.high) if end is not None]
     names = [series.name for series in pane.series] if _labelled(pane) else []
     room = max((len(each) * LETTER + 12 for each in names), default=0)
@@ -106,6 +108,13 @@ def draw(pane: Pane) -> Drawn:
         levels=tuple(_level(level, frame) for level in pane.levels),
         series=tuple(_series(pane, frame)),
     )
+
+
+def _seen(point: Point) -> tuple[float | None, float | None]:
+    """The ends of an interval, as far as they can be seen: of two values it is so wide that nothing else could be."""
+    reach = _REACH * abs(point.y)
+    low = None if point.low is None else max(point.low, point.y - reach)
+    return low, None if point.high is None else min(point.high, point.y + reach)
 
 
 def _labelled(pane: Pane) -> bool:

@@ -27,12 +27,12 @@ class Row:
 def leaderboard(results: Sequence[Measured]) -> tuple[Row, ...]:
     """The rows, fastest first by the first kind of text that each has; stale ones stay in their place."""
     newest: dict[tuple[str, str, str], Measured] = {}
-    last: dict[tuple[str, str], str] = {}
-    for each in sorted(results, key=lambda each: (each.began, each.id)):
+    last: dict[tuple[str, str], Measured] = {}
+    for each in sorted(results, key=lambda each: each.order):
         # Of what others have measured nobody knows which instance it is of: each is a row.
         newest[each.rig, each.instance, each.id if each.less else each.stack] = each
-        last[each.rig, each.instance] = each.began
-    rows = [Row(each, not each.less and each.began < last[each.rig, each.instance]) for each in newest.values()]
+        last[each.rig, each.instance] = each
+    rows = [Row(each, not each.less and each is not last[each.rig, each.instance]) for each in newest.values()]
     return tuple(sorted(rows, key=_order))
 
 

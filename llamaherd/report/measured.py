@@ -80,7 +80,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class Measured:
-    """A result as a report tells it. `stack` says what served, `less` that somebody else has measured."""
+    """A result as a report tells it. `stack` says what served, `whole` that it was not cut off."""
 
     label: str
     rig: str
@@ -94,9 +94,15 @@ class Measured:
     serving: tuple[str, ...]
     context: int | None
     cells: tuple[MeasuredCell, ...]
+    whole: bool
     peaks: tuple[Peak, ...]
     doubts: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def order(self) -> tuple[bool, str, str]:
+        """By which the last one is that which tells most of today: one that was cut off may have nearly nothing."""
+        return self.whole, self.began, self.id
 
     @property
     def less(self) -> bool:
@@ -130,6 +136,7 @@ def measured(result: Result) -> Measured:
         serving=tuple(_serving(origin)),
         context=origin.server.context,
         cells=tuple(_cell(cell) for cell in result.cells if cell.counted),
+        whole=result.ended is not None,
         peaks=result.peaks,
         doubts=tuple(dict.fromkeys([*doubts(result), *_doubts(result)])),
         notes=tuple(_notes(result)),

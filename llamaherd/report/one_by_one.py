@@ -8,7 +8,7 @@ from llamaherd.bench.statistics.intervals import standard_deviation
 from llamaherd.report.charts import Axis, Chart, Level, Pane, Point, Series
 from llamaherd.report.measured import Measured, MeasuredCell
 from llamaherd.report.tables import Table, without_empty
-from llamaherd.report.values import number, optional
+from llamaherd.report.values import number, optional, short
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 _FEWEST, _MOST_CELLS = 5, 6
@@ -37,11 +37,13 @@ def _panes(cell: MeasuredCell) -> Iterator[Pane]:
 
 def _pane(title: str, unit: str, values: Sequence[float]) -> Pane:
     mean, spread = sum(values) / len(values), standard_deviation(values) or 0.0
-    said = f"mean {number(mean)} {unit}, {SIGMA} {spread:.2g} ({spread / mean:.1%})"
+    said = f"mean {number(mean)} {unit}, {SIGMA} {short(spread)} ({spread / mean:.1%})"
     points = tuple(Point(at, value, about=f"run {at}: {number(value)}") for at, value in enumerate(values, start=1))
     level = Level(mean, mean - spread, mean + spread)
     about = f"{unit} of {len(values)} runs: {said}, from {number(min(values))} to {number(max(values))}"
-    return Pane(title, about, Axis(f"run; {said}"), Axis(unit), (Series("runs", points, line=False),), (level,))
+    return Pane(
+        title, about, Axis(f"run; {said}", whole=True), Axis(unit), (Series("runs", points, line=False),), (level,)
+    )
 
 
 def _rows(cell: MeasuredCell) -> Iterator[tuple[str, ...]]:

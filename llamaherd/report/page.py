@@ -92,7 +92,7 @@ def _groups(found: Sequence[Measured]) -> Iterator[Group]:
     ours = [each for each in found if not each.less]
     for number, (rig, its) in enumerate(groupby(ours, lambda each: each.rig), start=1):
         results = list(its)
-        newest = max(results, key=lambda each: each.began)
+        newest = max(results, key=lambda each: each.order)
         parts = [
             _part(list(one), f"rig-{number}-{at}", newest.machine)
             for at, (_, one) in enumerate(groupby(results, lambda each: each.instance), start=1)
@@ -105,7 +105,7 @@ def _groups(found: Sequence[Measured]) -> Iterator[Group]:
 
 def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) -> Part:
     """An instance by its newest result, and over time where there are several; its machine if it is another one."""
-    newest = max(results, key=lambda each: (each.began, each.id))
+    newest = max(results, key=lambda each: each.order)
     before = sorted(results, key=lambda each: (each.began, each.id), reverse=True)
     memory = [table] if (table := memory_table(newest)) else []
     charts = list(charts_of(newest))

@@ -13,6 +13,7 @@ KINDS: tuple[str, ...] = get_args(Kind)
 """In the order in which a suite has them; what others have measured comes last."""
 
 
+_CACHES = ("cold", "unknown", "warm")
 _OVERHEAD = 1000
 """Tokens of a prompt, below which most of the time is not that of reading it."""
 
@@ -31,13 +32,21 @@ def picked(cells: Sequence[MeasuredCell], metric: Metric, kind: str | None = Non
 
 def _decode_order(cell: MeasuredCell) -> tuple[float, ...]:
     asked = cell.condition
-    return asked.concurrency, cell.filled, asked.context or 0, asked.power_limit_watts or 0
+    limit = asked.power_limit_watts or 0
+    return asked.concurrency, cell.filled, asked.context or 0, limit, -asked.generated
 
 
 def _prefill_order(cell: MeasuredCell) -> tuple[float, ...]:
     asked = cell.condition
     short = (asked.prompt or 0) < _OVERHEAD
-    return asked.concurrency, asked.cache == "warm", asked.depth, short, asked.prompt or 0, asked.power_limit_watts or 0
+    return (
+        asked.concurrency,
+        _CACHES.index(asked.cache),
+        asked.depth,
+        short,
+        asked.prompt or 0,
+        asked.power_limit_watts or 0,
+    )
 
 
 def figure_of(cells: Sequence[MeasuredCell], metric: Metric, kind: str | None = None) -> Figure | None:

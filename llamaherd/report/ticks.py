@@ -12,7 +12,9 @@ from llamaherd.report.values import tokens
 
 _ABOUT = 5
 """Marks that an axis should have."""
-_DAYS = (1, 2, 7, 14, 28, 91, 182, 365, 730, 3650)
+_MILLIONS, _MONTHS = 5e5, 300
+"""Steps from which on values are told in millions, and days from which on dates have years."""
+_DAYS = (*(each / 1440 for each in (1, 5, 15, 60, 180, 360, 720)), 1, 2, 7, 14, 28, 91, 182, 365, 730, 3650)
 _DAY = 86_400.0
 
 
@@ -53,6 +55,8 @@ def _linear(axis: Axis, low: float, high: float) -> Scaled:
         # A single value: something to either side, that it can be seen to be alone.
         low, high = (0.0 if axis.zero else low - abs(low) * 0.1 - 1e-9), high + abs(high) * 0.1 + 1e-9
     step = nice_step((high - low) / _ABOUT)
+    if axis.whole:
+        step = max(1.0, float(ceil(step)))
     first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
     marks = [at * step for at in range(first, last + 1)]
     return Scaled(axis, marks[0], marks[-1], tuple((each, _said(axis, each, step)) for each in marks))
@@ -68,7 +72,7 @@ def _said(axis: Axis, value: float, step: float) -> str:
     if axis.tokens:
         return tokens(value)
     digits = next((each for each in range(12) if abs(step * 10**each - round(step * 10**each)) < 1e-6), 12)
-    return f"{value + 0.0:,.{digits}f}"
+    return f"{value / 1e6:,g}M" if step >= _MILLIONS else f"{value + 0.0:,.{digits}f}"
 
 
 def _by_two(axis: Axis, low: float, high: float) -> Scaled:
@@ -101,13 +105,19 @@ def _above(marks: Sequence[float], high: float) -> float:
 
 
 def _by_day(axis: Axis, low: float, high: float) -> Scaled:
-    """Days since 1970, with marks at midnight."""
-    low, high = floor(low), max(ceil(high), floor(low) + 1)
+    """Days since 1970, with marks at midnight, or at hours where all is within few days."""
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
     every = next((each for each in _DAYS if (high - low) / each <= _ABOUT), _DAYS[-1])
-    marks = [float(each) for each in range(low, high + 1, every)]
-    form = "%d %b" if high - low < 300 else "%b %Y"
-    began = datetime(1970, 1, 1, tzinfo=UTC)
-    return Scaled(axis, low, high, tuple((each, f"{began + timedelta(days=each):{form}}") for each in marks))
+    marks = [at * every for at in range(ceil(low / every), floor(high / every) + 1)] or [low]
+    return Scaled(axis, low, high, tuple((each, _moment(each, every, high - low)) for each in marks))
+
+
+def _moment(day: float, every: float, span: float) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)
+    if every < 1 and (moment.hour or moment.minute):
+        return f"{moment:%H:%M}"
+    return f"{moment:%d %b}" if span < _MONTHS else f"{moment:%b %Y}"
 
 
 def days(moment: str) -> float:

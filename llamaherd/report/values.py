@@ -25,14 +25,15 @@ def figure(each: Figure | None) -> str:
 
 
 def plus_minus(each: Figure | None) -> str:
-    """A value with half of its interval: `249.3 ± 2.1`."""
+    """A value with half of its interval: `249.3 ± 2.1`. One wider than the value is not told in digits."""
     if each is None or each.ends is None:
         return figure(each)
     low, high = each.ends
-    return f"{number(each.value)} ± {_short((high - low) / 2)}"
+    half = (high - low) / 2
+    return f"{number(each.value)} ± {short(half) if half < each.value / 2 else 'over 50 %'}"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Two digits of an error are enough."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 

@@ -30,12 +30,19 @@ FINITE = st.floats(1e-3, 1e9)
         (Axis("", "log10"), [33.6, 46.3], ["30", "40", "50"]),
         (Axis("", "log10"), [869, 14_690], ["500", "1,000", "2,000", "5,000", "10,000", "20,000"]),
         (Axis("", "log10"), [3, 900_000], ["1", "10", "100", "1,000", "10,000", "100,000", "1,000,000"]),
+        (Axis("", whole=True), [1, 12], ["0", "3", "6", "9", "12"]),
+        (Axis(""), [1e6, 4.5e6], ["1M", "2M", "3M", "4M", "5M"]),
+        (
+            Axis("", "date"),
+            [days("2026-03-01T21:50:00Z"), days("2026-03-02T01:10:00Z")],
+            ["22:00", "23:00", "02 Mar", "01:00"],
+        ),
         (Axis("", "date"), [days("2026-03-01T10:00:00Z"), days("2026-03-04T10:00:00Z")], None),
     ],
 )
 def test_an_axis_has_the_marks_that_people_would_have_chosen(axis: Axis, values: list[float], said: list[str]) -> None:
     found = [text for _, text in scaled(axis, values).ticks]
-    assert found == (said or ["01 Mar", "02 Mar", "03 Mar", "04 Mar", "05 Mar"])
+    assert found == (said or ["02 Mar", "03 Mar", "04 Mar"])
 
 
 @given(st.lists(FINITE, min_size=1, max_size=20), st.sampled_from(["linear", "log2", "log10", "date"]), st.booleans())
