@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llamaherd.bench.metrics import DECODE, METRICS, PREFILL
+from llamaherd.bench.metrics import METRICS
 from llamaherd.report.measured import Measured, MeasuredCell
-from llamaherd.report.picks import figure_of
 from llamaherd.report.values import NONE, counted, figure, number, optional, share
 
 
@@ -54,18 +53,3 @@ def memory_table(each: Measured) -> Table | None:
         rows.append((where, number(held), number(planned / (1 << 20)) if planned else NONE, beside))
     headings = ("memory", "most held, MiB", "planned, MiB", "beside the plan")
     return without_empty(Table("The most memory that was held, beside the plan", headings, tuple(rows)))
-
-
-def history_table(results: Iterable[Measured], kinds: Sequence[str]) -> Table:
-    """An instance over time, the newest first."""
-    rows = []
-    for each in results:
-        speeds = [figure(figure_of(each.cells, DECODE, kind)) for kind in kinds]
-        rest = [
-            figure(figure_of(each.cells, PREFILL)),
-            each.stack or NONE,
-            str(len(each.doubts)) if each.doubts else NONE,
-        ]
-        rows.append((each.began.replace("T", " ").rstrip("Z"), *speeds, *rest))
-    headings = ("measured, UTC", *(f"{kind}, t/s" for kind in kinds), "prefill, t/s", "stack", "doubts")
-    return without_empty(Table("Over time", headings, tuple(rows)))

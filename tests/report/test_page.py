@@ -15,10 +15,11 @@ import pytest
 
 from llamaherd.bench.naming import read_any
 from llamaherd.bench.provenance import Engine, Provenance
-from llamaherd.bench.result import Run
+from llamaherd.bench.result import Cell, Condition, Run
 from llamaherd.report.gather import Gathered
 from llamaherd.report.leaderboard import leaderboard, leaderboard_table
 from llamaherd.report.measured import Measured, measured
+from llamaherd.report.over_time import history_charts
 from llamaherd.report.page import page
 from llamaherd.report.written import Form, written
 from tests.bench.made import result, run
@@ -176,3 +177,27 @@ def test_a_page_has_the_panes_that_there_are_points_for() -> None:
     assert len(panes["Prefill over the context"]) == 4
     assert len(panes["Requests at once"]) == 4
     assert {"Over the power limit", "Run by run", "Over time"} <= set(panes)
+
+
+def test_only_equal_conditions_are_one_line_over_time() -> None:
+    """A slow day asked for shorter answers: they are no point of the line, and the table says what its columns are."""
+
+    def on(day: int, generated: int) -> Measured:
+        cell = Cell(condition=Condition(kind="code", generated=generated), runs=(run(100.0), run(101.0)))
+        return measured(result(cells=(cell,), began=f"2026-03-{day:02}T00:00:00Z", ended=f"2026-03-{day:02}T00:01:00Z"))
+
+    (chart,) = history_charts([on(1, 256), on(2, 64), on(3, 256), on(4, 256)])
+    (series,) = chart.panes[0].series
+    assert len(series.points) == 3
+    assert chart.table
+    assert chart.table.headings[:2] == ("measured, UTC", "code, 256 out: decode, t/s")
+    assert [row[1] != "-" for row in chart.table.rows] == [True, True, False, True]
+
+
+def test_what_was_cut_off_hides_no_whole_result() -> None:
+    whole = measured(result(*(run(100.0 + at) for at in range(3)), ended="2026-11-23T20:18:00Z"))
+    cut = measured(result(run(50.0), began="2026-11-24T00:00:00Z"))
+    (row,) = leaderboard([whole, cut])
+    assert (row.result, row.stale) == (whole, False)
+    ((part,),) = [group.parts for group in page(Gathered((whole, cut), ())).groups]
+    assert part.facts[0][1].startswith("2026-11-23")
