@@ -11,7 +11,8 @@ from pathlib import Path
 from llamaherd.bench.naming import read_any
 from llamaherd.bench.store import read_result, result_files
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.report.measured import Measured, measured
+from llamaherd.report.believable import believed
+from llamaherd.report.measured import Measured
 
 MOST = 2_000
 """Results that are read for a report, the newest of each instance first."""
@@ -41,7 +42,7 @@ def gather(words: Sequence[str], results: Path) -> Gathered:
         files |= dict.fromkeys(_all(results))
     for path in list(files)[:MOST]:
         try:
-            each = measured(read_result(path))
+            each = believed(read_result(path), str(path))
         except UserError as error:
             left_out.append(error.message)
         else:
@@ -63,7 +64,7 @@ def _in_file(path: Path) -> Iterator[Measured]:
     """The results of a file, called after it where they have no other name, as `herd compare` calls them."""
     read = read_any(path)
     for number, result in enumerate(read, start=1):
-        each = measured(result)
+        each = believed(result, str(path))
         name = f"{path.name}:{number}" if len(read) > 1 else path.name
         yield replace(each, label=name) if each.less and not result.stack else each
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.result import SuiteRef
+from llamaherd.bench.result import Run, SuiteRef
 from llamaherd.bench.store import Journal, write_result
 from llamaherd.cli.herd import main
 from tests.bench.made import result, run
@@ -144,6 +144,31 @@ def test_one_that_is_being_measured_is_told_as_cut_off(fleet: Path) -> None:
         ended = herd("report", "-i", fleet, "wsl")
     assert ended.exit_code == 0, ended.output
     assert "it was cut off" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Run(predicted_n=257, predicted_ms=5e-324),
+        Run(predicted_n=10**400, predicted_ms=1.0),
+        Run(prompt_n=1, prompt_ms=1e300),
+        Run(predicted_n=5, predicted_ms=10.0, watts=1e300),
+    ],
+    ids=["no time", "many tokens", "all time", "all power"],
+)
+def test_what_nobody_can_have_measured_is_left_out(fleet: Path, bad: Run) -> None:
+    write_result(fleet / "results", result(bad, rig="wsl", suite=SUITE))
+    ended = herd("report", "-i", fleet, "-o", fleet / "a.html")
+    assert ended.exit_code == 1
+    assert "that nobody can have measured" in ended.stderr
+    assert herd("report", "-i", fleet, "wsl").exit_code == 2
+
+
+def test_a_day_that_is_none(fleet: Path) -> None:
+    write_result(fleet / "results", result(run(), rig="wsl", began="0000-99-99T99:99:99Z", suite=SUITE))
+    ended = herd("report", "-i", fleet)
+    assert ended.exit_code == 1
+    assert "a date that nobody" in ended.stderr
 
 
 @pytest.mark.parametrize("word", ["nobody", "duo/nobody", "no/such/file.json", "../results", "\x1b[31m", "a\0b"])
