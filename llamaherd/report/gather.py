@@ -66,6 +66,9 @@ def _in_file(path: Path) -> Iterator[Measured]:
     for number, result in enumerate(read, start=1):
         each = believed(result, str(path))
         name = f"{path.name}:{number}" if len(read) > 1 else path.name
+        if result.shared:
+            # All that are for others call their rig and instance alike: two of them need not be of the same.
+            each = replace(each, rig="shared", instance=path.name, label=path.name)
         yield replace(each, label=name) if each.less and not result.stack else each
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from llamaherd.bench.document import to_bytes
 from llamaherd.bench.result import Run, SuiteRef
+from llamaherd.bench.share import share
 from llamaherd.bench.store import Journal, write_result
 from llamaherd.cli.herd import main
 from tests.bench.made import result, run
@@ -68,6 +70,17 @@ def test_files_stand_beside_results(fleet: Path) -> None:
     labels = [each["label"] for each in json.loads(ended.stdout)["results"]]
     assert "six/chat" in labels
     assert {"six.txt", "one.md:1", "one.md:7", "Gemma 4 26B-A4B (vLLM tokenspeed-preview)"} <= set(labels)
+
+
+def test_results_for_others_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    """Neither has a name: one is no older result of the other, and none is stale."""
+    for name, day, speed in (("a.json", 1, 100.0), ("b.json", 2, 50.0)):
+        whole = result(run(speed), run(speed + 1), began=f"2026-03-0{day}T00:00:00Z", ended="2026-03-03T00:00:00Z")
+        (tmp_path / name).write_bytes(to_bytes(share(whole)))
+    ended = herd("report", "-i", tmp_path, tmp_path / "a.json", tmp_path / "b.json", "--markdown")
+    assert ended.exit_code == 0, ended.output
+    assert [line for line in ended.stdout.splitlines() if line.startswith("### ")] == ["### a.json", "### b.json"]
+    assert "stale" not in ended.stdout
 
 
 def test_here_there_are_tables_with_bars(fleet: Path) -> None:
