@@ -34,6 +34,7 @@ LOADS_HEAVY = (
     "bench/show_outcome.py",
     "bounded.py",
     "pipeline/preflight_show.py",
+    "report/show.py",
     "store/show.py",
     "fetcher/",
     "cli/__main__.py",
@@ -126,7 +127,7 @@ def test_a_role_knows_no_other_ones_inside(role: str) -> None:
 def test_one_thing_has_one_name_in_every_layer(folder: str) -> None:
     roles = {path.parent.name for path in (ROOT / "roles").glob("*/__init__.py")}
     there = {file.relative_to(ROOT / folder).parts[0] for file in (ROOT / folder).glob("*/*") if file.suffix != ".pyc"}
-    rooms_that_ask = {"bench", "deploy", "history", "host", "memory", "prune", "scaffold", "store"}
+    rooms_that_ask = {"bench", "deploy", "history", "host", "memory", "prune", "report", "scaffold", "store"}
     assert roles <= there
     assert there - roles <= rooms_that_ask
 

@@ -1,0 +1,65 @@
+"""The page as HTML: one file that runs no script and fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from llamaherd import __version__
+from llamaherd.report.bars import draw_bars
+from llamaherd.report.geometry import draw
+from llamaherd.report.page import Page, Part
+from llamaherd.resources import TEMPLATES
+from llamaherd.text.terminal import shown
+
+_MOST = 1_950_000
+"""Bytes of a page, beyond which the instances that come later have their tables alone, and no charts."""
+
+
+def to_html(page: Page) -> str:
+    """The whole page. Whatever a result says is text in it, and never markup."""
+    template = _environment().get_template("page.html.j2")
+    every = [part for group in page.groups for part in group.parts]
+    frame = template.render(page=page, parts={part.anchor: "" for part in every}, version=__version__)
+    return template.render(page=page, parts=_parts(every, _MOST - _size(frame)), version=__version__)
+
+
+def _parts(every: Sequence[Part], room: int) -> dict[str, str]:
+    """Each part by its anchor: all have their tables, and the first ones their charts, as far as there is room."""
+    template = _environment().get_template("part.html.j2")
+    found = {part.anchor: template.render(part=part, charts=()) for part in every}
+    left = room - sum(map(_size, found.values()))
+    for part in every:
+        if not part.charts:
+            continue
+        whole = template.render(part=part, charts=part.charts)
+        left -= _size(whole) - _size(found[part.anchor])
+        if left < 0:
+            break
+        found[part.anchor] = whole
+    return found
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES / "report"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+        finalize=_text,
+    )
+    made.globals |= {"draw": draw, "draw_bars": draw_bars}
+    return made
+
+
+def _text(value: object) -> object:
+    """Texts without control characters, which no page may hold; what templates have made stays as it is."""
+    return shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -1,0 +1,143 @@
+"""The page: everything that a report says, in its order, before it is HTML, Markdown or a terminal's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from llamaherd.report.charts import Chart
+from llamaherd.report.gather import Gathered
+from llamaherd.report.leaderboard import bars_by_kind, leaderboard, leaderboard_table
+from llamaherd.report.measured import Measured
+from llamaherd.report.over_time import history_charts
+from llamaherd.report.sweeps import charts_of
+from llamaherd.report.tables import Table, cells_table, memory_table
+
+_ALL, _BESIDE = "Everything that was measured", "Everything else that was measured"
+
+
+@dataclass(frozen=True)
+class Part:
+    """An instance, or what somebody else has measured: its newest result, and how it was before.
+
+    `tables` have all of it, `rest` what no table of its charts has.
+    """
+
+    title: str
+    anchor: str
+    facts: tuple[tuple[str, str], ...]
+    doubts: tuple[str, ...]
+    notes: tuple[str, ...]
+    tables: tuple[Table, ...]
+    rest: tuple[Table, ...]
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A rig with its instances, or all that others have measured."""
+
+    title: str
+    anchor: str
+    machine: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report. `since` and `until` are the days of its oldest and newest result, of those that have one."""
+
+    results: int
+    since: str
+    until: str
+    leaderboard: Table
+    charts: tuple[Chart, ...]
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def about(self) -> str:
+        """How many results, and of when."""
+        many = f"{self.results} {'result' if self.results == 1 else 'results'}"
+        days = self.until if self.since == self.until else f"{self.since} to {self.until}"
+        return f"{many}, {days}" if days else many
+
+
+def page(gathered: Gathered) -> Page:
+    """The page of some results."""
+    found = sorted(gathered.found, key=lambda each: (each.rig, each.instance, each.label, each.began, each.id))
+    rows = leaderboard(found)
+    days = sorted(each.day for each in found if each.day) or [""]
+    return Page(
+        results=len(found),
+        since=days[0],
+        until=days[-1],
+        leaderboard=leaderboard_table(rows),
+        charts=tuple(bars_by_kind(rows)),
+        groups=tuple(_groups(found)),
+        notes=(*_suites(found), *gathered.left_out),
+    )
+
+
+def _suites(found: Sequence[Measured]) -> Iterator[str]:
+    suites = {each.suite for each in found if each.suite}
+    if len(suites) > 1:
+        yield f"these were measured with {len(suites)} different suites of prompts: compare those of the same alone"
+    if any(each.less for each in found):
+        yield "of what was imported less is known: its prompts, mostly, and what it ran on"
+
+
+def _groups(found: Sequence[Measured]) -> Iterator[Group]:
+    ours = [each for each in found if not each.less]
+    for number, (rig, its) in enumerate(groupby(ours, lambda each: each.rig), start=1):
+        results = list(its)
+        newest = max(results, key=lambda each: each.order)
+        parts = [
+            _part(list(one), f"rig-{number}-{at}", newest.machine)
+            for at, (_, one) in enumerate(groupby(results, lambda each: each.instance), start=1)
+        ]
+        yield Group(rig, f"rig-{number}", newest.machine, tuple(parts))
+    if others := [each for each in found if each.less]:
+        parts = [_part([each], f"imported-{at}", ()) for at, each in enumerate(others, start=1)]
+        yield Group("Imported", "imported", (), tuple(parts))
+
+
+def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) -> Part:
+    """An instance by its newest result, and over time where there are several; its machine if it is another one."""
+    newest = max(results, key=lambda each: each.order)
+    before = sorted(results, key=lambda each: (each.began, each.id), reverse=True)
+    memory = [table] if (table := memory_table(newest)) else []
+    charts = list(charts_of(newest))
+    drawn = {condition for chart in charts for condition in chart.conditions}
+    rest = [cell for cell in newest.cells if cell.condition not in drawn]
+    if len(before) > 1:
+        charts += history_charts(before)
+    return Part(
+        title=newest.label if newest.less else newest.instance,
+        anchor=anchor,
+        facts=tuple(_facts(newest, len(before), machine)),
+        doubts=newest.doubts,
+        notes=newest.notes,
+        tables=(cells_table(newest.cells, _ALL), *memory),
+        rest=(
+            *([cells_table(rest, _BESIDE if drawn else _ALL)] if rest else []),
+            *memory,
+        ),
+        charts=tuple(charts),
+    )
+
+
+def _facts(each: Measured, results: int, machine: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    when = f"{each.began.replace('T', ' ').rstrip('Z')} UTC" if each.dated else "nobody says when,"
+    yield "measured", f"{when} by {each.source}"
+    if each.stack and each.stack != each.label:
+        yield "stack", each.stack
+    if each.machine != machine:
+        yield "machine", ", ".join(each.machine)
+    if each.serving:
+        yield "served with", ", ".join(each.serving)
+    if each.suite:
+        yield "suite", each.suite
+    if results > 1:
+        yield "results", str(results)
