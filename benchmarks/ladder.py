@@ -24,13 +24,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from llamaherd.bench.client import Target
-from llamaherd.bench.climb import Climb, Written, completing, words_of
-from llamaherd.bench.salt import salt
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.salt import salt
+from llamaherd.bench.courses.climb import Climb, Written, completing, words_of
 
 TOKENS, TIMES = 128, 3
 WAYS = ("ladder", "separate")
-LONG = Path(__file__).parents[1] / "llamaherd/bench/prompts/long.txt.gz"
+LONG = Path(__file__).parents[1] / "llamaherd/bench/asking/prompts/long.txt.gz"
 
 
 def texts(session: str, number: int, letters: int) -> str:

@@ -17,11 +17,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from llamaherd.bench.look import look
-from llamaherd.bench.meter import Readings, read
-from llamaherd.bench.series import Window
-from llamaherd.bench.unmeasured import unmeasured
-from llamaherd.bench.use import use
+from llamaherd.bench.meter.look import look
+from llamaherd.bench.meter.readings import Readings, read
+from llamaherd.bench.meter.series import Window
+from llamaherd.bench.meter.unmeasured import unmeasured
+from llamaherd.bench.meter.use import use
 from llamaherd.render import render
 
 ASKED = {"every": 0.2, "lasts": 600, "silence": 60, "most": 64 << 20, "port": 8080, "key": ""}

@@ -10,23 +10,23 @@ import time
 from collections.abc import Sequence
 
 from llamaherd import __version__
-from llamaherd.bench.chosen import NOTHING_MORE, Chosen
-from llamaherd.bench.course import Course
-from llamaherd.bench.endpoint import Served, is_native
+from llamaherd.bench.asking.endpoint import Served, is_native
+from llamaherd.bench.asking.requests import Requests
+from llamaherd.bench.asking.server_facts import ServerFacts, count_tokens, server_facts
+from llamaherd.bench.asking.suite import long_text_of, suite
+from llamaherd.bench.courses.chosen import NOTHING_MORE, Chosen
+from llamaherd.bench.courses.course import Course
 from llamaherd.bench.finishing import with_all
 from llamaherd.bench.job import InTheWayError, Job, Known, MakeSeries, Measured, Teller
-from llamaherd.bench.look import Look, gpus_of, obstacles
-from llamaherd.bench.metering import Meter
+from llamaherd.bench.meter.look import Look, gpus_of, obstacles
+from llamaherd.bench.meter.meter import Meter
+from llamaherd.bench.meter.watch import Watch
 from llamaherd.bench.origin import provenance
-from llamaherd.bench.requests import Requests
-from llamaherd.bench.result import Cell, Method, Result, Start
+from llamaherd.bench.results.result import Cell, Method, Result, Start
+from llamaherd.bench.results.store import Journal, cut_off, folder_of, read_result, stem
 from llamaherd.bench.schedule import Series
-from llamaherd.bench.server_facts import ServerFacts, count_tokens, server_facts
 from llamaherd.bench.session import Session, now
-from llamaherd.bench.store import Journal, cut_off, folder_of, read_result, stem
-from llamaherd.bench.suite import long_text_of, suite
 from llamaherd.bench.warming import Warm, warm_up
-from llamaherd.bench.watch import Watch
 from llamaherd.bench.way import Way
 from llamaherd.diagnostics.findings import UserError
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from llamaherd.bench.meter import Readings
+from llamaherd.bench.meter.readings import Readings
+from llamaherd.bench.meter.taken import peaks, telemetry
+from llamaherd.bench.meter.unmeasured import unmeasured
+from llamaherd.bench.meter.use import Use
 from llamaherd.bench.origin import with_links
-from llamaherd.bench.result import Result
+from llamaherd.bench.results.result import Result
+from llamaherd.bench.results.telemetry import Telemetry
 from llamaherd.bench.session import Session
-from llamaherd.bench.taken import peaks, telemetry
-from llamaherd.bench.telemetry import Telemetry
-from llamaherd.bench.unmeasured import unmeasured
-from llamaherd.bench.use import Use
 from llamaherd.plan import InstancePlan
 
 

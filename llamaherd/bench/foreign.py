@@ -16,20 +16,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from llamaherd import __version__
-from llamaherd.bench.client import Answer, Failure
-from llamaherd.bench.course import Course, Road, seconds_left
-from llamaherd.bench.endpoint import Served
+from llamaherd.bench.asking.client import Answer, Failure
+from llamaherd.bench.asking.endpoint import Served
+from llamaherd.bench.asking.requests import Requests
+from llamaherd.bench.asking.runs import run_of
+from llamaherd.bench.asking.salt import MOST
+from llamaherd.bench.asking.server_facts import count_tokens
+from llamaherd.bench.asking.suite import long_text, long_text_of, suite
+from llamaherd.bench.courses.course import Course, Road, seconds_left
 from llamaherd.bench.job import Known, MakeSeries, Measured, Teller
-from llamaherd.bench.provenance import Engine, Host, Provenance, Server
-from llamaherd.bench.requests import Requests
-from llamaherd.bench.result import Cell, Condition, Method, Result, Run, Source, Start
-from llamaherd.bench.runs import run_of
-from llamaherd.bench.salt import MOST
+from llamaherd.bench.results.provenance import Engine, Host, Provenance, Server
+from llamaherd.bench.results.result import Cell, Condition, Method, Result, Run, Source, Start
+from llamaherd.bench.results.store import Journal, read_result
 from llamaherd.bench.schedule import Ask, Series, SoFar, Step
-from llamaherd.bench.server_facts import count_tokens
 from llamaherd.bench.session import now
-from llamaherd.bench.store import Journal, read_result
-from llamaherd.bench.suite import long_text, long_text_of, suite
 from llamaherd.bench.warming import Warm, warm_up
 from llamaherd.diagnostics.findings import UserError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from llamaherd.bench.look import Obstacle
-from llamaherd.bench.result import Condition, Result
+from llamaherd.bench.meter.look import Obstacle
+from llamaherd.bench.results.result import Condition, Result
 from llamaherd.bench.schedule import Series
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llamaherd.bench.look import Look
-from llamaherd.bench.meter import Readings
-from llamaherd.bench.provenance import Around, Engine, Gpu, Host, ModelFile, Provenance, Server
-from llamaherd.bench.server_facts import ServerFacts
-from llamaherd.bench.use import Use
+from llamaherd.bench.asking.server_facts import ServerFacts
+from llamaherd.bench.meter.look import Look
+from llamaherd.bench.meter.readings import Readings
+from llamaherd.bench.meter.use import Use
+from llamaherd.bench.results.provenance import Around, Engine, Gpu, Host, ModelFile, Provenance, Server
 from llamaherd.plan import InstancePlan, ModelPlan, Plan
 
 

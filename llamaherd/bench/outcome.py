@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llamaherd.bench.compare import Row, compare
-from llamaherd.bench.expected import Judged, judge
-from llamaherd.bench.metrics import ACCEPTED, DECODE, ENERGY, METRICS, STEP, TOKENS_PER_STEP, Metric, by_start
-from llamaherd.bench.quick import FEWEST, counts
-from llamaherd.bench.result import Condition, Result
+from llamaherd.bench.comparing.compare import Row, compare
+from llamaherd.bench.courses.quick import FEWEST, counts
+from llamaherd.bench.results.expected import Judged, judge
+from llamaherd.bench.results.metrics import ACCEPTED, DECODE, ENERGY, METRICS, STEP, TOKENS_PER_STEP, Metric, by_start
+from llamaherd.bench.results.result import Condition, Result
 from llamaherd.bench.statistics.intervals import Estimate, estimate
 from llamaherd.bench.statistics.verdict import Judgement
 from llamaherd.inventory.schema import Expect

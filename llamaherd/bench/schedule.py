@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from llamaherd.bench.result import Cell, Condition
+from llamaherd.bench.results.result import Cell, Condition
 
 
 @dataclass(frozen=True)

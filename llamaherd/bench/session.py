@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from llamaherd.bench.client import Answer, Failure
-from llamaherd.bench.course import Course, Road, long_of, seconds_left
-from llamaherd.bench.endpoint import Served
+from llamaherd.bench.asking.client import Answer, Failure
+from llamaherd.bench.asking.endpoint import Served
+from llamaherd.bench.asking.requests import Requests
+from llamaherd.bench.asking.runs import run_of
+from llamaherd.bench.courses.course import Course, Road, long_of, seconds_left
 from llamaherd.bench.job import Job, Teller
-from llamaherd.bench.look import obstacles
-from llamaherd.bench.metering import Meter
-from llamaherd.bench.requests import Requests
-from llamaherd.bench.result import Cell, Condition, Run
-from llamaherd.bench.runs import run_of
+from llamaherd.bench.meter.look import obstacles
+from llamaherd.bench.meter.meter import Meter
+from llamaherd.bench.meter.taken import together
+from llamaherd.bench.meter.watch import Watch, with_telemetry
+from llamaherd.bench.results.result import Cell, Condition, Run
+from llamaherd.bench.results.store import Journal
+from llamaherd.bench.results.telemetry import Telemetry
 from llamaherd.bench.schedule import Ask, Series, SoFar, Step
-from llamaherd.bench.store import Journal
-from llamaherd.bench.taken import together
-from llamaherd.bench.telemetry import Telemetry
-from llamaherd.bench.watch import Watch, with_telemetry
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 

@@ -9,15 +9,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from llamaherd.bench.doubts import doubts
-from llamaherd.bench.energy import cost_lines
-from llamaherd.bench.expected import Judged
-from llamaherd.bench.load import total_lines
+from llamaherd.bench.comparing.show import STYLES, show_estimate, show_ratio
+from llamaherd.bench.courses.energy import cost_lines
+from llamaherd.bench.courses.load import total_lines
+from llamaherd.bench.courses.soak import drift_lines
 from llamaherd.bench.outcome import Outcome, Value
-from llamaherd.bench.result import Result
-from llamaherd.bench.show import STYLES, show_estimate, show_ratio
-from llamaherd.bench.soak import drift_lines
-from llamaherd.bench.telemetry import Telemetry
+from llamaherd.bench.results.doubts import doubts
+from llamaherd.bench.results.expected import Judged
+from llamaherd.bench.results.result import Result
+from llamaherd.bench.results.telemetry import Telemetry
 from llamaherd.text.terminal import printable
 from llamaherd.text.units import show_size
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from llamaherd.bench.client import Failure
-from llamaherd.bench.metrics import DECODE
-from llamaherd.bench.requests import Requests
-from llamaherd.bench.result import Condition, Run
-from llamaherd.bench.runs import run_of
-from llamaherd.bench.salt import MOST
+from llamaherd.bench.asking.client import Failure
+from llamaherd.bench.asking.requests import Requests
+from llamaherd.bench.asking.runs import run_of
+from llamaherd.bench.asking.salt import MOST
+from llamaherd.bench.asking.suite import suite
+from llamaherd.bench.results.metrics import DECODE
+from llamaherd.bench.results.result import Condition, Run
 from llamaherd.bench.schedule import Ask
-from llamaherd.bench.suite import suite
 from llamaherd.diagnostics.findings import UserError
 
 _TOKENS, _FEWEST, _MOST_ASKED = 48, 2, 6

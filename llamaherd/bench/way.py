@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Literal, Self
 
-from llamaherd.bench.client import Target
+from llamaherd.bench.asking.client import Target
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.forward import Forward
 from llamaherd.host.remote import Shell

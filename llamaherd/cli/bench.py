@@ -13,7 +13,7 @@ from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
-    from llamaherd.bench.chosen import Chosen
+    from llamaherd.bench.courses.chosen import Chosen
     from llamaherd.bench.job import Job, Measured
     from llamaherd.inventory.schema import Connect, Expect
     from llamaherd.plan import InstancePlan, Plan
@@ -111,7 +111,7 @@ def bench(
       herd bench --url http://gpu-server:8000/v1 --name vllm-fp8
       herd bench --import llama-bench.json --as duo/chat
     """
-    from llamaherd.bench.store import results_folder
+    from llamaherd.bench.results.store import results_folder
     from llamaherd.cli.bench_import import keep_imported
     from llamaherd.cli.bench_url import measured_by_url
     from llamaherd.pipeline.load import inventory_path
@@ -150,8 +150,8 @@ def _one_of(
 
 def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool) -> Chosen:
     """What is asked for beside the quick measurement; the program ends where it is none."""
-    from llamaherd.bench.amounts import at_once, depths, seconds_of
-    from llamaherd.bench.chosen import Chosen
+    from llamaherd.bench.courses.amounts import at_once, depths, seconds_of
+    from llamaherd.bench.courses.chosen import Chosen
 
     try:
         return Chosen(
@@ -189,8 +189,8 @@ def _job(connect: Connect, plan: Plan, instance: InstancePlan, results: Path, se
 def _measured(job: Job, wanted: Chosen) -> Measured:
     """The measurement; the program ends where there is none."""
     from llamaherd.bench.conductor import measure
+    from llamaherd.bench.courses.quick import quick
     from llamaherd.bench.job import InTheWayError
-    from llamaherd.bench.quick import quick
     from llamaherd.cli.bench_progress import telling
 
     say(f"measuring {job.plan.rig}/{job.instance.name}, for up to {_minutes(job.seconds)}", err=True)
@@ -214,8 +214,8 @@ def _minutes(seconds: float) -> str:
 
 
 def _share(measured: Measured, to: Path) -> None:
-    from llamaherd.bench.document import to_bytes
-    from llamaherd.bench.share import share
+    from llamaherd.bench.results.document import to_bytes
+    from llamaherd.bench.results.share import share
 
     try:
         to.write_bytes(to_bytes(share(measured.result)))
@@ -226,10 +226,10 @@ def _share(measured: Measured, to: Path) -> None:
 
 def _told(results: Path, measured: Measured, expect: Expect | None, as_json: bool) -> bool:
     """Whether all is fine, once it is printed."""
-    from llamaherd.bench.document import to_bytes
     from llamaherd.bench.outcome import outcome
+    from llamaherd.bench.results.document import to_bytes
+    from llamaherd.bench.results.store import read_result, result_files
     from llamaherd.bench.show_outcome import print_outcome
-    from llamaherd.bench.store import read_result, result_files
     from llamaherd.store.show import console
 
     name = (measured.result.rig, measured.result.instance)

@@ -17,8 +17,8 @@ _PLACE = re.compile(r"([a-z0-9][a-z0-9._-]{0,39})/([a-z0-9][a-z0-9._-]{0,39})")
 
 def keep_imported(file: Path, place: str | None, results: Path, as_json: bool) -> None:
     """Keep each result of a file, and say where; the program ends where it cannot be read."""
-    from llamaherd.bench.naming import read_any
-    from llamaherd.bench.store import write_result
+    from llamaherd.bench.results.naming import read_any
+    from llamaherd.bench.results.store import write_result
 
     try:
         where = _where(place)

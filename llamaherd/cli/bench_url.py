@@ -12,7 +12,7 @@ from llamaherd.cli.common import UNUSABLE, say
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
-    from llamaherd.bench.chosen import Chosen
+    from llamaherd.bench.courses.chosen import Chosen
     from llamaherd.bench.foreign import Visit
     from llamaherd.bench.job import Measured
 
@@ -24,8 +24,8 @@ def measured_by_url(
     url: str, model: str | None, key_file: Path | None, name: str | None, results: Path, seconds: float, chosen: Chosen
 ) -> Measured:
     """The measurement; the program ends where there is none."""
-    from llamaherd.bench.client import Target
-    from llamaherd.bench.endpoint import look_at
+    from llamaherd.bench.asking.client import Target
+    from llamaherd.bench.asking.endpoint import look_at
     from llamaherd.bench.foreign import Visit, label_of
 
     try:
@@ -40,8 +40,8 @@ def measured_by_url(
 
 
 def _measured(visit: Visit, chosen: Chosen) -> Measured:
+    from llamaherd.bench.courses.quick import quick
     from llamaherd.bench.foreign import measure_url
-    from llamaherd.bench.quick import quick
     from llamaherd.cli.bench_progress import telling
 
     courses, sentences = chosen.courses(visit.served)

@@ -76,11 +76,11 @@ def compare(
         return
     if settings or beside or b is None:
         raise click.UsageError("Missing argument 'B'." if b is None else "--with and --beside go with --run.")
-    from llamaherd.bench.compare import compare as compare_results
-    from llamaherd.bench.naming import named_result
-    from llamaherd.bench.show import as_json as comparison_json
-    from llamaherd.bench.show import print_comparison
-    from llamaherd.bench.store import results_folder
+    from llamaherd.bench.comparing.compare import compare as compare_results
+    from llamaherd.bench.comparing.show import as_json as comparison_json
+    from llamaherd.bench.comparing.show import print_comparison
+    from llamaherd.bench.results.naming import named_result
+    from llamaherd.bench.results.store import results_folder
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.store.show import console
 

@@ -19,11 +19,11 @@ from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, s
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
-    from llamaherd.bench.arm_results import Pair
-    from llamaherd.bench.arms import ArmName
-    from llamaherd.bench.arms_plan import Two
-    from llamaherd.bench.blocks_run import BlockDone, Ended
-    from llamaherd.bench.result import Condition
+    from llamaherd.bench.arms.blocks import BlockDone, Ended
+    from llamaherd.bench.arms.planned import Two
+    from llamaherd.bench.arms.results import Pair
+    from llamaherd.bench.arms.units import ArmName
+    from llamaherd.bench.results.result import Condition
 
 _TIME = re.compile(r"(\d{1,4})\s*(s|m|min|h)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -54,7 +54,7 @@ def budget_of(_context: click.Context, _parameter: click.Parameter, word: str) -
 
 def cells_of(_context: click.Context, _parameter: click.Parameter, word: str) -> tuple[str, ...]:
     """The cells of `code,prefill`."""
-    from llamaherd.bench.arm_cells import CELLS
+    from llamaherd.bench.arms.cells import CELLS
 
     names = tuple(each.strip() for each in word.split(","))
     if unknown := [each for each in names if each not in CELLS]:
@@ -86,7 +86,7 @@ def run_comparison(inventory: Path | None, a: str, b: str | None, wanted: Wanted
 
 
 def _two(path: Path, inventory: Path | None, a: str, b: str | None, wanted: Wanted) -> Two:
-    from llamaherd.bench.arms_plan import two_arms
+    from llamaherd.bench.arms.planned import two_arms
     from llamaherd.inventory.settings import parse_setting
 
     settings = usable_or_exit(lambda: [parse_setting(word) for word in wanted.settings])
@@ -98,7 +98,7 @@ def _two(path: Path, inventory: Path | None, a: str, b: str | None, wanted: Want
 
 
 def _require_there(two: Two, inventory: Path | None) -> None:
-    from llamaherd.bench.arms_plan import not_there
+    from llamaherd.bench.arms.planned import not_there
     from llamaherd.host.protocol import ask_host
     from llamaherd.host.remote import Remote
     from llamaherd.pipeline.inspect import inspect_script, parse_state
@@ -130,7 +130,7 @@ def _ask_first(two: Two, wanted: Wanted) -> None:
 
 
 def _measured(path: Path, two: Two, wanted: Wanted) -> tuple[Pair, Ended]:
-    from llamaherd.bench.arm_cells import conditions
+    from llamaherd.bench.arms.cells import conditions
     from llamaherd.deploy.origin import origin
     from llamaherd.host.turn import Turn
 
@@ -151,8 +151,8 @@ def _measured(path: Path, two: Two, wanted: Wanted) -> tuple[Pair, Ended]:
 
 def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
     """Journals of a second each: their names tell when they began. The newer one is that of what is declared."""
-    from llamaherd.bench.arm_results import Pair, arm_result
-    from llamaherd.bench.store import results_folder
+    from llamaherd.bench.arms.results import Pair, arm_result
+    from llamaherd.bench.results.store import results_folder
 
     now, session = datetime.now(UTC), token_hex(6)
     pair = Pair(
@@ -174,9 +174,9 @@ def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
 
 
 def _blocks(two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition], who: str) -> Ended:
-    from llamaherd.bench.arms import arms_script
-    from llamaherd.bench.arms_host import ArmsHost
-    from llamaherd.bench.blocks_run import Blocks
+    from llamaherd.bench.arms.blocks import Blocks
+    from llamaherd.bench.arms.host import ArmsHost
+    from llamaherd.bench.arms.units import arms_script
 
     stops = () if wanted.beside else two.declared
     script = arms_script((two.a, two.b), stops, wanted.budget, who)
@@ -226,8 +226,8 @@ def _stamp(at: datetime) -> str:
 
 
 def _show(pair: Pair, ended: Ended, wanted: Wanted) -> None:
-    from llamaherd.bench.compare import compare
-    from llamaherd.bench.show import as_json, print_comparison
+    from llamaherd.bench.comparing.compare import compare
+    from llamaherd.bench.comparing.show import as_json, print_comparison
     from llamaherd.store.show import console
 
     if ended == "spent":

@@ -39,7 +39,7 @@ def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, f
       herd report duo -o report.html
       herd report duo/chat results.json page.md --markdown
     """
-    from llamaherd.bench.store import results_folder
+    from llamaherd.bench.results.store import results_folder
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.report.gather import gather
     from llamaherd.report.page import page

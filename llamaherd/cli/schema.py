@@ -16,7 +16,7 @@ def schema(kind: str) -> None:
       herd schema defaults > defaults.schema.json
     """
     if kind == "result":
-        from llamaherd.bench.json_schema import result_schema_text
+        from llamaherd.bench.results.json_schema import result_schema_text
 
         click.echo(result_schema_text(), nl=False)
         return

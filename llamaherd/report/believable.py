@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from llamaherd.bench.result import Result
+from llamaherd.bench.results.result import Result
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.report.measured import Measured, MeasuredCell, measured
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from llamaherd.bench.result import Condition
+from llamaherd.bench.results.result import Condition
 from llamaherd.report.tables import Table
 
 Scale = Literal["linear", "log2", "log10", "date"]

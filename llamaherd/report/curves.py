@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from llamaherd.bench.metrics import DECODE, FIRST_TOKEN, PREFILL, Metric
+from llamaherd.bench.results.metrics import DECODE, FIRST_TOKEN, PREFILL, Metric
 from llamaherd.report.charts import Axis, Chart, Pane, Point, Series, fewest
 from llamaherd.report.measured import MeasuredCell
 from llamaherd.report.tables import cells_table

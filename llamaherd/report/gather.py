@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from llamaherd.bench.naming import read_any
-from llamaherd.bench.store import read_result, result_files
+from llamaherd.bench.results.naming import read_any
+from llamaherd.bench.results.store import read_result, result_files
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.report.believable import believed
 from llamaherd.report.measured import Measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from llamaherd.bench.metrics import DECODE, FIRST_TOKEN, PREFILL, Metric
+from llamaherd.bench.results.metrics import DECODE, FIRST_TOKEN, PREFILL, Metric
 from llamaherd.report.charts import Bar, Bars, Chart
 from llamaherd.report.measured import Figure, Measured, MeasuredCell
 from llamaherd.report.picks import figure_of, kinds_of, picked

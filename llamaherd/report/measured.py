@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from llamaherd.bench.doubts import doubts
-from llamaherd.bench.load import total
-from llamaherd.bench.metrics import DECODE, METRICS, STEP, Metric, by_start
-from llamaherd.bench.provenance import Gpu, Provenance
-from llamaherd.bench.result import Cell, Condition, Result, Run
+from llamaherd.bench.courses.load import total
+from llamaherd.bench.results.doubts import doubts
+from llamaherd.bench.results.metrics import DECODE, METRICS, STEP, Metric, by_start
+from llamaherd.bench.results.provenance import Gpu, Provenance
+from llamaherd.bench.results.result import Cell, Condition, Result, Run
+from llamaherd.bench.results.telemetry import Peak
 from llamaherd.bench.statistics.intervals import Estimate, estimate
-from llamaherd.bench.telemetry import Peak
 
 _APART = 1e6
 """How many times as high the upper end of an interval may be, to say anything."""

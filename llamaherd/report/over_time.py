@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from llamaherd.bench.metrics import DECODE, FIRST_TOKEN, PREFILL, STEP, Metric
-from llamaherd.bench.result import Condition
+from llamaherd.bench.results.metrics import DECODE, FIRST_TOKEN, PREFILL, STEP, Metric
+from llamaherd.bench.results.result import Condition
 from llamaherd.report.charts import Axis, Chart, Pane, Point, Series, fewest
 from llamaherd.report.measured import Measured, MeasuredCell
 from llamaherd.report.picks import kinds_of, picked

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from llamaherd.bench.metrics import DECODE, Metric
-from llamaherd.bench.result import Kind
+from llamaherd.bench.results.metrics import DECODE, Metric
+from llamaherd.bench.results.result import Kind
 from llamaherd.report.measured import Figure, Measured, MeasuredCell
 
 KINDS: tuple[str, ...] = get_args(Kind)

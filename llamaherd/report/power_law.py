@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log, sqrt
 
-from llamaherd.bench.metrics import DECODE
+from llamaherd.bench.results.metrics import DECODE
 from llamaherd.bench.statistics.student import student_quantile
 from llamaherd.report.charts import Axis, Chart, Level, Pane, Point, Series
 from llamaherd.report.curves import CONTEXT, Sweep

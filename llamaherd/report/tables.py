@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llamaherd.bench.metrics import METRICS
+from llamaherd.bench.results.metrics import METRICS
 from llamaherd.report.measured import Measured, MeasuredCell
 from llamaherd.report.values import NONE, counted, figure, number, optional, share
 

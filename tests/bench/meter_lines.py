@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from llamaherd.bench.meter import Readings, read
+from llamaherd.bench.meter.readings import Readings, read
 
 OLD, NEW = "GPU-11111111-aaaa-bbbb-cccc-000000000001", "GPU-22222222-aaaa-bbbb-cccc-000000000002"
 FIELDS = ("uuid", "watts", "mean_watts", "limit", "celsius", "sm_mhz", "memory_mib", "generation", "lanes", "reasons")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from llamaherd.bench.amounts import at_once, depths, seconds_of
-from llamaherd.bench.ladder import Ladder
+from llamaherd.bench.courses.amounts import at_once, depths, seconds_of
+from llamaherd.bench.courses.ladder import Ladder
 from llamaherd.diagnostics.findings import UserError
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.arm_cells import asks, conditions, long_tokens
-from llamaherd.bench.arm_results import Pair
-from llamaherd.bench.arms import ArmName
-from llamaherd.bench.blocks_run import BlockDone, Blocks, Ended
-from llamaherd.bench.client import Answer, Failure, failure
-from llamaherd.bench.compare import Comparison, compare
-from llamaherd.bench.metrics import DECODE, PREFILL, STEP
-from llamaherd.bench.result import Cell, Condition, Method, Result, Start
+from llamaherd.bench.arms.blocks import BlockDone, Blocks, Ended
+from llamaherd.bench.arms.cells import asks, conditions, long_tokens
+from llamaherd.bench.arms.results import Pair
+from llamaherd.bench.arms.units import ArmName
+from llamaherd.bench.asking.client import Answer, Failure, failure
+from llamaherd.bench.asking.stream import Piece, Timings, Usage
+from llamaherd.bench.asking.suite import suite
+from llamaherd.bench.comparing.compare import Comparison, compare
+from llamaherd.bench.results.metrics import DECODE, PREFILL, STEP
+from llamaherd.bench.results.result import Cell, Condition, Method, Result, Start
+from llamaherd.bench.results.store import read_result, result_files
 from llamaherd.bench.schedule import Ask
-from llamaherd.bench.store import read_result, result_files
-from llamaherd.bench.stream import Piece, Timings, Usage
-from llamaherd.bench.suite import suite
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import result
 

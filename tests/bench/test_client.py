@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.client import Answer, Failure, Patience, Target, ask
-from llamaherd.bench.compare import compare
-from llamaherd.bench.result import Cell, Condition, Method, Result, Run
-from llamaherd.bench.runs import run_of
-from llamaherd.bench.salt import salt
+from llamaherd.bench.asking.client import Answer, Failure, Patience, Target, ask
+from llamaherd.bench.asking.runs import run_of
+from llamaherd.bench.asking.salt import salt
+from llamaherd.bench.asking.stream import Events, NonsenseError, Reading
+from llamaherd.bench.comparing.compare import compare
+from llamaherd.bench.results.result import Cell, Condition, Method, Result, Run
 from llamaherd.bench.statistics.blocks import orders
-from llamaherd.bench.stream import Events, NonsenseError, Reading
 from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, Virtual, answer, chunk, delta, event, last
 from tests.support.liar import Liar, whole
 from tests.support.rigs import ROOT
@@ -326,13 +326,14 @@ def test_it_needs_nothing_but_python() -> None:
     script = """
 import sys
 before = set(sys.modules)
-import llamaherd.bench.client
+import llamaherd.bench.asking.client
 foreign = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
 print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("llamaherd.")))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == (
-        "['llamaherd'] ['llamaherd.bench', 'llamaherd.bench.client', 'llamaherd.bench.stream']"
+        "['llamaherd'] ['llamaherd.bench', 'llamaherd.bench.asking', 'llamaherd.bench.asking.client', "
+        "'llamaherd.bench.asking.stream']"
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.compare import Comparison, Row, compare
-from llamaherd.bench.forest import forest, scale, span_of
-from llamaherd.bench.provenance import Engine, Gpu, Provenance, Server
-from llamaherd.bench.result import Method, Result, Run, Start, SuiteRef
+from llamaherd.bench.comparing.compare import Comparison, Row, compare
+from llamaherd.bench.comparing.forest import forest, scale, span_of
+from llamaherd.bench.results.provenance import Engine, Gpu, Provenance, Server
+from llamaherd.bench.results.result import Method, Result, Run, Start, SuiteRef
 from llamaherd.bench.statistics.blocks import orders
 from llamaherd.bench.statistics.intervals import Ratio
 from tests.bench.made import result, run

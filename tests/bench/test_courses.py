@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from llamaherd.bench.client import Target
-from llamaherd.bench.course import Road, seconds_left
-from llamaherd.bench.endpoint import Served
-from llamaherd.bench.look import Look
-from llamaherd.bench.result import Run
-from llamaherd.bench.store import read_result
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.endpoint import Served
+from llamaherd.bench.courses.course import Road, seconds_left
+from llamaherd.bench.meter.look import Look
+from llamaherd.bench.results.result import Run
+from llamaherd.bench.results.store import read_result
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 from tests.bench.test_session import CHAT, Stand, Stands, Twice, runs_on_disk, stand

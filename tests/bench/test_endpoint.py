@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.client import Failure, Patience, Target
-from llamaherd.bench.endpoint import look_at
-from llamaherd.bench.plain import MOST, Told, tell
+from llamaherd.bench.asking.client import Failure, Patience, Target
+from llamaherd.bench.asking.endpoint import look_at
+from llamaherd.bench.asking.plain import MOST, Told, tell
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.site import MODELS, Reply, Site, models, page
 from tests.support.liar import LIES, Liar, whole

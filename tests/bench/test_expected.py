@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.bench.expected import Judged, judge
-from llamaherd.bench.result import Cell, Condition, Result, Run
-from llamaherd.bench.telemetry import GpuTelemetry, Telemetry
+from llamaherd.bench.results.expected import Judged, judge
+from llamaherd.bench.results.result import Cell, Condition, Result, Run
+from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
 from llamaherd.inventory.schema import Expect
 from tests.bench.made import result, run
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.client import Target
-from llamaherd.bench.course import Course
-from llamaherd.bench.endpoint import look_at
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.endpoint import look_at
+from llamaherd.bench.asking.suite import KINDS, suite
+from llamaherd.bench.courses.course import Course
+from llamaherd.bench.courses.ladder import Ladder
+from llamaherd.bench.courses.load import Load
+from llamaherd.bench.courses.quick import quick
 from llamaherd.bench.foreign import NOTE, UNTOLD, Visit, label_of, measure_url, slug
 from llamaherd.bench.job import Measured
-from llamaherd.bench.ladder import Ladder
-from llamaherd.bench.load import Load
-from llamaherd.bench.provenance import Host
-from llamaherd.bench.quick import quick
-from llamaherd.bench.share import share
-from llamaherd.bench.store import read_result
-from llamaherd.bench.suite import KINDS, suite
+from llamaherd.bench.results.provenance import Host
+from llamaherd.bench.results.share import share
+from llamaherd.bench.results.store import read_result
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.played import CHUNKED, END, Part, chunk, delta, last
 from tests.bench.site import CHAT, MODELS, Reply, Site, models, page

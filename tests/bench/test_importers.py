@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamaherd.bench.document import MOST, parse, to_bytes
-from llamaherd.bench.doubts import correlation, doubts
 from llamaherd.bench.importers.base import Whose
 from llamaherd.bench.importers.read import read_foreign
-from llamaherd.bench.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
-from llamaherd.bench.provenance import Host, Provenance
-from llamaherd.bench.result import Cell, Condition, Result, Run
+from llamaherd.bench.results.document import MOST, parse, to_bytes
+from llamaherd.bench.results.doubts import correlation, doubts
+from llamaherd.bench.results.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
+from llamaherd.bench.results.provenance import Host, Provenance
+from llamaherd.bench.results.result import Cell, Condition, Result, Run
 from llamaherd.bench.statistics.intervals import Estimate, estimate
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import result, run

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.client import Target
-from llamaherd.bench.course import Road
-from llamaherd.bench.endpoint import Served
-from llamaherd.bench.ladder import Ladder, fitting
-from llamaherd.bench.result import Cell, Condition, Run
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.endpoint import Served
+from llamaherd.bench.courses.course import Road
+from llamaherd.bench.courses.ladder import Ladder, fitting
+from llamaherd.bench.results.result import Cell, Condition, Run
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.site import Reply, Site, page
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.client import Patience, Target
-from llamaherd.bench.course import Road
-from llamaherd.bench.endpoint import Served
-from llamaherd.bench.load import Load, queued, total, total_lines
-from llamaherd.bench.result import Cell, Condition, Run
-from llamaherd.bench.suite import suite
+from llamaherd.bench.asking.client import Patience, Target
+from llamaherd.bench.asking.endpoint import Served
+from llamaherd.bench.asking.suite import suite
+from llamaherd.bench.courses.course import Road
+from llamaherd.bench.courses.load import Load, queued, total, total_lines
+from llamaherd.bench.results.result import Cell, Condition, Run
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import result
 from tests.bench.played import CHUNKED, END, answer, chunk, last
@@ -128,7 +128,7 @@ def test_where_pieces_are_not_kept_tokens_came_evenly() -> None:
 
 
 def test_no_more_pieces_are_kept_than_a_result_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamaherd.bench.load.MOST_PIECES", 20)
+    monkeypatch.setattr("llamaherd.bench.courses.load.MOST_PIECES", 20)
     _, runs = loaded(Load((2,), PROMPTS, seconds=0.4, tokens=8))
     assert [len(each.pieces_ms) for _, each in runs][:3] == [7, 7, 0]
 

@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.look import App, obstacles
-from llamaherd.bench.meter import Readings
-from llamaherd.bench.metering import Meter
-from llamaherd.bench.series import Window
-from llamaherd.bench.unmeasured import unmeasured
-from llamaherd.bench.use import use
+from llamaherd.bench.meter.look import App, obstacles
+from llamaherd.bench.meter.meter import Meter
+from llamaherd.bench.meter.readings import Readings
+from llamaherd.bench.meter.series import Window
+from llamaherd.bench.meter.unmeasured import unmeasured
+from llamaherd.bench.meter.use import use
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.render import render

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.bench.series import (
+from llamaherd.bench.meter.series import (
     Clocks,
     Point,
     Window,

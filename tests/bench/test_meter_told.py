@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.bench import meter
-from llamaherd.bench.meter import GpuFacts, GpuSample, Readings, read
-from llamaherd.bench.told import LONGEST, parse
+from llamaherd.bench.meter import readings as meter
+from llamaherd.bench.meter.readings import GpuFacts, GpuSample, Readings, read
+from llamaherd.bench.meter.told import LONGEST, parse
 from llamaherd.host.protocol import UnaskedError
 from tests.bench.meter_lines import NEW, OLD, count, figures, gpu, hello, line, readings, seen
 

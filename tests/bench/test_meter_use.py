@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.bench.meter import Readings
-from llamaherd.bench.series import Window
-from llamaherd.bench.unmeasured import unmeasured
-from llamaherd.bench.use import reasons_of, use
+from llamaherd.bench.meter.readings import Readings
+from llamaherd.bench.meter.series import Window
+from llamaherd.bench.meter.unmeasured import unmeasured
+from llamaherd.bench.meter.use import reasons_of, use
 from tests.bench.meter_lines import FIELDS, NEW, OLD, SERVER, count, figures, gpu, line, readings, seen
 
 WHOLE = Window(101, 111)

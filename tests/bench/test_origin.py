@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.client import Target
-from llamaherd.bench.look import look
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.server_facts import ServerFacts, count_tokens, server_facts
+from llamaherd.bench.meter.look import look
+from llamaherd.bench.meter.series import Window
+from llamaherd.bench.meter.use import use
 from llamaherd.bench.origin import provenance, with_links
-from llamaherd.bench.provenance import Provenance
-from llamaherd.bench.series import Window
-from llamaherd.bench.server_facts import ServerFacts, count_tokens, server_facts
-from llamaherd.bench.use import use
+from llamaherd.bench.results.provenance import Provenance
 from tests.bench.meter_lines import NEW, OLD, figures, gpu, readings, seen
 from tests.bench.site import Site, page
 from tests.bench.test_meter_look import ON_OLD, PLAN

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from llamaherd.bench.outcome import Outcome, outcome
-from llamaherd.bench.result import Cell, Condition, Result, Run, SuiteRef
+from llamaherd.bench.results.result import Cell, Condition, Result, Run, SuiteRef
+from llamaherd.bench.results.telemetry import GpuTelemetry, Peak, Telemetry
 from llamaherd.bench.show_outcome import print_outcome
-from llamaherd.bench.telemetry import GpuTelemetry, Peak, Telemetry
 from llamaherd.inventory.schema import Expect
 from tests.bench.made import result, run
 

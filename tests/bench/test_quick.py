@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from llamaherd.bench.asking.salt import salt
+from llamaherd.bench.asking.suite import KINDS, suite
+from llamaherd.bench.courses.quick import FEWEST, MOST, PROMPTS, TOKENS, Quick, counts, fitted, narrow, quick
 from llamaherd.bench.job import Known
-from llamaherd.bench.metrics import DECODE
 from llamaherd.bench.outcome import outcome
-from llamaherd.bench.quick import FEWEST, MOST, PROMPTS, TOKENS, Quick, counts, fitted, narrow, quick
-from llamaherd.bench.result import Cell, Condition, Run, Start
-from llamaherd.bench.salt import salt
+from llamaherd.bench.results.metrics import DECODE
+from llamaherd.bench.results.result import Cell, Condition, Run, Start
 from llamaherd.bench.schedule import Ask, SoFar, Step
-from llamaherd.bench.suite import KINDS, suite
 from tests.bench.made import result, run
 
 WHOLE = Quick(suite().prompts, "a long text", "seed", 180.0)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from llamaherd.bench import document
-from llamaherd.bench.document import fold, head_line, parse, run_line, start_line, to_bytes
-from llamaherd.bench.json_schema import result_schema, result_schema_text
-from llamaherd.bench.provenance import Gpu, Recorded
-from llamaherd.bench.result import Result, Run, Start
-from llamaherd.bench.share import free_texts, scrub, share
+from llamaherd.bench.results import document
+from llamaherd.bench.results.document import fold, head_line, parse, run_line, start_line, to_bytes
+from llamaherd.bench.results.json_schema import result_schema, result_schema_text
+from llamaherd.bench.results.provenance import Gpu, Recorded
+from llamaherd.bench.results.result import Result, Run, Start
+from llamaherd.bench.results.share import free_texts, scrub, share
 from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import full, result, run

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.client import Target
-from llamaherd.bench.course import Road
-from llamaherd.bench.endpoint import Served
-from llamaherd.bench.ladder import Ladder
-from llamaherd.bench.result import Run
-from llamaherd.bench.separate import Separate
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.endpoint import Served
+from llamaherd.bench.courses.course import Road
+from llamaherd.bench.courses.ladder import Ladder
+from llamaherd.bench.courses.separate import Separate
+from llamaherd.bench.results.result import Run
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.site import CHAT, Reply, Site, page
 from tests.bench.test_foreign import chatting

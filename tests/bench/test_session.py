@@ -13,21 +13,21 @@ from typing import Any, cast
 
 import pytest
 
-from llamaherd.bench.client import Target
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.requests import Requests
+from llamaherd.bench.asking.suite import suite
+from llamaherd.bench.courses.quick import Quick
 from llamaherd.bench.job import Job
-from llamaherd.bench.look import Look, look
-from llamaherd.bench.meter import Readings
-from llamaherd.bench.metering import Meter
-from llamaherd.bench.quick import Quick
-from llamaherd.bench.requests import Requests
-from llamaherd.bench.result import Cell, Condition, Result, Start
+from llamaherd.bench.meter.look import Look, look
+from llamaherd.bench.meter.meter import Meter
+from llamaherd.bench.meter.readings import Readings
+from llamaherd.bench.meter.series import Clocks
+from llamaherd.bench.meter.told import Counters
+from llamaherd.bench.meter.watch import Watch
+from llamaherd.bench.results.result import Cell, Condition, Result, Start
+from llamaherd.bench.results.store import Journal, read_result
 from llamaherd.bench.schedule import Ask, SoFar, Step
-from llamaherd.bench.series import Clocks
 from llamaherd.bench.session import Session
-from llamaherd.bench.store import Journal, read_result
-from llamaherd.bench.suite import suite
-from llamaherd.bench.told import Counters
-from llamaherd.bench.watch import Watch
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect

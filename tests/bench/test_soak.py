@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.bench.chosen import NOTHING_MORE, Chosen
-from llamaherd.bench.client import Target
-from llamaherd.bench.course import Course
-from llamaherd.bench.endpoint import Served
-from llamaherd.bench.energy import REST, Energy, cost, cost_lines, long_enough
+from llamaherd.bench.asking.client import Target
+from llamaherd.bench.asking.endpoint import Served
+from llamaherd.bench.asking.suite import suite
+from llamaherd.bench.courses.chosen import NOTHING_MORE, Chosen
+from llamaherd.bench.courses.course import Course
+from llamaherd.bench.courses.energy import REST, Energy, cost, cost_lines, long_enough
+from llamaherd.bench.courses.quick import quick
+from llamaherd.bench.courses.soak import TOKENS, Soak, drift, drift_lines
 from llamaherd.bench.job import Known
-from llamaherd.bench.quick import quick
-from llamaherd.bench.result import Cell, Condition, Run
+from llamaherd.bench.results.result import Cell, Condition, Run
+from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
 from llamaherd.bench.schedule import Series, SoFar
-from llamaherd.bench.soak import TOKENS, Soak, drift, drift_lines
-from llamaherd.bench.suite import suite
-from llamaherd.bench.telemetry import GpuTelemetry, Telemetry
 from tests.bench.made import result
 
 PROMPT = suite().prompts["code"][0]

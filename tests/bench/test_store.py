@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.document import finished
-from llamaherd.bench.result import Start
-from llamaherd.bench.store import (
+from llamaherd.bench.results.document import finished
+from llamaherd.bench.results.result import Start
+from llamaherd.bench.results.store import (
     Journal,
     cut_off,
     folder_of,
@@ -65,7 +65,7 @@ def test_a_journal_becomes_the_document(tmp_path: Path) -> None:
 MEASURING = """
 import sys, time
 from pathlib import Path
-from llamaherd.bench.store import Journal
+from llamaherd.bench.results.store import Journal
 from tests.bench.made import result, run
 with Journal.begin(Path(sys.argv[1]), result()) as journal:
     for number in range(100000):
@@ -142,7 +142,7 @@ def test_killed_before_the_journal_goes_the_document_counts(tmp_path: Path) -> N
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from llamaherd.bench.store import Journal
+from llamaherd.bench.results.store import Journal
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import result, run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

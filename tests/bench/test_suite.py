@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamaherd.bench.salt import MOST, WORDS, salt
-from llamaherd.bench.suite import KINDS, long_base, long_text, long_text_of, suite
+from llamaherd.bench.asking.salt import MOST, WORDS, salt
+from llamaherd.bench.asking.suite import KINDS, long_base, long_text, long_text_of, suite
 
 HASH = "5840426c9ca783fe0a8d0c8dbfeb9e2f8ece9046a519bd4ac40491a4b2a67e7a"
 

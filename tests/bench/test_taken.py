@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.bench.document import finished, parse, to_bytes
-from llamaherd.bench.series import Window
-from llamaherd.bench.share import share
-from llamaherd.bench.taken import peaks, telemetry, together
-from llamaherd.bench.telemetry import GpuTelemetry, Peak, Slowed, Telemetry
-from llamaherd.bench.use import GpuUse, HostUse, Use
+from llamaherd.bench.meter.series import Window
+from llamaherd.bench.meter.taken import peaks, telemetry, together
+from llamaherd.bench.meter.use import GpuUse, HostUse, Use
+from llamaherd.bench.results.document import finished, parse, to_bytes
+from llamaherd.bench.results.share import share
+from llamaherd.bench.results.telemetry import GpuTelemetry, Peak, Slowed, Telemetry
 from llamaherd.plan import RAM, Estimate, Holds
 from tests.bench.made import result
 

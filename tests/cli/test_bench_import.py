@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.store import read_result
+from llamaherd.bench.results.store import read_result
 from llamaherd.cli.herd import main
 from tests.support.rigs import ROOT
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.document import finished, to_bytes
-from llamaherd.bench.result import Start, SuiteRef
-from llamaherd.bench.store import Journal, write_result
+from llamaherd.bench.results.document import finished, to_bytes
+from llamaherd.bench.results.result import Start, SuiteRef
+from llamaherd.bench.results.store import Journal, write_result
 from llamaherd.cli.herd import main
 from tests.bench.made import result, run
 from tests.support.rigs import ROOT

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.document import to_bytes
-from llamaherd.bench.result import Run, SuiteRef
-from llamaherd.bench.share import share
-from llamaherd.bench.store import Journal, write_result
+from llamaherd.bench.results.document import to_bytes
+from llamaherd.bench.results.result import Run, SuiteRef
+from llamaherd.bench.results.share import share
+from llamaherd.bench.results.store import Journal, write_result
 from llamaherd.cli.herd import main
 from tests.bench.made import result, run
 from tests.support.rigs import ROOT

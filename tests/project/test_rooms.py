@@ -21,8 +21,9 @@ OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "ran
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
     *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
-    *("bench/client.py", "bench/plain.py", "bench/metering.py", "bench/way.py", "bench/watch.py", "bench/warming.py"),
-    *("bench/session.py", "bench/conductor.py", "bench/foreign.py", "bench/arms_host.py"),
+    *("bench/asking/client.py", "bench/asking/plain.py", "bench/meter/meter.py", "bench/meter/watch.py"),
+    *("bench/way.py", "bench/warming.py", "bench/session.py", "bench/conductor.py", "bench/foreign.py"),
+    "bench/arms/host.py",
     *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
     *("inventory/keys.py", "pipeline/load.py"),
 )
@@ -30,7 +31,7 @@ EDGES = (
 HEAVY = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")
 LOADS_HEAVY = (
     "deploy/",
-    "bench/show.py",
+    "bench/comparing/show.py",
     "bench/show_outcome.py",
     "bounded.py",
     "pipeline/preflight_show.py",

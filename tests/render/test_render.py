@@ -20,8 +20,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from llamaherd.bench import metering
-from llamaherd.bench.arms import Arm, arm_unit, arms_script
+from llamaherd.bench.arms.units import Arm, arm_unit, arms_script
+from llamaherd.bench.meter import meter as metering
 from llamaherd.gguf.header import Header
 from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.driver import PackageState

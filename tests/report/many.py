@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from llamaherd.bench.document import finished
-from llamaherd.bench.provenance import Engine, Gpu, Host, ModelFile, Provenance, Server
-from llamaherd.bench.result import Cell, Condition, Kind, Result, Run, Start, SuiteRef
-from llamaherd.bench.telemetry import GpuTelemetry, Peak, Telemetry
+from llamaherd.bench.results.document import finished
+from llamaherd.bench.results.provenance import Engine, Gpu, Host, ModelFile, Provenance, Server
+from llamaherd.bench.results.result import Cell, Condition, Kind, Result, Run, Start, SuiteRef
+from llamaherd.bench.results.telemetry import GpuTelemetry, Peak, Telemetry
 
 SUITE = SuiteRef(name="llamaherd", sha256="a" * 64)
 SPEEDS: dict[Kind, tuple[float, float]] = {

@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from llamaherd.bench.naming import read_any
-from llamaherd.bench.provenance import Engine, Provenance
-from llamaherd.bench.result import Cell, Condition, Run
+from llamaherd.bench.results.naming import read_any
+from llamaherd.bench.results.provenance import Engine, Provenance
+from llamaherd.bench.results.result import Cell, Condition, Run
 from llamaherd.report.gather import Gathered
 from llamaherd.report.leaderboard import leaderboard, leaderboard_table
 from llamaherd.report.measured import Measured, measured
@@ -32,9 +32,9 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u20
 
 
 def told(*files: str) -> list[Measured]:
-    """What is told of the results of others, with a time that does not change with the checkout."""
+    """What is told of the results of others, with times and hashes that do not change with the checkout."""
     found = [measured(each) for name in files for each in read_any(DATA / name)]
-    return [replace(each, began="2026-03-01T00:00:00Z") for each in found]
+    return [replace(each, began="2026-03-01T00:00:00Z", id=f"{n:012x}") for n, each in enumerate(found)]
 
 
 def few() -> Gathered:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamaherd import __version__
-from llamaherd.bench.document import finished
-from llamaherd.bench.provenance import Provenance
-from llamaherd.bench.result import Cell, Condition, Result, Run, Source, SourceKind
+from llamaherd.bench.results.document import finished
+from llamaherd.bench.results.provenance import Provenance
+from llamaherd.bench.results.result import Cell, Condition, Result, Run, Source, SourceKind
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]00:?00)?")
 

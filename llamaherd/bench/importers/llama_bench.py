@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from llamaherd.bench.importers.base import Object, Whose, count, imported, numbers, text
-from llamaherd.bench.provenance import Engine, Gpu, Host, ModelFile, Provenance, Server
-from llamaherd.bench.result import Condition, Result, Run
+from llamaherd.bench.results.provenance import Engine, Gpu, Host, ModelFile, Provenance, Server
+from llamaherd.bench.results.result import Condition, Result, Run
 
 NOTES = (
     "llama-bench feeds random tokens and samples none: no server has just this speed, and mixtures of experts route "

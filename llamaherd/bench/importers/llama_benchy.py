@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from llamaherd.bench.importers.base import Object, Whose, count, imported, number, numbers, text
-from llamaherd.bench.provenance import Provenance
-from llamaherd.bench.result import Condition, Result, Run
+from llamaherd.bench.results.provenance import Provenance
+from llamaherd.bench.results.result import Condition, Result, Run
 
 NOTES = (
     "llama-benchy takes its text from a book, and how many tokens a prompt had from what was asked for",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from llamaherd.bench.document import MOST, loaded, too_many
 from llamaherd.bench.importers.base import Object, Whose
 from llamaherd.bench.importers.llama_bench import is_llama_bench, read_llama_bench
 from llamaherd.bench.importers.llama_benchy import is_llama_benchy, read_llama_benchy
 from llamaherd.bench.importers.sweep_bench import is_sweep_bench, read_sweep_bench
 from llamaherd.bench.importers.tables import read_tables
-from llamaherd.bench.result import Result
+from llamaherd.bench.results.document import MOST, loaded, too_many
+from llamaherd.bench.results.result import Result
 from llamaherd.diagnostics.findings import UserError
 
 _WAY_OUT = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.bench.importers.base import Object, Whose, count, imported, number
-from llamaherd.bench.provenance import Provenance, Server
-from llamaherd.bench.result import Condition, Result, Run
+from llamaherd.bench.results.provenance import Provenance, Server
+from llamaherd.bench.results.result import Condition, Result, Run
 
 NOTES = (
     "llama-sweep-bench feeds random tokens and samples none: no server has just this speed",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llamaherd.bench.importers.base import Whose, imported
-from llamaherd.bench.result import Condition, Result, Run
+from llamaherd.bench.results.result import Condition, Result, Run
 
 NOTES = ("a published table: model, build, machine and driver are told elsewhere, if at all",)
 MOST_ROWS, _LONGEST = 2_000, 2_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.bench.ladder import Ladder
-from llamaherd.bench.load import total
-from llamaherd.bench.result import Condition, Result
-from llamaherd.bench.store import read_result, result_files
+from llamaherd.bench.courses.ladder import Ladder
+from llamaherd.bench.courses.load import total
+from llamaherd.bench.results.result import Condition, Result
+from llamaherd.bench.results.store import read_result, result_files
 from tests.box.bench import Bench
 
 pytestmark = pytest.mark.box

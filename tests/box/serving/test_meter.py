@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from box.inside import File
-from llamaherd.bench.look import Look, obstacles
-from llamaherd.bench.metering import Meter
-from llamaherd.bench.series import Window
-from llamaherd.bench.unmeasured import unmeasured
-from llamaherd.bench.use import Use, use
+from llamaherd.bench.meter.look import Look, obstacles
+from llamaherd.bench.meter.meter import Meter
+from llamaherd.bench.meter.series import Window
+from llamaherd.bench.meter.unmeasured import unmeasured
+from llamaherd.bench.meter.use import Use, use
 from llamaherd.inventory.schema import Connect
 from llamaherd.plan import InstancePlan, Plan
 from tests.bench.meter_lines import NEW, OLD

@@ -1,0 +1,142 @@
+"""The host of two arms while they are measured: one connection that starts and stops them, and that they are asked by.
+
+Whoever dies with it leaves nothing there: the host brings back what served before by itself.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from llamaherd.bench.arms.units import LISTEN, Arm, ArmName
+from llamaherd.bench.asking.client import Answer, Failure, Target
+from llamaherd.bench.asking.requests import Requests
+from llamaherd.bench.asking.server_facts import count_tokens
+from llamaherd.bench.results.result import Start
+from llamaherd.bench.schedule import Ask
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.forward import Forward
+from llamaherd.host.remote import Shell
+from llamaherd.host.ssh import RemoteError
+from llamaherd.inventory.schema import LOCAL, Connect
+
+_SILENCE = 120
+"""Seconds without a word of the host: it says one every 15."""
+_ANSWER_SECONDS = 900.0
+_LETTERS = 4
+"""Of a token, roughly, where a server has no tokenizer to ask."""
+
+
+class ArmsHost:
+    """A host that arms are started on, from `with` to its end. `back` is how long what served before took to load.
+
+    `back` stays None where that does not serve again, or nobody knows. `salts` is what beginnings of prompts go by.
+    """
+
+    def __init__(
+        self, connect: Connect, script: str, arms: Mapping[ArmName, Arm], keys: Mapping[ArmName, str | None], salts: str
+    ) -> None:
+        self.back: float | None = None
+        self._connect, self._script, self._arms, self._keys, self._salts = connect, script, arms, keys, salts
+        self._there = next(iter(arms.values())).instance.endpoint.port
+        self._here = self._there
+        self._running: Arm | None = None
+        self._shell: Shell | None = None
+        self._lines: Iterator[str] = iter(())
+
+    def __enter__(self) -> Self:
+        """Begin: what serves is stopped. Raises UserError where the host does not let it."""
+        forward = None
+        if self._connect.host != LOCAL:
+            self._here = _free_port()
+            forward = Forward(self._here, LISTEN, self._there)
+        self._shell = Shell(self._connect, fresh=True, forward=forward)
+        try:
+            self._lines = self._shell.before_it_listens(self._script, _SILENCE)
+            self._hear("armed")
+        except BaseException:
+            self._shell.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End both arms, and wait until what served before serves again."""
+        assert self._shell
+        try:
+            self._shell.hang_up()
+            word, *said = self._hear("back", "away")
+            self.back = int(said[0]) / 1000 if word == "back" else None
+        except UserError:
+            self.back = None
+        finally:
+            self._shell.close()
+
+    def start(self, name: ArmName) -> Start:
+        """Start an arm, and wait until it answers. Raises UserError where it does not."""
+        arm = self._running = self._arms[name]
+        self._tell(f"start {name}")
+        word, *said = self._hear("ready", "failed")
+        if word == "failed":
+            raise UserError(
+                f"{arm.title} does not start: {' '.join(said[1:]) or 'it says nothing'}",
+                "change what its own words name; it was a unit of its own, and what served before is started again",
+            )
+        return Start(process=said[2] if len(said) > 2 else None, ready_seconds=int(said[1]) / 1000)
+
+    def stop(self) -> None:
+        """Stop whichever arm runs."""
+        self._running = None
+        self._tell("stop")
+        self._hear("stopped")
+
+    def ask(self, wanted: Ask) -> Answer | Failure:
+        """One streamed answer of the arm that runs."""
+        arm = self._arm
+        chat = arm.instance.endpoint.chat_path
+        return Requests(self._target, chat, arm.instance.endpoint.models[0], self._salts).send(wanted, _ANSWER_SECONDS)
+
+    def count(self, text: str) -> int:
+        """Tokens of a text, by the tokenizer of the arm that runs."""
+        counted = count_tokens(self._target, self._arm.instance.endpoint.models[0], text)
+        return len(text) // _LETTERS if counted is None else counted
+
+    def clock(self) -> float:
+        """Seconds, from whenever on."""
+        return time.monotonic()
+
+    @property
+    def _arm(self) -> Arm:
+        assert self._running
+        return self._running
+
+    @property
+    def _target(self) -> Target:
+        return Target(f"http://{LISTEN}:{self._here}", self._keys[self._arm.name])
+
+    def _tell(self, line: str) -> None:
+        assert self._shell
+        self._shell.tell(line)
+
+    def _hear(self, *words: str) -> list[str]:
+        """The next line that begins with one of these words. Raises UserError where the host says no more."""
+        for line in self._lines:
+            said = line.split(" ")
+            if said[0] in words:
+                return said
+        assert self._shell
+        *_, why, way_out = ("", "it does not say why", *self._shell.complaints)
+        if way_out.startswith("  help: "):
+            raise UserError(why, way_out.removeprefix("  help: "))
+        raise RemoteError(
+            f"measuring ended halfway: {way_out[:300]}", "what served before comes back by itself; run again to go on"
+        )
+
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind((LISTEN, 0))
+        port: int = one.getsockname()[1]
+        return port

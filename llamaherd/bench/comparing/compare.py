@@ -1,0 +1,164 @@
+"""Two measurements beside each other: first what is different about them, then how much faster which one is. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llamaherd.bench.results.doubts import doubts
+from llamaherd.bench.results.metrics import METRICS, Metric, by_start
+from llamaherd.bench.results.result import Cell, Condition, Result, Run
+from llamaherd.bench.statistics.blocks import Block, paired_ratio
+from llamaherd.bench.statistics.intervals import Estimate, Ratio, estimate, rate, unpaired_ratio
+from llamaherd.bench.statistics.verdict import Judgement, judge
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not the same about two results; empty where one of them does not know."""
+
+    what: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of a cell in both. Without a margin there is no judgement."""
+
+    condition: Condition
+    metric: Metric
+    a: Estimate
+    b: Estimate
+    ratio: Ratio
+    judgement: Judgement | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that two measurements say together. `only_a` and `only_b` are cells that the other one has not."""
+
+    a: str
+    b: str
+    differences: tuple[Difference, ...]
+    rows: tuple[Row, ...]
+    only_a: tuple[Condition, ...]
+    only_b: tuple[Condition, ...]
+    notes: tuple[str, ...]
+    notes_a: tuple[str, ...]
+    notes_b: tuple[str, ...]
+    doubts_a: tuple[str, ...]
+    doubts_b: tuple[str, ...]
+
+
+def compare(a: Result, b: Result) -> Comparison:
+    """B beside A."""
+    cells_a, cells_b = ({cell.condition: cell for cell in each.cells if cell.counted} for each in (a, b))
+    if _suite(a) != _suite(b):
+        both: list[Condition] = []
+    else:
+        both = [condition for condition in cells_a if condition in cells_b]
+    rows = tuple(row for each in both for row in _rows(a, b, cells_a[each], cells_b[each]))
+    return Comparison(
+        a=a.label,
+        b=b.label,
+        differences=tuple(differences(a, b)),
+        rows=rows,
+        only_a=tuple(each for each in cells_a if each not in both),
+        only_b=tuple(each for each in cells_b if each not in both),
+        notes=tuple(_notes(a, b, rows)),
+        notes_a=tuple(_notes_of(a)),
+        notes_b=tuple(_notes_of(b)),
+        doubts_a=doubts(a),
+        doubts_b=doubts(b),
+    )
+
+
+def differences(a: Result, b: Result) -> Iterator[Difference]:
+    """What is not the same about two results, in the order in which it stands in them."""
+    flat_a, flat_b = (dict(_flat(_about(each))) for each in (a, b))
+    for what in dict.fromkeys([*flat_a, *flat_b]):
+        if flat_a.get(what) != flat_b.get(what):
+            yield Difference(what, flat_a.get(what, ""), flat_b.get(what, ""))
+
+
+def _about(result: Result) -> dict[str, Any]:
+    """What is told of it. Of others' results nobody knows the rig: theirs are names of files."""
+    ours = result.source.kind == "herd"
+    return {
+        "rig": result.rig if ours else "",
+        "instance": result.instance if ours else "",
+        "measured by": result.source.kind,
+        "client": result.method.client or "",
+        "suite": _suite(result),
+        "llamaherd": result.llamaherd,
+        **result.provenance.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def _suite(result: Result) -> str:
+    return result.suite.sha256 if result.suite else ""
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every value with its path. Lists of texts are one value: with one more argument, all others move."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _flat(each, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, each in enumerate(value):
+            yield from _flat(each, f"{path}.{number}")
+    elif value not in (None, "", []):
+        yield path, " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell) -> Iterator[Row]:
+    for metric in METRICS:
+        starts_a, starts_b = by_start(cell_a.counted, metric), by_start(cell_b.counted, metric)
+        of_a, of_b = estimate(starts_a), estimate(starts_b)
+        ratio = _in_blocks(a, b, cell_a, cell_b, metric)
+        ratio = ratio or unpaired_ratio(starts_a, starts_b, one_start=_one_start(a, b))
+        if of_a and of_b and ratio:
+            judgement = None if metric.margin is None else judge(ratio, metric.margin)
+            yield Row(cell_a.condition, metric, of_a, of_b, ratio, judgement)
+
+
+def _in_blocks(a: Result, b: Result, cell_a: Cell, cell_b: Cell, metric: Metric) -> Ratio | None:
+    """The ratio by blocks, where both are arms of one series and have blocks in common."""
+    if not a.method.series or a.method.series != b.method.series or a.method.arm == b.method.arm:
+        return None
+    blocks_a, blocks_b = _block_rates(cell_a.counted, metric), _block_rates(cell_b.counted, metric)
+    return paired_ratio([Block(blocks_a[each], blocks_b[each]) for each in sorted(blocks_a.keys() & blocks_b.keys())])
+
+
+def _block_rates(runs: Sequence[Run], metric: Metric) -> dict[int, float]:
+    numbers = {run.block for run in runs if run.block is not None}
+    samples = {each: [metric.of(run) for run in runs if run.block == each] for each in numbers}
+    return {each: rate(known) for each, found in samples.items() if (known := [one for one in found if one])}
+
+
+def _one_start(a: Result, b: Result) -> bool:
+    """Whether both are requests to the same process."""
+    processes = [{start.process for start in each.starts} for each in (a, b)]
+    return processes[0] == processes[1] and len(processes[0]) == 1 and None not in processes[0]
+
+
+def _notes(a: Result, b: Result, rows: Sequence[Row]) -> Iterator[str]:
+    if _suite(a) != _suite(b):
+        yield "they were measured with different prompts: no figure of one says anything beside the other's"
+    elif not a.suite:
+        yield "nobody knows whether both were measured with the same prompts"
+    if assumed := max((row.ratio.assumed for row in rows), default=0.0):
+        yield f"one start each: starts of a server are taken to differ by {assumed:.0%}, which widens the intervals"
+
+
+def _notes_of(result: Result) -> Iterator[str]:
+    """What is to be known of one of them: nothing that its figures tell by themselves."""
+    if not result.ended:
+        yield "it was cut off"
+    excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
+    for why, many in excluded.items():
+        yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"
+    yield from result.source.notes

@@ -1,0 +1,168 @@
+"""A comparison as people read it, and as machines do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from llamaherd.bench.comparing.compare import Comparison, Row
+from llamaherd.bench.comparing.forest import forest, scale, span_of
+from llamaherd.bench.results.metrics import Metric
+from llamaherd.bench.statistics.intervals import Estimate
+from llamaherd.text.terminal import printable
+
+STYLES = {"slower": "bold red", "faster": "green", "same": "dim", "not known yet": "yellow"}
+"""Of verdicts."""
+_LONGEST = 60
+"""Letters of a value that is told among others: arguments are hundreds."""
+
+_WIDTH = 41
+"""Columns of the chart."""
+
+
+def print_comparison(found: Comparison, to: Console) -> None:
+    """What is different, then the cells, then the chart, then what is to be known of both."""
+    to.print(f"A is [bold]{printable(found.a)}[/], B is [bold]{printable(found.b)}[/]")
+    _print_differences(found, to)
+    if found.rows:
+        _print_rows(found.rows, to)
+        _print_forest(found.rows, to)
+    else:
+        to.print("nothing was measured in both under the same conditions")
+    for name, only in (("A", found.only_a), ("B", found.only_b)):
+        if only:
+            to.print(f"in {name} alone: {'; '.join(map(str, only))}")
+    for text in _all_notes(found):
+        to.print(f"[yellow]note[/]: {printable(text)}")
+
+
+def _all_notes(found: Comparison) -> Iterator[str]:
+    """What is to be known, of both at once where it goes for both."""
+    yield from found.notes
+    of_a, of_b = (*found.notes_a, *found.doubts_a), (*found.notes_b, *found.doubts_b)
+    for text in dict.fromkeys([*of_a, *of_b]):
+        whose = "A and B" if text in of_a and text in of_b else "A" if text in of_a else "B"
+        yield f"{whose}: {text}"
+
+
+def _print_differences(found: Comparison, to: Console) -> None:
+    if not found.differences:
+        to.print("nothing is known to be different about them")
+        return
+    table = _table("different", "A", "B")
+    for each in found.differences:
+        table.add_row(printable(each.what), *(printable(_cut(text)) for text in (each.a, each.b)))
+    to.print(table)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _print_rows(rows: Sequence[Row], to: Console) -> None:
+    table = _table("cell", "", "A", "B", "B beside A", "verdict")
+    last = None
+    for row in rows:
+        cell = "" if row.condition == last else str(row.condition)
+        last = row.condition
+        verdict = f"[{STYLES[row.judgement.verdict]}]{row.judgement}[/]" if row.judgement else ""
+        name = f"{row.metric.name}, {row.metric.unit}" if row.metric.unit else row.metric.name
+        values = (show_estimate(row.a, row.metric), show_estimate(row.b, row.metric), show_ratio(row))
+        table.add_row(printable(cell), name, *values, verdict)
+    to.print(table)
+
+
+def _print_forest(rows: Sequence[Row], to: Console) -> None:
+    """The chart: letters of ASCII alone where nothing else can be printed."""
+    span = span_of(row.ratio for row in rows)
+    plain = not to.encoding.lower().startswith("utf")
+    chart = _table("", f"slower{'faster':>{_WIDTH - 6}}")
+    for row in rows:
+        line = forest(row.ratio, row.metric.margin, span, _WIDTH, plain=plain)
+        chart.add_row(f"{printable(str(row.condition))}: {row.metric.name}", Text(line))
+    chart.add_row("B / A", scale(span, _WIDTH))
+    to.print(chart)
+
+
+def show_estimate(each: Estimate, metric: Metric) -> str:
+    """A value with its interval and its number: `249 (247 to 251), n = 10`."""
+    value = _number(metric.shown(each.value))
+    if each.low is None or each.high is None:
+        return f"{value}, n = {each.n}"
+    low, high = sorted((metric.shown(each.low), metric.shown(each.high)))
+    several = f"n = {each.n} starts" if each.unit == "start" else f"n = {each.n}"
+    return f"{value} ({_number(low)} to {_number(high)}), {several}"
+
+
+def show_ratio(row: Row) -> str:
+    """How much faster B is: `-5.0 % (-6.1 to -3.9)`."""
+    value = f"{100 * (row.ratio.value - 1):+.1f} %"
+    if row.ratio.low is None or row.ratio.high is None:
+        return value
+    return f"{value} ({100 * (row.ratio.low - 1):+.1f} to {100 * (row.ratio.high - 1):+.1f})"
+
+
+def _number(value: float) -> str:
+    """Four digits, or all that stand before the point."""
+    digits = len(f"{abs(value):.0f}")
+    return f"{value:,.{max(0, 4 - digits)}f}"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """The comparison for machines. Ratios are of speeds: above 1, B is faster."""
+    return {
+        "a": found.a,
+        "b": found.b,
+        "differences": [{"what": each.what, "a": each.a, "b": each.b} for each in found.differences],
+        "cells": list(_rows_json(found.rows)),
+        "only_a": [each.model_dump(mode="json") for each in found.only_a],
+        "only_b": [each.model_dump(mode="json") for each in found.only_b],
+        "notes": list(found.notes),
+        "notes_a": list(found.notes_a),
+        "notes_b": list(found.notes_b),
+        "doubts_a": list(found.doubts_a),
+        "doubts_b": list(found.doubts_b),
+    }
+
+
+def _rows_json(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        ratio, judgement = row.ratio, row.judgement
+        yield {
+            "condition": row.condition.model_dump(mode="json"),
+            "metric": row.metric.name,
+            "unit": row.metric.unit,
+            "margin": row.metric.margin,
+            "a": _estimate_json(row.a, row.metric),
+            "b": _estimate_json(row.b, row.metric),
+            "ratio": {"value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n, "of": ratio.unit},
+            "verdict": judgement.verdict if judgement else None,
+            "more": {"n": judgement.more, "of": judgement.unit}
+            if judgement and judgement.verdict == "not known yet"
+            else None,
+        }
+
+
+def _estimate_json(each: Estimate, metric: Metric) -> dict[str, Any]:
+    known = [metric.shown(end) for end in (each.low, each.high) if end is not None]
+    low, high = (min(known), max(known)) if known else (None, None)
+    return {
+        "value": metric.shown(each.value),
+        "low": low,
+        "high": high,
+        "n": each.n,
+        "runs": each.runs,
+        "of": each.unit,
+    }

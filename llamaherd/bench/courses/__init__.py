@@ -1,0 +1,1 @@
+"""What a server is asked, in which order: the usual measurement, depths, several at once, a soak, energy."""

@@ -1,0 +1,72 @@
+"""What people type for a series: depths, numbers of requests at once, and times. Pure."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from llamaherd.bench.courses.ladder import TIMES, TOKENS
+from llamaherd.diagnostics.findings import UserError
+
+MOST_DEPTH, MOST_AT_ONCE, MOST_STEPS = 2 << 20, 64, 40
+LEAST_DEPTH = 256
+LEAST_SECONDS, MOST_SECONDS = 60, 90 * 60
+
+_DEPTH = re.compile(r"([1-9]\d{0,6})([kK]?)")
+_TIME = re.compile(r"([1-9]\d{0,5})([smh])")
+_DOUBLED = 6
+_APART = TOKENS * TIMES
+"""Tokens between two depths, at least: those that are written at the first."""
+
+
+def depths(word: str) -> tuple[int, ...]:
+    """`4k,32k,128k`; or one, to which others lead by doubling: `32k` leads from 1k to it. Raises UserError."""
+    found = sorted({_depth(each.strip()) for each in word.split(",")})
+    if len(found) == 1:
+        most = found[0]
+        doubled = [
+            most >> times for times in reversed(range(_DOUBLED)) if most >> times >= max(LEAST_DEPTH, 2 * _APART)
+        ]
+        found = doubled or found
+    if len(found) > MOST_STEPS:
+        raise UserError(f"{len(found)} depths are too many", f"name at most {MOST_STEPS}")
+    for one, two in pairwise(found):
+        if two - one <= _APART:
+            raise UserError(
+                f"depths {one:,} and {two:,} are too close: {_APART} tokens are written at each",
+                "leave one of them out",
+            )
+    return tuple(found)
+
+
+def _depth(word: str) -> int:
+    """1,024 tokens are `1k`."""
+    found = _DEPTH.fullmatch(word)
+    value = int(found[1]) * (1024 if found[2] else 1) if found else 0
+    if not LEAST_DEPTH <= value <= MOST_DEPTH:
+        raise UserError(
+            f"`{word[:40]}` is no depth: it is a number of tokens from {LEAST_DEPTH} to {MOST_DEPTH >> 20}M",
+            "say for example `--depth 4k,32k,128k`",
+        )
+    return value
+
+
+def at_once(word: str) -> tuple[int, ...]:
+    """`1,2,4,8`: requests at once, each number a load of its own. Raises UserError."""
+    words = [each.strip() for each in word.split(",")]
+    if not all(re.fullmatch(r"[1-9]\d{0,2}", each) and int(each) <= MOST_AT_ONCE for each in words):
+        raise UserError(
+            f"`{word[:40]}` is no list of numbers from 1 to {MOST_AT_ONCE}", "say for example `--concurrency 1,2,4,8`"
+        )
+    return tuple(sorted({int(each) for each in words}))
+
+
+def seconds_of(word: str) -> int:
+    """`90s`, `15m`, `1h`. Raises UserError."""
+    found = _TIME.fullmatch(word)
+    value = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
+    if not LEAST_SECONDS <= value <= MOST_SECONDS:
+        raise UserError(
+            f"`{word[:40]}` is no time from {LEAST_SECONDS}s to {MOST_SECONDS // 60}m", "say for example `15m`"
+        )
+    return value

@@ -1,0 +1,160 @@
+"""The quick measurement: decode of each kind of text, prefill, the time to the first token cold and warm. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from llamaherd.bench.asking.suite import KINDS, Prompt, suite
+from llamaherd.bench.job import Known
+from llamaherd.bench.results.metrics import DECODE, FEW, FIRST_TOKEN, PREFILL, STEP, Metric, by_start
+from llamaherd.bench.results.result import Cell, Condition, Kind
+from llamaherd.bench.schedule import Ask, SoFar, Step
+from llamaherd.bench.statistics.intervals import estimate
+
+FEWEST, MOST = 3, 12
+"""Runs of a cell: before its interval counts, and at most."""
+ANSWERED = FEW
+"""Tokens that are asked for where only the prompt counts: one alone may be a mark that is no text."""
+TOKENS, PROMPTS = (256, 128, 64, 32), (2048, 1024, 512, 256)
+"""Lengths of answers and of the long prompt, the usual one first; the others are for slow servers."""
+
+_GO_ON = {"ignore_eos": True}
+"""Where the prompt alone counts, an answer that is empty says nothing of it."""
+
+_TASK = 250
+"""Tokens of a task of our suite, about."""
+
+_FOR_ANSWERS, _FOR_PROMPTS = 0.6, 0.25
+"""Shares of the time that the fewest runs may take."""
+
+
+@dataclass(frozen=True)
+class Quick:
+    """One cell for each kind of text, and two for the long prompt: cold and warm, always asked one after the other.
+
+    The cell with the fewest runs is next, by lot where there are several: what drifts, drifts in all of them alike.
+    `answer_seconds` and `long_seconds` are how long one of each takes, about, before it was asked for.
+    """
+
+    prompts: Mapping[Kind, Sequence[Prompt]]
+    long: str
+    seed: str
+    seconds: float
+    tokens: int = TOKENS[0]
+    prompt: int = PROMPTS[0]
+    answer_seconds: float = 0.0
+    long_seconds: float = 0.0
+    name: str = "quick"
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Five kinds, cold and warm."""
+        kinds = [Condition(kind=kind, generated=self.tokens, cache="cold", sampling="instance") for kind in KINDS]
+        cold = Condition(kind="long", prompt=self.prompt, cache="cold", sampling="instance")
+        return (*kinds, cold, cold.model_copy(update={"cache": "warm"}))
+
+    @property
+    def rule(self) -> str:
+        """When it is enough."""
+        return (
+            f"{FEWEST} to {MOST} runs of each, until its interval is within half of the margin, or "
+            f"{self.seconds:.0f} s are over"
+        )
+
+    def next_step(self, so_far: SoFar) -> Step | None:
+        """A run of the cell that has the fewest; None when each is known well enough, or the time is over."""
+        cells = [number for number, _ in self._open(so_far)]
+        if not cells:
+            return None
+        runs = {number: len(so_far.cells[number].runs) for number in cells}
+        number = min(cells, key=lambda each: (runs[each], self._lot(runs[each], each)))
+        return self._step(number, runs[number], so_far.steps)
+
+    def share_done(self, so_far: SoFar) -> float:
+        """By the runs that it takes at most, or by the time, whichever is further."""
+        opened = dict(self._open(so_far))
+        done = [min(0.95, opened[each] / MOST) if each in opened else 1.0 for each in range(len(KINDS) + 1)]
+        return max(sum(done) / len(done), 1 - max(0.0, so_far.seconds_left) / self.seconds)
+
+    def _open(self, so_far: SoFar) -> list[tuple[int, int]]:
+        """The cells that need more runs and have the time for one, with the runs that they have."""
+        found = []
+        for number, cell in enumerate(so_far.cells[: len(KINDS) + 1]):
+            enough = len(cell.runs) >= MOST or (len(cell.counted) >= FEWEST and narrow(cell))
+            if not enough and so_far.seconds_left > self._seconds_of(number, so_far.cells):
+                found.append((number, len(cell.runs)))
+        return found
+
+    def _seconds_of(self, number: int, cells: Sequence[Cell]) -> float:
+        """How long one more run takes, by those that there are."""
+        if number < len(KINDS):
+            return _mean_seconds(cells[number]) or self.answer_seconds
+        return sum(_mean_seconds(each) for each in cells[number : number + 2]) or self.long_seconds
+
+    def _lot(self, runs: int, cell: int) -> bytes:
+        return hashlib.sha256(f"{self.seed}:{runs}:{cell}".encode()).digest()
+
+    def _step(self, number: int, runs: int, salt: int) -> Step:
+        if number == len(KINDS):
+            cold = Ask(number, self.long, ANSWERED, salt=salt, more=_GO_ON)
+            warm = replace(cold, cell=number + 1, reuse=True)
+            return Step((cold, warm), about=f"prefill of {self.prompt:,} tokens")
+        kind = KINDS[number]
+        prompts = self.prompts[kind]
+        ask = Ask(number, prompts[runs % len(prompts)].text, self.tokens, salt=salt)
+        return Step((ask,), about=f"decode of {kind}")
+
+
+def quick(known: Known) -> Quick:
+    """The quick measurement of a server: as one that was cut off began, or in lengths that its speed has time for."""
+    # Series beside it have conditions of their own: none is of one request at a time with such a length.
+    before = [each for each in known.before if each.concurrency == 1 and not each.depth]
+    tokens = {each.generated for each in before if each.kind in KINDS and each.generated in TOKENS}
+    prompts = {each.prompt for each in before if each.kind == "long" and each.cache == "warm"}
+    lengths = fitted(known.seconds, known.decode, known.prefill, known.context)
+    if len(tokens) == len(prompts) == 1:
+        lengths = tokens.pop(), prompts.pop() or lengths[1]
+    long = known.text_of(lengths[1])
+    decode, prefill = known.decode or inf, known.prefill or inf
+    answer = lengths[0] / decode + _TASK / prefill
+    return Quick(suite().prompts, long, known.seed, known.seconds, *lengths, answer, lengths[1] / prefill)
+
+
+def fitted(seconds: float, decode: float | None, prefill: float | None, context: int) -> tuple[int, int]:
+    """Lengths of answers and of the long prompt of which the fewest runs fit into a time, at about these speeds."""
+    read = prefill or inf
+    each = _FOR_ANSWERS * seconds / (FEWEST * len(KINDS)) - _TASK / read
+    whole = _FOR_PROMPTS * seconds / FEWEST
+    tokens = next((most for most in TOKENS if most <= (decode or inf) * max(0.0, each)), TOKENS[-1])
+    fits = [most for most in PROMPTS if most <= context // 2] or [PROMPTS[-1]]
+    return tokens, next((most for most in fits if most <= read * whole), fits[-1])
+
+
+def counts(condition: Condition) -> tuple[Metric, ...]:
+    """The metrics that a condition is there for: these are shown, and judged."""
+    if condition.generated:
+        return (DECODE, STEP)
+    return (FIRST_TOKEN,) if condition.cache == "warm" else (PREFILL, FIRST_TOKEN)
+
+
+def narrow(cell: Cell) -> bool:
+    """Whether the interval of what a cell is there for is within half of the margin; of a step, where drafts are."""
+    metrics = counts(cell.condition)
+    drafted = any(run.draft_n for run in cell.counted)
+    asked = [metric for metric in metrics if metric is not (DECODE if drafted else STEP)]
+    return all(_is_narrow(cell, metric) for metric in asked)
+
+
+def _is_narrow(cell: Cell, metric: Metric) -> bool:
+    found = estimate(by_start(cell.counted, metric))
+    if found is None or found.low is None or found.high is None or metric.margin is None:
+        return False
+    return found.high / found.low <= (1 + metric.margin / 2) ** 2
+
+
+def _mean_seconds(cell: Cell) -> float:
+    times = [run.total_ms / 1000 for run in cell.runs if run.total_ms]
+    return sum(times) / len(times) if times else 0.0

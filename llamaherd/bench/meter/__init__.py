@@ -1,0 +1,1 @@
+"""The meter: watches a host while its server is measured, and says what a window of time took."""

@@ -1,0 +1,163 @@
+"""Watching a host while it is measured: one connection, a program there that says lines, a thread that hears them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+from llamaherd.bench.meter.look import Look, look
+from llamaherd.bench.meter.readings import Readings
+from llamaherd.bench.meter.series import Clocks, clocks
+from llamaherd.bench.meter.told import Hello, Line, Pong
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.remote import Shell
+from llamaherd.host.ssh import RemoteError
+from llamaherd.inventory.schema import Connect
+from llamaherd.plan import InstancePlan
+from llamaherd.render import render
+
+OFTEN, SELDOM = 0.2, 1.0
+"""Seconds between two readings: at first, and where it is to take longer than `_SHORT`."""
+_SHORT, _LONGEST = 1200, 7200
+_MOST = 64 << 20
+"""Bytes that it says at most."""
+_SILENCE = 60
+"""Seconds without a word from us, after which it ends by itself; and without one from it, after which we give up."""
+_PINGS, _PING_SECONDS = 5, 5.0
+_ANSWER_SECONDS = 40
+"""For a look: The driver and a busy server may take their time."""
+
+
+def script(instance: InstancePlan, seconds: float) -> str:
+    """What watches the host of an instance, for so many seconds at most."""
+    lasts = min(_LONGEST, max(1.0, seconds))
+    asked = {
+        "every": OFTEN if lasts <= _SHORT else SELDOM,
+        "lasts": lasts,
+        "silence": _SILENCE,
+        "most": _MOST,
+        "port": instance.endpoint.port,
+        "metrics": instance.endpoint.url(instance.endpoint.metrics_path),
+        "key": instance.key_file or "",
+    }
+    service, backend = instance.service, instance.backend
+    return render("bench/meter.sh.j2", asked=json.dumps(asked), service=service, backend=backend)
+
+
+class Meter:
+    """A host that is watched, from `with` to its end. Whoever dies with it leaves nothing behind there.
+
+    `readings` grow meanwhile, and `first_look` is what was there before. `error` is why nothing is heard any more.
+    """
+
+    def __init__(self, connect: Connect, instance: InstancePlan, seconds: float) -> None:
+        self.readings = Readings()
+        self.error: UserError | None = None
+        self.first_look: Look
+        self._connect, self._script = connect, script(instance, seconds)
+        self._heard = threading.Condition()
+        self._asked: dict[str, float] = {}
+        self._exchanges: list[tuple[float, float, float]] = []
+        self._shell: Shell | None = None
+        self._ending = False
+        self._thread = threading.Thread(target=self._listen, name="meter", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin, and wait for the first look. Raises RemoteError where the host cannot be watched."""
+        self._shell = Shell(self._connect)
+        try:
+            self._thread.start()
+            self._wait(lambda: bool(self.readings.looks))
+            self.first_look = self._last_look()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, and hear its last words."""
+        if self._shell:
+            with self._heard:
+                self._ending = True
+                self._shell.hang_up()
+            self._thread.join(10)
+            self._shell.close()
+
+    @property
+    def clocks(self) -> Clocks | None:
+        """The host's clock beside ours."""
+        return clocks(self._exchanges)
+
+    def mark(self, name: str) -> None:
+        """Have the counters read now, and wait until they are: at the beginning and the end of what is measured.
+
+        Those of GPUs are read seldom otherwise. Raises RemoteError.
+        """
+        before = self.readings.marks
+        self._tell(f"mark {name}")
+        self._wait(lambda: self.readings.marks > before)
+
+    def look(self) -> Look:
+        """Look again, at who else is there. Raises RemoteError."""
+        before = len(self.readings.looks)
+        self._tell("look")
+        self._wait(lambda: len(self.readings.looks) > before)
+        return self._last_look()
+
+    def _last_look(self) -> Look:
+        found = look(self.readings)
+        assert found
+        return found
+
+    def _tell(self, line: str) -> None:
+        assert self._shell
+        if self.error:
+            raise self.error
+        self._shell.tell(line)
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        with self._heard:
+            came = self._heard.wait_for(lambda: until() or self.error is not None, _ANSWER_SECONDS)
+        if self.error:
+            raise self.error
+        if not came:
+            raise RemoteError(
+                f"the host has not said within {_ANSWER_SECONDS} s how it is", "see whether `nvidia-smi` answers there"
+            )
+
+    def _listen(self) -> None:
+        """Hear lines until there are no more."""
+        assert self._shell
+        try:
+            for text in self._shell.before_it_listens(self._script, _SILENCE):
+                with self._heard:
+                    self._take(self.readings.take(text))
+                    self._heard.notify_all()
+            if self.readings.bye is None:
+                said = next(reversed(self._shell.complaints), "it does not say why")
+                raise RemoteError(
+                    f"watching the host ended halfway: {said[:200]}", "see whether Python 3.10 or newer is there"
+                )
+        except UserError as error:
+            with self._heard:
+                self.error = error
+                self._heard.notify_all()
+        except (OSError, ValueError):
+            # A host that does not end is left: its pipe was closed under our hands.
+            if not self._ending:
+                raise
+
+    def _take(self, line: Line) -> None:
+        """Ask for the time now and then, which also says that somebody is still here."""
+        now = time.monotonic()
+        if isinstance(line, Pong) and line.n in self._asked:
+            self._exchanges.append((self._asked.pop(line.n), line.t, now))
+        last = max(self._asked.values(), default=self._exchanges[-1][0] if self._exchanges else 0.0)
+        more = isinstance(line, Hello | Pong) and len(self._exchanges) < _PINGS
+        if (more or now - last > _PING_SECONDS) and self._shell and not self._ending:
+            number = str(len(self._exchanges) + len(self._asked))
+            self._asked[number] = time.monotonic()
+            self._shell.tell(f"ping {number}")

@@ -1,0 +1,90 @@
+"""What is read from runs: each metric is something counted over something else, both summed over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llamaherd.bench.results.result import Run
+from llamaherd.bench.statistics.intervals import Sample
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a cell. `margin` is the share within which two are the same; None: it is told, and not judged.
+
+    `scale` makes the unit of the rate. With `as_time`, people are shown what one takes, and not how many a second.
+    """
+
+    name: str
+    unit: str
+    of: Callable[[Run], Sample | None]
+    margin: float | None
+    scale: float = 1.0
+    as_time: bool = False
+
+    def shown(self, rate: float) -> float:
+        """A rate in the metric's unit."""
+        return self.scale / rate if self.as_time else rate * self.scale
+
+
+FEW = 8
+"""Tokens of an answer that was asked for its prompt alone: no speed of writing follows from them."""
+
+
+def _decode(run: Run) -> Sample | None:
+    """Tokens after the first, which comes out of the prompt."""
+    if run.predicted_n is not None and run.predicted_n <= FEW:
+        return None
+    if run.predicted_ms is None:
+        return Sample(run.predicted_per_second, 1.0) if run.predicted_per_second else None
+    return Sample(run.predicted_n - 1, run.predicted_ms / 1000) if run.predicted_n else None
+
+
+def _prefill(run: Run) -> Sample | None:
+    if run.prompt_n and run.prompt_ms:
+        return Sample(run.prompt_n, run.prompt_ms / 1000)
+    return Sample(run.prompt_per_second, 1.0) if run.prompt_per_second else None
+
+
+def _step(run: Run) -> Sample | None:
+    """Where drafts are made: without, a step is a token."""
+    seconds = run.predicted_seconds
+    return Sample(run.steps, seconds) if run.draft_n and run.steps and seconds and _decode(run) else None
+
+
+def _tokens_per_step(run: Run) -> Sample | None:
+    drafted = run.draft_n and run.steps and _decode(run)
+    return Sample(run.predicted_n - 1, run.steps) if drafted and run.steps and run.predicted_n else None
+
+
+def _accepted(run: Run) -> Sample | None:
+    return Sample(run.draft_n_accepted or 0, run.draft_n) if run.draft_n and _decode(run) else None
+
+
+def _energy(run: Run) -> Sample | None:
+    """All of a request over the tokens that came of it."""
+    return Sample(run.predicted_n, run.joules) if run.joules and run.predicted_n and _decode(run) else None
+
+
+def _first_token(run: Run) -> Sample | None:
+    return Sample(1.0, run.first_token_ms / 1000) if run.first_token_ms else None
+
+
+DECODE = Metric("decode", "t/s", _decode, 0.02)
+PREFILL = Metric("prefill", "t/s", _prefill, 0.03)
+STEP = Metric("step", "ms", _step, 0.005, scale=1000, as_time=True)
+TOKENS_PER_STEP = Metric("tokens a step", "", _tokens_per_step, None)
+FIRST_TOKEN = Metric("first token", "ms", _first_token, 0.05, scale=1000, as_time=True)
+ACCEPTED = Metric("accepted", "%", _accepted, None, scale=100)
+ENERGY = Metric("energy", "J/token", _energy, None, as_time=True)
+METRICS = (DECODE, STEP, TOKENS_PER_STEP, PREFILL, FIRST_TOKEN, ACCEPTED, ENERGY)
+
+
+def by_start(runs: Sequence[Run], metric: Metric) -> list[list[Sample]]:
+    """The samples of a metric, of each start of the server."""
+    starts: dict[int, list[Sample]] = {}
+    for run in runs:
+        if (sample := metric.of(run)) and sample.amount > 0:
+            starts.setdefault(run.start, []).append(sample)
+    return [starts[number] for number in sorted(starts)]

@@ -1,0 +1,241 @@
+"""Results as files beside the inventory: `results/<rig>/<instance>/<time>-<id>.json`, added to and never rewritten.
+
+While it is measured a result is a journal, `<time>.jsonl`, with a line for each run. Killed at any moment, what was
+measured is there, and is read as a result that was cut off; the same measurement goes on with it. In the end it
+becomes the document, in one atomic step.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkstemp
+from types import TracebackType
+from typing import Self
+
+from llamaherd.bench.results.document import MOST, finished, fold, head_line, parse, run_line, start_line, to_bytes
+from llamaherd.bench.results.result import Result, Run, Start
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.text.textfile import UnreadableError, read_bytes
+
+RESULTS = "results"
+MOST_FILES = 10_000
+"""Results of one instance that are looked through."""
+
+_DOCUMENT, _JOURNAL = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}\.json"), re.compile(r"\d{8}T\d{6}Z\.jsonl")
+
+
+def results_folder(inventory: Path) -> Path:
+    """Where the results of an inventory lie."""
+    return (inventory if inventory.is_dir() else inventory.parent) / RESULTS
+
+
+def folder_of(results: Path, result: Result) -> Path:
+    """Where those of its instance lie."""
+    return results / result.rig / result.instance
+
+
+def stem(result: Result) -> str:
+    """What its file is called, before the ending: when it began, and its id once it has one."""
+    began = result.began.replace("-", "").replace(":", "")
+    return f"{began}-{result.id}" if result.id else began
+
+
+def read_result(path: Path) -> Result:
+    """The result in a file, be it a document or a journal. Raises UserError."""
+    data = _read(path)
+    return fold(data, str(path))[0] if path.suffix == ".jsonl" else parse(data, str(path))
+
+
+def result_files(results: Path, rig: str, instance: str) -> list[Path]:
+    """The files of an instance's results, the newest first."""
+    folder = results / rig / instance
+    try:
+        with os.scandir(folder) as there:
+            names = [each.name for _, each in zip(range(MOST_FILES), there, strict=False)]
+    except OSError:
+        return []
+    whole = [name for name in names if _DOCUMENT.fullmatch(name)]
+    # A run that is killed just before it removes its journal leaves both.
+    began = {name.partition("-")[0] for name in whole}
+    cut = [name for name in names if _JOURNAL.fullmatch(name) and name.partition(".")[0] not in began]
+    return [folder / name for name in sorted([*whole, *cut], reverse=True)]
+
+
+def write_result(results: Path, result: Result) -> Path:
+    """Put a result that is whole where it belongs, in one atomic step; it gets its id. Raises UserError.
+
+    The same result again is the same file. No other is ever written over: a name holds the hash of what is in it.
+    """
+    whole = finished(result)
+    path = folder_of(results, whole) / f"{stem(whole)}.json"
+    data = to_bytes(whole)
+    with _said(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = mkstemp(".part", ".herd-", path.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(handle)
+            Path(part).chmod(0o644)
+            Path(part).replace(path)
+        finally:
+            Path(part).unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    return path
+
+
+class Journal:
+    """A result that is being measured; each run is on the disk once it was added. Use it as a context manager.
+
+    Nobody else can write the same one meanwhile, and nothing stays locked when its process is gone.
+    """
+
+    def __init__(self, path: Path, handle: int, result: Result) -> None:
+        self.path = path
+        self.result = result
+        self._handle = handle
+
+    @classmethod
+    def begin(cls, results: Path, result: Result) -> Self:
+        """A new journal, with what is known before the first run; the runs of `result` are left out."""
+        bare = tuple(cell.model_copy(update={"runs": ()}) for cell in result.cells)
+        begun = result.model_copy(update={"cells": bare, "id": "", "ended": None})
+        path = folder_of(results, begun) / f"{stem(begun)}.jsonl"
+        with _said(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, part = mkstemp(".part", ".herd-", path.parent)
+        journal = cls(path, handle, begun)
+        try:
+            with _said(path):
+                os.fchmod(handle, 0o644)
+                fcntl.fcntl(handle, fcntl.F_SETFL, os.O_APPEND)
+                _lock(handle, path)
+                journal._write(head_line(begun))
+                _link(part, path)
+                _sync_folder(path.parent)
+        except BaseException:
+            journal.close()
+            raise
+        finally:
+            Path(part).unlink(missing_ok=True)
+        return journal
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """A journal that was cut off, with all that it has; the rest of a line that was not finished is cut."""
+        with _said(path):
+            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _lock(handle, path)
+            result, whole = fold(_read(path), str(path))
+            with _said(path):
+                os.ftruncate(handle, whole)
+        except BaseException:
+            os.close(handle)
+            raise
+        return cls(path, handle, result)
+
+    def add_start(self, start: Start) -> None:
+        """Keep that the server was started once more: the runs after it are of that start."""
+        self._write(start_line(start))
+        self.result = self.result.model_copy(update={"starts": (*self.result.starts, start)})
+
+    def add_run(self, cell: int, run: Run) -> None:
+        """Keep a run under the condition of this number."""
+        self._write(run_line(cell, run))
+        cells = list(self.result.cells)
+        cells[cell] = cells[cell].model_copy(update={"runs": (*cells[cell].runs, run)})
+        self.result = self.result.model_copy(update={"cells": tuple(cells)})
+
+    def finish(self, ended: str) -> Path:
+        """The document that it becomes; the journal goes once that is on the disk."""
+        results = self.path.parents[2]
+        document = write_result(results, self.result.model_copy(update={"ended": ended}))
+        self.path.unlink(missing_ok=True)
+        return document
+
+    def close(self) -> None:
+        """Let others write it; what it holds stays."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _write(self, line: bytes) -> None:
+        """Add a line, or nothing: what a full disk took of it is taken back."""
+        with _said(self.path):
+            before = os.fstat(self._handle).st_size
+            try:
+                left = line
+                while left:
+                    left = left[os.write(self._handle, left) :]
+                os.fsync(self._handle)
+            except OSError:
+                os.ftruncate(self._handle, before)
+                raise
+
+
+def cut_off(results: Path, rig: str, instance: str, same: Callable[[Result], bool]) -> Path | None:
+    """The newest journal of an instance that the same measurement can go on with, if there is one."""
+    for path in result_files(results, rig, instance):
+        if path.suffix == ".jsonl":
+            try:
+                found = read_result(path)
+            except UserError:
+                continue
+            if same(found):
+                return path
+    return None
+
+
+def _link(part: str, path: Path) -> None:
+    """Give a journal its name: whichever is there has its first line, and another's is left alone."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise UserError(f"{path} is there already", "another measurement began in the same second: try again") from None
+
+
+def _lock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise UserError(f"{path} is being written by another run", "wait for that one, or end it") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_bytes(path, MOST)
+    except UnreadableError as error:
+        raise UserError(f"cannot read {path}: {error}", error.help) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """Errors of the file system as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise UserError(f"cannot write {path}: {why}", "check the folder, its mode and its disk") from None
