@@ -92,7 +92,7 @@ def test_one_start_each_takes_the_difference_between_starts_into_account() -> No
     """Ten runs agree to 0.01 %, and still nobody knows what the next start would do."""
     lot = random.Random(5)
     a, b = ([[Sample(100, 1 + lot.gauss(0, 1e-4)) for _ in range(10)]] for _ in range(2))
-    apart, together = unpaired_ratio(a, b), unpaired_ratio(a, b, one_start=True)
+    apart, together = unpaired_ratio(a, b), unpaired_ratio(a, b, assumed=0.0)
     assert apart is not None
     assert together is not None
     assert apart.low == pytest.approx(math.exp(-1.96 * 0.01 * math.sqrt(2)), abs=1e-3)

@@ -115,11 +115,14 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell) -> Iterator[Row]:
+    same = _one_start(a, b)
     for metric in METRICS:
         starts_a, starts_b = by_start(cell_a.counted, metric), by_start(cell_b.counted, metric)
         of_a, of_b = estimate(starts_a), estimate(starts_b)
         ratio = _in_blocks(a, b, cell_a, cell_b, metric)
-        ratio = ratio or unpaired_ratio(starts_a, starts_b, one_start=_one_start(a, b))
+        ratio = ratio or unpaired_ratio(
+            starts_a, starts_b, assumed=metric.between_times if same else metric.between_starts
+        )
         if of_a and of_b and ratio:
             judgement = None if metric.margin is None else judge(ratio, metric.margin)
             yield Row(cell_a.condition, metric, of_a, of_b, ratio, judgement)
@@ -150,8 +153,10 @@ def _notes(a: Result, b: Result, rows: Sequence[Row]) -> Iterator[str]:
         yield "they were measured with different prompts: no figure of one says anything beside the other's"
     elif not a.suite:
         yield "nobody knows whether both were measured with the same prompts"
-    if assumed := max((row.ratio.assumed for row in rows), default=0.0):
-        yield f"one start each: starts of a server are taken to differ by {assumed:.0%}, which widens the intervals"
+    assumed = {row.metric.name: row.ratio.assumed for row in rows if row.ratio.assumed}
+    if assumed:
+        by = ", ".join(f"{share:.0%} of {name}" for name, share in assumed.items())
+        yield f"one start each, at two times: {by} are taken to lie between them, which widens the intervals"
 
 
 def _notes_of(result: Result) -> Iterator[str]:

@@ -84,7 +84,7 @@ def drift(runs: Sequence[Run]) -> Drift | None:
     )
     quarter = len(found) // 4
     first, last = found[:quarter], found[-quarter:]
-    ends = unpaired_ratio(*([[sample for _, sample in part]] for part in (first, last)), one_start=True)
+    ends = unpaired_ratio(*([[sample for _, sample in part]] for part in (first, last)), assumed=0.0)
     if fitted is None or ends is None:
         return None
     change, low, high = (exp(each) - 1 for each in fitted)

@@ -99,10 +99,10 @@ def estimate(starts: Starts, level: float = 0.95) -> Estimate | None:
     return Estimate(value, low, high, min(rates), max(rates), spread, n, len(every), unit)
 
 
-def unpaired_ratio(a: Starts, b: Starts, *, one_start: bool = False, level: float = 0.95) -> Ratio | None:
+def unpaired_ratio(a: Starts, b: Starts, *, assumed: float = BETWEEN_STARTS, level: float = 0.95) -> Ratio | None:
     """B's rate over A's, measured one after the other; None where one of them was not measured.
 
-    `one_start`: both are requests to the same process, so that no difference between starts is in them.
+    Where each has one start alone, these are `assumed` to differ: by nothing where both are the same process.
     """
     if not any(a) or not any(b):
         return None
@@ -110,7 +110,7 @@ def unpaired_ratio(a: Starts, b: Starts, *, one_start: bool = False, level: floa
     logs = [[log(each) for each in _unit_rates(starts, several)] for starts in (a, b)]
     value = rate(sample for each in b for sample in each) / rate(sample for each in a for sample in each)
     unit: Unit = "start" if several else "run"
-    assumed = 0.0 if several or one_start else BETWEEN_STARTS
+    assumed = 0.0 if several else assumed
     half = _unpaired_half(logs[0], logs[1], level)
     n, spread = min(map(len, logs)), pooled_deviation(*logs)
     if half is None:
