@@ -228,13 +228,12 @@ def _told(results: Path, measured: Measured, expect: Expect | None, as_json: boo
     """Whether all is fine, once it is printed."""
     from llamaherd.bench.outcome import outcome
     from llamaherd.bench.results.document import to_bytes
-    from llamaherd.bench.results.store import read_result, result_files
+    from llamaherd.bench.results.store import last_result
     from llamaherd.bench.show_outcome import print_outcome
     from llamaherd.store.show import console
 
-    name = (measured.result.rig, measured.result.instance)
-    earlier = [path for path in result_files(results, *name) if path.suffix == ".json" and path != measured.path]
-    found = outcome(measured.result, expect, read_result(earlier[0]) if earlier else None)
+    before = last_result(results, measured.result.rig, measured.result.instance, measured.path)
+    found = outcome(measured.result, expect, before)
     if as_json:
         click.echo(to_bytes(measured.result).decode(), nl=False)
     else:

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from llamaherd.bench.results.document import finished
-from llamaherd.bench.results.result import Start
+from llamaherd.bench.results.result import Method, Source, Start
 from llamaherd.bench.results.store import (
     Journal,
     cut_off,
     folder_of,
+    last_result,
     read_result,
     result_files,
     results_folder,
@@ -46,6 +47,21 @@ def test_a_result_is_written_beside_the_inventory(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
     (tmp_path / "one.yaml").touch()
     assert results_folder(tmp_path / "one.yaml") == results
+
+
+def test_the_last_result_is_one_of_the_declared_server(tmp_path: Path) -> None:
+    """What blocks measured of another one, what others measured and what is damaged are passed over."""
+    first = result(run(), ended=ENDED)
+    kept = write_result(tmp_path, first)
+    arm = first.model_copy(update={"began": "2026-11-23T20:16:00Z", "method": Method(series="s", arm="B")})
+    import_ = first.model_copy(update={"began": "2026-11-23T20:17:00Z", "source": Source(kind="llama-bench")})
+    damaged = first.model_copy(update={"began": "2026-11-23T20:17:30Z"})
+    for each in (arm, import_):
+        write_result(tmp_path, each)
+    newest = write_result(tmp_path, first.model_copy(update={"began": "2026-11-23T20:17:40Z"}))
+    write_result(tmp_path, damaged).write_text("{}")
+    assert last_result(tmp_path, "duo", "chat", newest) == read_result(kept)
+    assert last_result(tmp_path, "duo", "code", newest) is None
 
 
 def test_a_journal_becomes_the_document(tmp_path: Path) -> None:

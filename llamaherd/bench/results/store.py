@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkstemp
 from types import TracebackType
@@ -65,6 +65,18 @@ def result_files(results: Path, rig: str, instance: str) -> list[Path]:
     began = {name.partition("-")[0] for name in whole}
     cut = [name for name in names if _JOURNAL.fullmatch(name) and name.partition(".")[0] not in began]
     return [folder / name for name in sorted([*whole, *cut], reverse=True)]
+
+
+def last_result(results: Path, rig: str, instance: str, but: Path) -> Result | None:
+    """The newest of an instance that `herd bench` has measured to its end: no arm of blocks, and none damaged."""
+    for path in result_files(results, rig, instance):
+        if path == but or path.suffix != ".json":
+            continue
+        with suppress(UserError):
+            found = read_result(path)
+            if found.source.kind == "herd" and found.method.arm is None:
+                return found
+    return None
 
 
 def write_result(results: Path, result: Result) -> Path:
