@@ -154,17 +154,9 @@ class Session:
         for each in in_the_way:
             self._teller.say(f"{each.code}: {each.message}")
         if in_the_way:
-            self._exclude(in_the_way[0].message)
+            for cell, number in self._since_look:
+                self._journal.exclude(cell, number, f"meanwhile {in_the_way[0].message}")
         self._looked, self._since_look = time.monotonic(), []
-
-    def _exclude(self, why: str) -> None:
-        result = self._journal.result
-        cells = list(result.cells)
-        for number, place in self._since_look:
-            runs = list(cells[number].runs)
-            runs[place] = runs[place].model_copy(update={"excluded": runs[place].excluded or f"meanwhile {why}"})
-            cells[number] = cells[number].model_copy(update={"runs": tuple(runs)})
-        self._journal.result = result.model_copy(update={"cells": tuple(cells)})
 
     def telemetry_of(self, cell: int) -> Telemetry | None:
         """What the runs of a cell took, put together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -47,6 +48,28 @@ def test_a_result_is_written_beside_the_inventory(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
     (tmp_path / "one.yaml").touch()
     assert results_folder(tmp_path / "one.yaml") == results
+
+
+def test_what_does_not_count_is_known_after_a_kill(tmp_path: Path) -> None:
+    """Somebody else was there meanwhile, as the next look tells."""
+    with Journal.begin(tmp_path, result(run())) as journal:
+        journal.add_run(0, run(90.0))
+        journal.add_run(0, run(91.0).model_copy(update={"excluded": "it ended early"}))
+        journal.exclude(0, 0, "meanwhile chat answered somebody else")
+        journal.exclude(0, 1, "meanwhile chat answered somebody else")
+        left = read_result(journal.path)
+    assert [each.excluded for each in left.cells[0].runs] == ["meanwhile chat answered somebody else", "it ended early"]
+    assert left == journal.result
+
+
+@pytest.mark.parametrize("place", [-1, 1, True])
+def test_an_exclusion_of_no_run_is_none(tmp_path: Path, place: int) -> None:
+    with Journal.begin(tmp_path, result(run())) as journal:
+        journal.add_run(0, run(90.0))
+    with journal.path.open("a") as stream:
+        stream.write(json.dumps({"cell": 0, "excluded": place, "why": "x"}) + "\n")
+    with pytest.raises(UserError, match="says nothing that is known"):
+        read_result(journal.path)
 
 
 def test_the_last_result_is_one_of_the_declared_server(tmp_path: Path) -> None:

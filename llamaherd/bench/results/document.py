@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -131,6 +132,11 @@ def run_line(cell: int, run: Run) -> bytes:
     return _line({"cell": cell, "run": run.model_dump(mode="json", exclude_defaults=True)})
 
 
+def exclusion_line(cell: int, number: int, why: str) -> bytes:
+    """A line of a journal: a run of a cell, by their numbers, does not count, as it came to be known later."""
+    return _line({"cell": cell, "excluded": number, "why": why})
+
+
 def _line(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
@@ -159,6 +165,12 @@ def fold(data: bytes, name: str) -> tuple[Result, int]:
     return _folded(values, name), whole
 
 
+def _has(cells: Sequence[dict[str, Any]], cell: int, place: int) -> bool:
+    """Whether a journal's cell has a run of this number."""
+    runs = cells[cell]["runs"] if 0 <= cell < len(cells) else []
+    return 0 <= place < len(runs) and isinstance(runs[place], dict)
+
+
 def _folded(values: list[dict[str, Any]], name: str) -> Result:
     if not values or not isinstance(values[0], dict) or not isinstance(begun := values[0].get("begin"), dict):
         raise unusable(name, "it does not say what was to be measured")
@@ -170,6 +182,8 @@ def _folded(values: list[dict[str, Any]], name: str) -> Result:
                 starts.append(start)
             case {"cell": int(cell), "run": run} if 0 <= cell < len(cells):
                 cells[cell]["runs"].append(run)
+            case {"cell": int(cell), "excluded": int(place), "why": str(why)} if _has(cells, cell, place):
+                cells[cell]["runs"][place]["excluded"] = why
             case _:
                 raise unusable(name, f"line {number} says nothing that is known")
     whole = dict(begun, cells=cells, starts=starts)

@@ -18,7 +18,17 @@ from tempfile import mkstemp
 from types import TracebackType
 from typing import Self
 
-from llamaherd.bench.results.document import MOST, finished, fold, head_line, parse, run_line, start_line, to_bytes
+from llamaherd.bench.results.document import (
+    MOST,
+    exclusion_line,
+    finished,
+    fold,
+    head_line,
+    parse,
+    run_line,
+    start_line,
+    to_bytes,
+)
 from llamaherd.bench.results.result import Result, Run, Start
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.textfile import UnreadableError, read_bytes
@@ -164,6 +174,17 @@ class Journal:
         self._write(run_line(cell, run))
         cells = list(self.result.cells)
         cells[cell] = cells[cell].model_copy(update={"runs": (*cells[cell].runs, run)})
+        self.result = self.result.model_copy(update={"cells": tuple(cells)})
+
+    def exclude(self, cell: int, number: int, why: str) -> None:
+        """Keep that a run does not count, unless that is known of it already."""
+        runs = list(self.result.cells[cell].runs)
+        if runs[number].excluded:
+            return
+        self._write(exclusion_line(cell, number, why))
+        runs[number] = runs[number].model_copy(update={"excluded": why})
+        cells = list(self.result.cells)
+        cells[cell] = cells[cell].model_copy(update={"runs": tuple(runs)})
         self.result = self.result.model_copy(update={"cells": tuple(cells)})
 
     def finish(self, ended: str) -> Path:
