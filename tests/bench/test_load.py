@@ -93,7 +93,7 @@ def run(at: float, tokens: int = 10, first: float = 0.0, each: float = 0.1, **mo
     return Run(
         at=at,
         predicted_n=tokens,
-        first_token_ms=1000 * first or 1e-9,
+        first_token_ms=1000 * first or 1e-6,
         total_ms=1000 * (first + each * (tokens - 1)) + 1e-6,
         pieces_ms=(1000 * each,) * (tokens - 1),
         **more,
@@ -112,14 +112,14 @@ def test_a_total_is_of_the_time_in_which_all_were_asked() -> None:
 
 def test_what_came_in_one_piece_came_at_once() -> None:
     """Drafts: ten pieces of three tokens."""
-    drafted = Run(at=0.0, predicted_n=30, first_token_ms=1e-9, total_ms=1000.0, pieces_ms=(100.0,) * 9)
+    drafted = Run(at=0.0, predicted_n=30, first_token_ms=1e-6, total_ms=1000.0, pieces_ms=(100.0,) * 9)
     found = total([drafted], 1)
     assert found
     assert found.tokens_per_second.value == pytest.approx(30)
 
 
 def test_where_pieces_are_not_kept_tokens_came_evenly() -> None:
-    bare = Run(at=0.0, predicted_n=100, predicted_ms=9900.0, first_token_ms=1e-9, total_ms=9900.0)
+    bare = Run(at=0.0, predicted_n=100, predicted_ms=9900.0, first_token_ms=1e-6, total_ms=9900.0)
     pieces = total([run(0.0, 100)], 1)
     evenly = total([bare], 1)
     assert pieces

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+# What is beyond these is a mistake of whoever wrote it, and would make rates endless.
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Positive = Annotated[float, Field(ge=1e-6, le=1e15)]
+NotNegative = Annotated[float, Field(ge=0, le=1e15)]
 
 
 class Recorded(BaseModel):
