@@ -184,7 +184,7 @@ def _blocks(two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition], wh
     host = ArmsHost(two.rig.connect, script, {each.name: each for each in arms}, _keys(two), pair.session)
     try:
         with host:
-            return Blocks(host, pair.journals, asked, pair.session, wanted.budget, _tell_block).run()
+            return Blocks(host, pair.journals, asked, pair.session, wanted.budget, _tell_block).measured()
     finally:
         if stops:
             _tell_back(two, host.back)

@@ -21,25 +21,23 @@ _MOST = 1_950_000
 def to_html(page: Page) -> str:
     """The whole page. Whatever a result says is text in it, and never markup."""
     template = _environment().get_template("page.html.j2")
+    bare = template.render(page=page, drawn=frozenset(), version=__version__)
     every = [part for group in page.groups for part in group.parts]
-    frame = template.render(page=page, parts={part.anchor: "" for part in every}, version=__version__)
-    return template.render(page=page, parts=_parts(every, _MOST - _size(frame)), version=__version__)
+    return template.render(page=page, drawn=_drawn(every, _MOST - _size(bare)), version=__version__)
 
 
-def _parts(every: Sequence[Part], room: int) -> dict[str, str]:
-    """Each part by its anchor: all have their tables, and the first ones their charts, as far as there is room."""
+def _drawn(every: Sequence[Part], room: int) -> frozenset[str]:
+    """The anchors of the parts whose charts there is room for: the first ones."""
     template = _environment().get_template("part.html.j2")
-    found = {part.anchor: template.render(part=part, charts=()) for part in every}
-    left = room - sum(map(_size, found.values()))
+    found, left = set[str](), room
     for part in every:
         if not part.charts:
             continue
-        whole = template.render(part=part, charts=part.charts)
-        left -= _size(whole) - _size(found[part.anchor])
+        left -= _size(template.render(part=part, charts=part.charts)) - _size(template.render(part=part, charts=()))
         if left < 0:
             break
-        found[part.anchor] = whole
-    return found
+        found.add(part.anchor)
+    return frozenset(found)
 
 
 def _size(text: str) -> int:

@@ -67,7 +67,7 @@ class Blocks:
     budget: float
     tell: Callable[[BlockDone], None] = lambda _: None
 
-    def run(self) -> Ended:
+    def measured(self) -> Ended:
         """Measure until all that was to be known is, or the next block would not fit. Raises UserError."""
         self._began = self.servers.clock()
         self._long: dict[ArmName, str] = {}
