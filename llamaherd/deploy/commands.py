@@ -52,12 +52,16 @@ def command(change: Change) -> PyinfraCommand:
             return SendFileCommand(how)
 
 
+def _on_stdin(script: str) -> str:
+    """In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing."""
+    return f"{{\n{script}\n}} </dev/null\n"
+
+
 class ScriptCommand(StringCommand):
     """A shell script, sent on stdin, whose output is shown line by line while it runs."""
 
     def __init__(self, how: RunScript) -> None:
-        # In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
-        super().__init__("sh", "-s", _stdin=f"{{\n{how.script}\n}} </dev/null\n")
+        super().__init__("sh", "-s", _stdin=_on_stdin(how.script))
         self.says = how.says
 
     @override
@@ -101,7 +105,7 @@ class GuardedScriptCommand(PyinfraCommand):
         told = began - TELL_SECONDS
         arguments = {
             **connector_arguments,
-            "_stdin": f"{{\n{self.how.disarm}\n}} </dev/null\n",
+            "_stdin": _on_stdin(self.how.disarm),
             "_timeout": LOGIN_SECONDS + self.how.seconds,
             "_fresh": True,
         }
@@ -168,18 +172,24 @@ class RebootHostCommand(PyinfraCommand):
         logger.info(f"{host.print_prefix}rebooting: {self.why}")
         if not run(self.how.ask):
             return False
-        if not self._back(host, lambda: run(self.how.back)):
-            logger.error(
-                f"{host.print_prefix}this host did not come back within {self._seconds} s of its reboot\n"
+        if not self._back(host, lambda: self._booted(host, connector_arguments)):
+            why = (
+                f"this host did not come back within {self._seconds} s of its reboot\n"
                 "  help: look at its console; `herd up` goes on from there once it answers again"
             )
-            return False
+            return RefuseCommand([why]).execute(state, host, connector_arguments)
         return run(self.how.after)
 
     @property
     def _seconds(self) -> int:
         """How long it is waited for."""
         return REBOOT_SECONDS + self.how.extra
+
+    def _booted(self, host: Host, connector_arguments: Any) -> bool:
+        """Whether it is back for good. That it is not yet is no failure, and nothing to say again at the end."""
+        arguments = {**connector_arguments, "_stdin": _on_stdin(self.how.back)}
+        booted: bool = host.run_shell_command(StringCommand("sh", "-s"), **arguments)[0]
+        return booted
 
     def _back(self, host: Host, booted: Callable[[], bool]) -> bool:
         """Whether it can be reached again, by a connection of its new life."""

@@ -185,8 +185,10 @@ def _connecting(folder: Path, silent: socket.socket, command: list[str]) -> tupl
 
 def _below(pid: int) -> set[int]:
     """All processes that a process has started, and those that these have."""
-    of_threads = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
-    children = [int(child) for said in of_threads for child in said.split()]
+    children: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since has no children left
+            children += map(int, file.read_text().split())
     return set(children).union(*map(_below, children))
 
 
