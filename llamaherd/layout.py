@@ -103,6 +103,11 @@ ARMS_RUN = PurePosixPath("/run/llamaherd/arms")
 ARMS_GUARD = "llamaherd-arms.service"
 """Runs as long as they are compared: once it ends, systemd does what brings it back."""
 
+LIMITS_RUN = PurePosixPath("/run/llamaherd/limits")
+"""What GPUs were held to before a measurement holds them to something else. Gone with the next boot, as limits are."""
+LIMITS_GUARD = "llamaherd-limits.service"
+"""Runs as long as that goes on: once it ends, systemd brings back what was."""
+
 DIRECT_GROUP = 2_009_999_999
 """Whose connections are not led to a server beside: ours, to the one that is being replaced. No account has it."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from llamaherd import __version__
 from llamaherd.bench.asking.endpoint import Served, is_native
@@ -17,6 +18,7 @@ from llamaherd.bench.asking.suite import long_text_of, suite
 from llamaherd.bench.courses.chosen import NOTHING_MORE, Chosen
 from llamaherd.bench.courses.course import Course
 from llamaherd.bench.finishing import with_all
+from llamaherd.bench.holding import Holding
 from llamaherd.bench.job import InTheWayError, Job, Known, MakeSeries, Measured, Teller
 from llamaherd.bench.meter.look import Look, gpus_of, obstacles
 from llamaherd.bench.meter.meter import Meter
@@ -70,6 +72,7 @@ class _Measurement:
         look, job = self._meter.first_look, self._job
         overruled = self._overruled(look)
         uuids = gpus_of(look, job.instance.server.cards)
+        gpus = self._holding(chosen, uuids)
         watch = Watch(self._meter, uuids)
         facts = server_facts(self._way.target, job.instance.endpoint.props_path)
         self._teller.progress(0.0, job.seconds, "at rest")
@@ -81,11 +84,13 @@ class _Measurement:
         series = make(known)
         served = self._served(facts)
         courses, sentences = chosen.courses(served)
-        for sentence in sentences:
-            self._teller.say(sentence)
         begun = self._begun(look, uuids, facts, warm, known, (*series, *courses), overruled)
-        with self._journal(old, begun) as journal:
-            session = Session(job, self._requests, watch, self._meter, journal, self._teller, self._until, overruled)
+        with gpus as holding, self._journal(old, begun) as journal:
+            for sentence in (*sentences, *chosen.beforehand(series)):
+                self._teller.say(sentence)
+            hold = holding.hold if holding else None
+            requests, teller = self._requests, self._teller
+            session = Session(job, requests, watch, self._meter, journal, teller, self._until, overruled, hold)
             session.run(series)
             for course in courses:
                 session.run_course(course, served, self._text_of)
@@ -94,6 +99,15 @@ class _Measurement:
             journal.result = with_all(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
             path = journal.finish(now())
         return Measured(path, read_result(path))
+
+    def _holding(self, chosen: Chosen, uuids: tuple[str, ...]) -> AbstractContextManager[Holding | None]:
+        """What holds its GPUs to power limits, if they are to be held. Raises UserError where nobody knows which."""
+        if not chosen.limits:
+            return nullcontext()
+        if not uuids:
+            name = self._job.instance.name
+            raise UserError(f"{name} is on no GPU that this host tells of", "measure without `--power`")
+        return Holding(self._job.connect, uuids, chosen.limits, self._job.seconds + chosen.most_seconds)
 
     def _warm(self) -> Warm:
         try:

@@ -33,13 +33,15 @@ class Ask:
 class Step:
     """Requests that belong to each other: one after another, or all `at_once`. `rest` are seconds without any before.
 
-    `about` is what people are told that is being done.
+    `watts` is what each GPU is held to meanwhile; None: what it is held to anyway. `about` is what people are told that
+    is being done.
     """
 
     asks: tuple[Ask, ...]
     at_once: bool = False
     rest: float = 0.0
     block: int | None = None
+    watts: int | None = None
     about: str = ""
 
 

@@ -44,12 +44,16 @@ class Session:
         teller: Teller,
         until: float,
         overruled: Sequence[str] = (),
+        hold: Callable[[int | None], None] | None = None,
     ) -> None:
+        """`hold` holds each GPU to so many watts, and with None to what it was held to before."""
         self.began = time.monotonic()
         self.took: dict[int, list[Telemetry]] = {}
         self._job, self._requests, self._watch, self._meter = job, requests, watch, meter
         self._journal, self._teller, self._until = journal, teller, until
         self._minded = tuple(code for code in _OTHERS if code not in overruled)
+        self._hold = hold
+        self._held: int | None = None
         self._steps = 0
         self._start = max(0, len(journal.result.starts) - 1)
         self._epoch = datetime.fromisoformat(journal.result.began).timestamp()
@@ -61,6 +65,7 @@ class Session:
         try:
             for each in series:
                 self._run(each)
+            self._hold_to(None)
             self._look_around()
         except RemoteError as error:
             raise self._ended(error.message, error.help) from None
@@ -102,6 +107,7 @@ class Session:
 
     def _do(self, series: Series, step: Step) -> None:
         self._steps += 1
+        self._hold_to(step.watts)
         if step.rest:
             time.sleep(step.rest)
         groups = [step.asks] if step.at_once else [(ask,) for ask in step.asks]
@@ -115,6 +121,16 @@ class Session:
             numbers = {self._places[series.conditions[ask.cell]] for ask in asks if ask.cell is not None}
             if took and len(numbers) == 1:
                 self.took.setdefault(numbers.pop(), []).append(took)
+
+    def _hold_to(self, watts: int | None) -> None:
+        """Have each GPU held to so many watts from now on. Raises UserError where it is not."""
+        if watts == self._held or self._hold is None:
+            return
+        try:
+            self._hold(watts)
+        except UserError as error:
+            raise self._ended(error.message, error.help) from None
+        self._held = watts
 
     def _answers(self, asks: Sequence[Ask]) -> list[Answer | Failure]:
         left = self._until - time.monotonic()

@@ -12,6 +12,7 @@ from rich.table import Table
 from llamaherd.bench.comparing.show import STYLES, show_estimate, show_ratio
 from llamaherd.bench.courses.energy import cost_lines
 from llamaherd.bench.courses.load import total_lines
+from llamaherd.bench.courses.power import power_lines
 from llamaherd.bench.courses.soak import drift_lines
 from llamaherd.bench.outcome import Outcome, Value
 from llamaherd.bench.results.doubts import doubts
@@ -38,10 +39,11 @@ def print_outcome(found: Outcome, to: Console) -> None:
 
 
 def _of_series(result: Result) -> Iterator[str]:
-    """What several requests at once, a soak and long answers say that no cell says by itself."""
+    """What several requests at once, a soak, long answers and power limits say that no cell says by itself."""
     yield from total_lines(result)
     yield from drift_lines(result)
     yield from cost_lines(result)
+    yield from power_lines(result)
 
 
 def _table(found: Outcome) -> Table:

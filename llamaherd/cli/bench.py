@@ -50,6 +50,7 @@ class _Time(click.ParamType[int]):
 @click.option("--concurrency", metavar="NUMBERS", help="Also so many requests at once, 30 s each: `1,2,4,8`.")
 @click.option("--soak", metavar="TIME", help="Also the same again and again: `15m`. It tells a drift.")
 @click.option("--energy", is_flag=True, help="Also long answers after a long rest: energy a token beyond rest.")
+@click.option("--power", metavar="LIMITS", help="Also under one power limit after the other: `200W..350W/10W`.")
 @click.option("--url", metavar="URL", help="Measure the server there instead: any with OpenAI's API.")
 @click.option("--model", metavar="NAME", help="With --url: its model, where it has several.")
 @click.option("--name", metavar="NAME", help="With --url: what its results go by.")
@@ -81,6 +82,7 @@ def bench(
     concurrency: str | None,
     soak: str | None,
     energy: bool,
+    power: str | None,
     url: str | None,
     model: str | None,
     name: str | None,
@@ -96,7 +98,8 @@ def bench(
     is held against `expect`, and against the last measurement, with a verdict. INSTANCE may be left out where a rig has
     one. The result is a file in results/ beside the inventory; one that was cut off is gone on with.
 
-    --depth, --concurrency, --soak and --energy measure more, after --time. --url measures a server that no inventory
+    --depth, --concurrency, --soak, --energy and --power measure more, after --time. --power holds its GPUs to one limit
+    after the other; what they are held to now comes back, whatever ends it. --url measures a server that no inventory
     declares, and knows less of it.
 
     Exit codes: 0 measured; 1 below what is expected, or slower than before; 2 it could not be measured, or nothing of
@@ -108,6 +111,7 @@ def bench(
       herd bench duo chat --time 10m           narrower intervals
       herd bench duo chat --share chat.json    also for others, without names
       herd bench duo chat --depth 4k,32k --concurrency 1,2,4
+      herd bench six coder --power 200W..350W/10W
       herd bench --url http://gpu-server:8000/v1 --name vllm-fp8
       herd bench --import llama-bench.json --as duo/chat
     """
@@ -117,7 +121,9 @@ def bench(
     from llamaherd.pipeline.load import inventory_path
 
     _one_of(rig, url, file, (model, name, key_file), place)
-    wanted = _series(depth, concurrency, soak, energy)
+    if power and not rig:
+        raise click.UsageError("--power goes with a rig: of a URL, nobody knows the GPUs")
+    wanted = _series(depth, concurrency, soak, energy, power)
     results = results_folder(inventory_path(inventory))
     if file:
         keep_imported(file, place, results, as_json)
@@ -148,9 +154,9 @@ def _one_of(
         raise click.UsageError("--as goes with --import")
 
 
-def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool) -> Chosen:
+def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool, power: str | None) -> Chosen:
     """What is asked for beside the quick measurement; the program ends where it is none."""
-    from llamaherd.bench.courses.amounts import at_once, depths, seconds_of
+    from llamaherd.bench.courses.amounts import at_once, depths, seconds_of, watts
     from llamaherd.bench.courses.chosen import Chosen
 
     try:
@@ -159,6 +165,7 @@ def _series(depth: str | None, concurrency: str | None, soak: str | None, energy
             at_once(concurrency) if concurrency else (),
             seconds_of(soak) if soak else 0,
             energy,
+            watts(power) if power else (),
         )
     except UserError as error:
         say(f"error: {error}", err=True)

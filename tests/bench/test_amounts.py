@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from llamaherd.bench.courses.amounts import at_once, depths, seconds_of
+from llamaherd.bench.courses.amounts import at_once, depths, seconds_of, watts
 from llamaherd.bench.courses.ladder import Ladder
 from llamaherd.diagnostics.findings import UserError
 
@@ -32,6 +32,9 @@ def test_depths(word: str, means: tuple[int, ...]) -> None:
 def test_other_amounts() -> None:
     assert at_once("4,1,2,2") == (1, 2, 4)
     assert [seconds_of(word) for word in ("90s", "15m", "1h")] == [90, 900, 3600]
+    assert watts("200W..250W/20W") == (200, 220, 240, 250)
+    assert watts("200..400/100W") == (200, 300, 400)
+    assert watts("350W, 200,200W") == (200, 350)
 
 
 MANY = ",".join(map(str, range(1000, 99999, 999)))
@@ -55,6 +58,13 @@ MANY = ",".join(map(str, range(1000, 99999, 999)))
                 "512,600",
                 "٤k",
                 ",".join(map(str, range(1000, 99999, 999))),
+            ],
+        ),
+        (
+            watts,
+            [
+                *["", "200", "200W..", "300W..200W/10W", "200W..300W", "200W..300W/0W", "9W,20W", "200W,2001W"],
+                *["200V,300V", "100W..1000W/10W", "٣W,300W", "200 W..300 W/10 W", "200W,,300W"],
             ],
         ),
         (at_once, ["", "0", "65", "1,,2", "1 2", "a", "٣", "1" * 5000]),

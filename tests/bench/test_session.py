@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -174,6 +174,39 @@ def test_requests_are_as_they_must_be(stand: Stands) -> None:
     assert texts[0] != texts[1]
     assert all(text.endswith("text") for text in texts)
     assert "temperature" not in first
+
+
+@dataclass
+class Limited(Twice):
+    """The same with GPUs held to 200 W, then to 300 W."""
+
+    def next_step(self, so_far: SoFar) -> Step | None:
+        step = super().next_step(so_far)
+        return replace(step, watts=200 + 100 * len(so_far.cells[0].runs)) if step else None
+
+
+def test_gpus_are_held_to_limits_before_each_step_and_let_go(stand: Stands) -> None:
+    at, told = stand(Limited()), list[int | None]()
+    session = at.session
+    session._hold = told.append
+    session.run([Twice(), Limited()])
+    assert told == []  # both runs are there by now
+    at = stand(Limited())
+    at.session._hold = told.append
+    at.session.run([Limited()])
+    assert told == [200, 300, None]
+
+
+def test_a_limit_that_is_not_held_ends_it(stand: Stands) -> None:
+    def hold(watts: int | None) -> None:
+        if watts == 300:
+            raise UserError("GPU GPU-1 is not held to 300 W: Insufficient Permissions", "see there")
+
+    at = stand(Limited())
+    at.session._hold = hold
+    with pytest.raises(UserError, match="not held to 300 W: Insufficient Permissions; what was measured by then is"):
+        at.session.run([Limited()])
+    assert runs_on_disk(at) == 1
 
 
 def test_several_at_once(stand: Stands) -> None:

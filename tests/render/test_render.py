@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from llamaherd.bench.arms.units import Arm, arm_unit, arms_script
+from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
 from llamaherd.gguf.header import Header
 from llamaherd.history.release import KEPT, read_script
@@ -420,6 +421,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "arms_beside": lambda: arms_script(
         [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))], (), 1200, "tom's"
     ),
+    "limits": lambda: limits_script(["GPU-3090", "GPU-5090"], 600),
     "step_unit_beside": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(), None, beside=beside(CPU, instance(CPU, "chat")))
     ),

@@ -1,4 +1,4 @@
-"""What people type for a series: depths, numbers of requests at once, and times. Pure."""
+"""What people type for a series: depths, numbers of requests at once, times and power limits. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from llamaherd.diagnostics.findings import UserError
 MOST_DEPTH, MOST_AT_ONCE, MOST_STEPS = 2 << 20, 64, 40
 LEAST_DEPTH = 256
 LEAST_SECONDS, MOST_SECONDS = 60, 90 * 60
+LEAST_WATTS, MOST_WATTS = 10, 2000
 
 _DEPTH = re.compile(r"([1-9]\d{0,6})([kK]?)")
 _TIME = re.compile(r"([1-9]\d{0,5})([smh])")
+_WATTS = re.compile(r"([1-9]\d{0,3})W?")
+_WATTS_RANGE = re.compile(r"([1-9]\d{0,3})W?\.\.([1-9]\d{0,3})W?/([1-9]\d{0,3})W?")
 _DOUBLED = 6
 _APART = TOKENS * TIMES
 """Tokens between two depths, at least: those that are written at the first."""
@@ -70,3 +73,22 @@ def seconds_of(word: str) -> int:
             f"`{word[:40]}` is no time from {LEAST_SECONDS}s to {MOST_SECONDS // 60}m", "say for example `15m`"
         )
     return value
+
+
+def watts(word: str) -> tuple[int, ...]:
+    """`200W..350W/10W`, or `200W,250W,300W`: power limits from the least on. Raises UserError."""
+    if spanned := _WATTS_RANGE.fullmatch(word):
+        least, most, step = map(int, spanned.groups())
+        # The last one is what is named, also where the step does not end there.
+        found = sorted({*range(least, most + 1, step), most}) if least <= most else []
+    else:
+        words = [_WATTS.fullmatch(each.strip()) for each in word.split(",")]
+        found = sorted({int(each[1]) for each in words if each}) if all(words) else []
+    if not found or not LEAST_WATTS <= found[0] <= found[-1] <= MOST_WATTS:
+        raise UserError(
+            f"`{word[:40]}` says no power limits from {LEAST_WATTS} to {MOST_WATTS} W",
+            "say for example `--power 200W..350W/10W`, or `--power 200W,250W,300W`",
+        )
+    if not 2 <= len(found) <= MOST_STEPS:
+        raise UserError(f"{len(found)} power limits are not 2 to {MOST_STEPS}", "take another step, or name them")
+    return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llamaherd.bench.asking.endpoint import Served
@@ -11,13 +11,14 @@ from llamaherd.bench.courses.course import Course
 from llamaherd.bench.courses.energy import REST, long_enough
 from llamaherd.bench.courses.ladder import Ladder, fitting
 from llamaherd.bench.courses.load import KIND, SECONDS, Load, queued
+from llamaherd.bench.courses.power import ROUNDS, PowerSeries, power_series
 from llamaherd.bench.courses.separate import Separate
 from llamaherd.bench.courses.soak import Soak
 from llamaherd.bench.job import Known
 from llamaherd.bench.schedule import Series
 
-_LADDER, _ENERGY = 3600, 300
-"""Seconds that a prefill of hundreds of thousands of tokens may take, and long answers."""
+_LADDER, _ENERGY, _LIMIT = 3600, 300, 60
+"""Seconds that a prefill of hundreds of thousands of tokens may take, long answers, and a power limit in a round."""
 
 _ANEW = "depths are read anew each: the server does not take tokens, as llama.cpp does"
 
@@ -27,18 +28,19 @@ REST_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Chosen:
-    """Depths, numbers of requests at once, seconds of a soak, energy; nothing that was not asked for."""
+    """Depths, numbers of requests at once, seconds of a soak, energy, power limits; nothing that was not asked for."""
 
     depths: tuple[int, ...] = ()
     levels: tuple[int, ...] = ()
     soak: float = 0.0
     energy: bool = False
+    limits: tuple[int, ...] = ()
 
     @property
     def most_seconds(self) -> float:
         """How long they may take beside the quick measurement: nobody knows beforehand how slow a server is."""
         more = _LADDER * bool(self.depths) + 2 * SECONDS * len(self.levels)
-        return more + 1.2 * self.soak + _ENERGY * self.energy
+        return more + 1.2 * self.soak + _ENERGY * self.energy + ROUNDS * _LIMIT * len(self.limits)
 
     @property
     def rest_seconds(self) -> float:
@@ -52,7 +54,14 @@ class Chosen:
             found.append(energy)
         if self.soak:
             found.append(Soak(suite().prompts["code"][0], self.soak))
+        if self.limits:
+            found.append(power_series(known, self.limits))
         return tuple(found)
+
+    @staticmethod
+    def beforehand(series: Sequence[Series]) -> tuple[str, ...]:
+        """Sentences of what is done to the host, and for how long."""
+        return tuple(each.beforehand for each in series if isinstance(each, PowerSeries))
 
     def courses(self, served: Served) -> tuple[tuple[Course, ...], tuple[str, ...]]:
         """What can be measured, and sentences of what cannot, or otherwise than somebody may think."""

@@ -49,9 +49,14 @@ class Energy:
 
 def long_enough(prompt: Prompt, decode: float | None, context: int) -> Energy | None:
     """Answers that take long enough at about this speed; None where no context has room for them."""
-    wanted = _SPARE * LEAST * (decode or 0.0)
-    tokens = next((each for each in _LENGTHS if each >= wanted), _LENGTHS[-1])
+    tokens = length_for(LEAST, decode)
     return Energy(prompt, tokens) if tokens <= context // 2 else None
+
+
+def length_for(seconds: float, decode: float | None, context: int | None = None) -> int:
+    """Tokens of an answer that takes so long at about this speed; where a context is named, half of it at most."""
+    fits = [each for each in _LENGTHS if context is None or each <= context // 2] or [_LENGTHS[0]]
+    return next((each for each in fits if each >= _SPARE * seconds * (decode or 0.0)), fits[-1])
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ def cost(result: Result) -> Cost | None:
     long = [
         (run.joules, run.total_ms / 1000, run.predicted_n)
         for cell in result.cells
+        if cell.condition.power_limit_watts is None
         for run in cell.counted
         if run.joules and run.predicted_n and run.total_ms and run.total_ms >= 1000 * LEAST
     ]

@@ -6,6 +6,7 @@ made from C on the host.
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import pytest
 
 from box.cli import ROOT
+from llamaherd.bench.holding import Holding
+from llamaherd.diagnostics.findings import UserError
 from tests.box.bench import Bench, Declared
+from tests.box.serving.test_meter import connect
 from tests.support.nvidia_smi import card
 
 pytestmark = pytest.mark.box
@@ -99,6 +103,58 @@ def test_a_power_limit_is_held(fake: Bench) -> None:
     assert limit(fake) == 350, "where no card is declared any more, too"
     assert fake.sh("systemctl list-unit-files -q llamaherd-gpu-power.service", check=False) == ""
     fake.unchanged(before)
+
+
+GUARD = "systemctl is-active llamaherd-limits"
+
+
+def comes_back(bench: Bench) -> None:
+    """The GPU is held to what it was, and nothing of the measurement is left."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and bench.sh(GUARD, check=False) != "inactive":
+        time.sleep(0.2)
+    assert (bench.sh(GUARD, check=False), limit(bench)) == ("inactive", 350)
+
+
+def test_limits_of_a_measurement_come_back(fake: Bench) -> None:
+    """Whatever ends it: its end, a limit that no GPU takes, our ssh client killed, the script killed on the host."""
+    with Holding(connect(fake), [UUID], (200, 300), 60) as holding:
+        assert limit(fake) == 350, "nothing is changed before it is told to"
+        holding.hold(200)
+        assert (limit(fake), fake.sh(GUARD)) == (200, "active")
+        holding.hold(None)
+        assert limit(fake) == 350
+        holding.hold(300)
+        assert limit(fake) == 300
+    comes_back(fake)
+    with (
+        pytest.raises(UserError, match="takes power limits from 100 to 366 W, and not 400 W"),
+        Holding(connect(fake), [UUID], (200, 400), 60),
+    ):
+        pass
+    comes_back(fake)
+
+    ours = Holding(connect(fake), [UUID], (200,), 60).__enter__()
+    ours.hold(200)
+    assert ours._shell
+    ours._shell._process.kill()
+    comes_back(fake)
+
+    with pytest.raises(UserError), Holding(connect(fake), [UUID], (200, 300), 60) as killed:
+        killed.hold(200)
+        fake.sh("kill -9 $(sed 's/process \\([0-9]*\\) .*/\\1/' /run/llamaherd/locks/host)")
+        comes_back(fake)
+        killed.hold(300)
+
+
+def test_without_its_guard_no_limit_is_set(fake: Bench) -> None:
+    with Holding(connect(fake), [UUID], (200, 300), 60) as holding:
+        holding.hold(200)
+        fake.sh("systemctl stop llamaherd-limits")
+        assert limit(fake) == 350
+        with pytest.raises(UserError, match="its guard, llamaherd-limits.service, has ended"):
+            holding.hold(300)
+        assert limit(fake) == 350
 
 
 def told(bench: Bench) -> str:
