@@ -46,7 +46,7 @@ while read -r uuid watts; do
 done </run/llamaherd/limits/before
 
 END
-systemd-run -q --collect --unit=llamaherd-limits.service --description='Brings back power limits after a measurement' -p Type=exec -p RuntimeMaxSec=1500 -p 'ExecStopPost=/bin/sh /run/llamaherd/limits/back' flock "$locks/limits" true 7>&- 8>&- || exit 1
+systemd-run -q --collect --unit=llamaherd-limits.service --description='Brings back power limits after a measurement' -p Type=exec -p RuntimeMaxSec=1500 -p 'ExecStopPost=/bin/sh /run/llamaherd/limits/back' -p 'ExecStopPost=/bin/rm -rf /run/llamaherd/limits' flock "$locks/limits" true 7>&- 8>&- || exit 1
 # It is awaited: they are back then.
 at_exit() { systemctl stop llamaherd-limits.service 2>/dev/null; }
 trap at_exit EXIT
@@ -77,8 +77,8 @@ hold_all() {
 echo armed
 while read -r what watts; do
     case $what in
-    hold) hold_all "$watts" ;;
-    free) sh /run/llamaherd/limits/back 2>/dev/null && echo free ;;
+    hold) hold_all "$watts" </dev/null ;;
+    free) sh /run/llamaherd/limits/back </dev/null && echo free ;;
     esac
 done
 kill $words 2>/dev/null
