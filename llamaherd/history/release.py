@@ -96,7 +96,7 @@ def needed_places(keep: int) -> dict[str, object]:
 
 
 def read_script(newest: int = 0, number: int | None = None) -> str:
-    """The question for all releases, for the plans of so many of the newest, and for that of one by its number."""
+    """The question for all releases, and for plans: of so many of the newest, of so many good ones, and of a number."""
     return question_of("history/read.sh.j2", releases=RELEASES, newest=newest, number=number or 0, most=KEPT)
 
 

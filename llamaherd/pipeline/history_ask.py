@@ -23,7 +23,7 @@ _SECONDS = 60
 
 
 def ask_past(rig: Rig, newest: int = 0, number: int | None = None) -> Past:
-    """The releases of a host, with the plans of so many of the newest, and of one more. Raises RemoteError."""
+    """The releases of a host, with plans as `read_script` asks for. Raises RemoteError."""
     return past_of(ask_host(Remote(rig.connect), read_script(newest, number), _SECONDS))
 
 

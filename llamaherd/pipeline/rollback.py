@@ -16,7 +16,7 @@ ROLES = ("base", "serve")
 """Those that take part: engines, models and drivers stay as they are."""
 
 NEWEST = 10
-"""Releases whose plans are looked at for one in which an instance was another."""
+"""Releases that came out well whose plans are looked at, for one in which an instance was another."""
 
 _HISTORY = "`herd history` lists what there is"
 

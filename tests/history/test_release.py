@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import gzip
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.history.release import KEPT, MOST_PLAN, Origin, Past, Release, bounded, past_of
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.history.release import KEPT, MOST_PLAN, Origin, Past, Release, bounded, past_of, read_script
+from llamaherd.host.protocol import UnaskedError, answer
 from llamaherd.host.state import HostState
+from llamaherd.layout import RELEASES
 from llamaherd.pipeline.drift import Causes, causes
 from llamaherd.pipeline.outlook import Outlook
 from llamaherd.pipeline.rollback import keyless, lacks, plan_of, to_release
@@ -76,6 +79,22 @@ def test_as_much_is_kept_as_has_room() -> None:
     assert len(kept) == 100
     assert {len(each) for each in kept} == {400}
     assert KEPT == 50
+
+
+def test_however_many_failed_there_is_a_way_back(tmp_path: Path) -> None:
+    """As many plans are read of releases that came out well, by the host's own shell."""
+    releases = {1: GOOD, 2: GOOD, 3: GOOD} | dict.fromkeys(range(4, 30), BAD)
+    for number, release in releases.items():
+        (tmp_path / f"{number}.json").write_text(release.model_dump_json())
+        plan = THEN if number == 1 else NOW
+        (tmp_path / f"{number}.plan").write_bytes(gzip.compress(plan.model_dump_json().encode()))
+    script = read_script(newest=3).replace(str(RELEASES), str(tmp_path))
+    said = subprocess.run(["/bin/sh"], input=script, capture_output=True, text=True, check=True).stdout
+    found = past_of(answer(said.splitlines()))
+    assert found.releases == releases
+    assert sorted(found.plans) == [1, 2, 3, 27, 28, 29]
+    assert to_release(found, "duo", None, None) == 2
+    assert to_release(found, "duo", "chat", None) == 1
 
 
 @pytest.mark.parametrize(
