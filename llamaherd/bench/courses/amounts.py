@@ -90,5 +90,6 @@ def watts(word: str) -> tuple[int, ...]:
             "say for example `--power 200W..350W/10W`, or `--power 200W,250W,300W`",
         )
     if not 2 <= len(found) <= MOST_STEPS:
-        raise UserError(f"{len(found)} power limits are not 2 to {MOST_STEPS}", "take another step, or name them")
+        many = "one power limit makes" if len(found) == 1 else f"{len(found)} power limits make"
+        raise UserError(f"{many} no series", f"name 2 to {MOST_STEPS}, or take another step")
     return tuple(found)
