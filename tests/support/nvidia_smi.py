@@ -151,7 +151,8 @@ def main(arguments: list[str]) -> None:
     state["changes"] = [*state.get("changes", []), f"{option} {value}".strip()]
     for each in cards:
         note = Path(os.environ["RUNTIME_DIRECTORY"], each["uuid"])
-        state["noted"] = [*state.get("noted", []), note.read_text().strip()]
+        # Whoever else sets a limit, a measurement for one, has none.
+        state["noted"] = [*state.get("noted", []), note.read_text().strip() if note.exists() else ""]
         print(change(each, option, value))
     STATE.write_text(json.dumps(state))
 
