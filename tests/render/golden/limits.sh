@@ -27,7 +27,8 @@ hold() {
     fi
     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 }
-hold 8 host 3600 'measuring with other power limits' || exit 1
+# Not for longer than whoever began this listens to silence: then it would never hear for whom it waits.
+hold 8 host 60 'measuring with other power limits' || exit 1
 # A guard of before has what it waits for by now.
 systemctl stop llamaherd-limits.service 2>/dev/null
 open_lock 7 limits && flock -w 5 7 || exit 1
