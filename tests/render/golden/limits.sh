@@ -43,7 +43,7 @@ done
 cat >/run/llamaherd/limits/back <<'END' || exit 1
 # What GPUs were held to before comes back: whoever began it may be gone.
 while read -r uuid watts; do
-    timeout 60 nvidia-smi -i "$uuid" -pl "$watts" >/dev/null || echo "GPU $uuid was held to $watts W, and is not again" >&2
+    timeout 60 nvidia-smi -i "$uuid" -pl "$watts" </dev/null >/dev/null || echo "GPU $uuid was held to $watts W, and is not again" >&2
 done </run/llamaherd/limits/before
 
 END
