@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from tests.support.rigs import GONE, KERNEL, changed, converged, planned
 PACKAGES, LOADED, REBOOT = (
     f"nvidia_driver | {name}" for name in ("packages", "loaded", "reboot, if only that loads it")
 )
+# What its next life is asked, until it says yes.
+JUDGED = "[ ! -e /run/llamaherd/reboot ] && ! judging"
 SYSTEMS = [
     *((os, "nvidia", 580) for os in ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")),
     *((os, "distribution", 580) for os in ("ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")),
@@ -97,7 +98,7 @@ def test_a_reboot_is_asked_for_waited_for_and_judged(tmp_path: Path, waits: list
     ran = run(plan, world)
     marks = (
         "systemctl reboot",
-        "[ ! -e /run/llamaherd/reboot ] && ! judging",
+        JUDGED,
         "this host was rebooted, and its kernel has",
     )
     found = [next(n for n, script in enumerate(ran.scripts) if mark in script) for mark in marks]
@@ -106,18 +107,12 @@ def test_a_reboot_is_asked_for_waited_for_and_judged(tmp_path: Path, waits: list
 
 
 def test_a_host_that_does_not_come_back_fails(
-    tmp_path: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, waits: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = plan_of(tmp_path)
     world = [line.replace("loaded\t580.95.05", "loaded\t580.65.06") for line in converged(plan, {})]
     caplog.set_level("INFO")
-    answers = itertools.chain([True], itertools.repeat(False))
-
-    def execute(*_: Any) -> tuple[bool, list[str]]:
-        return next(answers), []
-
-    monkeypatch.setattr(commands.ScriptCommand, "execute", execute)
-    ran = run(plan, world)
+    ran = run(plan, world, broken=lambda script: JUDGED in script)
     assert ran.failed
     assert "did not come back within 900 s of its reboot" in caplog.text
     assert sum(waits) == commands.REBOOT_SECONDS
