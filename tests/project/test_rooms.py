@@ -28,7 +28,19 @@ EDGES = (
     *("inventory/keys.py", "pipeline/load.py"),
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
-HEAVY = ("pyinfra", "pyinfra_cli", "docker", "huggingface_hub", "paramiko", "gevent", "httpx2", "httpx", "rich", "gguf")
+HEAVY = (
+    "pyinfra",
+    "pyinfra_cli",
+    "docker",
+    "huggingface_hub",
+    "paramiko",
+    "gevent",
+    "httpx2",
+    "httpx",
+    "rich",
+    "gguf",
+    "optuna",
+)
 LOADS_HEAVY = (
     "deploy/",
     "bench/comparing/show.py",
@@ -37,6 +49,7 @@ LOADS_HEAVY = (
     "pipeline/preflight_show.py",
     "report/show.py",
     "store/show.py",
+    "tune/model.py",
     "fetcher/",
     "cli/__main__.py",
 )

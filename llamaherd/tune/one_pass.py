@@ -1,0 +1,109 @@
+"""One pass over all axes, in the order in which they depend on each other: a search that explains itself. Pure.
+
+It is a generator: it yields a candidate and is sent what came of it. What it does next hangs on nothing else, so a
+search that was killed is gone on with by sending what is known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
+
+from llamaherd.tune.candidate import Candidate, Value
+from llamaherd.tune.space import Axis, Space
+from llamaherd.tune.trials import Outcome
+
+Tried = Generator[Candidate, Outcome, Outcome]
+Walk = Generator[Candidate, Outcome, None]
+
+_BETTER = 1.003
+"""A candidate takes the place of the best one where it is better by so much: less is chance as a rule."""
+_TIRED = 2
+"""Steps without a gain after which an axis is left: one of them may be chance, or a dent."""
+_UNPACKS = 3
+"""Steps back from an edge of memory that arithmetic did not see."""
+
+
+@dataclass
+class Best:
+    """The best candidate by now."""
+
+    candidate: Candidate
+    score: float | None
+
+
+def one_pass(space: Space, start: Candidate) -> Walk:
+    """Try the start as it is, then packed by arithmetic, and then one axis after the other.
+
+    Axes of which another one was changed since they were walked are walked once more.
+    """
+    best = Best(start, (yield start).score)
+    packed = space.pack(start)
+    if packed is not None:
+        yield from _try(space, best, packed)
+    before: Candidate | None = None
+    while before != best.candidate:
+        first, before = before is None, best.candidate
+        for axis in space.axes:
+            if axis.among(best.candidate) and (first or axis.how == "climb"):
+                yield from _walk(space, best, axis, patient=first)
+
+
+def _walk(space: Space, best: Best, axis: Axis, *, patient: bool) -> Walk:
+    """Try values of one axis beside the best candidate of all."""
+    if axis.leaps and best.candidate[axis.key] is None:
+        for leap in axis.leaps:
+            yield from _try_keys(space, best, leap)
+        if best.candidate[axis.key] is None:
+            return
+    if axis.how == "each":
+        here = best.candidate[axis.key]
+        for value in axis.values:
+            if value != here:
+                yield from _try_keys(space, best, {axis.key: value})
+        return
+    place = axis.near(best.candidate[axis.key])
+    ways = [range(place + 1, len(axis.values)), range(place - 1, -1, -1)]
+    for way in reversed(ways) if axis.down_first else ways:
+        if (yield from _climb(space, best, axis, way, patient=patient)):
+            break
+
+
+def _climb(
+    space: Space, best: Best, axis: Axis, places: Iterable[int], *, patient: bool
+) -> Generator[Candidate, Outcome, bool]:
+    """Go one way until it gets no better; whether it did at all."""
+    tired, gained = 0, False
+    for place in places:
+        if (yield from _try_keys(space, best, {axis.key: axis.values[place]})):
+            tired, gained = 0, True
+        else:
+            tired += 1
+            if tired >= (_TIRED if patient and gained else 1):
+                break
+    return gained
+
+
+def _try_keys(space: Space, best: Best, keys: Mapping[str, Value]) -> Generator[Candidate, Outcome, bool]:
+    """Whether the best candidate is better with these keys, packed anew."""
+    changed = space.pack(space.tidy(best.candidate.with_keys(keys)))
+    if changed is None:
+        return False
+    return (yield from _try(space, best, changed))
+
+
+def _try(space: Space, best: Best, candidate: Candidate) -> Generator[Candidate, Outcome, bool]:
+    """Whether a candidate is better than the best one; where it runs out of memory, with a little less on its GPUs."""
+    outcome = yield candidate
+    for _ in range(_UNPACKS):
+        if outcome.why != "memory":
+            break
+        smaller = space.unpack(candidate)
+        if smaller is None:
+            break
+        candidate = smaller
+        outcome = yield candidate
+    if outcome.score is None or (best.score is not None and outcome.score < best.score * _BETTER):
+        return False
+    best.candidate, best.score = candidate, outcome.score
+    return True

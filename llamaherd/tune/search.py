@@ -1,0 +1,50 @@
+"""The whole search: one pass over the axes, then a model of all that is known, until the budget is spent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.one_pass import Walk, one_pass
+from llamaherd.tune.space import Space
+from llamaherd.tune.trials import Outcome, Trials
+
+Model = Callable[[Space, Trials], Walk]
+"""What proposes candidates by all trials so far, without end."""
+
+_KNOWN = 50
+"""Proposals in a row that are known already: then there is nothing new to be had."""
+
+
+def search(
+    space: Space,
+    start: Candidate,
+    trials: Trials,
+    evaluate: Callable[[Candidate], Outcome],
+    more: Callable[[], bool],
+    model: Model | None = None,
+) -> None:
+    """Try candidates as long as there is `more` budget. What is in `trials` already is not tried again."""
+    walks = [one_pass(space, start)] + ([model(space, trials)] if model else [])
+    for walk in walks:
+        if not _drive(walk, trials, evaluate, more):
+            return
+
+
+def _drive(walk: Walk, trials: Trials, evaluate: Callable[[Candidate], Outcome], more: Callable[[], bool]) -> bool:
+    """Follow a walk to its end; whether there is budget left."""
+    known = 0
+    try:
+        candidate = next(walk)
+        while True:
+            known += 1
+            if candidate not in trials.outcomes:
+                if not more():
+                    return False
+                trials.add(candidate, evaluate(candidate))
+                known = 0
+            if known > _KNOWN:
+                return True
+            candidate = walk.send(trials.outcomes[candidate])
+    except StopIteration:
+        return True
