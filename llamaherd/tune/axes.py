@@ -1,0 +1,156 @@
+"""What may be changed about an instance: axes from its rig, its model's header, and its engine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from llamaherd.engines import SIZED, TRAITS
+from llamaherd.engines.threads import computes_on_cpu, shared_threads
+from llamaherd.gguf.header import Header, spread
+from llamaherd.inventory.schema import CacheTypes, Instance, Rig
+from llamaherd.memory.experts import layers_on_cpu, moe_layers
+from llamaherd.tune.candidate import Candidate, Value
+from llamaherd.tune.packing import EXPERTS, LAYERS, Packing
+from llamaherd.tune.space import Axis, Space
+
+BATCH, UBATCH, KV, THREADS, SPLIT = "batch", "ubatch", "kv", "threads", "split"
+HEAD, DRAFTER, DRAFTED, SURE = "draft.mtp", "draft.model", "draft.max", "draft.p_min"
+
+UBATCHES = (64, 128, 256, 512, 1024, 2048, 4096)
+QUEUED = 2048
+"""Tokens that are queued at once unless it is said (`--batch-size`)."""
+
+_PRECISE = ("f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+_CACHES = ("f16", "q8_0", "q4_0")
+"""Types of a cache that are tried: pairs of the same, for which each build has kernels."""
+_THREADS = (0.25, 0.5, 0.75, 1.0)
+_HEADS = (None, 1, 2, 3, 4)
+_DRAFTS = (2, 4, 8, 16)
+_SURE = (None, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A rig with its instance, the headers of its models, and bytes of vision projectors."""
+
+    rig: Rig
+    name: str
+    headers: Mapping[str, Header]
+    projectors: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def instance(self) -> Instance:
+        """What is declared."""
+        return self.rig.instances[self.name]
+
+    @property
+    def header(self) -> Header | None:
+        """That of its model."""
+        return self.headers.get(self.instance.model)
+
+
+def space_of(known: Known, *, judged: bool) -> tuple[Space, Candidate]:
+    """What may be changed, and the keys as they are declared.
+
+    `judged`: what loses some quality may be tried, as it is judged afterwards. Else only what loses none is.
+    """
+    axes = tuple(_axes(known, judged))
+    packing = Packing(known.rig, known.name, known.headers, known.projectors, QUEUED)
+    keys = [*(axis.key for axis in axes), *packing.keys]
+    declared = Candidate.of({key: _declared(known, key) for key in keys})
+    space = Space(axes, packing.pack, packing.keys, packing.unpack)
+    return space, space.tidy(declared)
+
+
+def _axes(known: Known, judged: bool) -> Iterator[Axis]:
+    """In the order in which they depend on each other: what takes memory first, then what works with the rest."""
+    instance = known.instance
+    yield Axis(UBATCH, tuple(size for size in UBATCHES if size <= instance.context))
+    if caches := _caches(instance, judged):
+        yield Axis(KV, caches)
+    if splits := _splits(known):
+        yield Axis(SPLIT, splits, "each")
+    if computes_on_cpu(known.rig, instance, known.header):
+        yield Axis(THREADS, _threads(known), down_first=True)
+    yield from _drafting(known)
+
+
+def _drafting(known: Known) -> Iterator[Axis]:
+    draft = known.instance.draft
+    if draft and draft.model:
+        drafts = _DRAFTS if draft.mtp is None else _HEADS[1:]
+        yield Axis(DRAFTER, (draft.model, None), "each")
+        yield Axis(DRAFTED if draft.mtp is None else HEAD, drafts, needs=DRAFTER)
+        yield Axis(SURE, _SURE, needs=DRAFTER)
+    elif known.header and known.header.heads and _heads_load(known):
+        yield Axis(HEAD, _HEADS, leaps=({HEAD: 1}, {HEAD: 2, SURE: 0.75}, {HEAD: 3}))
+        yield Axis(SURE, _SURE, needs=HEAD)
+
+
+def _heads_load(known: Known) -> bool:
+    """Whether its engine drafts by a head for as many slots as it has."""
+    traits = TRAITS[known.rig.engines[known.instance.engine].kind]
+    return not traits.mtp_for_one_slot or known.instance.parallel == 1
+
+
+def _caches(instance: Instance, judged: bool) -> tuple[Value, ...]:
+    """Types of both caches, those that lose nothing beside what is declared, or all; none where it cannot be said."""
+    kv = instance.kv
+    if kv.k != kv.v or instance.flash_attention == "off":
+        return ()
+    least = _PRECISE.index(kv.k)
+    found = tuple(each for each in _CACHES if judged or _PRECISE.index(each) <= least)
+    return found if kv.k in found or not found else (*found, kv.k)
+
+
+def _splits(known: Known) -> tuple[Value, ...]:
+    """How several GPUs may share a model."""
+    if len(known.instance.on) < 2 or known.instance.split == "none":
+        return ()
+    takes = TRAITS[known.rig.engines[known.instance.engine].kind].splits - {"none", "layer"}
+    return (None, *sorted(takes))
+
+
+def _threads(known: Known) -> tuple[int, ...]:
+    """Cores and parts of them; not their siblings, which only slow each other down."""
+    cpus = known.instance.cpus
+    cores = min(known.rig.host.cpu.cores, len(spread(cpus))) if cpus else known.rig.host.cpu.cores
+    shares = {max(1, round(cores * share)) for share in _THREADS}
+    return tuple(sorted({*shares, max(1, cores - 1), shared_threads(known.rig, known.headers)[known.name]}))
+
+
+def _declared(known: Known, key: str) -> Value:
+    """The value of a key as it is declared, or as it is where nothing is."""
+    instance = known.instance
+    draft = instance.draft
+    values: dict[str, Value] = {
+        UBATCH: instance.ubatch or 512,
+        BATCH: instance.batch,
+        KV: _both(instance.kv),
+        SPLIT: instance.split,
+        THREADS: shared_threads(known.rig, known.headers)[known.name],
+        HEAD: draft.mtp if draft else None,
+        DRAFTER: draft.model if draft else None,
+        DRAFTED: draft.max or 16 if draft and draft.model and not draft.mtp else None,
+        SURE: draft.p_min if draft else None,
+        EXPERTS: _experts(known),
+        LAYERS: instance.gpu_layers if isinstance(instance.gpu_layers, int) else None,
+    }
+    return values[key]
+
+
+def _both(kv: CacheTypes) -> Value:
+    return kv.k if kv.k == kv.v else None
+
+
+def _experts(known: Known) -> Value:
+    """Of how many layers the experts are on the CPU."""
+    if known.header is None or not known.instance.moves_experts:
+        return 0 if known.header and moe_layers(known.header) and known.instance.on else None
+    return len(layers_on_cpu(known.header, str(known.instance.experts_on_cpu)))
+
+
+def is_sized(known: Known) -> bool:
+    """Whether arithmetic knows what its candidates take."""
+    return known.header is not None and known.rig.engines[known.instance.engine].kind in SIZED

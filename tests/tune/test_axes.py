@@ -1,0 +1,121 @@
+"""Axes of the example rigs, and the edge of memory that arithmetic puts their candidates at."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.inventory.schema import Instance
+from llamaherd.memory.instances import sized
+from llamaherd.tune.axes import HEAD, KV, SPLIT, SURE, THREADS, UBATCH, Known, space_of
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.keys import settings_of, with_keys
+from llamaherd.tune.packing import BATCH, EXPERTS, LAYERS
+from llamaherd.tune.space import Space
+from tests.support.examples import fleet, shape
+
+
+def known(rig: str, name: str) -> Known:
+    declared = fleet().rigs[rig]
+    return Known(declared, name, {key: shape(model) for key, model in declared.models.items() if model.hf})
+
+
+def space(rig: str, name: str, *, judged: bool = True) -> tuple[Space, Candidate, Known]:
+    of = known(rig, name)
+    return (*space_of(of, judged=judged), of)
+
+
+def fits(of: Known, instance: Instance) -> bool:
+    rig = of.rig.model_copy(update={"instances": {**of.rig.instances, of.name: instance}})
+    return sized(rig, of.headers)[of.name].fit.fits
+
+
+def keys(of: Space) -> list[str]:
+    return [axis.key for axis in of.axes]
+
+
+def test_what_takes_memory_comes_first_and_drafting_last() -> None:
+    found, _, _ = space("duo", "worker")
+    assert keys(found) == [UBATCH, KV, THREADS, HEAD, SURE]
+    assert found.packed == (EXPERTS, LAYERS, BATCH)
+
+
+def test_one_whose_whole_model_is_on_its_gpu_has_no_threads_to_try() -> None:
+    found, _, _ = space("one", "chat")
+    assert THREADS not in keys(found)
+
+
+def test_several_gpus_can_share_otherwise() -> None:
+    found, _, of = space("six", "coder")
+    assert len(of.instance.on) > 1
+    assert SPLIT in keys(found)
+    assert "none" not in found.axis(SPLIT).values
+
+
+def test_threads_are_cores_and_never_their_siblings() -> None:
+    found, start, _ = space("budget", "chat")
+    assert found.axis(THREADS).values == (2, 4, 6, 7, 8)
+    assert start[THREADS] == 8
+
+
+def test_threads_stay_on_the_processors_that_it_may_use() -> None:
+    found, _, of = space("duo", "worker")
+    assert of.instance.cpus == "0-5"
+    assert max(int(str(each)) for each in found.axis(THREADS).values) == 6
+
+
+def test_without_a_judge_nothing_is_tried_that_loses_quality() -> None:
+    precise, _, _ = space("duo", "worker", judged=False)
+    assert precise.axis(KV).values == ("f16", "q8_0")
+    assert space("duo", "worker")[0].axis(KV).values == ("f16", "q8_0", "q4_0")
+
+
+@pytest.mark.parametrize(("rig", "name"), [("duo", "worker"), ("duo", "reasoner"), ("budget", "chat"), ("one", "chat")])
+def test_it_is_packed_up_to_the_edge_and_not_beyond(rig: str, name: str) -> None:
+    found, start, of = space(rig, name)
+    packed = found.pack(start)
+    assert packed is not None
+    assert fits(of, with_keys(of.instance, packed))
+    away = packed[EXPERTS]
+    assert isinstance(away, int)
+    if away:
+        assert not fits(of, with_keys(of.instance, packed.with_keys({EXPERTS: away - 1})))
+    assert found.unpack(packed) == packed.with_keys({EXPERTS: away + 1})
+
+
+def test_a_larger_ubatch_moves_the_edge_and_is_queued_whole() -> None:
+    found, start, _ = space("duo", "worker")
+    small, large = (found.pack(start.with_keys({UBATCH: size, KV: "f16"})) for size in (512, 4096))
+    assert small
+    assert large
+    assert int(str(large[EXPERTS])) > int(str(small[EXPERTS]))
+    assert (small[BATCH], large[BATCH]) == (None, 4096)
+
+
+def test_the_declared_one_is_said_by_no_setting() -> None:
+    _, start, of = space("duo", "worker")
+    assert settings_of(start, start) == ()
+    same = with_keys(of.instance, start)
+    assert same.model_copy(update={EXPERTS: of.instance.experts_on_cpu, UBATCH: None, KV: of.instance.kv}) == (
+        of.instance.model_copy(update={"gpu_layers": None})
+    )
+
+
+def test_settings_say_the_same_as_the_keys() -> None:
+    _, start, of = space("duo", "worker")
+    off = start.with_keys({HEAD: None, SURE: None, THREADS: 4})
+    assert [str(each) for each in settings_of(off, start)] == ["threads=4", "draft=null"]
+    assert with_keys(of.instance, off).draft is None
+    surer = start.with_keys({SURE: 0.75})
+    assert [str(each) for each in settings_of(surer, start)] == ["draft.p_min=0.75"]
+    draft = with_keys(of.instance, surer).draft
+    assert draft
+    assert (draft.mtp, draft.p_min) == (2, 0.75)
+
+
+def test_what_fits_nowhere_is_no_candidate() -> None:
+    of = known("budget", "chat")
+    huge = of.rig.model_copy(
+        update={"instances": {"chat": of.instance.model_copy(update={"context": 64 << 20, "gpu_layers": None})}}
+    )
+    found, start = space_of(Known(huge, "chat", of.headers), judged=True)
+    assert found.pack(start) is None
