@@ -7,17 +7,16 @@ becomes the document, in one atomic step.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
 from types import TracebackType
 from typing import Self
 
+from llamaherd.bench.results.appended import Appended, read, said, sync_folder
 from llamaherd.bench.results.document import (
     MOST,
     exclusion_line,
@@ -31,7 +30,6 @@ from llamaherd.bench.results.document import (
 )
 from llamaherd.bench.results.result import Result, Run, Start
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.text.textfile import UnreadableError, read_bytes
 
 RESULTS = "results"
 MOST_FILES = 10_000
@@ -58,7 +56,7 @@ def stem(result: Result) -> str:
 
 def read_result(path: Path) -> Result:
     """The result in a file, be it a document or a journal. Raises UserError."""
-    data = _read(path)
+    data = read(path, MOST)
     return fold(data, str(path))[0] if path.suffix == ".jsonl" else parse(data, str(path))
 
 
@@ -97,7 +95,7 @@ def write_result(results: Path, result: Result) -> Path:
     whole = finished(result)
     path = folder_of(results, whole) / f"{stem(whole)}.json"
     data = to_bytes(whole)
-    with _said(path):
+    with said(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, part = mkstemp(".part", ".herd-", path.parent)
         try:
@@ -109,7 +107,7 @@ def write_result(results: Path, result: Result) -> Path:
             Path(part).replace(path)
         finally:
             Path(part).unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     return path
 
 
@@ -119,10 +117,10 @@ class Journal:
     Nobody else can write the same one meanwhile, and nothing stays locked when its process is gone.
     """
 
-    def __init__(self, path: Path, handle: int, result: Result) -> None:
-        self.path = path
+    def __init__(self, lines: Appended, result: Result) -> None:
+        self.path = lines.path
         self.result = result
-        self._handle = handle
+        self._lines = lines
 
     @classmethod
     def begin(cls, results: Path, result: Result) -> Self:
@@ -130,48 +128,29 @@ class Journal:
         bare = tuple(cell.model_copy(update={"runs": ()}) for cell in result.cells)
         begun = result.model_copy(update={"cells": bare, "id": "", "ended": None})
         path = folder_of(results, begun) / f"{stem(begun)}.jsonl"
-        with _said(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, part = mkstemp(".part", ".herd-", path.parent)
-        journal = cls(path, handle, begun)
-        try:
-            with _said(path):
-                os.fchmod(handle, 0o644)
-                fcntl.fcntl(handle, fcntl.F_SETFL, os.O_APPEND)
-                _lock(handle, path)
-                journal._write(head_line(begun))
-                _link(part, path)
-                _sync_folder(path.parent)
-        except BaseException:
-            journal.close()
-            raise
-        finally:
-            Path(part).unlink(missing_ok=True)
-        return journal
+        return cls(Appended.begin(path, head_line(begun)), begun)
 
     @classmethod
     def resume(cls, path: Path) -> Self:
         """A journal that was cut off, with all that it has; the rest of a line that was not finished is cut."""
-        with _said(path):
-            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            _lock(handle, path)
-            result, whole = fold(_read(path), str(path))
-            with _said(path):
-                os.ftruncate(handle, whole)
-        except BaseException:
-            os.close(handle)
-            raise
-        return cls(path, handle, result)
+        found: list[Result] = []
+
+        def whole(data: bytes) -> int:
+            result, length = fold(data, str(path))
+            found.append(result)
+            return length
+
+        lines = Appended.resume(path, MOST, whole)
+        return cls(lines, found[0])
 
     def add_start(self, start: Start) -> None:
         """Keep that the server was started once more: the runs after it are of that start."""
-        self._write(start_line(start))
+        self._lines.add(start_line(start))
         self.result = self.result.model_copy(update={"starts": (*self.result.starts, start)})
 
     def add_run(self, cell: int, run: Run) -> None:
         """Keep a run under the condition of this number."""
-        self._write(run_line(cell, run))
+        self._lines.add(run_line(cell, run))
         cells = list(self.result.cells)
         cells[cell] = cells[cell].model_copy(update={"runs": (*cells[cell].runs, run)})
         self.result = self.result.model_copy(update={"cells": tuple(cells)})
@@ -181,7 +160,7 @@ class Journal:
         runs = list(self.result.cells[cell].runs)
         if runs[number].excluded:
             return
-        self._write(exclusion_line(cell, number, why))
+        self._lines.add(exclusion_line(cell, number, why))
         runs[number] = runs[number].model_copy(update={"excluded": why})
         cells = list(self.result.cells)
         cells[cell] = cells[cell].model_copy(update={"runs": tuple(runs)})
@@ -196,28 +175,13 @@ class Journal:
 
     def close(self) -> None:
         """Let others write it; what it holds stays."""
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._lines.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-    def _write(self, line: bytes) -> None:
-        """Add a line, or nothing: what a full disk took of it is taken back."""
-        with _said(self.path):
-            before = os.fstat(self._handle).st_size
-            try:
-                left = line
-                while left:
-                    left = left[os.write(self._handle, left) :]
-                os.fsync(self._handle)
-            except OSError:
-                os.ftruncate(self._handle, before)
-                raise
 
 
 def cut_off(results: Path, rig: str, instance: str, same: Callable[[Result], bool]) -> Path | None:
@@ -231,44 +195,3 @@ def cut_off(results: Path, rig: str, instance: str, same: Callable[[Result], boo
             if same(found):
                 return path
     return None
-
-
-def _link(part: str, path: Path) -> None:
-    """Give a journal its name: whichever is there has its first line, and another's is left alone."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise UserError(f"{path} is there already", "another measurement began in the same second: try again") from None
-
-
-def _lock(handle: int, path: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise UserError(f"{path} is being written by another run", "wait for that one, or end it") from None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_bytes(path, MOST)
-    except UnreadableError as error:
-        raise UserError(f"cannot read {path}: {error}", error.help) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """Errors of the file system as a sentence."""
-    try:
-        yield
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise UserError(f"cannot write {path}: {why}", "check the folder, its mode and its disk") from None
