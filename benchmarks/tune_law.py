@@ -85,7 +85,7 @@ class LawRig:
 
     def turn(self, candidate: Candidate) -> float:
         """Seconds that a turn takes."""
-        return READ / self._prefill(candidate) + WRITTEN / self._decode(candidate)
+        return READ / self.prefill(candidate) + WRITTEN / self.decode(candidate)
 
     def score(self, candidate: Candidate) -> float:
         """Turns an hour."""
@@ -99,7 +99,8 @@ class LawRig:
             return 0.7
         return 1 - exp(-3.2 * count / self.cores)
 
-    def _decode(self, candidate: Candidate) -> float:
+    def decode(self, candidate: Candidate) -> float:
+        """Tokens a second."""
         away = int(str(candidate[EXPERTS] or 0))
         drafted, sure = int(str(candidate[DRAFTED] or 0)), float(str(candidate[SURE] or 0.0))
         kv = _KV_TIME[str(candidate[KV] or "f16")]
@@ -115,7 +116,8 @@ class LawRig:
         step = on_gpu * (1 + 0.11 * length) + on_cpu * (1 + 0.62 * length) + drafted * 0.0006
         return gained / step
 
-    def _prefill(self, candidate: Candidate) -> float:
+    def prefill(self, candidate: Candidate) -> float:
+        """Tokens of a prompt a second."""
         away, ubatch = int(str(candidate[EXPERTS] or 0)), int(str(candidate[UBATCH] or 512))
         computed = ubatch / (self.gpu_speed * 6 * ubatch / (ubatch + 380))
         # Experts in RAM are brought over once for each ubatch.
@@ -128,9 +130,9 @@ class LawRig:
         threads = tuple(sorted({*shares, self.cores - 1, self.logical}))
         leaps = ({DRAFTED: 1}, {DRAFTED: 2, SURE: 0.75}, {DRAFTED: 3})
         rest = (
+            Axis(THREADS, threads, down_first=True),
             Axis(UBATCH, UBATCHES),
             Axis(KV, ("f16", "q8_0", "q4_0")),
-            Axis(THREADS, threads, down_first=True),
             Axis(DRAFTED, (None, 1, 2, 3, 4), leaps=leaps),
             Axis(SURE, (None, 0.5, 0.75, 0.9), needs=DRAFTED),
         )

@@ -1,4 +1,4 @@
-"""`herd`: check, plan, lock, preflight, diff, up, verify, bench, compare, report, history, rollback, models.
+"""`herd`: check, plan, lock, preflight, diff, up, verify, bench, compare, report, tune, history, rollback, models.
 
 Exit codes: 0 done, or nothing to do; 1 something failed, or is not as declared; 2 wrong usage, or an inventory that
 cannot be used; 130 interrupted. Imports stand inside the commands: --help and completion answer at once.
@@ -31,6 +31,7 @@ from llamaherd.cli.prune import prune
 from llamaherd.cli.report import report
 from llamaherd.cli.rollback import rollback
 from llamaherd.cli.schema import schema
+from llamaherd.cli.tune import tune
 from llamaherd.cli.unlock import unlock
 from llamaherd.cli.up import up
 from llamaherd.cli.verify import verify
@@ -117,6 +118,6 @@ def completion(shell: str) -> None:
 
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
-    *(diff, up, unlock, verify, bench, compare, report, history, rollback, models, prune),
+    *(diff, up, unlock, verify, bench, compare, report, tune, history, rollback, models, prune),
 ):
     main.add_command(command)

@@ -47,7 +47,7 @@ def with_settings(document: Document, instance: str, settings: Sequence[Setting]
     if not isinstance(instances, dict) or not isinstance(instances.get(instance), dict):
         return document
     for each in settings:
-        _set(instances[instance], each)
+        set_in(instances[instance], each)
         path: Path_ = ("instances", instance, *each.path)
         gone = {at for at in (*keys, *values) if at[: len(path)] == path}
         for places in (keys, values):
@@ -57,7 +57,8 @@ def with_settings(document: Document, instance: str, settings: Sequence[Setting]
     return replace(document, data=data, keys=keys, values=values)
 
 
-def _set(instance: dict[str, Any], setting: Setting) -> None:
+def set_in(instance: dict[str, Any], setting: Setting) -> None:
+    """Set a key of an instance's data, or take it away."""
     *above, last = setting.path
     at = instance
     for key in above:

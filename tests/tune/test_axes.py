@@ -35,7 +35,7 @@ def keys(of: Space) -> list[str]:
 
 def test_what_takes_memory_comes_first_and_drafting_last() -> None:
     found, _, _ = space("duo", "worker")
-    assert keys(found) == [UBATCH, KV, THREADS, HEAD, SURE]
+    assert keys(found) == [THREADS, UBATCH, KV, HEAD, SURE]
     assert found.packed == (EXPERTS, LAYERS, BATCH)
 
 

@@ -5,12 +5,13 @@ Whoever dies with it leaves nothing there: the host brings back what served befo
 
 from __future__ import annotations
 
+import base64
 import socket
 import time
 from collections.abc import Iterator, Mapping
 from typing import Self
 
-from llamaherd.bench.arms.units import LISTEN, Arm, ArmName
+from llamaherd.bench.arms.units import LISTEN, Arm, ArmName, arm_unit
 from llamaherd.bench.asking.client import Answer, Failure, Target
 from llamaherd.bench.asking.requests import Requests
 from llamaherd.bench.asking.server_facts import count_tokens
@@ -27,6 +28,17 @@ _SILENCE = 120
 _ANSWER_SECONDS = 900.0
 _LETTERS = 4
 """Of a token, roughly, where a server has no tokenizer to ask."""
+
+
+class NotStartedError(UserError):
+    """An arm that did not come up; `says` is what it said last."""
+
+    def __init__(self, title: str, says: str) -> None:
+        super().__init__(
+            f"{title} does not start: {says or 'it says nothing'}",
+            "change what its own words name; it was a unit of its own, and what served before is started again",
+        )
+        self.says = says
 
 
 class ArmsHost:
@@ -74,16 +86,22 @@ class ArmsHost:
             self._shell.close()
 
     def start(self, name: ArmName) -> Start:
-        """Start an arm, and wait until it answers. Raises UserError where it does not."""
+        """Start an arm, and wait until it answers. Raises NotStartedError where it does not."""
         arm = self._running = self._arms[name]
         self._tell(f"start {name}")
         word, *said = self._hear("ready", "failed")
         if word == "failed":
-            raise UserError(
-                f"{arm.title} does not start: {' '.join(said[1:]) or 'it says nothing'}",
-                "change what its own words name; it was a unit of its own, and what served before is started again",
-            )
+            raise NotStartedError(arm.title, " ".join(said[1:]))
         return Start(process=said[2] if len(said) > 2 else None, ready_seconds=int(said[1]) / 1000)
+
+    def place(self, arm: Arm, longest: int) -> None:
+        """Put another one in the place of the only arm: its script must be one that takes others."""
+        text = arm_unit(arm, longest).text
+        self._tell(f"unit {base64.b64encode(text.encode()).decode()}")
+        word, *said = self._hear("placed", "failed")
+        if word == "failed":
+            raise UserError(" ".join(said), "look at the disk of the host")
+        self._arms = {**self._arms, arm.name: arm}
 
     def stop(self) -> None:
         """Stop whichever arm runs."""

@@ -78,7 +78,7 @@ def two_arms(
         raise UserError(f"`--with {wrong}` is nothing that two arms can differ in", "choose another key")
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
-    both = tuple(_instance(plan, rig, each) for each in dict.fromkeys((one, other)))
+    both = tuple(unit_instance(plan, rig, each) for each in dict.fromkeys((one, other)))
     port = arms_port(plan, one)
     there = (Setting(("port",), port, f"port={port}"), Setting(("listen",), LISTEN, f"listen={LISTEN}"))
 
@@ -96,8 +96,8 @@ def two_arms(
     title_b = " with ".join([f"{rig}/{other}", *([", ".join(map(str, settings))] if settings else [])])
     return Two(
         declared,
-        Arm("A", f"{rig}/{one}", _instance(plan_a, rig, one)),
-        Arm("B", title_b, _instance(plan_b, rig, other)),
+        Arm("A", f"{rig}/{one}", unit_instance(plan_a, rig, one)),
+        Arm("B", title_b, unit_instance(plan_b, rig, other)),
         plan_a,
         plan_b,
         both,
@@ -105,7 +105,8 @@ def two_arms(
     )
 
 
-def _instance(plan: Plan, rig: str, name: str) -> InstancePlan:
+def unit_instance(plan: Plan, rig: str, name: str) -> InstancePlan:
+    """An instance of a plan that is a unit of systemd. Raises UserError."""
     found = next((each for each in plan.instances if each.name == name), None)
     if found is None:
         there = ", ".join(each.name for each in plan.instances) or "none"

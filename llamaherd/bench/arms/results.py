@@ -29,7 +29,14 @@ def arm_result(
         stack=None if declared else arm.title,
         began=began,
         suite=suite().ref,
-        method=Method(client="controller", seed=session, warm_up=len(asked), rule=RULE, series=session, arm=arm.name),
+        method=Method(
+            client="controller",
+            seed=session,
+            warm_up=len(asked),
+            rule=RULE,
+            series=session,
+            arm="A" if arm.name == "A" else "B",
+        ),
         provenance=_provenance(plan, arm),
         cells=tuple(Cell(condition=each) for each in asked),
     )

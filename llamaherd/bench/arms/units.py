@@ -19,7 +19,8 @@ from llamaherd.render import render
 from llamaherd.role.changes import put_files
 from llamaherd.text.quoting import Written
 
-ArmName = Literal["A", "B"]
+ArmName = Literal["A", "B", "C"]
+"""A and B of a comparison; C is whichever candidate a search tries just then."""
 
 LISTEN = "127.0.0.1"
 _PORTS = range(60_900, 61_000)
@@ -56,8 +57,13 @@ def arms_port(plan: Plan, name: str) -> int:
     return next(port for port in turned if port not in declared)
 
 
-def arms_script(arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: float, who: str) -> str:
-    """The script that starts arms as it is told, with the instances stopped that are declared, for so long at most."""
+def arms_script(
+    arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: float, who: str, *, others: bool = False
+) -> str:
+    """The script that starts arms as it is told, with the instances stopped that are declared, for so long at most.
+
+    With `others`, it takes other units for the only arm, one after the other.
+    """
     services = [each.service for each in arms]
     longest = int(seconds) + _SPARE
     units = [arm_unit(each, longest) for each in arms]
@@ -82,6 +88,7 @@ def arms_script(arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: flo
         longest=longest,
         patience=60 + max(each.instance.server.stop.seconds for each in arms),
         files=put_files(units),
+        other=units[0].path if others else "",
     )
 
 

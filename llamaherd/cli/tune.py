@@ -1,0 +1,67 @@
+"""`herd tune`: keys with which an instance does its owner's work faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from llamaherd.cli.common import inventory_option, json_option, lock_wait_option
+from llamaherd.cli.compare_run import budget_of
+
+
+@click.command()
+@click.argument("rig")
+@click.argument("instance", required=False)
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(("turn", "decode", "throughput")),
+    default="turn",
+    show_default=True,
+    help="What it is to be best at: an agent's turn, writing one answer, or as many as it has slots.",
+)
+@click.option(
+    "--budget", metavar="TIME", default="45m", show_default=True, callback=budget_of, help="The longest that it takes."
+)
+@click.option("--apply", "applying", is_flag=True, help="Write what is found into the inventory.")
+@click.option("--again", is_flag=True, help="Search anew, although the same search has come to an end.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
+@lock_wait_option
+@inventory_option
+@json_option
+@click.pass_obj
+def tune(
+    inventory: Path | None,
+    rig: str,
+    instance: str | None,
+    purpose: str,
+    budget: int,
+    applying: bool,
+    again: bool,
+    yes: bool,
+    lock_wait: int,
+    as_json: bool,
+) -> None:
+    """Search for keys of an instance with which it does its work faster, and say them as lines of YAML.
+
+    What is tried are keys of the inventory: threads, ubatch, types of the cache that lose nothing, how many tokens are
+    drafted, how GPUs share a model. How much of the model lies on GPUs is worked out for each, and what cannot fit is
+    never tried. First one key after the other, then by a model of all that was seen (Optuna, `llamaherd[tune]`). In the
+    end the best ones are started three times each beside what is declared, in turns.
+
+    Each candidate is a unit of its own. The declared server is stopped meanwhile, and its host brings it back whatever
+    ends the search. What was measured is kept: the same command goes on with it, and answers at once where it had come
+    to an end. Nothing of the inventory is changed without --apply, and nothing is served otherwise before `herd up`.
+
+    Exit codes: 0 searched, whatever was found; 1 it could not be measured; 2 something cannot be read.
+
+    \b
+    Examples:
+      herd tune duo chat
+      herd tune duo chat --for decode --budget 10m
+      herd tune duo chat --apply && herd diff duo
+    """
+    from llamaherd.cli.tune_run import Wanted, run_search
+
+    run_search(inventory, rig, instance, Wanted(purpose, budget, applying, again, yes, lock_wait, as_json))

@@ -1,0 +1,287 @@
+"""`herd tune`, once it is known what is wanted: the search on its host, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from llamaherd import __version__
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, usable_or_exit
+from llamaherd.diagnostics.findings import UserError
+
+if TYPE_CHECKING:
+    from llamaherd.tune.aim import Aim, Purpose
+    from llamaherd.tune.candidate import Candidate
+    from llamaherd.tune.evaluate import Servers
+    from llamaherd.tune.journal import Head, Search, SearchJournal
+    from llamaherd.tune.planned import Tuned
+    from llamaherd.tune.search import Model
+    from llamaherd.tune.trials import Outcome
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for beside the instance."""
+
+    purpose: str
+    budget: int
+    apply: bool
+    again: bool
+    yes: bool
+    lock_wait: int
+    as_json: bool
+
+
+def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: Wanted) -> None:
+    """Search, and print what was found. Ends the program where it cannot."""
+    from llamaherd.bench.results.store import results_folder
+    from llamaherd.pipeline.load import inventory_path
+
+    path = inventory_path(inventory)
+    results = results_folder(path)
+    try:
+        tuned = _tuned(path, inventory, rig, instance)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    try:
+        search = _searched(results, tuned, wanted, inventory)
+    except UserError as error:
+        say(str(error), err=True)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        say("what was measured is kept, and the same command goes on with it", err=True)
+        sys.exit(INTERRUPTED)
+    _show(search, tuned, wanted)
+    if wanted.apply:
+        _apply(search, tuned)
+
+
+def _tuned(path: Path, inventory: Path | None, rig: str, instance: str | None) -> Tuned:
+    from llamaherd.tune.planned import tuned
+
+    roles = roles_of(inventory)
+    return usable_or_exit(lambda: tuned(path, roles, rig, instance))
+
+
+def _searched(results: Path, tuned: Tuned, wanted: Wanted, inventory: Path | None) -> Search:
+    """The search at its end: an earlier one, where it was the same."""
+    from llamaherd.tune.journal import SearchJournal, read_search, same_search
+
+    head = _head(tuned, wanted)
+    path = None if wanted.again else same_search(results, head)
+    if path and (known := read_search(path)).found:
+        say(f"known from {path}; `--again` searches anew", err=True)
+        return known
+    _require_there(tuned, inventory)
+    _ask_first(tuned, head.aim, wanted, going_on=path is not None)
+    journal = SearchJournal.resume(path) if path else SearchJournal.begin(results, head)
+    with journal:
+        _search(journal, tuned, wanted)
+        say(f"kept in {journal.path}", err=True)
+        return journal.search
+
+
+def _head(tuned: Tuned, wanted: Wanted) -> Head:
+    from llamaherd.tune.aim import Aim
+    from llamaherd.tune.journal import Head, keys_of
+
+    streams = max(1, tuned.declared.endpoint.streams)
+    return Head(
+        llamaherd=__version__,
+        rig=tuned.rig.rig,
+        instance=tuned.declared.name,
+        began=_stamp(),
+        identity=tuned.identity,
+        aim=Aim(purpose=cast("Purpose", wanted.purpose), streams=streams),
+        declared=keys_of(tuned.start),
+    )
+
+
+def _require_there(tuned: Tuned, inventory: Path | None) -> None:
+    """Raise UserError where the host lacks what is to be started."""
+    from llamaherd.host.protocol import ask_host
+    from llamaherd.host.remote import Remote
+    from llamaherd.pipeline.inspect import inspect_script, parse_state
+    from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+    from llamaherd.pipeline.rollback import keyless, lacks
+    from llamaherd.plan import Only
+
+    roles = roles_of(inventory)
+    script = inspect_script(keyless(tuned.plan), roles)
+    state = parse_state(ask_host(Remote(tuned.rig.connect), script, LOOK_SECONDS), roles)
+    part = tuned.plan.model_copy(update={"only": Only(instances=(tuned.declared.name,))})
+    gone = list(lacks(part, state))
+    if tuned.declared.service not in state.units:
+        gone.append(f"unit {tuned.declared.service}")
+    if gone:
+        raise UserError(f"the host has no {', no '.join(gone)}", "`herd up` brings what the inventory declares")
+
+
+def _ask_first(tuned: Tuned, aim: Aim, wanted: Wanted, *, going_on: bool) -> None:
+    """Say what will be done, and what it costs; and ask, where somebody is there to answer."""
+    from llamaherd.text.units import show_seconds
+
+    keys = ", ".join(dict.fromkeys([*(axis.key for axis in tuned.space.axes), *tuned.space.packed]))
+    name = f"{tuned.rig.rig}/{tuned.declared.name}"
+    goes_on = "going on with what was measured before; " if going_on else ""
+    say(f"{goes_on}tuning {name} for {aim}; for {show_seconds(wanted.budget)} at most", err=True)
+    say(f"tried: {keys}", err=True)
+    say(f"{tuned.declared.service} is stopped meanwhile, and comes back whatever ends this", err=True)
+    if not wanted.yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
+        say("nothing was measured", err=True)
+        sys.exit(FAILED)
+
+
+def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
+    from llamaherd.bench.arms.host import ArmsHost
+    from llamaherd.bench.arms.units import arms_script
+    from llamaherd.deploy.origin import origin
+    from llamaherd.host.turn import Turn
+
+    by = origin(tuned.inventory)
+    who = f"{by.user} on {by.machine}"
+    turn = Turn(tuned.rig.rig, tuned.rig.connect, who)
+    turn.take(lambda line: say(line, err=True), wanted.lock_wait)
+    try:
+        first = tuned.arm(tuned.start, None)
+        script = arms_script((first,), (tuned.declared,), wanted.budget, who, others=True)
+        host = ArmsHost(tuned.rig.connect, script, {"C": first}, {"C": _key(tuned)}, journal.search.head.identity)
+        try:
+            with host:
+                _tuning(journal, tuned, wanted, host)
+        finally:
+            _tell_back(tuned, host.back)
+    finally:
+        turn.give_back()
+
+
+def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: Servers) -> None:
+    from llamaherd.tune.axes import DRAFTER, HEAD
+    from llamaherd.tune.evaluate import Evaluation
+    from llamaherd.tune.tuning import Tuning
+
+    def drafts(candidate: Candidate) -> bool:
+        return candidate[HEAD] is not None or candidate[DRAFTER] is not None
+
+    aim = journal.search.head.aim
+    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget)
+    Tuning(evaluation, journal, tuned.space, tuned.start, wanted.budget, _Lines(aim), _stamp, _model()).found()
+
+
+def _model() -> Model | None:
+    """What proposes after the first pass; without Optuna there is none, which is said."""
+    try:
+        from llamaherd.tune.model import parzen
+    except ImportError:
+        say("note: without Optuna the search ends after one pass; `llamaherd[tune]` has it", err=True)
+        return None
+    return parzen
+
+
+def _key(tuned: Tuned) -> str | None:
+    from llamaherd.inventory.keys import UnreadableKeyError, read_key
+
+    secret = tuned.declared.endpoint.key
+    try:
+        return read_key(secret) if secret else None
+    except UnreadableKeyError as error:
+        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
+
+
+def _tell_back(tuned: Tuned, seconds: float | None) -> None:
+    name, rig = tuned.declared.service, tuned.rig.rig
+    if seconds is None:
+        say(f"the host brings {name} back by itself; `herd verify {rig}` says whether it has", err=True)
+    else:
+        say(f"{name} is as before, after {seconds:.1f} s", err=True)
+
+
+class _Lines:
+    """A line for each candidate."""
+
+    def __init__(self, aim: Aim) -> None:
+        self._aim = aim
+
+    def began(self, number: int, seconds_left: float) -> None:
+        """Nothing yet: it takes seconds."""
+        self._head = f"{number:>3}  {_clock(seconds_left)} left"
+
+    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None) -> None:
+        """What came of it."""
+        if outcome.score is None:
+            came = f"{outcome.why}: {outcome.says}"[:60]
+        else:
+            came = self._aim.shown(outcome.score) + (" *" if outcome.score == best else "")
+        say(f"{self._head}  {came:<16}  {candidate}", err=True)
+
+    def confirming(self, count: int, number: int, rounds: int) -> None:
+        """One of the best is started once more."""
+        if number == 1:
+            say(f"the best {count - 1} beside what is declared, in turns, {rounds} starts", err=True)
+
+
+def _clock(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+def _show(search: Search, tuned: Tuned, wanted: Wanted) -> None:
+    from llamaherd.store.show import console
+    from llamaherd.tune.show import as_json, print_search
+
+    if wanted.as_json:
+        click.echo(json.dumps(as_json(search, tuned.start)))
+    else:
+        print_search(search, tuned.start, console())
+
+
+def _apply(search: Search, tuned: Tuned) -> None:
+    """Write the keys into the file that declares the instance. Ends the program where it cannot."""
+    from llamaherd.inventory.patch import patched
+    from llamaherd.tune.journal import candidate_of
+    from llamaherd.tune.keys import settings_of
+
+    assert search.found
+    settings = settings_of(candidate_of(search.found.keys), tuned.start)
+    if not settings:
+        return
+    file = _file_of(tuned)
+    try:
+        text = file.read_text(encoding="utf-8")
+        _replace(file, patched(text, file, tuned.declared.name, settings))
+    except OSError as error:
+        say(f"error: cannot write {file}: {error.strerror}\n  help: check its mode and its disk", err=True)
+        sys.exit(FAILED)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(FAILED)
+    say(f"written into {file}; `herd diff {tuned.rig.rig}` shows what `herd up` would do", err=True)
+
+
+def _file_of(tuned: Tuned) -> Path:
+    from llamaherd.pipeline.load import read_lock
+    from llamaherd.pipeline.load_fleet import survey_fleet
+
+    return survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig].file
+
+
+def _replace(file: Path, text: str) -> None:
+    """All of the file at once, with the mode that it had."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.chmod(file.stat().st_mode & 0o777)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _stamp() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

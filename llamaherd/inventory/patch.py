@@ -1,0 +1,125 @@
+"""Keys of an instance written into the text of its rig: nothing else of the file changes, comments stay. Pure.
+
+What comes out is read again and held against what was meant, so a file that is written in an unusual way is refused
+rather than damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.inventory.settings import Setting, set_in
+from llamaherd.inventory.yamlfile import parse
+from llamaherd.inventory.yamltext import nodes_of
+
+_BESIDE = ("kv", "context", "on", "model", "engine")
+"""Keys that a new one is written below, the first that is there."""
+
+
+def patched(text: str, file: Path, instance: str, settings: Sequence[Setting]) -> str:
+    """The text with these keys of an instance. Raises UserError where it cannot be done without touching more."""
+    meant = parse(file, text).data
+    instances = meant.get("instances")
+    if not isinstance(instances, dict) or not isinstance(instances.get(instance), dict):
+        raise UserError(
+            f"{file} does not declare `{instance}` itself", "write these keys where the instance is declared"
+        )
+    meant = _apart(meant)
+    for each in settings:
+        set_in(meant["instances"][instance], each)
+        if meant["instances"][instance].get(each.path[0]) == {}:
+            del meant["instances"][instance][each.path[0]]
+    for path, value in _grouped(settings, instances[instance]):
+        text = _with(text, ("instances", instance, *path), value)
+    try:
+        same = parse(file, text).data == meant
+    except InventoryError:
+        same = False
+    if not same:
+        raise UserError(f"{file} is written in a way that cannot be changed by itself", "write these keys into it")
+    return text
+
+
+def _grouped(settings: Sequence[Setting], there: dict[str, Any]) -> Iterable[tuple[tuple[str, ...], Any]]:
+    """Keys to write one by one: those of a mapping that is not there yet are written together."""
+    new: dict[str, dict[str, Any]] = {}
+    for each in settings:
+        top = each.path[0]
+        if len(each.path) == 2 and not isinstance(there.get(top), dict):
+            if each.value is not None:
+                new.setdefault(top, {})[each.path[1]] = each.value
+        else:
+            yield each.path, each.value
+    for top, values in new.items():
+        yield (top,), values
+
+
+def _with(text: str, path: tuple[str, ...], value: Any) -> str:
+    """The text with the value at a path; None takes its key away."""
+    above = _at(nodes_of(text), path[:-1])
+    if above is None:
+        return text
+    pair = next((each for each in above.value if each[0].value == path[-1]), None)
+    if value is None:
+        return _without(text, above, pair) if pair else text
+    if pair is None:
+        return _added(text, above, path[-1], value)
+    start, end = pair[1].start_mark.index, pair[1].end_mark.index
+    return text[:start] + _inline(value) + text[end:]
+
+
+def _at(node: yaml.Node | None, path: Sequence[str]) -> yaml.MappingNode | None:
+    for key in path:
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        node = next((value for name, value in node.value if name.value == key), None)
+    return node if isinstance(node, yaml.MappingNode) else None
+
+
+def _added(text: str, mapping: yaml.MappingNode, key: str, value: Any) -> str:
+    said = f"{key}: {_inline(value)}"
+    if mapping.flow_style:
+        last = mapping.value[-1][1].end_mark.index if mapping.value else mapping.start_mark.index + 1
+        return text[:last] + (", " if mapping.value else "") + said + text[last:]
+    names = [name.value for name, _ in mapping.value]
+    beside = next((each for each in _BESIDE if each in names), names[0])
+    name, below = mapping.value[names.index(beside)]
+    at = text.find("\n", max(name.end_mark.index, below.end_mark.index if _is_inline(below) else 0))
+    line = " " * name.start_mark.column + said
+    return f"{text}\n{line}\n" if at < 0 else f"{text[: at + 1]}{line}\n{text[at + 1 :]}"
+
+
+def _without(text: str, mapping: yaml.MappingNode, pair: tuple[yaml.Node, yaml.Node]) -> str:
+    start, end = pair[0].start_mark.index, pair[1].end_mark.index
+    if not mapping.flow_style:
+        first = text.rfind("\n", 0, start) + 1
+        if _is_inline(pair[1]):
+            last = text.find("\n", end)
+            return text[:first] + (text[last + 1 :] if last >= 0 else "")
+        return text[:first] + text[text.rfind("\n", 0, end) + 1 :]
+    place = mapping.value.index(pair)
+    if place + 1 < len(mapping.value):
+        return text[:start] + text[mapping.value[place + 1][0].start_mark.index :]
+    before = mapping.value[place - 1][1].end_mark.index if place else mapping.start_mark.index + 1
+    return text[:before] + text[end:]
+
+
+def _apart(value: Any) -> Any:
+    """A copy in which nothing is there twice: what aliases share would be changed for all."""
+    if isinstance(value, dict):
+        return {key: _apart(each) for key, each in value.items()}
+    return [_apart(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_inline(node: yaml.Node) -> bool:
+    """Whether it ends where its last sign stands: a block ends where the next thing begins."""
+    return isinstance(node, yaml.ScalarNode) or bool(getattr(node, "flow_style", False))
+
+
+def _inline(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()

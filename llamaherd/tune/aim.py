@@ -1,0 +1,78 @@
+"""What a server is tuned for, and how well a candidate does it: one figure of what was measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import Field
+
+from llamaherd.bench.results.provenance import Count, NotNegative, Positive, Recorded
+from llamaherd.bench.results.result import Kind
+
+Purpose = Literal["decode", "turn", "throughput"]
+PURPOSES: tuple[Purpose, ...] = ("turn", "decode", "throughput")
+
+WEIGHTS: Mapping[Kind, float] = MappingProxyType({"code": 0.6, "prose": 0.4})
+"""How much of what is written is of each kind: drafts are accepted most in the one, and least in the other."""
+
+READ, WRITTEN = 2000, 500
+"""Tokens of a turn: new ones of its prompt, and those of its answer."""
+
+
+class Figures(Recorded):
+    """What was measured of a candidate: tokens a second.
+
+    `decode` is of one request, by kind of text; `total` of all requests at once. `accepted` is the share of drafted
+    tokens. `load` are seconds.
+    """
+
+    decode: dict[Kind, Positive] = Field(default_factory=dict)
+    prefill: Positive | None = None
+    total: Positive | None = None
+    accepted: NotNegative | None = None
+    load: NotNegative | None = None
+    runs: Count = 0
+
+
+class Aim(Recorded):
+    """What it is to be best at: an agent's `turn`, to `decode` one answer, or `throughput` of `streams` requests."""
+
+    purpose: Purpose = "turn"
+    streams: Count = 1
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of text that are written to know it."""
+        return tuple(WEIGHTS)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it hangs on how fast a prompt is read."""
+        return self.purpose == "turn"
+
+    def score(self, figures: Figures) -> float | None:
+        """How good it is, higher is better; None where something is not known.
+
+        Of a turn, how many there are in an hour; else tokens a second.
+        """
+        if self.purpose == "throughput":
+            return figures.total
+        if set(WEIGHTS) - set(figures.decode):
+            return None
+        token = sum(share / figures.decode[kind] for kind, share in WEIGHTS.items())
+        if self.purpose == "decode":
+            return 1 / token
+        return None if figures.prefill is None else 3600 / (READ / figures.prefill + WRITTEN * token)
+
+    def shown(self, score: float) -> str:
+        """A score as people read it."""
+        return f"{3600 / score:.2f} s a turn" if self.purpose == "turn" else f"{score:.1f} t/s"
+
+    def __str__(self) -> str:
+        return {
+            "turn": f"a turn: {READ:,} tokens read, {WRITTEN} written",
+            "decode": "writing one answer",
+            "throughput": f"writing {self.streams} answers at once",
+        }[self.purpose]

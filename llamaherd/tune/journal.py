@@ -1,0 +1,226 @@
+"""A search as a file beside the results: a line for each candidate, so that one which was killed goes on.
+
+`results/<rig>/<instance>/tune-<time>.jsonl`: the first line says what is searched, the last one what was found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+
+from llamaherd.bench.results.appended import Appended, read
+from llamaherd.bench.results.provenance import Count, NotNegative, Recorded
+from llamaherd.bench.results.result import Name
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.tune.aim import Aim, Figures
+from llamaherd.tune.candidate import Candidate, Value
+from llamaherd.tune.probe import Sizes
+from llamaherd.tune.trials import Outcome, Trials, Why
+
+MOST, _MOST_FILES = 8 << 20, 1_000
+_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
+Keys = dict[str, bool | int | float | str | list[float] | None]
+
+
+class Head(Recorded):
+    """What is searched. `identity` is the hash of all that a reading hangs on: build, files, machine, prompts, keys."""
+
+    line: Literal["head"] = "head"
+    format: Literal[1] = 1
+    llamaherd: str
+    rig: Name
+    instance: Name
+    began: str
+    identity: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+    aim: Aim
+    declared: Keys
+
+
+class Sized(Recorded):
+    """How much each candidate is asked."""
+
+    line: Literal["sizes"] = "sizes"
+    written: Count
+    read: Count
+
+
+class Trial(Recorded):
+    """A candidate and what came of it. `round` numbers those of the end, in which the best are measured again."""
+
+    line: Literal["trial"] = "trial"
+    keys: Keys
+    figures: Figures = Figures()
+    why: Why | None = None
+    says: str = ""
+    seconds: NotNegative = 0.0
+    round: Count | None = None
+
+
+class Found(Recorded):
+    """The end: the keys that it comes to."""
+
+    line: Literal["found"] = "found"
+    keys: Keys
+    ended: str
+
+
+Line = Annotated[Head | Sized | Trial | Found, Field(discriminator="line")]
+_LINE: TypeAdapter[Head | Sized | Trial | Found] = TypeAdapter(Line)
+
+
+class Search:
+    """All that a search has written by now."""
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.sizes: Sizes | None = None
+        self.trials: list[Trial] = []
+        self.found: Found | None = None
+
+    def take(self, line: Head | Sized | Trial | Found) -> None:
+        """Take one more line."""
+        match line:
+            case Sized():
+                self.sizes = Sizes(line.written, line.read)
+            case Trial():
+                self.trials.append(line)
+            case Found():
+                self.found = line
+
+    @property
+    def known(self) -> Trials:
+        """What came of each candidate of the search itself."""
+        trials = Trials()
+        for each in self.trials:
+            if each.round is None:
+                trials.add(candidate_of(each.keys), self.outcome(each))
+        return trials
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it took by now."""
+        return sum(each.seconds for each in self.trials)
+
+    def round_of(self, number: int) -> dict[Candidate, Trial]:
+        """What was measured in a round of the end."""
+        return {candidate_of(each.keys): each for each in self.trials if each.round == number}
+
+    def outcome(self, trial: Trial) -> Outcome:
+        """A trial as the search takes it."""
+        score = None if trial.why else self.head.aim.score(trial.figures)
+        return Outcome(score, why=trial.why or ("answer" if score is None else None), says=trial.says)
+
+
+class SearchJournal:
+    """A search that is being written; use it as a context manager."""
+
+    def __init__(self, lines: Appended, search: Search) -> None:
+        self.path, self.search = lines.path, search
+        self._lines = lines
+
+    @classmethod
+    def begin(cls, results: Path, head: Head) -> Self:
+        """A new one. Raises UserError."""
+        stamp = head.began.replace("-", "").replace(":", "")
+        path = results / head.rig / head.instance / f"tune-{stamp}.jsonl"
+        return cls(Appended.begin(path, _text(head)), Search(head))
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """One that was cut off, with all that it has. Raises UserError."""
+        found: list[Search] = []
+
+        def whole(data: bytes) -> int:
+            search, length = _fold(data, path)
+            found.append(search)
+            return length
+
+        lines = Appended.resume(path, MOST, whole)
+        return cls(lines, found[0])
+
+    def add(self, line: Sized | Trial | Found) -> None:
+        """Keep a line."""
+        self._lines.add(_text(line))
+        self.search.take(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
+
+
+def searches(results: Path, rig: str, instance: str) -> list[Path]:
+    """The files of an instance's searches, the newest first."""
+    folder = results / rig / instance
+    try:
+        with os.scandir(folder) as there:
+            names = [each.name for _, each in zip(range(_MOST_FILES), there, strict=False)]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(filter(_NAME.fullmatch, names), reverse=True)]
+
+
+def read_search(path: Path) -> Search:
+    """The search in a file. Raises UserError."""
+    return _fold(read(path, MOST), path)[0]
+
+
+def same_search(results: Path, head: Head) -> Path | None:
+    """The newest file of the same search, whether it was cut off or has come to an end."""
+    for path in searches(results, head.rig, head.instance):
+        try:
+            found = read_search(path)
+        except UserError:
+            continue
+        if (found.head.identity, found.head.aim) == (head.identity, head.aim):
+            return path
+    return None
+
+
+def candidate_of(keys: Keys) -> Candidate:
+    """The candidate that keys of a file stand for."""
+    return Candidate.of({key: tuple(value) if isinstance(value, list) else value for key, value in keys.items()})
+
+
+def keys_of(candidate: Candidate) -> Keys:
+    """A candidate's keys as a file has them."""
+
+    def said(value: Value) -> bool | int | float | str | list[float] | None:
+        return list(value) if isinstance(value, tuple) else value
+
+    return {key: said(value) for key, value in candidate.keys}
+
+
+def _text(line: Head | Sized | Trial | Found) -> bytes:
+    value: dict[str, Any] = {"line": line.line} | line.model_dump(mode="json", exclude_defaults=True)
+    return json.dumps(value).encode() + b"\n"
+
+
+def _fold(data: bytes, path: Path) -> tuple[Search, int]:
+    """The search in whole lines, and how many bytes those are. Raises UserError."""
+    whole = data.rfind(b"\n") + 1
+    search: Search | None = None
+    for number, line in enumerate(data[:whole].splitlines(), 1):
+        try:
+            found = _LINE.validate_json(line)
+        except (ValidationError, RecursionError):
+            raise _unusable(path, f"line {number} is none of a search") from None
+        if search is None and isinstance(found, Head):
+            search = Search(found)
+        elif search is None or isinstance(found, Head):
+            raise _unusable(path, f"line {number} does not belong there")
+        else:
+            search.take(found)
+    if search is None:
+        raise _unusable(path, "it is empty")
+    return search, whole
+
+
+def _unusable(path: Path, why: str) -> UserError:
+    return UserError(f"{path} is no search that can be used: {why}", "leave it out, or take the last good one back")

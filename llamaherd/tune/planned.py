@@ -1,0 +1,84 @@
+"""What is tuned: an instance as it is declared, its candidates as they would be planned."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamaherd.bench.arms.planned import unit_instance
+from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
+from llamaherd.bench.asking.suite import suite
+from llamaherd.diagnostics.findings import Finding, UserError
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.settings import Setting, with_settings
+from llamaherd.inventory.yamlfile import Document
+from llamaherd.pipeline.load import plans, read_lock
+from llamaherd.pipeline.local_headers import local_headers
+from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.role import Role
+from llamaherd.tune.axes import Known, space_of
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.keys import settings_of
+from llamaherd.tune.space import Space
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """An instance with all that may be changed about it. `start` are its keys as they are declared."""
+
+    inventory: Path
+    roles: tuple[Role, ...]
+    rig: Rig
+    plan: Plan
+    declared: InstancePlan
+    space: Space
+    start: Candidate
+
+    @property
+    def context(self) -> int:
+        """What each request has of it."""
+        return self.declared.context // max(1, self.declared.endpoint.streams)
+
+    @property
+    def identity(self) -> str:
+        """The hash of what a reading hangs on: what serves and how, on which host, and what is asked."""
+        build = next((each for each in self.plan.builds if each.id == self.declared.build), None)
+        files = sorted(file.sha256 or "" for each in self.plan.models for file in each.files)
+        space = [(axis.key, axis.values) for axis in self.space.axes]
+        said = [build.id if build else None, files, self.declared.spec, suite().sha256, space, self.plan.ram]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+    def arm(self, candidate: Candidate, load_seconds: int | None) -> Arm:
+        """A candidate as a unit of its own, which may take so long to load. Raises UserError and InventoryError."""
+        rig, name = self.rig.rig, self.declared.name
+        port = arms_port(self.plan, name)
+        there = [Setting(("port",), port, f"port={port}"), Setting(("listen",), LISTEN, f"listen={LISTEN}")]
+        if load_seconds is not None:
+            there.append(Setting(("load_timeout",), load_seconds, f"load_timeout={load_seconds}"))
+        settings = (*settings_of(candidate, self.start), *there)
+
+        def edit(whole: Document) -> Document:
+            return with_settings(whole, name, settings) if whole.data.get("rig") == rig else whole
+
+        plan = plans(self.inventory, self.roles, (rig,), edit=edit)[rig][1]
+        return Arm("C", f"{rig}/{name}", unit_instance(plan, rig, name))
+
+
+def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None, *, judged: bool = False) -> Tuned:
+    """An instance that is declared, or the only one. Raises UserError and InventoryError."""
+    usual: list[Finding] = []
+    declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
+    names = [each.name for each in plan.instances]
+    if instance is None and len(names) != 1:
+        raise UserError(f"{rig} has {len(names)} instances", f"name one of {', '.join(names) or 'them'}")
+    chosen = unit_instance(plan, rig, instance or names[0])
+    locked = read_lock(inventory)
+    models = declared.models.items()
+    headers = {name: header for name, model in models if (header := locked.header(model))}
+    sizes = {name: size for name, model in models if (size := locked.projector_size(model))}
+    known = Known(declared, chosen.name, headers | local_headers(declared, locked).headers, sizes)
+    space, start = space_of(known, judged=judged)
+    return Tuned(inventory, tuple(roles), declared, plan, chosen, space, start)

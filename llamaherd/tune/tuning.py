@@ -1,0 +1,155 @@
+"""A search on a host, from what is declared to what it comes to: trials by the search, then the best ones in rounds.
+
+Everything that was measured is in its journal at once. A search that was killed is gone on with from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Protocol
+
+from llamaherd.bench.statistics.blocks import FEWEST
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.evaluate import Evaluation
+from llamaherd.tune.journal import Found, SearchJournal, Sized, Trial, keys_of
+from llamaherd.tune.outcome import Standing, best_of, standings
+from llamaherd.tune.search import Model, search
+from llamaherd.tune.space import Space
+from llamaherd.tune.trials import Outcome
+
+ROUNDS = FEWEST
+"""Starts of each of the best, beside the declared one."""
+_FINALISTS = 5
+_FEWEST = 2
+"""What is declared, and one beside it."""
+_SHARE, _MOST = 0.4, 0.7
+"""Of the budget, that the rounds of the end may take: of all finalists, and of the fewest."""
+_PROBED, _CONFIRMED = 2, 3
+"""Rounds of requests of a candidate that is worth it, and of one of the best at each start."""
+_NEAR = 0.85
+"""Of the best score by now: below, one round of requests tells enough."""
+
+
+class Teller(Protocol):
+    """Who is told how a search goes."""
+
+    def began(self, number: int, seconds_left: float) -> None:
+        """A candidate is tried."""
+        ...
+
+    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None) -> None:
+        """What came of it, beside the best one by now."""
+        ...
+
+    def confirming(self, count: int, number: int, rounds: int) -> None:
+        """The best ones are measured again."""
+        ...
+
+
+@dataclass
+class Tuning:
+    """One search. `budget` is in seconds, those of an earlier run that was cut off included."""
+
+    evaluation: Evaluation
+    journal: SearchJournal
+    space: Space
+    start: Candidate
+    budget: float
+    teller: Teller
+    now: Callable[[], str]
+    model: Model | None = None
+    _best: float | None = field(default=None, init=False)
+
+    def found(self) -> Found:
+        """Search until the budget is spent or there is nothing new, and measure the best ones again."""
+        trials = self.journal.search.known
+        self._best = max((each.score for _, each in trials if each.score is not None), default=None)
+        search(self.space, self.start, trials, self._evaluate, self._more, self.model)
+        finalists = self._finalists()
+        if finalists:
+            self._confirm(finalists)
+        chosen = best_of(self.standings(), self.start)
+        found = Found(keys=keys_of(chosen), ended=self.now())
+        self.journal.add(found)
+        return found
+
+    def standings(self) -> list[Standing]:
+        """The finalists beside what is declared, best first."""
+        return standings(self.journal.search, self.start)
+
+    def _evaluate(self, candidate: Candidate) -> Outcome:
+        known = self.journal.search
+        self.teller.began(len(known.trials) + 1, self.budget - known.seconds)
+
+        def worth(trial: Trial) -> bool:
+            score = known.outcome(trial).score
+            return self._best is None or (score is not None and score >= _NEAR * self._best)
+
+        trial = self._measured(candidate, _PROBED, worth)
+        self.journal.add(trial)
+        outcome = known.outcome(trial)
+        if outcome.score is not None:
+            self._best = max(outcome.score, self._best or 0.0)
+        self.teller.ended(candidate, outcome, self._best)
+        return outcome
+
+    def _measured(self, candidate: Candidate, rounds: int, worth: Callable[[Trial], bool] = lambda _: True) -> Trial:
+        sized = self.evaluation.sizes = self.evaluation.sizes or self.journal.search.sizes
+        trial = self.evaluation.measured(candidate, rounds, worth)
+        if sized is None and (sizes := self.evaluation.sizes):
+            self.journal.add(Sized(written=sizes.written, read=sizes.read))
+        return trial
+
+    def _more(self) -> bool:
+        """Whether one more candidate fits into the budget, with what the end takes."""
+        known = self.journal.search
+        if any(each.round is not None for each in known.trials):
+            return False
+        end = max(self._end(_FEWEST), min(self._end(_FINALISTS + 1), _SHARE * self.budget))
+        return known.seconds + self._mean() + min(end, _MOST * self.budget) < self.budget
+
+    def _mean(self) -> float:
+        """Seconds that a candidate takes."""
+        known = self.journal.search
+        return fmean([each.seconds for each in known.trials]) if known.trials else 0.0
+
+    def _end(self, count: int) -> float:
+        """About how long rounds with so many candidates take."""
+        whole = [each.seconds for each in self.journal.search.trials if not each.why]
+        return ROUNDS * count * _CONFIRMED / _PROBED * max(whole, default=0.0)
+
+    def _finalists(self) -> Sequence[Candidate]:
+        """The best ones, as many as there is time for, and what is declared; none where there is nothing better."""
+        known = self.journal.search
+        trials = known.known
+        begun = known.round_of(0)
+        if begun:
+            return list(begun)
+        if self.start not in trials.outcomes or trials.outcomes[self.start].failed:
+            best = trials.best(1)
+            return [*best] if best else []
+        count = _FINALISTS
+        while count > 1 and known.seconds + self._end(count + 1) > self.budget:
+            count -= 1
+        others = [each for each in trials.best(count + 1) if each != self.start][:count]
+        return [self.start, *others] if others else []
+
+    def _confirm(self, finalists: Sequence[Candidate]) -> None:
+        """Each of them once in every round, in an order by lot."""
+        search_ = self.journal.search
+        for number in range(ROUNDS):
+            done = search_.round_of(number)
+            lot = hashlib.sha256(f"{search_.head.identity}:{number}".encode()).digest()
+            order = random.Random(lot).sample(list(finalists), len(finalists))
+            for place, candidate in enumerate(order):
+                if candidate in done:
+                    continue
+                if search_.seconds + self._mean() > self.budget:
+                    return
+                self.teller.confirming(len(finalists), number * len(finalists) + place + 1, ROUNDS * len(finalists))
+                trial = self._measured(candidate, _CONFIRMED)
+                self.journal.add(trial.model_copy(update={"round": number}))

@@ -1,0 +1,147 @@
+"""A host that plays a rig which is a law alone: how long a candidate takes to load, read and write is in the script.
+
+What is played is no measurement of anything: it says how search, journal and end go together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.tune import parzen_of, start_of
+from benchmarks.tune_law import DRAFTED, LawRig
+from llamaherd.bench.arms.host import NotStartedError
+from llamaherd.bench.arms.units import Arm, ArmName
+from llamaherd.bench.asking.client import Answer, Failure
+from llamaherd.bench.results.result import Start
+from llamaherd.bench.schedule import Ask
+from llamaherd.tune.aim import Aim, Purpose
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.evaluate import Evaluation
+from llamaherd.tune.journal import Found, Head, SearchJournal, keys_of, same_search
+from llamaherd.tune.search import Model
+from llamaherd.tune.trials import Outcome
+from llamaherd.tune.tuning import Tuning
+from tests.bench.test_blocks_run import answer
+from tests.support.rigs import box
+
+LOAD = 4.0
+"""Seconds that a start takes."""
+BEGAN = "2026-11-24T15:00:00Z"
+
+
+@dataclass
+class Played:
+    """Candidates of a rig. `fails` may have a start end with words, or an answer be none; `before` is called first."""
+
+    rig: LawRig
+    seed: int = 0
+    fails: Callable[[Candidate], str | None] = lambda _: None
+    before: Callable[[], None] = lambda: None
+    drafts: bool = True
+    now: float = 0.0
+    placed: Candidate | None = None
+    running: bool = False
+    started: list[Candidate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._lot = random.Random(self.seed)
+
+    def arm(self, candidate: Candidate, _load: int | None) -> Arm:
+        """The candidate as it is planned: what stands in it is nobody's, as the law goes by the keys."""
+        self.placed = candidate
+        return Arm("C", "box/chat", box().instances[0])
+
+    def place(self, _arm: Arm, _longest: int) -> None:
+        assert not self.running, "one at a time"
+
+    def start(self, _name: ArmName) -> Start:
+        assert not self.running
+        assert self.placed is not None
+        self.before()
+        self.running = True
+        self.now += LOAD
+        self.started.append(self.placed)
+        if not self.rig.fits(self.placed):
+            raise NotStartedError("box/chat", "ggml_backend_cuda: cudaMalloc failed: out of memory")
+        if says := self.fails(self.placed):
+            raise NotStartedError("box/chat", says)
+        return Start(process=f"p{len(self.started)}", ready_seconds=LOAD)
+
+    def stop(self) -> None:
+        self.running = False
+
+    def count(self, text: str) -> int:
+        return len(text) // 4
+
+    def clock(self) -> float:
+        return self.now
+
+    def ask(self, wanted: Ask) -> Answer | Failure:
+        assert self.running
+        assert self.placed is not None
+        self.before()
+        noise = 1 + self._lot.gauss(0, self.rig.noise)
+        read = self.count(wanted.text)
+        prompt_ms = 1000 * read / self.rig.prefill(self.placed) * noise
+        predicted_ms = 1000 * (wanted.tokens - 1) / self.rig.decode(self.placed) * noise
+        accepted = (wanted.tokens - 1) // 2 if self.placed[DRAFTED] and self.drafts else 0
+        self.now += (prompt_ms + predicted_ms) / 1000
+        return answer(wanted.tokens, prompt_ms, predicted_ms, read, accepted)
+
+
+class Told:
+    """What was told, in words."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def began(self, number: int, seconds_left: float) -> None:
+        self.lines.append(f"began {number} {seconds_left:.0f}")
+
+    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None) -> None:
+        self.lines.append(f"ended {candidate} {outcome.score} {best}")
+
+    def confirming(self, count: int, number: int, rounds: int) -> None:
+        self.lines.append(f"confirming {count} {number} {rounds}")
+
+
+def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16) -> Head:
+    """What such a search begins with."""
+    return Head(
+        llamaherd="0",
+        rig="box",
+        instance="chat",
+        began=BEGAN,
+        identity=identity,
+        aim=Aim(purpose=purpose, streams=2),
+        declared=keys_of(start_of(rig)),
+    )
+
+
+def search_on(
+    folder: Path, servers: Played, budget: float = 600, purpose: Purpose = "turn", model: Model | None = None
+) -> tuple[Found, Tuning]:
+    """A search, gone on with where it was begun."""
+    head = head_of(servers.rig, purpose)
+    path = same_search(folder, head)
+    journal = SearchJournal.resume(path) if path else SearchJournal.begin(folder, head)
+
+    def drafts(candidate: Candidate) -> bool:
+        return candidate[DRAFTED] is not None
+
+    evaluation = Evaluation(servers, servers.arm, head.aim, 65_536, drafts, 3600)
+    with journal:
+        tuning = Tuning(
+            evaluation,
+            journal,
+            servers.rig.space(),
+            start_of(servers.rig),
+            budget,
+            Told(),
+            lambda: BEGAN,
+            model or parzen_of(0),
+        )
+        return tuning.found(), tuning

@@ -1,0 +1,209 @@
+"""A whole search, on a host that plays the times of a law (`tests/tune/played.py`)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tune import start_of
+from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.journal import Search, candidate_of, read_search, searches
+from llamaherd.tune.outcome import failures, standings, steps
+from llamaherd.tune.show import as_json, yaml_lines
+from tests.tune.played import LOAD, Played, search_on
+
+
+class _KilledError(BaseException):
+    """The program is gone."""
+
+
+def only(folder: Path) -> Search:
+    (path,) = searches(folder, "box", "chat")
+    return read_search(path)
+
+
+def keys_of(folder: Path) -> Candidate:
+    found = only(folder).found
+    assert found
+    return candidate_of(found.keys)
+
+
+def test_it_comes_to_something_that_is_better(tmp_path: Path) -> None:
+    rig = LawRig.drawn(1)
+    found, tuning = search_on(tmp_path, Played(rig))
+    chosen = candidate_of(found.keys)
+    assert rig.score(chosen) > 0.95 * rig.best()
+    best = tuning.standings()[0]
+    assert best.judgement
+    assert (best.candidate, best.judgement.verdict) == (chosen, "faster")
+    assert best.beside
+    assert best.beside.low
+    assert best.beside.low < rig.score(chosen) / rig.score(start_of(rig)) * 1.05
+    said = as_json(only(tmp_path), start_of(rig))
+    assert said["found"] == found.keys
+    assert "threads" in said["changes"]
+
+
+def test_the_declared_one_is_first_and_comes_back_in_every_round(tmp_path: Path) -> None:
+    servers = Played(LawRig.drawn(1))
+    search_on(tmp_path, servers)
+    assert servers.started[0] == start_of(servers.rig)
+    last = [trial for trial in only(tmp_path).trials if trial.round is not None]
+    declared = [trial.round for trial in last if candidate_of(trial.keys) == start_of(servers.rig)]
+    assert sorted(declared, key=str) == [0, 1, 2]
+    assert not servers.running
+
+
+def test_where_all_are_alike_nothing_is_changed(tmp_path: Path) -> None:
+    class Flat(LawRig):
+        def decode(self, _candidate: Candidate) -> float:
+            return 50.0
+
+        def prefill(self, _candidate: Candidate) -> float:
+            return 800.0
+
+    rig = Flat(**LawRig.drawn(2).__dict__)
+    found, _ = search_on(tmp_path, Played(rig))
+    assert candidate_of(found.keys) == start_of(rig)
+    assert yaml_lines(only(tmp_path), start_of(rig)) == ""
+
+
+@pytest.mark.parametrize("budget", [200, 400, 1200])
+def test_it_keeps_to_its_budget(tmp_path: Path, budget: float) -> None:
+    servers = Played(LawRig.drawn(1))
+    _, tuning = search_on(tmp_path, servers, budget)
+    trials = tuning.journal.search.trials
+    assert servers.now < budget + max(trial.seconds for trial in trials)
+    assert len(trials) > 8
+
+
+def test_killed_twenty_times_it_measures_nothing_twice(tmp_path: Path) -> None:
+    rig = LawRig.drawn(5)
+    servers, lot, kills = Played(rig), random.Random(7), 0
+
+    while kills < 20:
+        left = lot.randint(1, 60)
+
+        def before() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise _KilledError
+
+        servers.before = before
+        try:
+            search_on(tmp_path, servers, 900)
+        except _KilledError:
+            kills += 1
+            servers.running = False
+        else:
+            break
+    assert kills == 20
+    servers.before = lambda: None
+    search_on(tmp_path, servers, 900)
+    search = only(tmp_path)
+    assert rig.score(keys_of(tmp_path)) > 0.93 * rig.best()
+    seen = [(candidate_of(trial.keys), trial.round) for trial in search.trials]
+    assert len(set(seen)) == len(seen)
+    assert len(servers.started) <= len(seen) + 20
+
+
+def test_without_noise_one_that_was_killed_comes_to_the_same(tmp_path: Path) -> None:
+    rig = LawRig.drawn(4, noise=0.0)
+    whole, _ = search_on(tmp_path / "whole", Played(rig))
+    servers = Played(rig)
+
+    def before() -> None:
+        if len(servers.started) == 11:
+            raise _KilledError
+
+    servers.before = before
+    with pytest.raises(_KilledError):
+        search_on(tmp_path / "killed", servers)
+    servers.before, servers.running = (lambda: None), False
+    part, _ = search_on(tmp_path / "killed", servers)
+    assert part.keys == whole.keys
+
+
+def test_a_server_that_does_not_start_ends_nothing(tmp_path: Path) -> None:
+    rig = LawRig.drawn(1)
+
+    def fails(candidate: Candidate) -> str | None:
+        return "error: invalid argument" if candidate[DRAFTED] else None
+
+    found, _ = search_on(tmp_path, Played(rig, fails=fails))
+    assert candidate_of(found.keys)[DRAFTED] is None
+    assert failures(only(tmp_path))["load"] > 1
+
+
+def test_where_the_declared_one_does_not_start_the_best_one_is_taken(tmp_path: Path) -> None:
+    rig = LawRig.drawn(1)
+
+    def fails(candidate: Candidate) -> str | None:
+        return "it ended" if candidate[THREADS] == rig.cores else None
+
+    found, _ = search_on(tmp_path, Played(rig, fails=fails))
+    assert candidate_of(found.keys)[THREADS] != rig.cores
+    assert standings(only(tmp_path), start_of(rig))
+
+
+def test_one_that_was_told_to_draft_and_does_not_is_no_candidate(tmp_path: Path) -> None:
+    found, _ = search_on(tmp_path, Played(LawRig.drawn(2), drafts=False))
+    assert candidate_of(found.keys)[DRAFTED] is None
+    assert set(failures(only(tmp_path))) == {"draft"}
+
+
+def test_what_ran_out_of_memory_is_told(tmp_path: Path) -> None:
+    rig = LawRig.drawn(1)
+
+    def fails(candidate: Candidate) -> str | None:
+        return "the system ended it for want of RAM; killed" if candidate[UBATCH] == 4096 else None
+
+    search_on(tmp_path, Played(rig, fails=fails))
+    assert failures(only(tmp_path))["memory"] >= 1
+
+
+def test_steps_say_what_each_gave(tmp_path: Path) -> None:
+    rig = LawRig.drawn(1)
+    search_on(tmp_path, Played(rig))
+    found = list(steps(only(tmp_path)))
+    assert all(step.gain > 0 for step in found)
+    assert found[0].keys
+
+
+def test_several_at_once(tmp_path: Path) -> None:
+    rig = LawRig.drawn(1)
+    found, _ = search_on(tmp_path, Played(rig), purpose="throughput", budget=500)
+    assert candidate_of(found.keys)[THREADS] != rig.cores
+    assert all(trial.figures.total for trial in only(tmp_path).trials if not trial.why)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "it is empty"),
+        (b"{}\n", "line 1 is none of a search"),
+        (b'{"line": "found", "keys": {}, "ended": "x"}\n', "line 1 does not belong there"),
+        (b"[" * 100_000 + b"\n", "line 1 is none of a search"),
+    ],
+    ids=["empty", "nothing", "the end first", "deep"],
+)
+def test_a_file_that_is_none_is_refused(tmp_path: Path, data: bytes, says: str) -> None:
+    path = tmp_path / "tune-20261124T150000Z.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=says):
+        read_search(path)
+
+
+def test_a_line_that_was_cut_off_is_not_believed(tmp_path: Path) -> None:
+    search_on(tmp_path, Played(LawRig.drawn(1)), 200)
+    (path,) = searches(tmp_path, "box", "chat")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert read_search(path).found is None
+    assert len(read_search(path).trials) == len(only(tmp_path).trials) > 0
+    assert LOAD > 0
