@@ -1,0 +1,232 @@
+"""What a search comes to on a machine with GPUs, without systemd: servers are processes of this program.
+
+    .venv/bin/python -m benchmarks.tune_gpu --server BUILD/bin/llama-server --folder /dev/shm/models \\
+        --results rows.jsonl [NAME...]
+
+A case is an instance as somebody has declared it; the model has its shape and is filled with noise, so a draft is
+never accepted. It needs the extra `tune`. docs/tune.md has what was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.gpu_memory import ServerError, free_port, running, smi, written
+from llamaherd.bench.arms.host import NotStartedError
+from llamaherd.bench.arms.units import Arm, ArmName
+from llamaherd.bench.asking.client import Answer, Failure, Target
+from llamaherd.bench.asking.requests import Requests
+from llamaherd.bench.asking.server_facts import count_tokens
+from llamaherd.bench.results.result import Start
+from llamaherd.bench.schedule import Ask
+from llamaherd.gguf.join import join
+from llamaherd.gguf.local import read_headers
+from llamaherd.inventory.schema import Rig
+from llamaherd.plan import ModelFile, ModelPlan
+from llamaherd.scaffold.gpus import plain_name
+from llamaherd.tune.aim import Aim
+from llamaherd.tune.axes import HEAD, Known, space_of
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.evaluate import Evaluation
+from llamaherd.tune.journal import Head, SearchJournal, keys_of
+from llamaherd.tune.keys import with_keys
+from llamaherd.tune.model import parzen
+from llamaherd.tune.show import as_json, print_search
+from llamaherd.tune.trials import Outcome
+from llamaherd.tune.tuning import Tuning
+from roles.serve.plan import plan_instance
+
+_ANSWER_SECONDS = 300.0
+_LETTERS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """An instance to be tuned, on a GPU of which something else holds `reserved`; for so many seconds."""
+
+    model: str
+    keys: Mapping[str, Any]
+    reserved: str | None = None
+    budget: float = 270
+
+
+CASES: Mapping[str, Case] = {
+    "defaults": Case("35B-A3B Q3_K", {"context": 32_768}),
+    "recipe": Case("35B-A3B Q3_K", {"context": 32_768, "kv": "q4_0", "batch": 512, "ubatch": 512, "draft": {"mtp": 3}}),
+    # As if the GPU had 12 GiB.
+    "small": Case("35B-A3B Q3_K", {"context": 32_768, "experts_on_cpu": "100%"}, "68GiB", 480),
+    "quick": Case("small", {"context": 4096, "draft": {"mtp": 2}}, budget=60),
+}
+
+
+def main() -> int:
+    """Tune the cases that are named, or all but the quick one."""
+    parser = argparse.ArgumentParser(description="Search on a machine with GPUs.")
+    parser.add_argument("names", nargs="*", default=[name for name in CASES if name != "quick"])
+    parser.add_argument("--server", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--results", type=Path)
+    asked = parser.parse_args()
+    print("; ".join(smi("gpu", "name,memory.total,driver_version")[0]), flush=True)
+    for name in asked.names:
+        said = tuned(name, CASES[name], asked.server, asked.folder)
+        if asked.results:
+            with asked.results.open("a") as stream:
+                stream.write(json.dumps({"case": name, **said}) + "\n")
+    return 0
+
+
+def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
+    """Search one case; what was found, as machines read it."""
+    path = written(folder, case.model)
+    known = Known(_rig(case, path), "case", {"model": join(read_headers(path))})
+    space, start = space_of(known, judged=False)
+    servers = Servers(server, folder / f"{name}.log", known, path)
+    aim = Aim()
+
+    def drafts(candidate: Candidate) -> bool:
+        return candidate[HEAD] is not None
+
+    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, 3600)
+    head = Head(
+        llamaherd="0",
+        rig="bench",
+        instance="case",
+        began=_stamp(),
+        identity="0" * 16,
+        aim=aim,
+        declared=keys_of(start),
+    )
+    with tempfile.TemporaryDirectory() as results, SearchJournal.begin(Path(results), head) as journal:
+        Tuning(evaluation, journal, space, start, case.budget, Lines(aim), _stamp, parzen).found()
+        print(f"{name}: {case}", flush=True)
+        print_search(journal.search, start, Console(width=200))
+        trials = [each.model_dump(mode="json", exclude_defaults=True) for each in journal.search.trials]
+        return {**as_json(journal.search, start), "trials": trials}
+
+
+@dataclass
+class Servers:
+    """Candidates as processes of this one, one at a time."""
+
+    program: Path
+    log: Path
+    known: Known
+    path: Path
+    _placed: Arm | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def arm(self, candidate: Candidate, _load_seconds: int | None) -> Arm:
+        """A candidate as it is planned."""
+        instance = with_keys(self.known.instance, candidate)
+        rig = self.known.rig.model_copy(update={"instances": {"case": instance}})
+        model = ModelPlan(
+            name="model", folder=str(self.path.parent), files=(ModelFile(name=self.path.name, sha256="0" * 64),)
+        )
+        return Arm("C", "case", plan_instance(rig, "case", None, None, {"model": model}, dict(self.known.headers)))
+
+    def place(self, arm: Arm, _longest: int) -> None:
+        """Put a candidate in the place of the one before."""
+        self._placed = arm
+
+    def start(self, _name: ArmName) -> Start:
+        """Start it. Raises NotStartedError."""
+        assert self._placed
+        began = time.monotonic()
+        environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+        try:
+            self._stack.enter_context(running(self.program, self._placed.instance, self.log, environment))
+        except ServerError as error:
+            raise NotStartedError("case", str(error)) from None
+        return Start(ready_seconds=round(time.monotonic() - began, 2))
+
+    def stop(self) -> None:
+        """Stop whichever runs."""
+        self._stack.close()
+
+    def ask(self, wanted: Ask) -> Answer | Failure:
+        """One streamed answer."""
+        assert self._placed
+        endpoint = self._placed.instance.endpoint
+        return Requests(self._target(), endpoint.chat_path, endpoint.models[0], "tune").send(wanted, _ANSWER_SECONDS)
+
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
+        counted = count_tokens(self._target(), "model", text)
+        return len(text) // _LETTERS if counted is None else counted
+
+    def clock(self) -> float:
+        """Seconds."""
+        return time.monotonic()
+
+    def _target(self) -> Target:
+        assert self._placed
+        return Target(f"http://127.0.0.1:{self._placed.instance.endpoint.port}", None)
+
+
+class Lines:
+    """A line for each candidate."""
+
+    def __init__(self, aim: Aim) -> None:
+        self._aim, self._head = aim, ""
+
+    def began(self, number: int, seconds_left: float) -> None:
+        """Its number, and the time that is left."""
+        self._head = f"{number:>3} {seconds_left:>4.0f} s"
+
+    def ended(self, candidate: Candidate, outcome: Outcome, _best: float | None) -> None:
+        """What came of it."""
+        came = f"{outcome.why}: {outcome.says}" if outcome.score is None else self._aim.shown(outcome.score)
+        print(f"{self._head}  {came:<14}  {candidate}", flush=True)
+
+    def confirming(self, _count: int, number: int, rounds: int) -> None:
+        """Which start of the end it is."""
+        print(f"start {number} of {rounds}", flush=True)
+
+
+def _rig(case: Case, path: Path) -> Rig:
+    """An inventory with this machine, its first GPU, and one server."""
+    name, memory, capability = smi("gpu", "name,memory.total,compute_cap")[0]
+    card = {"model": plain_name(name), "memory": f"{memory}MiB", "architecture": capability.replace(".", "")}
+    if case.reserved:
+        card["reserved"] = case.reserved
+    cores = int(subprocess.run(["nproc"], capture_output=True, text=True, check=True).stdout)
+    return Rig.model_validate(
+        {
+            "rig": "bench",
+            "connect": "local",
+            "host": {
+                "os": "ubuntu-24.04",
+                "cpu": {"cores": cores},
+                "ram": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            },
+            "gpus": {"cuda": "13.0", "cards": {"card": card}},
+            "engines": {"llama": {"kind": "llama.cpp", "ref": "b11434"}},
+            "models": {"model": {"file": str(path), "sha256": "0" * 64}},
+            "instances": {
+                "case": {"engine": "llama", "model": "model", "on": ["card"], "port": free_port(), **case.keys}
+            },
+        }
+    )
+
+
+def _stamp() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
