@@ -118,6 +118,9 @@ class Evaluation:
             trial = trial.model_copy(update={"figures": figures})
             if number == 0 and not worth(trial):
                 break
+        if self.aim.score(trial.figures) is None:
+            says = next((run.excluded for _, run in runs if run.excluded), "it told no times")
+            return trial.model_copy(update={"why": "answer", "says": says})
         if self.drafts(candidate) and trial.figures.accepted is None:
             return trial.model_copy(update={"why": "draft", "says": "it was told to draft, and does not"})
         return trial

@@ -51,8 +51,13 @@ def one_pass(space: Space, start: Candidate) -> Walk:
 
 def _walk(space: Space, best: Best, axis: Axis, *, patient: bool) -> Walk:
     """Try values of one axis beside the best candidate of all."""
-    if axis.leaps and best.candidate[axis.key] is None:
-        for leap in axis.leaps:
+    if axis.leaps:
+        leaps = axis.leaps
+        if best.candidate[axis.key] is not None:
+            # Off is far from anything that is on, and a draft that pays with no number is soon known.
+            off = yield from _try_keys(space, best, {axis.key: None})
+            leaps = axis.leaps[:1] if off else ()
+        for leap in leaps:
             yield from _try_keys(space, best, leap)
         if best.candidate[axis.key] is None:
             return

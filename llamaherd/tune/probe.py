@@ -13,10 +13,11 @@ from llamaherd.bench.schedule import Ask
 from llamaherd.bench.statistics.intervals import rate
 from llamaherd.tune.aim import Aim, Figures
 
-_SECONDS = 1.0
-"""That one answer takes of the server as it is declared, and one prompt."""
+_WRITING, _READING = 1.0, 10.0
+"""Seconds that one answer takes of the server as it is declared, and one prompt at most: how fast it is read depends on
+its length, up to what is computed at once."""
 _FEWEST, _MOST = 24, 192
-_SHORTEST, _LONGEST = 128, 2048
+_FIRST, _SHORTEST, _LONGEST = 128, 512, 2048
 _SEED = 7
 _WARM = 12
 
@@ -31,12 +32,12 @@ class Sizes:
     @classmethod
     def of(cls, decode: float, prefill: float, context: int) -> Sizes:
         """For a server that is about so fast, whose requests have so much context."""
-        written = min(_MOST, max(_FEWEST, round(decode * _SECONDS)))
-        read = min(_LONGEST, max(_SHORTEST, round(prefill * _SECONDS)))
+        written = min(_MOST, max(_FEWEST, round(decode * _WRITING)))
+        read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)))
         return cls(min(written, context // 4), min(read, context // 2))
 
 
-FIRST = Sizes(_FEWEST, _SHORTEST)
+FIRST = Sizes(_FEWEST, _FIRST)
 """Before it is known how fast it is."""
 
 

@@ -63,6 +63,7 @@ def unit_changes(
         restart=bool(restart),
         run=unit.run if unit else "",
         hangs=serving.hangs,
+        user=instance.server.user,
         foreign=serving.foreign,
         aside=SET_ASIDE,
         cards=[gpu.at for gpu in instance.server.cards],

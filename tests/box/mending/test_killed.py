@@ -147,3 +147,21 @@ def test_herd_up_says_that_it_was_interrupted(bench: Bench) -> None:
     assert "interrupted" in ended.output
     assert "Traceback" not in ended.output, ended.output
     bench.finishes()
+
+
+def test_a_user_that_another_run_takes_away_meanwhile(bench: Bench) -> None:
+    """Whoever holds the lock may go on to a container, and forget the unit and its user: the next run waits for it."""
+    rig = bench.rig()
+    rig["instances"]["chat"]["context"] = 4096
+    bench.declare(rig)
+    bench.sh(
+        "systemd-run -q --unit=other flock /run/llamaherd/locks/host sh -c "
+        "'until grep -q -- \"-> FLOCK\" /proc/locks; do sleep 0.1; done; systemctl stop llama-chat; userdel llama-chat && touch /run/user-gone'"
+    )
+    ended = bench.up("--yes")
+    assert ended.code == 0, ended.output
+    assert "waiting for another run" in ended.output
+    bench.sh("rm /run/user-gone")
+    assert bench.answers("chat")
+    again = bench.up("--yes")
+    assert (again.code, again.changes) == (0, 0), again.output

@@ -253,7 +253,8 @@ start() {
     if systemctl start "$2" 2>/dev/null; then
         echo "ready $1 $(($(date +%s%3N) - began)) $(systemctl show -P InvocationID "$2")"
     else
-        echo "failed $1 $(journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID "$2")" -n 3 --no-pager -o cat | tr -s '\n\t' '  ' | cut -c -300)"
+        [ "$(systemctl show -P Result "$2")" = oom-kill ] && why='the system ended it for want of RAM; ' || why=''
+        echo "failed $1 $why$(journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID "$2")" -n 3 --no-pager -o cat | tr -s '\n\t' '  ' | cut -c -300)"
     fi
 }
 echo armed

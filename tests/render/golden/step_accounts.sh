@@ -26,9 +26,13 @@ hold() {
 }
 hold 8 host 3600 'making accounts and folders' || exit 1
 set -eu
+# A user of a server's own, who owns nothing else and cannot log in.
+account() {
+    id -u "$1" >/dev/null 2>&1 ||
+        useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$1"
+}
 for user in llama llama-build llama-fetch llama-chat; do
-    id -u "$user" >/dev/null 2>&1 ||
-        useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$user"
+    account "$user"
     # An account that is a person's is left alone: it may be the one that logs in here.
     [ "$(id -u "$user")" -ge 1000 ] || usermod --shell /usr/sbin/nologin --gid "$user" --groups '' --lock "$user"
 done

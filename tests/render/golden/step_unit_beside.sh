@@ -25,6 +25,13 @@ hold() {
 }
 # two runs at once would restart each other's servers
 hold 8 host 3600 'starting llama-chat.service' || exit 1
+# A user of a server's own, who owns nothing else and cannot log in.
+account() {
+    id -u "$1" >/dev/null 2>&1 ||
+        useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$1"
+}
+# A run that held the lock before us may have gone on to a container, and have taken the unit's user with it.
+account llama-chat || exit 1
 # The engine itself says whether it understands these arguments: it reads them all before --version ends it.
 # `timeout`, since an argument that swallows --version would start the server.
 key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"
@@ -34,6 +41,7 @@ rc=$?
 rm -f "$key"
 if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
     printf '%s\n' "$said" | grep -i error | head -n 5 >&2
+    printf '%s\n' "$said" | grep -qi error || printf '%s\n' "$said" | tail -n 3 | cut -c -300 >&2
     echo "instance chat: /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server does not accept its arguments; the instance was left as it was" >&2
     exit 1
 fi

@@ -25,6 +25,13 @@ hold() {
 }
 # two runs at once would restart each other's servers
 hold 8 host 3600 'starting llama-chat.service' || exit 1
+# A user of a server's own, who owns nothing else and cannot log in.
+account() {
+    id -u "$1" >/dev/null 2>&1 ||
+        useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$1"
+}
+# A run that held the lock before us may have gone on to a container, and have taken the unit's user with it.
+account llama-chat || exit 1
 
 # A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
 # nobody listens any more: whoever began it may be gone, and what is new may not serve.
