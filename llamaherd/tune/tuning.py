@@ -6,7 +6,6 @@ Everything that was measured is in its journal at once. A search that was killed
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -143,9 +142,7 @@ class Tuning:
         search_ = self.journal.search
         for number in range(ROUNDS):
             done = search_.round_of(number)
-            lot = hashlib.sha256(f"{search_.head.identity}:{number}".encode()).digest()
-            order = random.Random(lot).sample(list(finalists), len(finalists))
-            for place, candidate in enumerate(order):
+            for place, candidate in enumerate(_by_lot(finalists, f"{search_.head.identity}:{number}")):
                 if candidate in done:
                     continue
                 if search_.seconds + self._mean() > self.budget:
@@ -153,3 +150,8 @@ class Tuning:
                 self.teller.confirming(len(finalists), number * len(finalists) + place + 1, ROUNDS * len(finalists))
                 trial = self._measured(candidate, _CONFIRMED)
                 self.journal.add(trial.model_copy(update={"round": number}))
+
+
+def _by_lot(candidates: Sequence[Candidate], seed: str) -> list[Candidate]:
+    """In an order that is by chance, and the same for the same seed."""
+    return sorted(candidates, key=lambda each: hashlib.sha256(f"{seed}:{each}".encode()).digest())
