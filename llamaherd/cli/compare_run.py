@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from llamaherd.bench.arms.units import ArmName
     from llamaherd.bench.results.result import Condition
 
-_TIME = re.compile(r"(\d{1,4})\s*(s|m|min|h)")
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _LEAST, _MOST = 30, 6 * 3600
 
 
@@ -45,11 +42,13 @@ class Wanted:
 
 def budget_of(_context: click.Context, _parameter: click.Parameter, word: str) -> int:
     """Seconds of `90s`, `20m`, `1h`."""
-    found = _TIME.fullmatch(word.strip())
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
-    if not _LEAST <= seconds <= _MOST:
-        raise click.BadParameter("write a time from 30s to 6h, such as 20m")
-    return seconds
+    from llamaherd.text.units import parse_duration
+
+    with suppress(ValueError):
+        seconds = parse_duration(word)
+        if _LEAST <= seconds <= _MOST:
+            return seconds
+    raise click.BadParameter("write a time from 30s to 6h, such as 20m")
 
 
 def cells_of(_context: click.Context, _parameter: click.Parameter, word: str) -> tuple[str, ...]:

@@ -10,6 +10,11 @@ from llamaherd.cli.common import inventory_option, json_option, lock_wait_option
 from llamaherd.cli.compare_run import budget_of
 
 
+def _budget(context: click.Context, parameter: click.Parameter, word: str | None) -> int | None:
+    """Seconds, where it is said."""
+    return None if word is None else budget_of(context, parameter, word)
+
+
 @click.command()
 @click.argument("rig")
 @click.argument("instance", required=False)
@@ -17,13 +22,9 @@ from llamaherd.cli.compare_run import budget_of
     "--for",
     "purpose",
     type=click.Choice(("turn", "decode", "throughput")),
-    default="turn",
-    show_default=True,
-    help="What it is to be best at: an agent's turn, writing one answer, or as many as it has slots.",
+    help="What it is to be best at: an agent's turn, writing one answer, or as many as it has slots. Default: turn.",
 )
-@click.option(
-    "--budget", metavar="TIME", default="45m", show_default=True, callback=budget_of, help="The longest that it takes."
-)
+@click.option("--budget", metavar="TIME", callback=_budget, help="The longest that it takes, 30s to 6h. Default: 45m.")
 @click.option("--apply", "applying", is_flag=True, help="Write what is found into the inventory.")
 @click.option("--again", is_flag=True, help="Search anew, although the same search has come to an end.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
@@ -35,8 +36,8 @@ def tune(
     inventory: Path | None,
     rig: str,
     instance: str | None,
-    purpose: str,
-    budget: int,
+    purpose: str | None,
+    budget: int | None,
     applying: bool,
     again: bool,
     yes: bool,
@@ -54,6 +55,8 @@ def tune(
     ends the search. What was measured is kept: the same command goes on with it, and answers at once where it had come
     to an end. Nothing of the inventory is changed without --apply, and nothing is served otherwise before `herd up`.
 
+    `tune` of the instance says what both options are by default.
+
     Exit codes: 0 searched, whatever was found; 1 it could not be measured; 2 something cannot be read.
 
     \b
@@ -64,4 +67,4 @@ def tune(
     """
     from llamaherd.cli.tune_run import Wanted, run_search
 
-    run_search(inventory, rig, instance, Wanted(purpose, budget, applying, again, yes, lock_wait, as_json))
+    run_search(inventory, rig, instance, Wanted(purpose or "", budget or 0, applying, again, yes, lock_wait, as_json))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from llamaherd.tune.trials import Outcome
 
 
+_BUDGET = 45 * 60
+"""Seconds that a search takes at most, where nobody says."""
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for beside the instance."""
+    """What was asked for beside the instance; no purpose and no budget: as its inventory says."""
 
     purpose: str
     budget: int
@@ -41,6 +45,7 @@ class Wanted:
 def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: Wanted) -> None:
     """Search, and print what was found. Ends the program where it cannot."""
     from llamaherd.bench.results.store import results_folder
+    from llamaherd.inventory.schema import Tune
     from llamaherd.pipeline.load import inventory_path
 
     path = inventory_path(inventory)
@@ -50,6 +55,8 @@ def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: W
     except UserError as error:
         say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
+    says = tuned.rig.instances[tuned.declared.name].tune or Tune()
+    wanted = replace(wanted, purpose=wanted.purpose or says.for_, budget=wanted.budget or says.budget or _BUDGET)
     try:
         search = _searched(results, tuned, wanted, inventory)
     except UserError as error:

@@ -59,6 +59,17 @@ def parse_hours(text: object) -> str:
     return "-".join(f"{minutes // 60 % 24:02}:{minutes % 60:02}" for minutes in (begin, end))
 
 
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def parse_duration(text: object) -> int:
+    """Seconds of `90s`, `45m`, `45 min`, `2h`. Raises ValueError."""
+    match = re.fullmatch(r"\s*(\d{1,5})\s*(s|m|min|h)\s*", str(text), re.ASCII)
+    if not match:
+        raise ValueError(f"`{text}` is no time; write it like 45m, 90s or 2h")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
 def show_size(size: int) -> str:
     """Bytes for people, in powers of ten: `253 MB`."""
     for unit, factor in (("TB", 1000**4), ("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):

@@ -118,4 +118,5 @@ def _print_found(search: Search, declared: Candidate, to: Console) -> None:
         to.print(f"{tried}; nothing is known to be better than what is declared")
         return
     to.print(f"{tried}; in the inventory, under `{search.head.instance}`:")
-    to.print(printable(lines), end="", highlight=False)
+    for line in lines.splitlines():
+        to.print(f"  {printable(line)}", highlight=False)

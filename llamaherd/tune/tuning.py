@@ -14,7 +14,7 @@ from typing import Protocol
 from llamaherd.bench.statistics.blocks import FEWEST
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import Found, SearchJournal, Sized, Trial, keys_of
+from llamaherd.tune.journal import Found, SearchJournal, Sized, Trial, candidate_of, keys_of
 from llamaherd.tune.outcome import Standing, best_of, standings
 from llamaherd.tune.search import Model, search
 from llamaherd.tune.space import Space
@@ -117,9 +117,11 @@ class Tuning:
         return fmean([each.seconds for each in known.trials]) if known.trials else 0.0
 
     def _end(self, count: int) -> float:
-        """About how long rounds with so many candidates take."""
-        whole = [each.seconds for each in self.journal.search.trials if not each.why]
-        return ROUNDS * count * _CONFIRMED / _PROBED * max(whole, default=0.0)
+        """About how long rounds with so many candidates take: the best ones, and what is declared."""
+        known = self.journal.search
+        chosen = {self.start, *known.known.best(count)}
+        whole = [each.seconds for each in known.trials if not each.why and candidate_of(each.keys) in chosen]
+        return ROUNDS * count * _CONFIRMED / _PROBED * (fmean(whole) if whole else 0.0)
 
     def _finalists(self) -> Sequence[Candidate]:
         """The best ones, as many as there is time for, and what is declared; none where there is nothing better."""

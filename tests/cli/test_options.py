@@ -15,7 +15,7 @@ from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = (
     *("bench", "check", "compare", "diff", "fit", "history", "lock", "models"),
-    *("plan", "preflight", "prune", "report", "rollback", "unlock", "up", "verify"),
+    *("plan", "preflight", "prune", "report", "rollback", "tune", "unlock", "up", "verify"),
 )
 WITHOUT_JSON = ("completion", "explain", "init", "schema", "rollback", "unlock", "up")
 

@@ -19,7 +19,7 @@ from llamaherd.plan import InstancePlan, Only, Plan
 from llamaherd.role.role import Role
 
 _NAMED = re.compile(r"([^/\s:]+)/([^/\s:]+)")
-_NOT_COMPARED = ("port", "listen", "api_key", "backend", "expect", "drain")
+_NOT_COMPARED = ("port", "listen", "api_key", "backend", "expect", "tune", "drain")
 """Keys that are no arm's own: both listen where nothing else does, as units, and are not held to anything."""
 
 

@@ -7,7 +7,16 @@ from llamaherd.inventory.schema.base import Declared, Secret
 from llamaherd.inventory.schema.gpus import Card, Clocks, ContainerToolkit, Driver, Gpus, Repository
 from llamaherd.inventory.schema.machine import Connect, Cpu, Host, Wsl
 from llamaherd.inventory.schema.rig import LOCAL, Fleet, Rig
-from llamaherd.inventory.schema.serving import DRAIN_SECONDS, Backend, CacheTypes, Draft, Expect, Instance, Sampling
+from llamaherd.inventory.schema.serving import (
+    DRAIN_SECONDS,
+    Backend,
+    CacheTypes,
+    Draft,
+    Expect,
+    Instance,
+    Sampling,
+    Tune,
+)
 from llamaherd.inventory.schema.software import UPSTREAM, Engine, Model, Source, Version
 from llamaherd.inventory.schema.store import HUB, Bandwidth, Sharing, Store
 
@@ -41,6 +50,7 @@ __all__ = [
     "Sharing",
     "Source",
     "Store",
+    "Tune",
     "Version",
     "Wsl",
 ]

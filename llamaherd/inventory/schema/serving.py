@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 
 from llamaherd.inventory.schema.base import Declared, Name, Port, Secret, Watts, wrong
 from llamaherd.text.characters import Line, TextLines
+from llamaherd.text.units import parse_duration
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
@@ -101,6 +102,18 @@ class Expect(Declared):
     """The most power of all its GPUs together, on average while it writes."""
 
 
+Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=str), Field(ge=30, le=6 * 3600)]
+
+
+class Tune(Declared):
+    """What `herd tune` goes by for it, unless the command says otherwise."""
+
+    for_: Annotated[Literal["turn", "decode", "throughput"], Field(alias="for")] = "turn"
+    """What it is to be best at: an agent's turn, writing one answer, or as many at once as it has slots."""
+    budget: Duration | None = None
+    """The longest that a search takes, `30s` to `6h`. Default: `45m`."""
+
+
 def _share(value: Any) -> Any:
     """`75%`, a number of layers, or `all`, which is `100%`."""
     if value == "all":
@@ -167,6 +180,8 @@ class Instance(Declared):
     """Least length of a part of an earlier prompt that is used again."""
     expect: Expect | None = None
     """What its owner saw, or wants to see."""
+    tune: Tune | None = None
+    """What `herd tune` goes by for it."""
     listen: Line = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port

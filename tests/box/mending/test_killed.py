@@ -154,10 +154,9 @@ def test_a_user_that_another_run_takes_away_meanwhile(bench: Bench) -> None:
     rig = bench.rig()
     rig["instances"]["chat"]["context"] = 4096
     bench.declare(rig)
-    bench.sh(
-        "systemd-run -q --unit=other flock /run/llamaherd/locks/host sh -c "
-        "'until grep -q -- \"-> FLOCK\" /proc/locks; do sleep 0.1; done; systemctl stop llama-chat; userdel llama-chat && touch /run/user-gone'"
-    )
+    goes = "systemctl stop llama-chat; userdel llama-chat && touch /run/user-gone"
+    waits = 'until grep -q -- "-> FLOCK" /proc/locks; do sleep 0.1; done'
+    bench.sh(f"systemd-run -q --unit=other flock /run/llamaherd/locks/host sh -c '{waits}; {goes}'")
     ended = bench.up("--yes")
     assert ended.code == 0, ended.output
     assert "waiting for another run" in ended.output

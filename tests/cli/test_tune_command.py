@@ -1,0 +1,138 @@
+"""`herd tune` where no host is asked: what it refuses, and a search that has come to its end already."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from llamaherd.cli.herd import main
+from llamaherd.tune.aim import Aim, Figures, Purpose
+from llamaherd.tune.axes import THREADS
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.journal import Found, Head, SearchJournal, Trial, keys_of, searches
+from llamaherd.tune.planned import Tuned, tuned
+from roles import ROLES
+from tests.support.rigs import changed, cpu_rig
+
+HEADER = "# whose rig this is\n"
+
+
+@pytest.fixture
+def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CHAT_KEY", "canary")
+    file = tmp_path / "box.yaml"
+    rig = changed(cpu_rig(), {"instances/chat/threads": 2, "connect/port": 9})
+    file.write_text(HEADER + yaml.safe_dump(rig, sort_keys=False))
+    return file
+
+
+def herd(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], prog_name="herd")
+
+
+def searched(inventory: Path, purpose: Purpose = "turn", *, ended: bool = True) -> Tuned:
+    """A search that was made before: one thread is twice as fast."""
+    of = tuned(inventory, ROLES, "box", "chat")
+    head = Head(
+        llamaherd="0",
+        rig="box",
+        instance="chat",
+        began="2026-11-24T15:00:00Z",
+        identity=of.identity,
+        aim=Aim(purpose=purpose),
+        declared=keys_of(of.start),
+    )
+    better = of.start.with_keys({THREADS: 1})
+    with SearchJournal.begin(inventory.parent / "results", head) as journal:
+        for number in (None, 0, 1, 2):
+            for candidate, speed in ((of.start, 20.0), (better, 40.0)):
+                journal.add(trial(candidate, speed, number))
+        if ended:
+            journal.add(Found(keys=keys_of(better), ended="2026-11-24T15:30:00Z"))
+    return of
+
+
+def trial(candidate: Candidate, speed: float, number: int | None) -> Trial:
+    off = 1 + 0.001 * (number or 0)
+    figures = Figures(decode={"code": speed * off, "prose": speed}, prefill=speed * 10, runs=6)
+    return Trial(keys=keys_of(candidate), figures=figures, seconds=10.0, round=number)
+
+
+def test_the_same_search_answers_from_its_file(inventory: Path) -> None:
+    searched(inventory)
+    ended = herd("tune", "-i", inventory, "box", "chat", "--json")
+    assert ended.exit_code == 0, ended.output
+    assert "known from" in ended.stderr
+    said = json.loads(ended.stdout)
+    assert said["changes"] == "threads: 1\n"
+    assert (said["for"], said["tried"], said["failed"]) == ("turn", 2, {})
+    best, declared = said["standings"]
+    assert (best["keys"]["threads"], best["verdict"], declared["verdict"]) == (1, "faster", None)
+    assert best["beside"] == pytest.approx([2, 2, 2])
+
+
+def test_people_are_shown_the_lines(inventory: Path) -> None:
+    searched(inventory)
+    ended = herd("tune", "-i", inventory, "box", "chat")
+    assert ended.exit_code == 0, ended.output
+    assert "in the inventory, under `chat`:\n  threads: 1\n" in ended.stdout
+    assert "faster" in ended.stdout
+    assert inventory.read_text().count("threads: 2") == 1
+
+
+def test_apply_changes_that_line_alone(inventory: Path) -> None:
+    searched(inventory)
+    before = inventory.read_text()
+    ended = herd("tune", "-i", inventory, "box", "chat", "--apply")
+    assert ended.exit_code == 0, ended.output
+    assert f"written into {inventory}" in ended.stderr
+    assert inventory.read_text() == before.replace("threads: 2", "threads: 1")
+    assert list(inventory.parent.glob(".*")) == []
+
+
+@pytest.mark.parametrize("purpose", ["decode", "throughput"])
+def test_the_inventory_says_what_it_is_for(inventory: Path, purpose: Purpose) -> None:
+    inventory.write_text(inventory.read_text().replace("threads: 2", f"threads: 2\n    tune: {{for: {purpose}}}"))
+    searched(inventory, "decode")
+    ended = herd("tune", "-i", inventory, "box", "chat", "--json")
+    # Another one than that which is known would need its host, and there is none.
+    assert ended.exit_code == (0 if purpose == "decode" else 1), ended.output
+
+
+def test_another_plan_is_another_search(inventory: Path) -> None:
+    searched(inventory)
+    inventory.write_text(inventory.read_text().replace("context: 8192", "context: 4096"))
+    ended = herd("tune", "-i", inventory, "box", "chat")
+    assert ended.exit_code == 1, ended.output
+    assert "known from" not in ended.output
+    assert len(searches(inventory.parent / "results", "box", "chat")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("box",), "error: box has 2 instances\n  help: name one of chat, drafter"),
+        (("box", "drafter"), "is a container"),
+        (("box", "nobody"), "has no instance `nobody`"),
+        (("other", "chat"), "LH007"),
+        (("box", "chat", "--budget", "7h"), "30s to 6h"),
+        (("box", "chat", "--budget", "soon"), "30s to 6h"),
+    ],
+    ids=["two", "container", "no instance", "no rig", "too long", "no time"],
+)
+def test_what_cannot_be_tuned_is_said(inventory: Path, words: tuple[str, ...], says: str) -> None:
+    ended = herd("tune", "-i", inventory, *words)
+    assert ended.exit_code == 2, ended.output
+    assert says in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_a_host_that_is_not_there_is_a_sentence(inventory: Path) -> None:
+    ended = herd("tune", "-i", inventory, "box", "chat", "--yes")
+    assert ended.exit_code == 1, ended.output
+    assert "help:" in ended.stderr
+    assert searches(inventory.parent / "results", "box", "chat") == []
