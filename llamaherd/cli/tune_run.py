@@ -67,7 +67,9 @@ def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: W
         sys.exit(INTERRUPTED)
     _show(search, tuned, wanted)
     if wanted.apply:
-        _apply(search, tuned)
+        from llamaherd.cli.tune_apply import apply
+
+        apply(search, tuned)
 
 
 def _tuned(path: Path, inventory: Path | None, rig: str, instance: str | None) -> Tuned:
@@ -106,6 +108,7 @@ def _head(tuned: Tuned, wanted: Wanted) -> Head:
         instance=tuned.declared.name,
         began=_stamp(),
         identity=tuned.identity,
+        kind=tuned.kind,
         aim=Aim(purpose=cast("Purpose", wanted.purpose), streams=streams),
         declared=keys_of(tuned.start),
     )
@@ -172,14 +175,19 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
 def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: Servers) -> None:
     from llamaherd.tune.axes import DRAFTER, HEAD
     from llamaherd.tune.evaluate import Evaluation
+    from llamaherd.tune.journal import found_by_twins
     from llamaherd.tune.tuning import Tuning
 
     def drafts(candidate: Candidate) -> bool:
         return candidate[HEAD] is not None or candidate[DRAFTER] is not None
 
-    aim = journal.search.head.aim
+    head = journal.search.head
+    aim = head.aim
+    hints = [tuned.hinted(each) for each in found_by_twins(journal.path.parents[2], head)]
+    if hints:
+        say(f"tried early, as a search of this kind has found it: {'; '.join(map(str, hints))}", err=True)
     evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget)
-    Tuning(evaluation, journal, tuned.space, tuned.start, wanted.budget, _Lines(aim), _stamp, _model()).found()
+    Tuning(evaluation, journal, tuned.space, tuned.start, wanted.budget, _Lines(aim), _stamp, _model(), hints).found()
 
 
 def _model() -> Model | None:
@@ -247,47 +255,6 @@ def _show(search: Search, tuned: Tuned, wanted: Wanted) -> None:
         click.echo(json.dumps(as_json(search, tuned.start)))
     else:
         print_search(search, tuned.start, console())
-
-
-def _apply(search: Search, tuned: Tuned) -> None:
-    """Write the keys into the file that declares the instance. Ends the program where it cannot."""
-    from llamaherd.inventory.patch import patched
-    from llamaherd.tune.journal import candidate_of
-    from llamaherd.tune.keys import settings_of
-
-    assert search.found
-    settings = settings_of(candidate_of(search.found.keys), tuned.start)
-    if not settings:
-        return
-    file = _file_of(tuned)
-    try:
-        text = file.read_text(encoding="utf-8")
-        _replace(file, patched(text, file, tuned.declared.name, settings))
-    except OSError as error:
-        say(f"error: cannot write {file}: {error.strerror}\n  help: check its mode and its disk", err=True)
-        sys.exit(FAILED)
-    except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(FAILED)
-    say(f"written into {file}; `herd diff {tuned.rig.rig}` shows what `herd up` would do", err=True)
-
-
-def _file_of(tuned: Tuned) -> Path:
-    from llamaherd.pipeline.load import read_lock
-    from llamaherd.pipeline.load_fleet import survey_fleet
-
-    return survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig].file
-
-
-def _replace(file: Path, text: str) -> None:
-    """All of the file at once, with the mode that it had."""
-    part = file.with_name(f".{file.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.chmod(file.stat().st_mode & 0o777)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _stamp() -> str:

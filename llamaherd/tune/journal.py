@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -23,12 +24,20 @@ from llamaherd.tune.probe import Sizes
 from llamaherd.tune.trials import Outcome, Trials, Why
 
 MOST, _MOST_FILES = 8 << 20, 1_000
+_MOST_RIGS, _NEWEST, _MOST_HINTS = 100, 3, 3
+"""Folders that are looked through, searches of an instance, and what of them is tried."""
 _NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
 Keys = dict[str, bool | int | float | str | list[float] | None]
 
 
+Identity = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+
 class Head(Recorded):
-    """What is searched. `identity` is the hash of all that a reading hangs on: build, files, machine, prompts, keys."""
+    """What is searched. `identity` is the hash of all that a reading hangs on: build, files, machine, prompts, keys.
+
+    `kind` is the hash of what two rigs have in common of which one can begin with what the other has found.
+    """
 
     line: Literal["head"] = "head"
     format: Literal[1] = 1
@@ -36,7 +45,8 @@ class Head(Recorded):
     rig: Name
     instance: Name
     began: str
-    identity: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+    identity: Identity
+    kind: Identity | None = None
     aim: Aim
     declared: Keys
 
@@ -181,6 +191,28 @@ def same_search(results: Path, head: Head) -> Path | None:
         if (found.head.identity, found.head.aim) == (head.identity, head.aim):
             return path
     return None
+
+
+def found_by_twins(results: Path, head: Head) -> list[Candidate]:
+    """What other searches for the same have come to on rigs of its kind, the newest first, within bounds."""
+    found: dict[Candidate, None] = {}
+    try:
+        rigs = sorted(each.name for each in results.iterdir() if each.is_dir())[:_MOST_RIGS]
+    except OSError:
+        return []
+    twins = [
+        path
+        for rig in rigs
+        for instance in sorted(each.name for each in (results / rig).iterdir() if each.is_dir())[:_MOST_RIGS]
+        for path in searches(results, rig, instance)[:_NEWEST]
+    ]
+    for path in sorted(twins, key=lambda each: each.name, reverse=True):
+        with suppress(UserError):
+            search = read_search(path)
+            same = (search.head.kind, search.head.aim) == (head.kind, head.aim)
+            if search.found and head.kind and same and search.head.identity != head.identity:
+                found[candidate_of(search.found.keys)] = None
+    return list(found)[:_MOST_HINTS]
 
 
 def candidate_of(keys: Keys) -> Candidate:

@@ -6,7 +6,7 @@ search that was killed is gone on with by sending what is known already.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from llamaherd.tune.candidate import Candidate, Value
@@ -32,15 +32,16 @@ class Best:
     score: float | None
 
 
-def one_pass(space: Space, start: Candidate) -> Walk:
-    """Try the start as it is, then packed by arithmetic, and then one axis after the other.
+def one_pass(space: Space, start: Candidate, hints: Sequence[Candidate] = ()) -> Walk:
+    """Try the start as it is, then packed by arithmetic, then `hints`, and then one axis after the other.
 
     Axes of which another one was changed since they were walked are walked once more.
     """
     best = Best(start, (yield start).score)
-    packed = space.pack(start)
-    if packed is not None:
-        yield from _try(space, best, packed)
+    for each in (start, *hints):
+        packed = space.pack(space.tidy(each))
+        if packed is not None:
+            yield from _try(space, best, packed)
     before: Candidate | None = None
     while before != best.candidate:
         first, before = before is None, best.candidate

@@ -51,6 +51,24 @@ class Tuned:
         said = [build.id if build else None, files, self.declared.spec, suite().sha256, space, self.plan.ram]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def kind(self) -> str:
+        """The hash of what it has in common with twins: engine, model, GPUs, cores and context, wherever they are."""
+        rig, instance = self.rig, self.rig.instances[self.declared.name]
+        cards = rig.gpus.cards if rig.gpus else {}
+        gpus = [(cards[name].model, cards[name].memory_bytes) for name in instance.on]
+        folders = {self.declared.model_folder, self.declared.draft_folder}
+        models = (each for each in self.plan.models if each.folder in folders)
+        files = sorted(file.sha256 or file.name for each in models for file in each.files)
+        engine = rig.engines[instance.engine].kind
+        said = [engine, files, gpus, rig.host.cpu.cores, instance.context, instance.parallel]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+    def hinted(self, other: Candidate) -> Candidate:
+        """What another search has found, as far as it may be tried here."""
+        values = {axis.key: axis.values for axis in self.space.axes}
+        return self.start.with_keys({key: value for key, value in other.keys if value in values.get(key, ())})
+
     def arm(self, candidate: Candidate, load_seconds: int | None) -> Arm:
         """A candidate as a unit of its own, which may take so long to load. Raises UserError and InventoryError."""
         rig, name = self.rig.rig, self.declared.name

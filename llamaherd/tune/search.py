@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.one_pass import Walk, one_pass
@@ -23,9 +23,10 @@ def search(
     evaluate: Callable[[Candidate], Outcome],
     more: Callable[[], bool],
     model: Model | None = None,
+    hints: Sequence[Candidate] = (),
 ) -> None:
-    """Try candidates as long as there is `more` budget. What is in `trials` already is not tried again."""
-    walks = [one_pass(space, start)] + ([model(space, trials)] if model else [])
+    """Try candidates as long as there is `more` budget, `hints` early. What is in `trials` is not tried again."""
+    walks = [one_pass(space, start, hints)] + ([model(space, trials)] if model else [])
     for walk in walks:
         if not _drive(walk, trials, evaluate, more):
             return

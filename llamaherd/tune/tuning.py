@@ -61,13 +61,14 @@ class Tuning:
     teller: Teller
     now: Callable[[], str]
     model: Model | None = None
+    hints: Sequence[Candidate] = ()
     _best: float | None = field(default=None, init=False)
 
     def found(self) -> Found:
         """Search until the budget is spent or there is nothing new, and measure the best ones again."""
         trials = self.journal.search.known
         self._best = max((each.score for _, each in trials if each.score is not None), default=None)
-        search(self.space, self.start, trials, self._evaluate, self._more, self.model)
+        search(self.space, self.start, trials, self._evaluate, self._more, self.model, self.hints)
         finalists = self._finalists()
         if finalists:
             self._confirm(finalists)

@@ -6,7 +6,7 @@ What is played is no measurement of anything: it says how search, journal and en
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,7 +122,12 @@ def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16) ->
 
 
 def search_on(
-    folder: Path, servers: Played, budget: float = 600, purpose: Purpose = "turn", model: Model | None = None
+    folder: Path,
+    servers: Played,
+    budget: float = 600,
+    purpose: Purpose = "turn",
+    model: Model | None = None,
+    hints: Sequence[Candidate] = (),
 ) -> tuple[Found, Tuning]:
     """A search, gone on with where it was begun."""
     head = head_of(servers.rig, purpose)
@@ -143,5 +148,6 @@ def search_on(
             Told(),
             lambda: BEGAN,
             model or parzen_of(0),
+            hints,
         )
         return tuning.found(), tuning

@@ -1,0 +1,49 @@
+"""What a search has found, written into the inventory: `herd tune --apply`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from llamaherd.cli.common import FAILED, say
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.patch import patched
+from llamaherd.pipeline.load import read_lock
+from llamaherd.pipeline.load_fleet import survey_fleet
+from llamaherd.tune.journal import Search, candidate_of
+from llamaherd.tune.keys import settings_of
+from llamaherd.tune.planned import Tuned
+
+
+def apply(search: Search, tuned: Tuned) -> None:
+    """Write the keys into the file that declares the instance. Ends the program where it cannot."""
+    assert search.found
+    settings = settings_of(candidate_of(search.found.keys), tuned.start)
+    if not settings:
+        return
+    file = _file_of(tuned)
+    try:
+        text = file.read_text(encoding="utf-8")
+        _replace(file, patched(text, file, tuned.declared.name, settings))
+    except OSError as error:
+        say(f"error: cannot write {file}: {error.strerror}\n  help: check its mode and its disk", err=True)
+        sys.exit(FAILED)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(FAILED)
+    say(f"written into {file}; `herd diff {tuned.rig.rig}` shows what `herd up` would do", err=True)
+
+
+def _file_of(tuned: Tuned) -> Path:
+    return survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig].file
+
+
+def _replace(file: Path, text: str) -> None:
+    """All of the file at once, with the mode that it had."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.chmod(file.stat().st_mode & 0o777)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
