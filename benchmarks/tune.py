@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import islice
 from statistics import median
 
-from benchmarks.tune_law import THREADS, UBATCH, LawRig
+from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.model import parzen
 from llamaherd.tune.search import Model, search
@@ -98,8 +98,9 @@ def evaluation(rig: LawRig, seed: int) -> Callable[[Candidate], Outcome]:
 
 def start_of(rig: LawRig) -> Candidate:
     """What somebody has who set nothing but what fits."""
-    found = rig.space().pack(Candidate.of({THREADS: rig.cores, UBATCH: 512, "kv": "f16"}))
-    return found or Candidate()
+    space = rig.space()
+    usual = space.tidy(Candidate.of({THREADS: rig.cores, UBATCH: 512, "kv": "f16", DRAFTED: None}))
+    return space.pack(usual) or usual
 
 
 def _searched(rig: LawRig, space: Space, seed: int, evaluations: int, model: Model | None) -> Trials:

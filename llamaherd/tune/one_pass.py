@@ -56,7 +56,7 @@ def _walk(space: Space, best: Best, axis: Axis, *, patient: bool) -> Walk:
         leaps = axis.leaps
         if best.candidate[axis.key] is not None:
             # Off is far from anything that is on, and a draft that pays with no number is soon known.
-            off = yield from _try_keys(space, best, {axis.key: None})
+            off = patient and (yield from _try_keys(space, best, {axis.key: None}))
             leaps = axis.leaps[:1] if off else ()
         for leap in leaps:
             yield from _try_keys(space, best, leap)

@@ -79,7 +79,7 @@ def test_it_keeps_to_its_budget(tmp_path: Path, budget: float) -> None:
     _, tuning = search_on(tmp_path, servers, budget)
     trials = tuning.journal.search.trials
     assert servers.now < budget + max(trial.seconds for trial in trials)
-    assert len(trials) >= 8
+    assert len(trials) >= 6
 
 
 def test_killed_twenty_times_it_measures_nothing_twice(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""What a search comes to on the box, beside the best of all that it could have tried.
+
+    scripts/box
+    .venv/bin/python -m benchmarks.tune_box [--budget 600] [--inventory box.yaml] [RIG INSTANCE]
+
+The inventory's instance is tuned from what it declares, as `herd tune` does it. Then every candidate of the grid is
+started once, and the five best of those three times more, in turns with what the search has found. It needs a quiet
+machine, the extra `tune`, and leaves the declared server as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+from llamaherd.bench.arms.host import ArmsHost
+from llamaherd.bench.arms.units import arms_script
+from llamaherd.inventory.keys import read_key
+from llamaherd.tune.aim import Aim
+from llamaherd.tune.axes import HEAD
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.evaluate import Evaluation
+from llamaherd.tune.journal import Head, SearchJournal, candidate_of, keys_of
+from llamaherd.tune.model import parzen
+from llamaherd.tune.planned import Tuned, tuned
+from llamaherd.tune.trials import Outcome
+from llamaherd.tune.tuning import Tuning
+from roles import ROLES
+
+_MOST = 6 * 3600
+_ROUNDS, _AGAIN, _BEST = 2, 3, 5
+
+
+def main() -> None:
+    """Search, go over the grid, and say how near they are."""
+    parser = argparse.ArgumentParser(description="A search beside the whole grid.")
+    parser.add_argument("--budget", type=float, default=600)
+    parser.add_argument("--inventory", type=Path, default=Path("inventory/box.yaml"))
+    parser.add_argument("rig", nargs="?", default="box")
+    parser.add_argument("instance", nargs="?", default="chat")
+    wished = parser.parse_args()
+    of = tuned(wished.inventory, ROLES, wished.rig, wished.instance)
+    secret = of.declared.endpoint.key
+    first = of.arm(of.start, None)
+    script = arms_script((first,), (of.declared,), _MOST, "a benchmark", others=True)
+    host = ArmsHost(of.rig.connect, script, {"C": first}, {"C": read_key(secret) if secret else None}, "grid")
+    with host, tempfile.TemporaryDirectory() as folder:
+        evaluation = Evaluation(host, of.arm, Aim(), of.context, lambda each: each[HEAD] is not None, _MOST)
+        found, seconds = _searched(of, evaluation, wished.budget, Path(folder))
+        grid = _grid(of, evaluation)
+        _judged(evaluation, found, grid, seconds)
+
+
+def _searched(of: Tuned, evaluation: Evaluation, budget: float, folder: Path) -> tuple[Candidate, float]:
+    head = Head(
+        llamaherd="0",
+        rig=of.rig.rig,
+        instance=of.declared.name,
+        began=_stamp(),
+        identity=of.identity,
+        aim=evaluation.aim,
+        declared=keys_of(of.start),
+    )
+    with SearchJournal.begin(folder, head) as journal:
+        tuning = Tuning(evaluation, journal, of.space, of.start, budget, Lines(), _stamp, parzen)
+        found = candidate_of(tuning.found().keys)
+        for each in tuning.standings():
+            print(f"  {evaluation.aim.shown(each.score)}  {each.judgement or ''}  {each.candidate}")
+        return found, journal.search.seconds
+
+
+def _grid(of: Tuned, evaluation: Evaluation) -> list[Candidate]:
+    """Every candidate there is, the best first as each was read once."""
+    seen: dict[Candidate, float] = {}
+    keys = [axis.key for axis in of.space.axes]
+    for values in product(*(axis.values for axis in of.space.axes)):
+        candidate = of.space.pack(of.space.tidy(of.start.with_keys(dict(zip(keys, values, strict=True)))))
+        if candidate is not None and candidate not in seen:
+            score = evaluation.aim.score(evaluation.measured(candidate, 1).figures)
+            seen[candidate] = score or 0.0
+            print(f"grid {len(seen):>3}  {evaluation.aim.shown(score) if score else 'none'}  {candidate}", flush=True)
+    return sorted(seen, key=lambda each: -seen[each])
+
+
+def _judged(evaluation: Evaluation, found: Candidate, grid: list[Candidate], seconds: float) -> None:
+    chosen = list(dict.fromkeys([found, *grid[:_BEST]]))
+    scores: dict[Candidate, list[float]] = {each: [] for each in chosen}
+    for number in range(_AGAIN):
+        for each in chosen if number % 2 else reversed(chosen):
+            scores[each].append(evaluation.aim.score(evaluation.measured(each, _ROUNDS).figures) or 0.0)
+    means = {each: fmean(values) for each, values in scores.items()}
+    best = max(means, key=lambda each: means[each])
+    print(f"\nfound in {seconds:.0f} s: {evaluation.aim.shown(means[found])}  {found}")
+    print(f"the best of {len(grid)}: {evaluation.aim.shown(means[best])}  {best}")
+    print(f"share of the best: {means[found] / means[best]:.3f}")
+
+
+class Lines:
+    """A line for each candidate."""
+
+    def began(self, number: int, seconds_left: float) -> None:
+        """Its number, and the time that is left."""
+        print(f"{number:>3}  {seconds_left:>4.0f} s  ", end="", flush=True)
+
+    def ended(self, candidate: Candidate, outcome: Outcome, _best: float | None) -> None:
+        """What came of it."""
+        print(f"{outcome.score or outcome.why}  {candidate}", flush=True)
+
+    def confirming(self, _count: int, number: int, rounds: int) -> None:
+        """Which start of the end it is."""
+        print(f"start {number} of {rounds}", flush=True)
+
+
+def _stamp() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+if __name__ == "__main__":
+    main()
