@@ -110,9 +110,9 @@ class Lines:
         """What came of it."""
         print(f"{outcome.score or outcome.why}  {candidate}", flush=True)
 
-    def confirming(self, _count: int, number: int, rounds: int) -> None:
-        """Which start of the end it is."""
-        print(f"start {number} of {rounds}", flush=True)
+    def confirming(self, count: int, number: int) -> None:
+        """A round of the end begins."""
+        print(f"round {number}, of {count}", flush=True)
 
 
 def _stamp() -> str:

@@ -205,9 +205,9 @@ class Lines:
         came = f"{outcome.why}: {outcome.says}" if outcome.score is None else self._aim.shown(outcome.score)
         print(f"{self._head}  {came:<14}  {candidate}", flush=True)
 
-    def confirming(self, _count: int, number: int, rounds: int) -> None:
-        """Which start of the end it is."""
-        print(f"start {number} of {rounds}", flush=True)
+    def confirming(self, count: int, number: int) -> None:
+        """A round of the end begins."""
+        print(f"round {number}, of {count}", flush=True)
 
 
 def _rig(case: Case, path: Path) -> Rig:

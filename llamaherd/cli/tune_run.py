@@ -236,10 +236,9 @@ class _Lines:
             came = self._aim.shown(outcome.score) + (" *" if outcome.score == best else "")
         say(f"{self._head}  {came:<16}  {candidate}", err=True)
 
-    def confirming(self, count: int, number: int, rounds: int) -> None:
-        """One of the best is started once more."""
-        if number == 1:
-            say(f"the best {count - 1} beside what is declared, in turns, {rounds} starts", err=True)
+    def confirming(self, count: int, number: int) -> None:
+        """The best ones are started once more."""
+        say(f"round {number}: the best {count - 1} beside what is declared, in turns", err=True)
 
 
 def _clock(seconds: float) -> str:

@@ -15,13 +15,13 @@ from llamaherd.bench.statistics.blocks import FEWEST
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import Found, SearchJournal, Sized, Trial, candidate_of, keys_of
-from llamaherd.tune.outcome import Standing, best_of, standings
+from llamaherd.tune.outcome import MARGIN, Standing, best_of, standings
 from llamaherd.tune.search import Model, search
 from llamaherd.tune.space import Space
 from llamaherd.tune.trials import Outcome
 
-ROUNDS = FEWEST
-"""Starts of each of the best, beside the declared one."""
+ROUNDS, _MOST_ROUNDS = FEWEST, 12
+"""Starts of each of the best, beside the declared one; and of the best one, as long as nothing is known of it."""
 _FINALISTS = 5
 _FEWEST = 2
 """What is declared, and one beside it."""
@@ -30,7 +30,7 @@ _SHARE, _MOST = 0.4, 0.7
 _PROBED, _CONFIRMED = 2, 3
 """Rounds of requests of a candidate that is worth it, and of one of the best at each start."""
 _NEAR = 0.85
-"""Of the best score by now: below, one round of requests tells enough."""
+"""Of the best score by now: below, one round of requests tells enough, and it is none of the best."""
 
 
 class Teller(Protocol):
@@ -44,8 +44,8 @@ class Teller(Protocol):
         """What came of it, beside the best one by now."""
         ...
 
-    def confirming(self, count: int, number: int, rounds: int) -> None:
-        """The best ones are measured again."""
+    def confirming(self, count: int, number: int) -> None:
+        """A round begins, in which so many are measured again."""
         ...
 
 
@@ -128,31 +128,43 @@ class Tuning:
         """The best ones, as many as there is time for, and what is declared; none where there is nothing better."""
         known = self.journal.search
         trials = known.known
-        begun = known.round_of(0)
-        if begun:
-            return list(begun)
         if self.start not in trials.outcomes or trials.outcomes[self.start].failed:
             best = trials.best(1)
             return [*best] if best else []
         count = _FINALISTS
-        while count > 1 and known.seconds + self._end(count + 1) > self.budget:
+        # The same ones when it is gone on with in the middle of a round.
+        spent = sum(each.seconds for each in known.trials if each.round is None)
+        while count > 1 and spent + self._end(count + 1) > self.budget:
             count -= 1
-        others = [each for each in trials.best(count + 1) if each != self.start][:count]
+        least = _NEAR * max((each.score or 0.0 for _, each in trials), default=0.0)
+        near = [each for each in trials.best(count + 1) if (trials.outcomes[each].score or 0.0) >= least]
+        others = [each for each in near if each != self.start][:count]
         return [self.start, *others] if others else []
 
     def _confirm(self, finalists: Sequence[Candidate]) -> None:
-        """Each of them once in every round, in an order by lot."""
+        """Each of them once in every round, in an order by lot; the best one further on until more is known of it."""
         search_ = self.journal.search
-        for number in range(ROUNDS):
+        for number in range(_MOST_ROUNDS):
+            chosen = finalists if number < ROUNDS else self._undecided()
+            if not chosen:
+                return
+            self.teller.confirming(len(chosen), number + 1)
             done = search_.round_of(number)
-            for place, candidate in enumerate(_by_lot(finalists, f"{search_.head.identity}:{number}")):
+            for candidate in _by_lot(chosen, f"{search_.head.identity}:{number}"):
                 if candidate in done:
                     continue
                 if search_.seconds + self._mean() > self.budget:
                     return
-                self.teller.confirming(len(finalists), number * len(finalists) + place + 1, ROUNDS * len(finalists))
                 trial = self._measured(candidate, _CONFIRMED)
                 self.journal.add(trial.model_copy(update={"round": number}))
+
+    def _undecided(self) -> Sequence[Candidate]:
+        """What is declared and the best one, where it looks faster by more than the margin and that is not known."""
+        best = next((each for each in self.standings() if each.candidate != self.start), None)
+        if best is None or best.beside is None or best.beside.value < 1 + MARGIN:
+            return []
+        known = best.judgement is not None and best.judgement.verdict != "not known yet"
+        return [] if known else [self.start, best.candidate]
 
 
 def _by_lot(candidates: Sequence[Candidate], seed: str) -> list[Candidate]:

@@ -104,8 +104,8 @@ class Told:
     def ended(self, candidate: Candidate, outcome: Outcome, best: float | None) -> None:
         self.lines.append(f"ended {candidate} {outcome.score} {best}")
 
-    def confirming(self, count: int, number: int, rounds: int) -> None:
-        self.lines.append(f"confirming {count} {number} {rounds}")
+    def confirming(self, count: int, number: int) -> None:
+        self.lines.append(f"confirming {count} {number}")
 
 
 def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16) -> Head:

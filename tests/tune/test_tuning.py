@@ -234,3 +234,20 @@ def test_twins_are_of_one_kind(tmp_path: Path, identity: str, kind: str, known: 
     own = head_of(rig).model_copy(update={"kind": "a" * 16})
     assert found_by_twins(tmp_path, own) == ([start_of(rig)] if known else [])
     assert found_by_twins(tmp_path / "nowhere", own) == []
+
+
+def test_the_best_one_goes_on_until_it_is_known(tmp_path: Path) -> None:
+    class Slight(LawRig):
+        def decode(self, candidate: Candidate) -> float:
+            return 54.0 if candidate[UBATCH] == 1024 else 50.0
+
+        def prefill(self, _candidate: Candidate) -> float:
+            return 4000.0
+
+    rig = Slight(**LawRig.drawn(2, noise=0.08).__dict__)
+    _, tuning = search_on(tmp_path, Played(rig, seed=1), 500)
+    rounds = [trial.round for trial in tuning.journal.search.trials if trial.round is not None]
+    more = [number for number in rounds if number > 2]
+    assert more
+    assert all(rounds.count(number) == 2 for number in set(more) - {max(more)})
+    assert max(rounds) < 12
