@@ -109,7 +109,7 @@ def answer(tokens: int, prompt_ms: float, predicted_ms: float, prompt: int, acce
 
 def begun(arm: ArmName, asked: tuple[Condition, ...], session: str) -> Result:
     cells = tuple(Cell(condition=each) for each in asked)
-    method = Method(client="controller", seed=session, series=session, arm=arm, rule="played")
+    method = Method(client="controller", seed=session, series=session, arm="A" if arm == "A" else "B", rule="played")
     second = {"A": "01", "B": "00"}[arm]
     return result(began=f"2026-11-23T20:15:{second}Z", cells=cells, method=method, suite=suite().ref)
 
