@@ -164,3 +164,19 @@ def test_a_user_that_another_run_takes_away_meanwhile(bench: Bench) -> None:
     assert bench.answers("chat")
     again = bench.up("--yes")
     assert (again.code, again.changes) == (0, 0), again.output
+
+
+def test_a_unit_that_a_boot_starts_in_place_of_the_container(bench: Bench) -> None:
+    """A run that was killed has stopped the container and enabled a unit: after a boot the unit has the port."""
+    program = "import http.server as h; h.HTTPServer((str(), 8081), h.SimpleHTTPRequestHandler).serve_forever()"
+    bench.sh(
+        f"docker stop llama-drafter; echo '{program}' >/run/holds.py; printf '%s\\n' '# Written by llamaherd' "
+        "'[Service]' Environment=LLAMAHERD_SPEC=0123456789ab 'ExecStart=/usr/bin/python3 /run/holds.py --port 8081' "
+        ">/etc/systemd/system/llama-drafter.service; systemctl daemon-reload; systemctl start llama-drafter; sleep 1"
+    )
+    ended = bench.up("--yes")
+    assert ended.code == 0, ended.output
+    assert bench.answers("drafter")
+    assert bench.sh("ls /etc/systemd/system/llama-drafter.service", check=False) == ""
+    again = bench.up("--yes")
+    assert (again.code, again.changes) == (0, 0), again.output

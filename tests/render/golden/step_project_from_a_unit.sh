@@ -601,6 +601,7 @@ drain
 began=$(date +%s) stopped=$(date +%s%3N)
 echo "starting llama-drafter in its container: it has 300 s to load its model"
 docker stop llama-drafter >/dev/null 2>&1
+# Also where nothing else is to be done: a boot starts what a killed run had enabled.
 systemctl stop llama-drafter.service 2>/dev/null
 # Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
 # engine has its own way of sharing a port. Nobody reads what they still hold.

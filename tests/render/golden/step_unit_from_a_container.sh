@@ -572,6 +572,7 @@ if [ -z "$unproven" ] && [ "$run" != '' ] && systemctl -q is-active llama-chat.s
 fi
 echo "starting llama-chat.service: it has 300 s to load its model"
 systemctl stop llama-chat.service 2>/dev/null
+# Also where nothing else is to be done: a boot starts what ran when its host died.
 docker stop llama-chat >/dev/null 2>&1
 # Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
 # engine has its own way of sharing a port. Nobody reads what they still hold.
