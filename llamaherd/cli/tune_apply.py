@@ -35,7 +35,8 @@ def apply(search: Search, tuned: Tuned) -> None:
 
 
 def _file_of(tuned: Tuned) -> Path:
-    return survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig].file
+    """Where a link to it leads: the link stays."""
+    return survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig].file.resolve()
 
 
 def _replace(file: Path, text: str) -> None:

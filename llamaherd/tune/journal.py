@@ -24,8 +24,8 @@ from llamaherd.tune.probe import Sizes
 from llamaherd.tune.trials import Outcome, Trials, Why
 
 MOST, _MOST_FILES = 8 << 20, 1_000
-_MOST_RIGS, _NEWEST, _MOST_HINTS = 100, 3, 3
-"""Folders that are looked through, searches of an instance, and what of them is tried."""
+_MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
+"""Folders that are looked through, searches of an instance, those that are read, and what of them is tried."""
 _NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
 Keys = dict[str, bool | int | float | str | list[float] | None]
 
@@ -196,23 +196,27 @@ def same_search(results: Path, head: Head) -> Path | None:
 def found_by_twins(results: Path, head: Head) -> list[Candidate]:
     """What other searches for the same have come to on rigs of its kind, the newest first, within bounds."""
     found: dict[Candidate, None] = {}
-    try:
-        rigs = sorted(each.name for each in results.iterdir() if each.is_dir())[:_MOST_RIGS]
-    except OSError:
-        return []
     twins = [
         path
-        for rig in rigs
-        for instance in sorted(each.name for each in (results / rig).iterdir() if each.is_dir())[:_MOST_RIGS]
+        for rig in _folders(results)
+        for instance in _folders(results / rig)
         for path in searches(results, rig, instance)[:_NEWEST]
     ]
-    for path in sorted(twins, key=lambda each: each.name, reverse=True):
+    for path in sorted(twins, key=lambda each: each.name, reverse=True)[:_MOST_READ]:
         with suppress(UserError):
             search = read_search(path)
             same = (search.head.kind, search.head.aim) == (head.kind, head.aim)
             if search.found and head.kind and same and search.head.identity != head.identity:
                 found[candidate_of(search.found.keys)] = None
     return list(found)[:_MOST_HINTS]
+
+
+def _folders(folder: Path) -> list[str]:
+    """The names of the folders in one; none where it cannot be read."""
+    try:
+        return sorted(each.name for each in folder.iterdir() if each.is_dir())[:_MOST_FOLDERS]
+    except OSError:
+        return []
 
 
 def candidate_of(keys: Keys) -> Candidate:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llamaherd.bench.arms.planned import unit_instance
 from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
@@ -44,12 +45,17 @@ class Tuned:
 
     @property
     def identity(self) -> str:
-        """The hash of what a reading hangs on: what serves and how, on which host, and what is asked."""
-        build = next((each for each in self.plan.builds if each.id == self.declared.build), None)
-        files = sorted(file.sha256 or "" for each in self.plan.models for file in each.files)
+        """The hash of what a reading hangs on: what serves and how, on which GPUs and host, and what is asked."""
         space = [(axis.key, axis.values) for axis in self.space.axes]
-        said = [build.id if build else None, files, self.declared.spec, suite().sha256, space, self.plan.ram]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+        machine = [self.rig.host.model_dump_json(), self.rig.gpus.model_dump_json() if self.rig.gpus else None]
+        return _hash([self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine])
+
+    @property
+    def _files(self) -> list[str]:
+        """What tells its model's files from others, and those of what drafts for it."""
+        folders = {self.declared.model_folder, self.declared.draft_folder}
+        models = (each for each in self.plan.models if each.folder in folders)
+        return sorted(file.sha256 or file.name for each in models for file in each.files)
 
     @property
     def kind(self) -> str:
@@ -57,12 +63,8 @@ class Tuned:
         rig, instance = self.rig, self.rig.instances[self.declared.name]
         cards = rig.gpus.cards if rig.gpus else {}
         gpus = [(cards[name].model, cards[name].memory_bytes) for name in instance.on]
-        folders = {self.declared.model_folder, self.declared.draft_folder}
-        models = (each for each in self.plan.models if each.folder in folders)
-        files = sorted(file.sha256 or file.name for each in models for file in each.files)
         engine = rig.engines[instance.engine].kind
-        said = [engine, files, gpus, rig.host.cpu.cores, instance.context, instance.parallel]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+        return _hash([engine, self._files, gpus, rig.host.cpu.cores, instance.context, instance.parallel])
 
     def hinted(self, other: Candidate) -> Candidate:
         """What another search has found, as far as it may be tried here."""
@@ -100,3 +102,7 @@ def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None
     known = Known(declared, chosen.name, headers | local_headers(declared, locked).headers, sizes)
     space, start = space_of(known, judged=judged)
     return Tuned(inventory, tuple(roles), declared, plan, chosen, space, start)
+
+
+def _hash(said: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
