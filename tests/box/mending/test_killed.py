@@ -169,8 +169,17 @@ def test_a_user_that_another_run_takes_away_meanwhile(bench: Bench) -> None:
 def test_a_unit_that_a_boot_starts_in_place_of_the_container(bench: Bench) -> None:
     """A run that was killed has stopped the container and enabled a unit: after a boot the unit has the port."""
     program = "import http.server as h; h.HTTPServer((str(), 8081), h.SimpleHTTPRequestHandler).serve_forever()"
+    # A host that dies takes no note of a container's last health: Docker goes on with what it had written before.
+    told = "/var/lib/docker/containers/$(docker inspect -f '{{.Id}}' llama-drafter)/config.v2.json"
+    healthy = """s/"Status":"unhealthy"/"Status":"healthy"/"""
     bench.sh(
-        f"docker stop llama-drafter; echo '{program}' >/run/holds.py; printf '%s\\n' '# Written by llamaherd' "
+        f"docker stop llama-drafter; told={told}; systemctl stop docker.socket docker; "
+        f"sed -i '{healthy}' $told; systemctl start docker"
+    )
+    assert bench.sh("docker inspect -f '{{.State.Status}} {{.State.Health.Status}}' llama-drafter") == "exited healthy"
+    bench.sh(
+        "echo 0123456789ab >>/var/lib/llamaherd/kept/llama-drafter/untried; "
+        f"echo '{program}' >/run/holds.py; printf '%s\\n' '# Written by llamaherd' "
         "'[Service]' Environment=LLAMAHERD_SPEC=0123456789ab 'ExecStart=/usr/bin/python3 /run/holds.py --port 8081' "
         ">/etc/systemd/system/llama-drafter.service; systemctl daemon-reload; systemctl start llama-drafter; sleep 1"
     )
