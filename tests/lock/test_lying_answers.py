@@ -20,6 +20,8 @@ from tests.support.liar import LIES, OK, Liar, Lie, raw, whole
 
 SILENCE = 0.3
 """Seconds; in homes it is 30 to 60."""
+SILENCE_OF_GIT = 3
+"""Seconds: on a busy machine three programs start before it asks anybody."""
 SOON = 5
 """Seconds, on a busy machine: what has no end would take days."""
 PATIENCE = HubPatience(attempts=2, pause=0.01, silence=SILENCE, total=10)
@@ -42,8 +44,9 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    for module in (hub, registry, gitrefs):
+    for module in (hub, registry):
         monkeypatch.setattr(module, "TIMEOUT", SILENCE)
+    monkeypatch.setattr(gitrefs, "TIMEOUT", SILENCE_OF_GIT)
 
 
 def refusal(lie: Lie, question: str, monkeypatch: pytest.MonkeyPatch) -> UserError:
