@@ -36,7 +36,7 @@ from llamaherd.checks.references import (
     one_owner_of_a_port,
 )
 from llamaherd.checks.refs import refs
-from llamaherd.checks.serving import drafts_itself, ports
+from llamaherd.checks.serving import drafts_itself, gates, ports
 from llamaherd.checks.splitting import shared_cards, splitting
 from llamaherd.checks.store import (
     called_hub,
@@ -55,7 +55,7 @@ from llamaherd.checks.wsl import reclaimed, windows_paths, windows_profile, wsl_
 CHECKS: tuple[RigCheck, ...] = (
     *(declared_names, one_owner_of_a_port, key_beyond_loopback, heads_for_one_slot, cards_told_apart),
     *(images_in_containers, compose_there, built_for_containers),
-    *(refs, files, tags, ports, drafts_itself, routed, any_page, unused, images),
+    *(refs, files, tags, ports, drafts_itself, gates, routed, any_page, unused, images),
     *(called_hub, store_folder, origins, known_neighbours, reached_neighbours, idle_neighbours, share_port),
     *(toolkit, compiling, architectures, driver, container_toolkit),
     *(options, compiled_for, built_for, versions),

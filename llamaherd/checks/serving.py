@@ -47,3 +47,28 @@ def drafts_itself(subject: RigContext) -> Iterator[Finding]:
             message = f"model `{drafting}` would draft for itself, as instance `{name}` serves the same files"
             help_ = "name a smaller model, or write `draft: {mtp: 2}` if it has a prediction head"
             yield OWN_DRAFT.at(subject.document.value(("instances", name, "draft", "model")), message, help_)
+
+
+IDLE_GATE = Rule(
+    "LH310",
+    "A gate of a container measures nothing.",
+    why="""
+    What serves and what is declared are measured as units of systemd, one after the other. A container is neither
+    started nor stopped for that: it is let in however fast it is.
+    """,
+    example="""
+    instances:
+      helper: {backend: compose, gate: {decode: -3%}}
+    """,
+    way_out="write `backend: systemd`, or take `gate` out.",
+    severity="warning",
+)
+
+
+def gates(subject: RigContext) -> Iterator[Finding]:
+    """Gates of containers."""
+    for name, instance in subject.rig.instances.items():
+        if instance.gate and instance.backend != "systemd":
+            message = f"instance `{name}` is a container, and its gate measures units of systemd alone"
+            help_ = "write `backend: systemd` if its engine is built here, or take `gate` out"
+            yield IDLE_GATE.at(subject.document.value(("instances", name, "gate")), message, help_)

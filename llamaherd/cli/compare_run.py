@@ -156,9 +156,9 @@ def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
     now, session = datetime.now(UTC), token_hex(6)
     pair = Pair(
         results_folder(path),
-        arm_result(two.rig, two.plan_a, two.a, tuple(asked), session=session, began=_stamp(now), declared=True),
+        arm_result(two.rig.rig, two.plan_a, two.a, tuple(asked), session=session, began=_stamp(now), declared=True),
         arm_result(
-            two.rig,
+            two.rig.rig,
             two.plan_b,
             two.b,
             tuple(asked),

@@ -10,6 +10,7 @@ from pyinfra.api.command import PyinfraCommand
 from pyinfra.context import ctx_host
 
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
+from llamaherd.deploy.gating import GateCommand
 from llamaherd.deploy.inspecting import forget, observe, settled
 from llamaherd.deploy.reasons import noted
 from llamaherd.deploy.recording import begun, did, record, saw
@@ -90,6 +91,8 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
 def _commands(here: Host, changes: Sequence[Change]) -> Commands:
     """What carries changes out, one after the other."""
     for change in changes:
+        if change.gated:
+            yield GateCommand(change.gated)
         carried = command(change)
         if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
             local = change.how.local

@@ -9,7 +9,7 @@ from llamaherd.history.merged import merged
 from llamaherd.history.release import Past, past_of, read_script
 from llamaherd.host.protocol import ask_host
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline.drift import Causes, causes
 from llamaherd.pipeline.inspect import inspect_script, parse_state
 from llamaherd.pipeline.outlook import Outlook, outlook
@@ -22,9 +22,9 @@ from llamaherd.role.role import Role
 _SECONDS = 60
 
 
-def ask_past(rig: Rig, newest: int = 0, number: int | None = None) -> Past:
+def ask_past(connect: Connect, newest: int = 0, number: int | None = None) -> Past:
     """The releases of a host, with plans as `read_script` asks for. Raises RemoteError."""
-    return past_of(ask_host(Remote(rig.connect), read_script(newest, number), _SECONDS))
+    return past_of(ask_host(Remote(connect), read_script(newest, number), _SECONDS))
 
 
 def ask_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
@@ -32,7 +32,7 @@ def ask_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
 
     def ask(rig: Rig) -> Past | RemoteError:
         try:
-            return ask_past(rig)
+            return ask_past(rig.connect)
         except RemoteError as error:
             return error
 
@@ -51,7 +51,7 @@ def ask_causes(
     def ask(name: str) -> tuple[Causes, ...]:
         (rig, plan), each = planned[name], found[name]
         try:
-            past = ask_past(rig, newest=1)
+            past = ask_past(rig.connect, newest=1)
             last = past.newest_plan
             if last is None or not _tells_of(last, plan):
                 return ()

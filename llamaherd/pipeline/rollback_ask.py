@@ -37,7 +37,7 @@ def ask_way_back(rig: Rig, roles: Sequence[Role], instance: str | None, number: 
     pool = ThreadPoolExecutor(1)
     looked = pool.submit(protocol.ask_host, Remote(rig.connect), script.result, LOOK_SECONDS)
     try:
-        past = ask_past(rig, NEWEST, number)
+        past = ask_past(rig.connect, NEWEST, number)
         chosen = to_release(past, rig.rig, instance, number)
         plan = plan_of(past, chosen, instance)
         script.set_result(inspect_script(plan, roles))

@@ -144,6 +144,14 @@ _ENGINES_VARIABLES = "^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_"
 """What engines, their libraries and the loader of programs go by."""
 
 
+class GatePlan(Planned):
+    """The shares of writing and of reading that a change may lose, and for how many seconds that is measured."""
+
+    decode: float | None = None
+    prefill: float | None = None
+    seconds: int
+
+
 class InstancePlan(Planned):
     """An instance: its server, what it is made of, and what is expected of it.
 
@@ -164,6 +172,7 @@ class InstancePlan(Planned):
     threads: int
     server: ServerSpec
     expect: Expect | None = None
+    gate: GatePlan | None = None
     drain: int = DRAIN_SECONDS
     memory: Estimate | None = None
     spec: str

@@ -10,9 +10,10 @@ from typing import Literal
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import INCOMING
-from llamaherd.plan import TextFile
+from llamaherd.plan import InstancePlan, TextFile
 from llamaherd.render import render
 from llamaherd.text.quoting import base64_lines
+from llamaherd.text.units import show_seconds
 
 Action = Literal[
     "create", "update", "install", "build", "fetch", "send", "start", "restart", "stop", "remove", "load", "reboot"
@@ -92,11 +93,26 @@ class Away:
     measured: bool
     beside: bool = False
     """Or not at all, where its host has room for two when it is done."""
+    gate: int = 0
+    """The longest that it is measured beside what is declared before that."""
 
     def __str__(self) -> str:
         how = "as at its last start" if self.measured else "by the size of its model"
         or_not = "; not at all where there is room for both" if self.beside else ""
-        return f"away for about {max(self.seconds, 1):.0f} s, {how}{or_not}"
+        gate = f"; before that for {show_seconds(self.gate)} at most, while its gate measures both" if self.gate else ""
+        return f"away for about {max(self.seconds, 1):.0f} s, {how}{or_not}{gate}"
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A server that is measured beside what serves, of spec `was`, before it takes its place.
+
+    `refused` makes the script with which its host remembers why it was not let in.
+    """
+
+    instance: InstancePlan
+    was: str
+    refused: Callable[[str], str] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,8 @@ class Change:
     how: How
     away: Away | None = None
     """Of a server that serves: how long it will not."""
+    gated: Gated | None = None
+    """Of a server that must not become slower by it."""
 
     def __str__(self) -> str:
         return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"

@@ -70,6 +70,20 @@ def parse_duration(text: object) -> int:
     return int(match[1]) * _SECONDS[match[2]]
 
 
+_LEAST_LOSS, _MOST_LOSS = 0.5, 50
+"""Percent. Less is not told by measuring, and more is no loss any more."""
+
+
+def parse_loss(text: object) -> float:
+    """The share that `-3%` takes away, 0.03. Raises ValueError."""
+    match = re.fullmatch(r"\s*-(\d{1,2}(?:\.\d{1,3})?)\s*%\s*", str(text), re.ASCII)
+    if not match:
+        raise ValueError(f"`{text}` is no loss; write it like -3%")
+    if not _LEAST_LOSS <= float(match[1]) <= _MOST_LOSS:
+        raise ValueError(f"`{text}` is not between -{_LEAST_LOSS}% and -{_MOST_LOSS}%; write it like -3%")
+    return round(float(match[1]) / 100, 6)
+
+
 def show_size(size: int) -> str:
     """Bytes for people, in powers of ten: `253 MB`."""
     for unit, factor in (("TB", 1000**4), ("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):

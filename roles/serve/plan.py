@@ -8,13 +8,14 @@ from llamaherd.backends import definition
 from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
 from llamaherd.engines.threads import shared_threads
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import Engine, Instance, Rig
+from llamaherd.inventory.schema import Engine, Gate, Instance, Rig
 from llamaherd.layout import KEYS, LIBEXEC, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.plan import (
     BuildPlan,
     Endpoint,
+    GatePlan,
     Health,
     ImagePlan,
     InstancePlan,
@@ -36,6 +37,9 @@ from roles.serve.images import plan_image
 GATE_SECONDS = 120
 """How long a unit waits for its GPUs, if its model has twice that to load: each command of a unit's start may take
 TimeoutStartSec=."""
+
+GATE_BUDGET = 20 * 60
+"""Seconds for which a gate measures, where nothing is said."""
 
 MAX_FILES = 16384
 """No more than a host in a container may give away, where Docker fails instead of taking less (here: 20,000)."""
@@ -126,11 +130,16 @@ def plan_instance(
         threads=told.threads,
         server=server,
         expect=declared.expect,
+        gate=_gate(declared.gate) if declared.gate else None,
         drain=declared.drain,
         memory=estimated(rig, declared, headers, _projectors(models)),
         spec=spec,
         file=file,
     )
+
+
+def _gate(declared: Gate) -> GatePlan:
+    return GatePlan(decode=declared.decode, prefill=declared.prefill, seconds=declared.budget or GATE_BUDGET)
 
 
 def _spec(

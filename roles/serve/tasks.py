@@ -18,6 +18,7 @@ from llamaherd.store.missing import missing_files
 from roles.serve.away import away
 from roles.serve.beside import beside, fits_beside
 from roles.serve.changes import project_changes, unit_changes, well
+from roles.serve.gated import gated
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes, held_by_other, lacks
 from roles.serve.removal import coming, removal_changes, removals_after, replaced
@@ -75,8 +76,10 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
         beside=beside(plan, instance) if room else {},
         going=replaced(plan, instance, state),
     )
+    gate = None if run.retry else gated(instance, state, key)
     switch = [
-        replace(each, away=away(plan, instance, state, room)) if each.action == "restart" else each for each in found
+        replace(each, away=away(plan, instance, state, room, gate), gated=gate) if each.action == "restart" else each
+        for each in found
     ]
     return [*switch, *removals_after(plan, instance, state, run)]
 

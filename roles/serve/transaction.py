@@ -183,8 +183,9 @@ def same(instance: InstancePlan) -> str:
 
 
 def tried(instance: InstancePlan) -> str:
-    """What tells one try from another: the spec, and what its answer must be like."""
-    return digest(instance.spec, asked(instance))
+    """What tells one try from another: the spec, what its answer must be like, and how fast it must be."""
+    gate = (instance.gate.model_dump(mode="json"),) if instance.gate else ()
+    return digest(instance.spec, asked(instance), *gate)
 
 
 def not_again(instance: InstancePlan, refused: Refused, instead: str = "") -> UserError:

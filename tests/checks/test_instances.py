@@ -319,6 +319,18 @@ PROCESSOR = {
     ),
 }
 
+GATES = {
+    "a gate of a container": Case(
+        {BOXED + "gate": {"decode": "-3%"}},
+        "LH310",
+        "decode: -3%",
+        "`boxed` is a container, and its gate measures units of systemd alone",
+        "take `gate` out",
+        "warning",
+    ),
+    "a gate of a unit": Case({ONE + "gate": {"decode": "-3%"}}),
+}
+
 UNUSED = {
     "an engine": Case(
         {SMALL + "engine": "main"},
@@ -340,7 +352,7 @@ UNUSED = {
     "a name that is misspelt": Case({SMALL + "engine": "imgae"}),
 }
 
-CASES = SPLITTING | EXPECTING | CACHE | IMAGES | PROCESSOR | UNUSED
+CASES = SPLITTING | EXPECTING | CACHE | IMAGES | PROCESSOR | GATES | UNUSED
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -349,7 +361,7 @@ def test_instances(case: Case, tmp_path: Path) -> None:
 
 
 def test_no_case_hides_another() -> None:
-    assert len(CASES) == sum(map(len, (SPLITTING, EXPECTING, CACHE, IMAGES, PROCESSOR, UNUSED)))
+    assert len(CASES) == sum(map(len, (SPLITTING, EXPECTING, CACHE, IMAGES, PROCESSOR, GATES, UNUSED)))
 
 
 def test_what_another_file_declares_may_be_unused(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from llamaherd.plan import (
     BuildPlan,
     Estimate,
     FromNeighbour,
+    GatePlan,
     Grows,
     Holds,
     InstancePlan,
@@ -74,6 +75,7 @@ from roles.power.state import PowerState
 from roles.power.state import UnitState as PowerUnitState
 from roles.serve.beside import beside, beside_files, moved
 from roles.serve.changes import project_changes, unit_changes
+from roles.serve.gated import gated
 from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes
 from roles.serve.removal import Going, removal_changes
@@ -467,8 +469,18 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "observe_wsl": lambda: inspect_script(WSL),
     "step_wsl_files": lambda: script(wsl_changes(WSL, in_wsl())),
     "step_wsl_restart": lambda: script(wsl_changes(WSL, in_wsl(systemd=False))),
+    "step_refuse": lambda: refused_for("writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"),
     "step_remove_project": lambda: script(removal_changes(CPU, HostState(projects={"old"}))),
 }
+
+
+def refused_for(why: str) -> str:
+    """What a host is told of a server that its gate has kept out."""
+    chat = instance(CPU, "chat")
+    state = HostState(units={chat.service: UnitState("active", "enabled", False, "run", "was")})
+    gate = gated(chat.model_copy(update={"gate": GatePlan(decode=0.03, seconds=1200)}), state, None)
+    assert gate
+    return gate.refused(why)
 
 
 def swapped() -> HostState:

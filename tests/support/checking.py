@@ -18,6 +18,7 @@ from llamaherd.checks import (
     images,
     meant,
     processor,
+    serving,
     splitting,
     toolchain,
     unused,
@@ -53,6 +54,7 @@ CHECKS: tuple[RigCheck, ...] = (
     wsl.windows_profile,
     wsl.windows_paths,
     wsl.wsl_settings,
+    serving.gates,
     unused.unused,
 )
 

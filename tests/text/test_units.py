@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llamaherd.text.units import parse_data_rate, parse_hours, parse_size, show_seconds, show_size
+from llamaherd.text.units import parse_data_rate, parse_hours, parse_loss, parse_size, show_seconds, show_size
 
 
 @pytest.mark.parametrize(
@@ -133,3 +133,16 @@ def test_seconds_for_people(seconds: float, text: str) -> None:
 @example(59.97)
 def test_no_clock_has_sixty_seconds(seconds: float) -> None:
     assert "60" not in show_seconds(seconds).removesuffix(" s").split(" min ")[-1]
+
+
+@pytest.mark.parametrize(("text", "share"), [("-3%", 0.03), ("-0.5%", 0.005), (" -12.5 % ", 0.125), ("-50%", 0.5)])
+def test_losses_are_shares(text: str, share: float) -> None:
+    assert parse_loss(text) == share
+
+
+@pytest.mark.parametrize(
+    "text", ["3%", "-3", "0.03", 0.03, "-100%", "-60%", "-0.1%", "-0%", "--3%", "-٣%", "", None, True]
+)
+def test_what_is_no_loss_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="write it like -3%"):
+        parse_loss(text)

@@ -24,7 +24,7 @@ from llamaherd.tune.journal import Found, Head, SearchJournal, keys_of, same_sea
 from llamaherd.tune.search import Model
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning
-from tests.bench.test_blocks_run import answer
+from tests.bench.played_arms import answer
 from tests.support.rigs import box
 
 LOAD = 4.0

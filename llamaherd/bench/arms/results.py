@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,20 +12,23 @@ from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.suite import suite
 from llamaherd.bench.results.provenance import Around, Engine, Host, ModelFile, Provenance, Server
 from llamaherd.bench.results.result import Cell, Condition, Method, Result
-from llamaherd.bench.results.store import Journal, cut_off, read_result
-from llamaherd.inventory.schema import Rig
+from llamaherd.bench.results.store import Journal, cut_off, read_result, result_files
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.plan import Plan
+
+_LOOKED_AT = 50
+"""Of an instance's results, the newest."""
 
 RULE = "blocks until each cell has a verdict, or the budget is spent"
 
 
 def arm_result(
-    rig: Rig, plan: Plan, arm: Arm, asked: tuple[Condition, ...], *, session: str, began: str, declared: bool
+    rig: str, plan: Plan, arm: Arm, asked: tuple[Condition, ...], *, session: str, began: str, declared: bool
 ) -> Result:
     """A result without runs. One that is not `declared` so is called by what is otherwise about it."""
     return Result(
         llamaherd=__version__,
-        rig=rig.rig,
+        rig=rig,
         instance=arm.instance.name,
         stack=None if declared else arm.title,
         began=began,
@@ -109,6 +113,26 @@ class Pair:
     def finish(self, ended: str) -> list[Path]:
         """The documents that they become."""
         return [each.finish(ended) for each in self.journals.values()]
+
+
+def measured_before(results: Path, a: Result, b: Result, since: datetime) -> tuple[Result, Result] | None:
+    """The newest two of the same servers, prompts and cells that have come to their end since then."""
+    whole = [*_ended(results, b, since)]
+    for one in _ended(results, a, since):
+        if other := next((each for each in whole if each.method.series == one.method.series), None):
+            return one, other
+    return None
+
+
+def _ended(results: Path, like: Result, since: datetime) -> Iterator[Result]:
+    files = [each for each in result_files(results, like.rig, like.instance) if each.suffix == ".json"]
+    for path in files[:_LOOKED_AT]:
+        with suppress(UserError):
+            found = read_result(path)
+            if datetime.fromisoformat(found.began) < since:
+                return
+            if found.ended and _same(found, like):
+                yield found
 
 
 def _of(result: Result, other: Result | None) -> Result:

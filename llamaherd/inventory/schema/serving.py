@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from llamaherd.inventory.schema.base import Declared, Name, Port, Secret, Watts, wrong
 from llamaherd.text.characters import Line, TextLines
-from llamaherd.text.units import parse_duration
+from llamaherd.text.units import parse_duration, parse_loss
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
@@ -114,6 +114,26 @@ class Tune(Declared):
     """The longest that a search takes, `30s` to `6h`. Default: `45m`."""
 
 
+Loss = Annotated[float, BeforeValidator(parse_loss, json_schema_input_type=str)]
+
+
+class Gate(Declared):
+    """How much slower it may become by a change: both are measured, and what is slower is not served."""
+
+    decode: Loss | None = None
+    """The most that writing may lose, `-0.5%` to `-50%`."""
+    prefill: Loss | None = None
+    """The most that reading a prompt may lose."""
+    budget: Duration | None = None
+    """The longest that measuring takes, `30s` to `6h`. Default: `20m`."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.decode is None and self.prefill is None:
+            raise ValueError("it says no limit; write `decode: -3%`, `prefill: -5%`, or both")
+        return self
+
+
 def _share(value: Any) -> Any:
     """`75%`, a number of layers, or `all`, which is `100%`."""
     if value == "all":
@@ -182,6 +202,8 @@ class Instance(Declared):
     """What its owner saw, or wants to see."""
     tune: Tune | None = None
     """What `herd tune` goes by for it."""
+    gate: Gate | None = None
+    """How much slower it may become by a change."""
     listen: Line = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port

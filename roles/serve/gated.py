@@ -1,0 +1,34 @@
+"""Servers that are measured before they are let in: those with a `gate`, where something else of them serves."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamaherd.host.state import HostState
+from llamaherd.layout import REFUSED
+from llamaherd.plan import InstancePlan
+from llamaherd.render import render
+from llamaherd.role.changes import Gated, differs
+from roles.serve.changes import instance_files
+from roles.serve.transaction import proven, serves, tried
+
+
+def gated(instance: InstancePlan, state: HostState, key: str | None) -> Gated | None:
+    """What must be measured before this one is started; None where there is no gate, or nothing to hold it against.
+
+    A key that changes as well keeps it from being measured: both would be given the one that the host has.
+    """
+    unit = state.units.get(instance.service)
+    if instance.gate is None or unit is None or not unit.spec or unit.spec == instance.spec:
+        return None
+    if not (serves(instance, state) and proven(instance, state)) or _gets_a_key(instance, state, key):
+        return None
+    return Gated(instance, unit.spec, partial(_refused, instance))
+
+
+def _gets_a_key(instance: InstancePlan, state: HostState, key: str | None) -> bool:
+    return any(differs(file, state) for file in instance_files(instance, key) if file is not instance.file)
+
+
+def _refused(instance: InstancePlan, why: str) -> str:
+    return render("serve/refuse.sh.j2", refused=REFUSED / instance.service, tried=tried(instance), why=why)

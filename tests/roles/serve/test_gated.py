@@ -1,0 +1,107 @@
+"""Which changes a gate measures first, and what its host remembers of one that was too slow."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.serving import ServingState, UnitState
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Connect
+from llamaherd.layout import REFUSED
+from llamaherd.plan import InstancePlan
+from llamaherd.role.changes import Change
+from llamaherd.role.role import Run
+from roles.serve.tasks import tasks
+from roles.serve.transaction import refuse_again, tried
+from tests.support.ours import parse_state
+from tests.support.rigs import KEY, converged, cpu_rig, planned
+
+GATE = {"instances/chat/gate": {"decode": "-3%"}}
+RUN = Run(connect=Connect(host="duo.lan"), executing=False)
+
+
+def changes(tmp_path: Path, keys: Mapping[str, object], *, run: Run = RUN, serving: str = "active") -> list[Change]:
+    """What is done about `chat`, which runs as it was planned without any of these keys."""
+    key = tmp_path / "key"
+    key.write_text(f"{KEY}\n")
+    was = planned(cpu_rig(), {"instances/chat/api_key": {"file": str(key)}})
+    state = parse_state(converged(was, {"chat": KEY}))
+    chat = state.units["llama-chat"]
+    state.units["llama-chat"] = UnitState(serving, chat.enabled, chat.needs_reload, chat.run, chat.spec)
+    plan = planned(cpu_rig(), {"instances/chat/api_key": {"file": str(key)}, **keys})
+    task = next(each for each in tasks(plan) if each.name.startswith("chat "))
+    return list(task.changes(state, run))
+
+
+def test_a_change_of_a_gated_server_is_measured_first(tmp_path: Path) -> None:
+    (change,) = changes(tmp_path, {**GATE, "instances/chat/ubatch": 64})
+    assert change.gated
+    assert change.gated.instance.name == "chat"
+    assert change.away
+    assert "before that for 20 min 00 s at most, while its gate measures both" in str(change.away)
+
+
+def test_the_one_that_is_held_against_is_what_runs(tmp_path: Path) -> None:
+    (change,) = changes(tmp_path, {**GATE, "instances/chat/ubatch": 64})
+    was = next(each for each in planned(cpu_rig()).instances if each.name == "chat")
+    assert change.gated
+    assert change.gated.was
+    assert change.gated.was != change.gated.instance.spec
+    assert was.gate is None
+
+
+def test_a_gate_alone_changes_nothing(tmp_path: Path) -> None:
+    assert changes(tmp_path, GATE) == []
+
+
+@pytest.mark.parametrize("case", ["no gate", "by --retry", "it does not serve", "its key changes as well"])
+def test_nothing_is_measured(case: str, tmp_path: Path) -> None:
+    gate = {} if case == "no gate" else GATE
+    run = replace(RUN, retry=True) if case == "by --retry" else RUN
+    serving = "failed" if case == "it does not serve" else "active"
+    keys: dict[str, object] = {**gate, "instances/chat/ubatch": 64}
+    if case == "its key changes as well":
+        (tmp_path / "new").write_text("another\n")
+        keys["instances/chat/api_key"] = {"file": str(tmp_path / "new")}
+    found = changes(tmp_path, keys, run=run, serving=serving)
+    assert found
+    assert not any(each.gated for each in found)
+
+
+def chat(keys: dict[str, object]) -> InstancePlan:
+    return next(each for each in planned(cpu_rig(), keys).instances if each.name == "chat")
+
+
+def test_its_host_remembers_it_until_something_is_said_otherwise(tmp_path: Path) -> None:
+    (change,) = changes(tmp_path, {**GATE, "instances/chat/ubatch": 64})
+    assert change.gated
+    there = tmp_path / "refused"
+    why = "it is slower than what serves: writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"
+    script = change.gated.refused(why).replace(str(REFUSED / "llama-chat"), str(there))
+    subprocess.run(["sh", "-es"], input=script, text=True, check=True)
+    what, when, said = there.read_text(encoding="utf-8").rstrip("\n").split("\t")
+    assert said == why
+    serving = ServingState()
+    serving.tell("refused", (what, when, said))
+    state = HostState(
+        units={"llama-chat": UnitState("active", "enabled", False, "run", "was")}, serving={"llama-chat": serving}
+    )
+    again = change.gated.instance
+    with pytest.raises(UserError, match=r"was tried on 20.*writing code -5.4%"):
+        refuse_again(again, state, retry=False)
+    refuse_again(again, state, retry=True)
+    refuse_again(again.model_copy(update={"gate": None}), state, retry=False)
+
+
+def test_what_was_tried_without_a_gate_is_known_by_the_same_name_as_before() -> None:
+    assert tried(chat({})) == tried(chat({"instances/chat/drain": 5}))
+    assert (
+        len({tried(chat({"instances/chat/gate": {"decode": each}})) for each in ("-3%", "-4%")} | {tried(chat({}))})
+        == 3
+    )
