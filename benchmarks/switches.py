@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 
 from box.cli import API_KEY, CACHE, ROOT, TINY_MOE, host
+from box.compiling import OPTIONS
 from box.host import BoxHost
 
 HERD = Path(sys.executable).parent / "herd"
@@ -243,6 +244,7 @@ def rig_of(box: BoxHost) -> Rig:
     rig["connect"] |= {"port": box.port, "key": str(box.key), "known_hosts": str(box.known_hosts)}
     source = rig["engines"]["main"]["source"]
     source["archive"] = str(CACHE / Path(source["archive"]).name)
+    rig["engines"]["main"]["options"] = {**OPTIONS}
     gemma = rig["models"]["gemma-3-270m"]
     gemma["file"] = str(CACHE / Path(gemma["file"]).name)
     rig["models"]["tiny-moe"]["file"] = str(TINY_MOE)

@@ -20,6 +20,7 @@ import yaml
 
 from box import downloads
 from box.cli import CACHE, ROOT, TINY_MOE
+from box.compiling import OPTIONS
 from box.host import BoxHost
 
 Declared = dict[str, Any]
@@ -86,6 +87,7 @@ class Bench:
         rig["host"]["cpu"]["amx"] = "amx_int8" in Path("/proc/cpuinfo").read_text().split()
         source = rig["engines"]["main"]["source"]
         source["archive"] = str(CACHE / downloads.LLAMA_CPP.file)
+        rig["engines"]["main"]["options"] = {**OPTIONS}
         rig["engines"]["ik"] = {
             "kind": "ik_llama.cpp",
             "source": {
@@ -94,8 +96,8 @@ class Bench:
                 "folder": "ik_llama_cpp_python-0.1.5/vendor/ik_llama.cpp",
                 "overlay": {"common/cmake/build-info-gen-cpp.cmake": BUILD_INFO},
             },
-            # Real, but not fast: the kernels of all pairs of cache types and -O3 are most of its compile time.
-            "options": {"GGML_IQK_FA_ALL_QUANTS": False, "CMAKE_CXX_FLAGS_RELEASE": "-O1 -DNDEBUG"},
+            # The kernels of all pairs of cache types are most of its compile time.
+            "options": {"GGML_IQK_FA_ALL_QUANTS": False, **OPTIONS},
         }
         rig["models"]["gemma-3-270m"]["file"] = str(CACHE / downloads.GEMMA.file)
         rig["models"]["tiny-moe"]["file"] = str(TINY_MOE)

@@ -14,6 +14,7 @@ import yaml
 
 from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, ROOT, TINY_MOE
+from box.compiling import OPTIONS
 from box.host import BoxHost
 from tests.box.bench import HERD, Declared, Ended, run
 from tests.box.slot import PACKAGES, PORTS_OF_A_SLOT, SLOT, compiling, slotted
@@ -40,6 +41,7 @@ class Home:
         box: Declared = yaml.safe_load((ROOT / "inventory" / "box.yaml").read_text())
         connect = {"port": self.host.port, "key": str(self.host.key), "known_hosts": str(self.host.known_hosts)}
         box["engines"]["main"]["source"]["archive"] = str(CACHE / downloads.LLAMA_CPP.file)
+        box["engines"]["main"]["options"] = {**OPTIONS}
         chat = {"engine": "main", "model": "tiny-moe", "context": 4096, "threads": 1, "port": 8080}
         chat |= {"api_key": {"file": "keys/chat"}, "extra_args": "--cache-ram 256"}
         models = {"tiny-moe": box["models"]["tiny-moe"] | {"file": str(TINY_MOE)}}

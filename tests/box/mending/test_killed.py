@@ -29,7 +29,7 @@ def soon_after(text: str) -> Callable[[str], bool]:
 def declare_other_build(bench: Bench, no: str) -> None:
     """Ask for a build that nobody has made, by an option that is off anyway: ccache knows most of it."""
     rig = bench.rig()
-    rig["engines"]["main"]["options"] = {"GGML_LTO": no}
+    rig["engines"]["main"]["options"] |= {"GGML_LTO": no}
     bench.declare(rig)
 
 

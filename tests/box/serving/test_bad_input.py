@@ -248,7 +248,7 @@ def test_arguments_that_ik_llama_cpp_does_not_know(intact: Bench) -> None:
 @pytest.mark.parametrize("option", ["LLAMA_NO_SUCH_OPTION", "GGML_NO_SUCH_OPTION"])
 def test_a_cmake_option_of_no_engine(intact: Bench, option: str) -> None:
     rig = intact.rig()
-    rig["engines"]["main"]["options"] = {option: True}
+    rig["engines"]["main"]["options"] |= {option: True}
     said = refused(intact, "herd up", rig, code=2)
     assert "LH131" in said
     assert option in said
@@ -257,7 +257,7 @@ def test_a_cmake_option_of_no_engine(intact: Bench, option: str) -> None:
 def test_a_cmake_option_that_does_not_exist(intact: Bench) -> None:
     """Only CMake can tell about names that do not begin as the engine's own do."""
     rig = intact.rig()
-    rig["engines"]["main"]["options"] = {"NO_SUCH_OPTION": True}
+    rig["engines"]["main"]["options"] |= {"NO_SUCH_OPTION": True}
     assert "NO_SUCH_OPTION" in refused(intact, "herd up", rig)
 
 

@@ -113,7 +113,7 @@ def test_a_model_that_is_not_there_is_sized_by_its_header(bench: Bench, tmp_path
 
 def test_an_engine_that_is_not_built_cannot_be_asked(bench: Bench) -> None:
     rig = bench.rig()
-    rig["engines"]["main"]["options"] = {"GGML_CPU_REPACK": False}
+    rig["engines"]["main"]["options"] |= {"GGML_CPU_REPACK": False}
     bench.declare(rig)
     _, said = asked(bench)
     assert said["chat"] == said["drafter"] == "engine `main` is not built on box yet: run `herd up box`"
