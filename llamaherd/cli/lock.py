@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, counted, inventory_option, json_option, say, show, usable_or_exit
+from llamaherd.cli.common import (
+    FAILED,
+    complete_rigs,
+    counted,
+    inventory_option,
+    json_option,
+    lock_wait_option,
+    say,
+    show,
+    usable_or_exit,
+)
 from llamaherd.diagnostics.findings import Finding, to_print
 
 if TYPE_CHECKING:
     from llamaherd.lock import Lock
+    from llamaherd.lock.resolve.resolve import LockOutcome
 
 
 @dataclass(frozen=True)
@@ -37,19 +48,35 @@ def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[F
     Raises LockError.
     """
     from llamaherd.lock import lock_held, write_lock
+
+    with lock_held(target, _tell):
+        outcome = _resolved(path, upgrade)
+        findings += outcome.findings
+        return WrittenLock(outcome.lock, write_lock(target, outcome.lock)) if outcome.ok else None
+
+
+def _resolved(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
+    """The lock that an inventory wants. Ends the program where that cannot be read."""
     from llamaherd.lock.resolve.resolve import lock_fleet, value_places
     from llamaherd.pipeline.load import declared, read_lock
 
-    def tell(text: str) -> None:
-        say(text, err=True)
+    survey = usable_or_exit(lambda: declared(path))
+    old = usable_or_exit(lambda: read_lock(path))
+    where = value_places(survey.documents, path)
+    return usable_or_exit(lambda: lock_fleet(survey.fleet, old, where, _tell, upgrade, whole=path.is_dir()))
 
-    with lock_held(target, tell):
-        survey = usable_or_exit(lambda: declared(path))
-        old = usable_or_exit(lambda: read_lock(path))
-        where = value_places(survey.documents, path)
-        outcome = usable_or_exit(lambda: lock_fleet(survey.fleet, old, where, tell, upgrade, whole=path.is_dir()))
-        findings += outcome.findings
-        return WrittenLock(outcome.lock, write_lock(target, outcome.lock)) if outcome.ok else None
+
+def _newer(path: Path, upgrade: tuple[str, ...]) -> Lock:
+    """The lock as it would be. Ends the program where something cannot be resolved."""
+    outcome = _resolved(path, upgrade)
+    show(outcome.findings)
+    if not outcome.ok:
+        sys.exit(FAILED)
+    return outcome.lock
+
+
+def _tell(text: str) -> None:
+    say(text, err=True)
 
 
 @click.command()
@@ -59,10 +86,26 @@ def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[F
     multiple=True,
     help="Resolve this engine, image or model anew, by its name in the inventory; `all` for everything. Repeatable.",
 )
+@click.option(
+    "--try",
+    "rig",
+    metavar="RIG",
+    shell_complete=complete_rigs,
+    help="Write nothing: measure on this rig what --upgrade would make of its servers.",
+)
+@click.option("-y", "--yes", is_flag=True, help="With --try: do not ask before servers are stopped for it.")
+@lock_wait_option
 @inventory_option
 @json_option
 @click.pass_obj
-def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> None:
+def lock(
+    inventory: Path | None,
+    upgrade: tuple[str, ...],
+    rig: str | None,
+    yes: bool,
+    lock_wait: int,
+    as_json: bool,
+) -> None:
     """Resolve what moves to what it stands for now, and write that to herd.lock, to be reviewed and committed.
 
     Engines' tags and branches become commits, images' tags digests, models' revisions commits with every file's size
@@ -70,14 +113,28 @@ def lock(inventory: Path | None, upgrade: tuple[str, ...], as_json: bool) -> Non
     more goes, when the inventory is a folder. The hub is the one in HF_ENDPOINT. Exit codes: 0 the lock is as the
     inventory wants it, 1 something could not be resolved and nothing was written, 2 the inventory cannot be used.
 
+    With --try, what is newer is built and fetched on a rig, and each of its units is measured by it beside what serves,
+    in blocks, as by a `gate`. What serves is stopped meanwhile and comes back; it is served as before afterwards. The
+    exit code is 1 where one is slower than its gate allows (3 % of writing, 5 % of reading, where it has none).
+
     \b
     Examples:
-      herd lock                   what is new
-      herd lock --upgrade main    and what the engine `main` stands for by now
+      herd lock                             what is new
+      herd lock --upgrade main              and what the engine `main` stands for by now
+      herd lock --upgrade main --try duo    how fast that is on `duo`, before it is locked
     """
     from llamaherd.lock import LockError
-    from llamaherd.pipeline.load import inventory_path, lock_path
+    from llamaherd.pipeline.load import inventory_path, lock_path, rigs
 
+    if rig is not None:
+        from llamaherd.cli.lock_try import refuse_try, try_lock
+
+        refuse_try(upgrade, as_json=as_json)
+        path = inventory_path(inventory)
+        usable_or_exit(lambda: rigs(path, (rig,)))
+        newer = _newer(path, upgrade)
+        try_lock(inventory, path, newer, rig, yes=yes, lock_wait=lock_wait)
+        return
     path = inventory_path(inventory)
     target = lock_path(path)
     findings: list[Finding] = []

@@ -70,15 +70,17 @@ def plans(
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
     only: Sequence[str] = (),
     edit: Edit = lambda whole: whole,
+    locked: lock.Lock | None = None,
 ) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
 
     `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names instances and
-    roles: rigs that have none of them are left out. `edit` may change each rig before it is checked.
+    roles: rigs that have none of them are left out. `edit` may change each rig before it is checked. `locked` is taken
+    for the lock, whatever lies there.
 
     Raises InventoryError, also for what is not locked (LH031); UserError where `only` names something else.
     """
-    locked = read_lock(inventory)
+    locked = read_lock(inventory) if locked is None else locked
     surveyed = survey_fleet(inventory, locked, deploying=deploying, edit=edit)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)

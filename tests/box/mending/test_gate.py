@@ -50,7 +50,7 @@ def test_what_is_slower_does_not_take_its_place(bench: Bench) -> None:
     with slower(bench):
         ended = bench.up("--yes")
     assert ended.code == 1, ended.output
-    assert "its gate measures what serves and what is declared" in ended.output
+    assert "both are measured for 3 min 00 s at most" in ended.output
     assert "chat serves as before, and not as declared: it is slower than what serves: reading -" in ended.output
     assert "and -30.0% may be lost" in ended.output
     assert bench.answers("chat")

@@ -1,0 +1,167 @@
+"""`herd lock --try`: what newer engines and models would make of a rig's servers, measured before they are locked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, usable_or_exit
+from llamaherd.diagnostics.findings import UserError
+
+if TYPE_CHECKING:
+    from llamaherd.bench.arms.gate import GateArms, GateRow
+    from llamaherd.inventory.schema import Rig
+    from llamaherd.lock import Lock
+    from llamaherd.plan import Plan
+
+BROUGHT = ("engines", "models")
+"""The roles that bring what is tried; no server is changed by them."""
+
+_DECODE, _PREFILL, _SECONDS = 0.03, 0.05, 20 * 60
+"""What may be lost, and how long is measured, where an instance has no `gate`."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """A rig as it is locked, and as it would be by another lock."""
+
+    path: Path
+    inventory: Path | None
+    rig: Rig
+    was: Plan
+    new: Plan
+    lock: Lock
+
+    def arms(self) -> Iterator[GateArms]:
+        """The servers that would compute otherwise, beside themselves as they are."""
+        from llamaherd.bench.arms.gate import gate_arms
+
+        units = {each.name for each in self.was.of("systemd")}
+        for instance in self.new.of("systemd"):
+            if instance.name in units and not (arms := gate_arms(self.was, self.new, instance.name)).alike:
+                yield arms
+
+
+def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: bool, lock_wait: int) -> None:
+    """Bring what the lock names to a rig, measure its servers by it, and say what came of it. Writes no lock.
+
+    Ends the program with 1 where one is slower than it may be, or nothing could be measured.
+    """
+    wanted = _planned(inventory, path, lock, rig)
+    arms = list(wanted.arms())
+    containers = [each.name for each in wanted.new.of("compose")]
+    if containers:
+        say(f"containers are not measured: {', '.join(containers)}", err=True)
+    if not arms:
+        say(f"{rig}: no unit computes otherwise by it")
+        return
+    names = ", ".join(each.b.instance.name for each in arms)
+    say(f"{rig}: brings what is new, and measures {names} beside what serves; nothing is served otherwise", err=True)
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
+        say("nothing was done", err=True)
+        sys.exit(FAILED)
+    try:
+        _bring(wanted, lock_wait)
+        slower = [row for each in arms for row in _measured(wanted, each, lock_wait) if row.verdict == "slower"]
+    except UserError as error:
+        say(str(error), err=True)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        say("what was measured is kept, and the same command goes on with it", err=True)
+        sys.exit(INTERRUPTED)
+    if slower:
+        sys.exit(FAILED)
+
+
+def _planned(inventory: Path | None, path: Path, lock: Lock, rig: str) -> Try:
+    from llamaherd.pipeline.load import plans
+
+    roles = roles_of(inventory)
+    declared, was = usable_or_exit(lambda: plans(path, roles, (rig,)))[rig]
+    new = usable_or_exit(lambda: plans(path, roles, (rig,), locked=lock))[rig][1]
+    return Try(path, inventory, declared, was, new, lock)
+
+
+def _bring(wanted: Try, lock_wait: int) -> None:
+    """Build and fetch what is new, as `herd up --only engines --only models` does. Raises UserError."""
+    from llamaherd.deploy.lean import load_pyinfra
+    from llamaherd.pipeline.load import plans
+
+    load_pyinfra()
+    from llamaherd.deploy.deploying import deploy
+    from llamaherd.deploy.hosts import Asked
+
+    roles, name = roles_of(wanted.inventory), wanted.rig.rig
+    part = plans(wanted.path, roles, (name,), locked=wanted.lock, deploying=True, only=BROUGHT)
+    if deploy(part, wanted.path, 0, {}, Asked(lock_wait=lock_wait)):
+        raise UserError("what is new could not be brought to its host", "the reason is above; the same goes on from it")
+    _require_served(wanted)
+
+
+def _require_served(wanted: Try) -> None:
+    """Raise UserError where the host does not serve what is locked: that is what is measured against."""
+    from llamaherd.host.protocol import ask_host
+    from llamaherd.host.remote import Remote
+    from llamaherd.pipeline.inspect import inspect_script, parse_state
+    from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+    from llamaherd.pipeline.rollback import keyless
+
+    roles = roles_of(wanted.inventory)
+    state = parse_state(
+        ask_host(Remote(wanted.rig.connect), inspect_script(keyless(wanted.was), roles), LOOK_SECONDS), roles
+    )
+    for each in wanted.arms():
+        declared = next(one for one in wanted.was.instances if one.name == each.b.instance.name)
+        unit = state.units.get(declared.service)
+        if unit is None or unit.spec != declared.spec:
+            raise UserError(
+                f"{declared.name} does not serve as it is locked, so there is nothing to measure against",
+                f"`herd up {wanted.rig.rig}` first",
+            )
+
+
+def _measured(wanted: Try, arms: GateArms, lock_wait: int) -> tuple[GateRow, ...]:
+    """The cells of one server, which are said."""
+    from llamaherd.bench.arms.gate import gate_rows
+    from llamaherd.bench.arms.measure import GateRun
+    from llamaherd.bench.results.store import results_folder
+    from llamaherd.deploy.origin import origin
+    from llamaherd.host.turn import Turn
+    from llamaherd.inventory.keys import UnreadableKeyError
+    from llamaherd.plan import GatePlan
+
+    name = arms.b.instance.name
+    gate = arms.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
+    by = origin(wanted.path)
+    who = f"{by.user} on {by.machine}"
+    turn = Turn(wanted.rig.rig, wanted.rig.connect, who)
+    turn.take(_tell, lock_wait)
+    try:
+        run = GateRun(arms, gate, wanted.rig.rig, wanted.rig.connect, results_folder(wanted.path), who, _tell)
+        rows = gate_rows(run.measured(), gate, spent=True)
+    except UnreadableKeyError as error:
+        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
+    finally:
+        turn.give_back()
+    for row in rows:
+        say(f"{wanted.rig.rig}/{name}: {row}: {row.verdict}")
+    return rows
+
+
+def _tell(line: str) -> None:
+    say(line, err=True)
+
+
+def refuse_try(upgrade: tuple[str, ...], *, as_json: bool) -> None:
+    """End the program where a try makes no sense with the other options."""
+    if not upgrade:
+        say("error: --try tries what --upgrade names\n  help: `herd lock --upgrade main --try duo`", err=True)
+        sys.exit(UNUSABLE)
+    if as_json:
+        say("error: --try says what it measures to people\n  help: leave out --json", err=True)
+        sys.exit(UNUSABLE)

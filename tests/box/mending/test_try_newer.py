@@ -1,0 +1,51 @@
+"""A newer model is measured beside the one that serves, before it is locked; afterwards all is served as before."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from box.cli import TINY_MOE
+from tests.box.supply import FILE, REPO, STORE, Supply
+
+pytestmark = pytest.mark.box
+
+TRY = ("lock", "--upgrade", "tiny-moe", "--try", "box", "--yes")
+
+
+def as_a_unit(supply: Supply) -> None:
+    """The drafter's model from the hub, and the drafter a unit, which may lose half of its reading."""
+    rig = supply.bench.rig()
+    rig["models"]["tiny-moe"] = {"hf": REPO, "files": FILE}
+    rig["instances"]["drafter"] |= {"backend": "systemd", "gate": {"prefill": "-50%", "budget": "60s"}}
+    supply.bench.declare(rig)
+
+
+def test_it_is_measured_and_nothing_is_served_otherwise(supply: Supply) -> None:
+    bench = supply.bench
+    supply.hurry()
+    as_a_unit(supply)
+    supply.deploys()
+    before, locked = bench.running(), (bench.folder / "herd.lock").read_bytes()
+    nothing = bench.herd(*TRY, **supply.private)
+    assert nothing.code == 0, nothing.output
+    assert "no unit computes otherwise by it" in nothing.output
+
+    supply.hub.push(REPO, {FILE: TINY_MOE.read_bytes() + secrets.token_bytes(64)})
+    ended = bench.herd(*TRY, **supply.private)
+    assert ended.code == 0, ended.output
+    assert "block 1" in ended.output
+    assert "box/drafter: reading " in ended.output
+    assert (bench.folder / "herd.lock").read_bytes() == locked
+    bench.unchanged(before, "drafter")
+    assert bench.answers("drafter").startswith("abcdefgh")
+    assert bench.sh(f"ls {STORE}/llamaherd/tiny-moe | wc -l") == "2", "both are there"
+    supply.settled()
+
+    upgraded = bench.herd("lock", "--upgrade", "tiny-moe", **supply.private)
+    assert upgraded.code == 0, upgraded.output
+    ended = bench.up("--yes", **supply.private)
+    assert ended.code == 0, ended.output
+    assert "both were measured at" in ended.output or ": held" in ended.output or "not known yet" in ended.output
+    assert "fetching" not in ended.output

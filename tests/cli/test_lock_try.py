@@ -1,0 +1,62 @@
+"""`herd lock --try`: what it refuses before it touches a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from llamaherd.cli.herd import main
+from tests.support.rigs import cpu_rig
+
+REPO = "owner/moe"
+
+
+def tried(folder: Path, *words: str) -> Result:
+    ended = CliRunner().invoke(main, ["lock", *words, "-i", str(folder)], prog_name="herd")
+    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+    return ended
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A rig whose drafter has its model from a hub that is asked in vain."""
+    rig = cpu_rig()
+    rig["models"]["moe"] = {"hf": REPO, "files": "*.gguf"}
+    (tmp_path / "box.yaml").write_text(yaml.safe_dump(rig))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    return tmp_path
+
+
+def test_it_tries_what_is_named(fleet: Path) -> None:
+    ended = tried(fleet, "--try", "box")
+    assert ended.exit_code == 2
+    assert ended.output == "error: --try tries what --upgrade names\n  help: `herd lock --upgrade main --try duo`\n"
+
+
+def test_it_speaks_to_people(fleet: Path) -> None:
+    ended = tried(fleet, "--upgrade", "moe", "--try", "box", "--json")
+    assert ended.exit_code == 2
+    assert "leave out --json" in ended.output
+
+
+def test_a_name_that_nothing_has(fleet: Path) -> None:
+    ended = tried(fleet, "--upgrade", "meo", "--try", "box")
+    assert ended.exit_code == 2
+    assert "LH035" in ended.output
+
+
+def test_a_hub_that_does_not_answer(fleet: Path) -> None:
+    ended = tried(fleet, "--upgrade", "moe", "--try", "box")
+    assert ended.exit_code == 1
+    assert not (fleet / "herd.lock").exists()
+
+
+def test_a_rig_that_is_none(fleet: Path) -> None:
+    """It is said before a hub is asked."""
+    ended = tried(fleet, "--upgrade", "moe", "--try", "bxo")
+    assert ended.exit_code == 2
+    assert "LH007" in ended.output
+    assert "did you mean `box`?" in ended.output
