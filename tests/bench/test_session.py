@@ -1,6 +1,6 @@
 """Steps that are done, against a server that plays answers: what of them is kept, and what does not count.
 
-The meter is played as well: no host is watched here. tests/box/serving/test_bench.py has real ones.
+The meter is played as well: no host is watched here. tests/box/measuring/test_bench.py has real ones.
 """
 
 from __future__ import annotations

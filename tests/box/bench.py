@@ -22,6 +22,7 @@ from box import downloads
 from box.cli import CACHE, ROOT, TINY_MOE
 from box.compiling import OPTIONS
 from box.host import BoxHost
+from tests.box.slot import WITH_IK
 
 Declared = dict[str, Any]
 
@@ -58,6 +59,25 @@ class Ended:
         return succeeded + failed
 
 
+def ik() -> Declared:
+    """The other engine. The kernels of all pairs of cache types are most of its compile time."""
+    return {
+        "kind": "ik_llama.cpp",
+        "source": {
+            "archive": str(CACHE / downloads.IK_LLAMA_CPP.file),
+            "sha256": downloads.IK_LLAMA_CPP.sha256,
+            "folder": "ik_llama_cpp_python-0.1.5/vendor/ik_llama.cpp",
+            "overlay": {"common/cmake/build-info-gen-cpp.cmake": BUILD_INFO},
+        },
+        "options": {"GGML_IQK_FA_ALL_QUANTS": False, **OPTIONS},
+    }
+
+
+def second(main: Declared) -> Declared:
+    """Another build of the first engine, by an option that is off anyway: the cache of compilers has all of it."""
+    return {**deepcopy(main), "options": {**main["options"], "LLAMA_SANITIZE_ADDRESS": False}}
+
+
 @dataclass(frozen=True)
 class Bench:
     """The host, and the folder that its inventory lies in."""
@@ -76,7 +96,7 @@ class Bench:
         return self.folder / "api-key"
 
     def rig(self) -> Declared:
-        """The rig as it shall be when no test has changed it: the box that everyone gets, and ik_llama.cpp."""
+        """The rig as it shall be when no test has changed it: the box that everyone gets, and a second engine."""
         rig: Declared = yaml.safe_load((ROOT / "inventory" / "box.yaml").read_text())
         rig["connect"] |= {
             "port": self.host.port,
@@ -88,17 +108,7 @@ class Bench:
         source = rig["engines"]["main"]["source"]
         source["archive"] = str(CACHE / downloads.LLAMA_CPP.file)
         rig["engines"]["main"]["options"] = {**OPTIONS}
-        rig["engines"]["ik"] = {
-            "kind": "ik_llama.cpp",
-            "source": {
-                "archive": str(CACHE / downloads.IK_LLAMA_CPP.file),
-                "sha256": downloads.IK_LLAMA_CPP.sha256,
-                "folder": "ik_llama_cpp_python-0.1.5/vendor/ik_llama.cpp",
-                "overlay": {"common/cmake/build-info-gen-cpp.cmake": BUILD_INFO},
-            },
-            # The kernels of all pairs of cache types are most of its compile time.
-            "options": {"GGML_IQK_FA_ALL_QUANTS": False, **OPTIONS},
-        }
+        rig["engines"]["ik"] = ik() if WITH_IK else second(rig["engines"]["main"])
         rig["models"]["gemma-3-270m"]["file"] = str(CACHE / downloads.GEMMA.file)
         rig["models"]["tiny-moe"]["file"] = str(TINY_MOE)
         rig["instances"]["chat"]["api_key"] = {"file": str(self.key_file)}

@@ -12,9 +12,12 @@ from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, TINY_MOE
 from box.host import BoxHost
 from tests.box.bench import Bench, Ended
-from tests.box.slot import PACKAGES, RIG, RIG_PORT, compiling
+from tests.box.slot import PACKAGES, RIG, RIG_PORT, WITH_IK, compiling
 from tests.box.supply import STORE, TOKEN, Supply
 from tests.support.hub_server import Hub
+
+ENGINES: tuple[downloads.Source, ...] = (downloads.LLAMA_CPP, *((downloads.IK_LLAMA_CPP,) if WITH_IK else ()))
+"""What the rig's engines are compiled from, the one that all lanes need first."""
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +55,8 @@ def ssh(box_host: BoxHost) -> list[str]:
 @pytest.fixture(scope="session")
 def fleet_folder(box_host: BoxHost, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """The rig declared in a folder of its own, and all that it names fetched; not yet deployed."""
-    for artifact in (downloads.LLAMA_CPP, downloads.IK_LLAMA_CPP, downloads.GEMMA):
+    artifacts: tuple[downloads.Artifact, ...] = (*ENGINES, downloads.GEMMA)
+    for artifact in artifacts:
         downloads.fetch(artifact, CACHE)
     tiny_moe.write(TINY_MOE)
     bench = Bench(box_host, tmp_path_factory.mktemp("fleet"))
@@ -65,7 +69,7 @@ def fleet_folder(box_host: BoxHost, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def first_run(fleet_folder: Bench) -> Ended:
     """The deployment to a bare host: it compiles two engines. As talkative as it can be, for whom it may tell."""
-    with compiling(fleet_folder.host, downloads.LLAMA_CPP, downloads.IK_LLAMA_CPP):
+    with compiling(fleet_folder.host, *ENGINES):
         return fleet_folder.deploy("-vvv", "--diff")
 
 

@@ -6,11 +6,12 @@ after them; the rest is in one lane only.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from box.alone import alone
+from box.alone import alone, is_held
 from box.cli import BOX
 from box.downloads import Source
 from box.host import CCACHE, BoxHost
@@ -26,6 +27,13 @@ LANES = sorted(folder.name for folder in Path(__file__).parent.iterdir() if any(
 
 LANE = os.environ.get("LLAMAHERD_LANE", "")
 """The lane that runs here; without, all that is asked for runs one after another, on one rig."""
+
+
+_OTHERS = 300
+"""Seconds in which another lane has made its host."""
+
+WITH_IK = LANE in ("", "serving")
+"""Whether the rig has ik_llama.cpp. One lane does: all others need not wait until it is compiled."""
 
 
 def slotted(name: str) -> str:
@@ -44,8 +52,32 @@ PACKAGES = slotted(f"llamaherd-{LANE}") if LANE else "llamaherd"
 @contextmanager
 def compiling(host: BoxHost, *engines: Source) -> Iterator[None]:
     """Deploy engines to a host. What the cache of compilers does not have yet, nobody else compiles meanwhile."""
-    notes = [f"{CCACHE}/{engine.sha256[:16]}.compiled" for engine in engines]
-    known = all(host.exec("sh", "-c", f"ls {note} 2>&1", check=False).strip() == note for note in notes)
-    with nullcontext() if known else alone(BOX / "compiling.lock"):
+    notes = {engine: f"{CCACHE}/{engine.sha256[:16]}.compiled" for engine in engines}
+
+    def known(engine: Source) -> bool:
+        return host.exec("sh", "-c", f"ls {notes[engine]} 2>&1", check=False).strip() == notes[engine]
+
+    if LANE:
+        _let_others_begin(engines, known)
+    with ExitStack() as held:
+        for engine in engines:
+            lock = ExitStack()
+            lock.enter_context(alone(_lock(engine)))
+            if known(engine):
+                lock.close()
+            else:
+                held.push(lock)
         yield
-    host.exec("touch", *notes)
+    host.exec("touch", *notes.values())
+
+
+def _let_others_begin(engines: Sequence[Source], known: Callable[[Source], bool]) -> None:
+    """Wait until somebody else compiles what all lanes need: whoever needs more holds them up for longer."""
+    until = time.monotonic() + _OTHERS
+    for engine in engines[:-1]:
+        while not known(engine) and not is_held(_lock(engine)) and time.monotonic() < until:
+            time.sleep(1)
+
+
+def _lock(engine: Source) -> Path:
+    return BOX / f"compiling-{engine.sha256[:16]}.lock"

@@ -17,7 +17,7 @@ from box.cli import ROOT
 from llamaherd.bench.holding import Holding
 from llamaherd.diagnostics.findings import UserError
 from tests.box.bench import Bench, Declared
-from tests.box.serving.test_meter import connect
+from tests.box.measuring.test_meter import connect
 from tests.support.nvidia_smi import card
 
 pytestmark = pytest.mark.box
