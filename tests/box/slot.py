@@ -5,6 +5,7 @@ a lane: `scripts/test` runs all lanes at the same time. What lanes have alike, a
 after them; the rest is in one lane only.
 """
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from box.alone import alone, is_held
 from box.cli import BOX
+from box.compiling import OPTIONS
 from box.downloads import Source
 from box.host import CCACHE, BoxHost
 
@@ -31,6 +33,8 @@ LANE = os.environ.get("LLAMAHERD_LANE", "")
 
 _OTHERS = 300
 """Seconds in which another lane has made its host."""
+
+_OPTIONS = hashlib.sha256(repr(sorted(OPTIONS.items())).encode()).hexdigest()[:8]
 
 WITH_IK = LANE in ("", "serving")
 """Whether the rig has ik_llama.cpp. One lane does: all others need not wait until it is compiled."""
@@ -52,7 +56,7 @@ PACKAGES = slotted(f"llamaherd-{LANE}") if LANE else "llamaherd"
 @contextmanager
 def compiling(host: BoxHost, *engines: Source) -> Iterator[None]:
     """Deploy engines to a host. What the cache of compilers does not have yet, nobody else compiles meanwhile."""
-    notes = {engine: f"{CCACHE}/{engine.sha256[:16]}.compiled" for engine in engines}
+    notes = {engine: f"{CCACHE}/{engine.sha256[:16]}-{_OPTIONS}.compiled" for engine in engines}
 
     def known(engine: Source) -> bool:
         return host.exec("sh", "-c", f"ls {notes[engine]} 2>&1", check=False).strip() == notes[engine]
