@@ -50,7 +50,7 @@ def drafts_itself(subject: RigContext) -> Iterator[Finding]:
 
 
 IDLE_GATE = Rule(
-    "LH310",
+    "LH330",
     "A gate of a container measures nothing.",
     why="""
     What serves and what is declared are measured as units of systemd, one after the other. A container is neither

@@ -52,7 +52,7 @@ SECTIONS = (
     Section(263, "Around containers and services"),
     Section(274, "Names and values that stand for nothing"),
     Section(290, "Roles of a fleet's own"),
-    Section(310, "What a change must prove"),
+    Section(330, "What a change must prove"),
 )
 """A new rule takes the first free number of its section that never had a page, or opens one at the end."""
 

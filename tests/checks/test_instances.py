@@ -322,7 +322,7 @@ PROCESSOR = {
 GATES = {
     "a gate of a container": Case(
         {BOXED + "gate": {"decode": "-3%"}},
-        "LH310",
+        "LH330",
         "decode: -3%",
         "`boxed` is a container, and its gate measures units of systemd alone",
         "take `gate` out",
