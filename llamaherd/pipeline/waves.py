@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -33,12 +33,22 @@ class Wave:
         return f"Wave {self.number} of {self.of}{what}: {', '.join(self.rigs)}"
 
 
-def waves(rigs: Sequence[str], pace: Pace) -> tuple[Wave, ...]:
-    """The waves that these rigs come in, each rig in one. They keep their order, but for a canary among them."""
+def waves(rigs: Sequence[str], pace: Pace, apart: Sequence[Collection[str]] = ()) -> tuple[Wave, ...]:
+    """The waves that these rigs come in, each rig in one, as early as it can.
+
+    A canary comes first. Of each group in `apart`, which back each other up, no two are in one wave.
+    """
     canary = [name for name in rigs if name == pace.canary]
     others = [name for name in rigs if name != pace.canary]
-    size = pace.most or max(1, len(others))
-    steps = [others[at : at + size] for at in range(0, len(others), size)]
+    steps: list[list[str]] = []
+    for name in others:
+        alone = {each for group in apart if name in group for each in group}
+        room = (step for step in steps if len(step) < (pace.most or len(others)) and alone.isdisjoint(step))
+        step = next(room, None)
+        if step is None:
+            steps.append([name])
+        else:
+            step.append(name)
     steps = [canary, *steps] if canary else steps
     return tuple(
         Wave(tuple(step), number, len(steps), canary=step is canary) for number, step in enumerate(steps, start=1)

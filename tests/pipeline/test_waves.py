@@ -45,6 +45,37 @@ def test_every_rig_has_its_turn_once(rigs: list[str], canary: str | None, most: 
         assert (found[0].rigs, found[0].canary) == ((canary,), True)
 
 
+@pytest.mark.parametrize(
+    ("pace", "apart", "steps"),
+    [
+        (Pace(), [{"attic", "box"}], [("attic", "duo", "six"), ("box",)]),
+        (Pace(), [{"attic", "box"}, {"box", "duo"}], [("attic", "duo", "six"), ("box",)]),
+        (Pace(), [{"attic", "box", "six"}], [("attic", "duo"), ("box",), ("six",)]),
+        (Pace(), [{"attic"}, {"elsewhere", "duo"}], [FLEET]),
+        (Pace("box"), [{"attic", "box"}, {"duo", "six"}], [("box",), ("attic", "duo"), ("six",)]),
+        (Pace(most=2), [{"attic", "box"}, {"duo", "six"}], [("attic", "duo"), ("box", "six")]),
+        (Pace(most=1), [{"attic", "box"}], [("attic",), ("box",), ("duo",), ("six",)]),
+    ],
+)
+def test_those_that_back_each_other_up_are_never_in_one(
+    pace: Pace, apart: list[set[str]], steps: list[tuple[str, ...]]
+) -> None:
+    assert [wave.rigs for wave in waves(FLEET, pace, apart)] == steps
+
+
+GROUPS = st.lists(st.sets(st.text("abcde", min_size=1, max_size=3), max_size=4), max_size=4)
+
+
+@given(NAMES, st.sampled_from("abcde") | st.none(), st.integers(1, 10) | st.none(), GROUPS)
+def test_no_wave_has_two_of_a_group(
+    rigs: list[str], canary: str | None, most: int | None, groups: list[set[str]]
+) -> None:
+    found = waves(rigs, Pace(canary, most), groups)
+    assert sorted(name for wave in found for name in wave.rigs) == sorted(rigs)
+    assert all(len(wave.rigs) <= (most or len(rigs)) for wave in found)
+    assert all(len(group & set(wave.rigs)) <= 1 for group in groups for wave in found)
+
+
 def test_nothing_to_do_is_no_wave() -> None:
     assert waves((), Pace("duo", 2)) == ()
 
