@@ -41,13 +41,15 @@ from llamaherd.scaffold.gpus import plain_name
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.axes import HEAD, Known, space_of
 from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.ending import ending
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import Head, SearchJournal, keys_of
 from llamaherd.tune.keys import with_keys
 from llamaherd.tune.model import parzen
-from llamaherd.tune.show import as_json, print_search
+from llamaherd.tune.show import print_ending
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning
+from llamaherd.tune.written import ending_json
 from roles.serve.plan import plan_instance
 
 _PATIENCE = Patience(first=300, silence=300, total=300)
@@ -114,9 +116,10 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as results, SearchJournal.begin(Path(results), head) as journal:
         Tuning(evaluation, journal, space, start, case.budget, Lines(aim), _stamp, parzen).found()
         print(f"{name}: {case}", flush=True)
-        print_search(journal.search, start, Console(width=200))
+        end = ending(journal.search, start)
+        print_ending(end, "case", Console(width=200))
         trials = [each.model_dump(mode="json", exclude_defaults=True) for each in journal.search.trials]
-        return {**as_json(journal.search, start), "trials": trials}
+        return {**ending_json(end), "trials": trials}
 
 
 @dataclass

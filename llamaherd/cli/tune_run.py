@@ -248,12 +248,18 @@ def _clock(seconds: float) -> str:
 
 def _show(search: Search, tuned: Tuned, wanted: Wanted) -> None:
     from llamaherd.store.show import console
-    from llamaherd.tune.show import as_json, print_search
+    from llamaherd.tune.ending import ending
+    from llamaherd.tune.importance import optuna_shares
+    from llamaherd.tune.show import print_ending
+    from llamaherd.tune.written import ending_json
 
     if wanted.as_json:
-        click.echo(json.dumps(as_json(search, tuned.start)))
+        end = ending(search, tuned.start, optuna_shares())
+        click.echo(json.dumps({"identity": search.head.identity} | ending_json(end)))
     else:
-        print_search(search, tuned.start, console())
+        name = tuned.declared.name
+        print_ending(ending(search, tuned.start), name, console())
+        say(f"`herd report {tuned.rig.rig}/{name}` shows all that was tried, and which keys mattered", err=True)
 
 
 def _stamp() -> str:

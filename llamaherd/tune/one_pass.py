@@ -16,7 +16,7 @@ from llamaherd.tune.trials import Outcome
 Tried = Generator[Candidate, Outcome, Outcome]
 Walk = Generator[Candidate, Outcome, None]
 
-_BETTER = 1.003
+BETTER = 1.003
 """A candidate takes the place of the best one where it is better by so much: less is chance as a rule."""
 _TIRED = 2
 """Steps without a gain after which an axis is left: one of them may be chance, or a dent."""
@@ -109,7 +109,7 @@ def _try(space: Space, best: Best, candidate: Candidate) -> Generator[Candidate,
             break
         candidate = smaller
         outcome = yield candidate
-    if outcome.score is None or (best.score is not None and outcome.score < best.score * _BETTER):
+    if outcome.score is None or (best.score is not None and outcome.score < best.score * BETTER):
         return False
     best.candidate, best.score = candidate, outcome.score
     return True

@@ -12,6 +12,7 @@ from llamaherd.bench.statistics.intervals import Ratio
 from llamaherd.bench.statistics.verdict import Judgement, judge
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.journal import Search, Trial, candidate_of
+from llamaherd.tune.one_pass import BETTER
 from llamaherd.tune.trials import Why
 
 MARGIN = 0.02
@@ -35,8 +36,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Step:
-    """A candidate that was better than all before it: which keys it changed, and by how much it was better."""
+    """A candidate that took the place of the best one: which keys it changed, and by how much it was better.
 
+    `number` is that of its trial, from 1 on.
+    """
+
+    number: int
     keys: tuple[tuple[str, Value], ...]
     gain: float
     score: float
@@ -73,15 +78,16 @@ def best_of(standing: Sequence[Standing], declared: Candidate) -> Candidate:
 
 
 def steps(search: Search) -> Iterator[Step]:
-    """Each candidate of the search that was better than all before it, as it was read then."""
+    """Each candidate of the search that took the place of the best one by then, as it was read then."""
     best: tuple[Candidate, float] | None = None
-    for candidate, outcome in search.known:
-        if outcome.score is None or (best and outcome.score <= best[1]):
+    for number, trial in enumerate(search.trials, start=1):
+        score = search.outcome(trial).score
+        if trial.round is not None or score is None or (best and score < best[1] * BETTER):
             continue
+        candidate = candidate_of(trial.keys)
         if best:
-            changed = candidate.besides(best[0])
-            yield Step(tuple(changed.items()), outcome.score / best[1] - 1, outcome.score)
-        best = (candidate, outcome.score)
+            yield Step(number, tuple(candidate.besides(best[0]).items()), score / best[1] - 1, score)
+        best = (candidate, score)
 
 
 def failures(search: Search) -> Counter[Why]:

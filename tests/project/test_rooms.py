@@ -50,6 +50,7 @@ LOADS_HEAVY = (
     "report/show.py",
     "store/show.py",
     "tune/model.py",
+    "tune/ped_anova.py",
     "tune/show.py",
     "fetcher/",
     "cli/__main__.py",

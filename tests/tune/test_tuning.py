@@ -11,10 +11,11 @@ from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.ending import ending
 from llamaherd.tune.journal import Found, Search, SearchJournal, candidate_of, found_by_twins, read_search, searches
 from llamaherd.tune.journal import keys_of as keys_of_candidate
 from llamaherd.tune.outcome import failures, standings, steps
-from llamaherd.tune.show import as_json, yaml_lines
+from llamaherd.tune.written import ending_json, yaml_lines
 from tests.tune.played import BEGAN, LOAD, Played, head_of, search_on
 
 
@@ -44,7 +45,7 @@ def test_it_comes_to_something_that_is_better(tmp_path: Path) -> None:
     assert best.beside
     assert best.beside.low
     assert best.beside.low < rig.score(chosen) / rig.score(start_of(rig)) * 1.05
-    said = as_json(only(tmp_path), start_of(rig))
+    said = ending_json(ending(only(tmp_path)))
     assert said["found"] == found.keys
     assert "threads" in said["changes"]
 
@@ -70,7 +71,7 @@ def test_where_all_are_alike_nothing_is_changed(tmp_path: Path) -> None:
     rig = Flat(**LawRig.drawn(2).__dict__)
     found, _ = search_on(tmp_path, Played(rig))
     assert candidate_of(found.keys) == start_of(rig)
-    assert yaml_lines(only(tmp_path), start_of(rig)) == ""
+    assert yaml_lines(ending(only(tmp_path))) == ""
 
 
 @pytest.mark.parametrize("budget", [200, 400, 1200])

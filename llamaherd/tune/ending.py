@@ -1,0 +1,85 @@
+"""The end of a search as a value: before and after, steps, importance, the front, what failed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llamaherd.tune.aim import Aim
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.front import Front, front_of
+from llamaherd.tune.importance import Importance, Shares, importances
+from llamaherd.tune.journal import Search, candidate_of
+from llamaherd.tune.outcome import Standing, Step, standings, steps
+from llamaherd.tune.trials import Why
+
+FAILED: dict[Why, str] = {
+    "memory": "ran out of memory",
+    "load": "did not start",
+    "answer": "gave no answer",
+    "quality": "lost too much quality",
+    "draft": "did not draft",
+}
+"""What each reason says."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A candidate that came to nothing, by the number of its trial, from 1 on."""
+
+    number: int
+    candidate: Candidate
+    why: Why
+    says: str
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a search comes to. `found` is None where it was cut off before its end."""
+
+    aim: Aim
+    declared: Candidate
+    found: Candidate | None
+    tried: int
+    seconds: float
+    standings: tuple[Standing, ...]
+    steps: tuple[Step, ...]
+    importances: tuple[Importance, ...]
+    front: Front
+    failed: tuple[Failed, ...]
+
+    @property
+    def after(self) -> Standing | None:
+        """What was found, in the rounds of the end; the best one beside what is declared, where that is the end."""
+        wanted = None if self.found == self.declared else self.found
+        others = [each for each in self.standings if each.candidate != self.declared]
+        return next((each for each in others if each.candidate == wanted), others[0] if others else None)
+
+    @property
+    def before(self) -> Standing | None:
+        """What is declared, in the rounds of the end."""
+        return next((each for each in self.standings if each.candidate == self.declared), None)
+
+
+def ending(search: Search, declared: Candidate | None = None, shares: Shares | None = None) -> Ending:
+    """The end of a search, or what it comes to by now, beside what was `declared` when it began."""
+    base = candidate_of(search.head.declared) if declared is None else declared
+    known = search.known
+    return Ending(
+        aim=search.head.aim,
+        declared=base,
+        found=candidate_of(search.found.keys) if search.found else None,
+        tried=len(known),
+        seconds=search.seconds,
+        standings=tuple(standings(search, base)),
+        steps=tuple(steps(search)),
+        importances=importances(known, shares),
+        front=front_of(search),
+        failed=tuple(_failed(search)),
+    )
+
+
+def _failed(search: Search) -> Iterator[Failed]:
+    for number, each in enumerate(search.trials, start=1):
+        if each.why:
+            yield Failed(number, candidate_of(each.keys), each.why, each.says)
