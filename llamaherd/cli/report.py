@@ -27,9 +27,9 @@ from llamaherd.diagnostics.findings import UserError
 def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, form: str | None, as_json: bool) -> None:
     """Show what measurements say together: a leaderboard, each instance, charts, and what is doubtful.
 
-    It is of all results beside the inventory, or of those that are named: a rig, an instance, a file. Files may be
-    those of other programs, as for `herd compare`. Without -o it is shown here. An .html page is a single file that
-    runs no script and fetches nothing.
+    It is of all results and finished searches beside the inventory, or of those that are named: a rig, an instance, a
+    file. Files may be those of other programs, as for `herd compare`. Without -o it is shown here. An .html page is a
+    single file that runs no script and fetches nothing.
 
     Exit codes: 0 written; 1 written, but a file could not be read and is left out; 2 nothing can be read.
 
@@ -44,10 +44,11 @@ def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, f
     from llamaherd.report.gather import gather
     from llamaherd.report.page import page
     from llamaherd.report.written import form_of, write, written
+    from llamaherd.tune.importance import optuna_shares
 
     try:
         chosen = form_of(output, "json" if as_json else form)
-        gathered = gather(what, results_folder(inventory_path(inventory)))
+        gathered = gather(what, results_folder(inventory_path(inventory)), optuna_shares)
         if chosen is None:
             from llamaherd.report.show import print_page
             from llamaherd.store.show import console

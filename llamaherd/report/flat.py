@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from llamaherd.report.measured import Figure, Measured, MeasuredCell
+from llamaherd.report.searches import Searched
+from llamaherd.tune.written import ending_json
 
 _COLUMNS = (
     *("rig", "instance", "label", "stack", "measured", "by", "id", "suite", "condition", "kind", "depth", "prompt"),
@@ -48,6 +50,13 @@ def to_json(results: Sequence[Measured]) -> list[dict[str, Any]]:
         }
         for each in results
     ]
+
+
+def search_json(each: Searched) -> dict[str, Any]:
+    """A search that has come to its end."""
+    head = each.head
+    about = {"rig": head.rig, "instance": head.instance, "began": head.began, "ended": each.ended, "file": each.file}
+    return about | ending_json(each.end)
 
 
 def _about(each: Measured) -> dict[str, Any]:

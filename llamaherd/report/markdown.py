@@ -29,8 +29,9 @@ def _lines(page: Page) -> Iterator[str]:
     yield f"{page.about}."
     yield ""
     yield from _sentences(page.notes)
-    yield from ("## Leaderboard", "")
-    yield from _table(page.leaderboard)
+    if page.leaderboard.rows:
+        yield from ("## Leaderboard", "")
+        yield from _table(page.leaderboard)
     for group in page.groups:
         yield from (f"## {escaped(group.title)}", "")
         if group.machine:
@@ -46,6 +47,8 @@ def _part(part: Part) -> Iterator[str]:
     yield ""
     yield from _sentences([f"**doubt**: {escaped(each)}" for each in part.doubts], ready=True)
     yield from _sentences(part.notes)
+    if part.lines:
+        yield from ("In the inventory:", "", *(f"    {shown(line)}" for line in part.lines.splitlines()), "")
     for table in part.rest:
         yield from _table(table)
     for chart in part.charts:

@@ -11,17 +11,19 @@ from llamaherd.report.gather import Gathered
 from llamaherd.report.leaderboard import bars_by_kind, leaderboard, leaderboard_table
 from llamaherd.report.measured import Measured
 from llamaherd.report.over_time import history_charts
+from llamaherd.report.searches import Searched, search_chart, search_tables
 from llamaherd.report.sweeps import charts_of
 from llamaherd.report.tables import Table, cells_table, memory_table
+from llamaherd.tune.written import yaml_lines
 
 _ALL, _BESIDE = "Everything that was measured", "Everything else that was measured"
 
 
 @dataclass(frozen=True)
 class Part:
-    """An instance, or what somebody else has measured: its newest result, and how it was before.
+    """An instance, what somebody else has measured, or a search: its newest result, and how it was before.
 
-    `tables` have all of it, `rest` what no table of its charts has.
+    `tables` have all of it, `rest` what no table of its charts has. `lines` are those of YAML that it comes to.
     """
 
     title: str
@@ -32,11 +34,12 @@ class Part:
     tables: tuple[Table, ...]
     rest: tuple[Table, ...]
     charts: tuple[Chart, ...]
+    lines: str = ""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A rig with its instances, or all that others have measured."""
+    """A rig with its instances, all that others have measured, or all searches."""
 
     title: str
     anchor: str
@@ -55,11 +58,13 @@ class Page:
     charts: tuple[Chart, ...]
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
+    searches: int = 0
 
     @property
     def about(self) -> str:
-        """How many results, and of when."""
-        many = f"{self.results} {'result' if self.results == 1 else 'results'}"
+        """How many results and searches, and of when."""
+        counts = ((self.results, "result", "results"), (self.searches, "search", "searches"))
+        many = " and ".join(f"{count} {one if count == 1 else more}" for count, one, more in counts if count)
         days = self.until if self.since == self.until else f"{self.since} to {self.until}"
         return f"{many}, {days}" if days else many
 
@@ -68,15 +73,17 @@ def page(gathered: Gathered) -> Page:
     """The page of some results."""
     found = sorted(gathered.found, key=lambda each: (each.rig, each.instance, each.label, each.began, each.id))
     rows = leaderboard(found)
-    days = sorted(each.day for each in found if each.day) or [""]
+    days = [each.day for each in found] + [each.head.began[:10] for each in gathered.searches]
+    days = sorted(each for each in days if each) or [""]
     return Page(
         results=len(found),
         since=days[0],
         until=days[-1],
         leaderboard=leaderboard_table(rows),
         charts=tuple(bars_by_kind(rows)),
-        groups=tuple(_groups(found)),
-        notes=(*_suites(found), *gathered.left_out),
+        groups=(*_groups(found), *_searches(gathered.searches)),
+        notes=(*_suites(found), *filter(None, [gathered.beyond]), *gathered.left_out),
+        searches=len(gathered.searches),
     )
 
 
@@ -101,6 +108,26 @@ def _groups(found: Sequence[Measured]) -> Iterator[Group]:
     if others := [each for each in found if each.less]:
         parts = [_part([each], f"imported-{at}", ()) for at, each in enumerate(others, start=1)]
         yield Group("Imported", "imported", (), tuple(parts))
+
+
+def _searches(every: Sequence[Searched]) -> Iterator[Group]:
+    if every:
+        parts = [_search(each, f"search-{at}") for at, each in enumerate(every, start=1)]
+        yield Group("Searches", "searches", (), tuple(parts))
+
+
+def _search(each: Searched, anchor: str) -> Part:
+    end = each.end
+    began, ended = (said.replace("T", " ").rstrip("Z") for said in (each.head.began, each.ended))
+    facts = (
+        ("searched", f"{began} to {ended} UTC by llamaherd {each.head.llamaherd}"),
+        ("tried", f"{end.tried} candidates in {end.seconds / 60:.1f} min"),
+        ("file", each.file),
+    )
+    lines = yaml_lines(end)
+    notes = () if lines else ("nothing is known to be better than what is declared",)
+    tables = tuple(search_tables(each))
+    return Part(each.label, anchor, facts, (), notes, tables, tables, (search_chart(each),), lines)
 
 
 def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) -> Part:

@@ -23,7 +23,8 @@ def print_page(page: Page, to: Console) -> None:
     to.print(f"[bold]{page.about}[/]")
     for note in page.notes:
         to.print(f"[yellow]note[/]: {printable(note)}")
-    _print_table(page.leaderboard, to)
+    if page.leaderboard.rows:
+        _print_table(page.leaderboard, to)
     plain = not to.encoding.lower().startswith("utf")
     for chart in page.charts:
         for each in chart.bars:
@@ -45,6 +46,11 @@ def _print_part(part: Part, to: Console) -> None:
         to.print(f"  note: {printable(note)}")
     for table in part.tables:
         _print_table(table, to)
+    if part.lines:
+        to.print("in the inventory:")
+    for line in part.lines.splitlines():
+        indent = len(line) - len(line.lstrip())
+        to.print(f"  {' ' * indent}{printable(line)}", highlight=False)
     for chart in part.charts:
         if chart.title == "Over time" and chart.table:
             _print_table(chart.table, to)

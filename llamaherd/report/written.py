@@ -9,7 +9,7 @@ from tempfile import mkstemp
 from typing import Literal
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.report.flat import to_csv, to_json
+from llamaherd.report.flat import search_json, to_csv, to_json
 from llamaherd.report.gather import Gathered
 from llamaherd.report.html import to_html
 from llamaherd.report.markdown import to_markdown
@@ -39,7 +39,9 @@ def written(gathered: Gathered, form: Form) -> str:
         return to_markdown(page(gathered))
     if form == "csv":
         return to_csv(gathered.found)
-    return json.dumps({"results": to_json(gathered.found), "left_out": list(gathered.left_out)}) + "\n"
+    searches = [search_json(each) for each in gathered.searches]
+    every = {"results": to_json(gathered.found), "searches": searches, "left_out": list(gathered.left_out)}
+    return json.dumps(every) + "\n"
 
 
 def write(path: Path, text: str) -> None:

@@ -76,12 +76,14 @@ def front_of(search: Search) -> Front:
     if len(measures) < 2:
         return Front()
     every = [OnFront(candidate, _figures(measures, trials)) for candidate, trials in known.items()]
-    best = {
-        candidate: fmean(search.outcome(each).score or 0.0 for each in trials) for candidate, trials in known.items()
-    }
-    whole = [each for each in every if not any(_dominates(measures, other, each) for other in every)]
+    # Whoever is better than another in everything comes before it: each is held against the front alone.
+    every.sort(key=lambda each: [-one.gain(each.figures[one.name], 1.0) for one in measures])
+    whole: list[OnFront] = []
+    for each in every:
+        if not any(_dominates(measures, other, each) for other in whole):
+            whole.append(each)
     kept: list[OnFront] = []
-    for each in sorted(whole, key=lambda one: -best[one.candidate]):
+    for each in sorted(whole, key=lambda one: -_score(search, known[one.candidate])):
         if not any(_as_good(measures, other, each, 1 - _ALIKE) for other in kept):
             kept.append(each)
     return Front(measures, tuple(kept))

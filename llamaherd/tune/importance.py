@@ -77,18 +77,15 @@ def _of(trials: Trials, best: Candidate, key: str, share: float | None) -> Impor
 
 def _alone(trials: Trials, key: str, value: Value) -> float | None:
     """The most that a value gave beside another one, of candidates that are alike in all other keys."""
-    alike: dict[Candidate, list[tuple[bool, float]]] = {}
+    with_it: dict[Candidate, float] = {}
+    without: dict[Candidate, float] = {}
     for candidate, score in _scored(trials):
         rest = Candidate(tuple(each for each in candidate.keys if each[0] not in (key, *FOLLOW)))
-        alike.setdefault(rest, []).append((candidate[key] == value, score))
-    gains = [
-        one / other - 1
-        for each in alike.values()
-        for has, one in each
-        for has_not, other in each
-        if has and not has_not
-    ]
-    return max(gains, default=None)
+        if candidate[key] == value:
+            with_it[rest] = max(score, with_it.get(rest, score))
+        else:
+            without[rest] = min(score, without.get(rest, score))
+    return max((with_it[rest] / without[rest] - 1 for rest in with_it.keys() & without.keys()), default=None)
 
 
 def _scored(trials: Trials) -> Iterator[tuple[Candidate, float]]:

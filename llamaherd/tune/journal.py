@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
 
 from llamaherd.bench.results.appended import Appended, read
 from llamaherd.bench.results.provenance import Count, NotNegative, Recorded
@@ -26,9 +26,22 @@ from llamaherd.tune.trials import Outcome, Trials, Why
 MOST, _MOST_FILES = 8 << 20, 1_000
 _MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
 """Folders that are looked through, searches of an instance, those that are read, and what of them is tried."""
-_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
-Keys = dict[str, bool | int | float | str | list[float] | None]
+SEARCH_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
+_Word = Annotated[str, StringConstraints(max_length=200)]
+_Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+_Key = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,40}(\.[a-z_]{1,40})?$")]
+_Said = bool | _Whole | float | _Word | Annotated[list[float], Field(max_length=64)] | None
 
+
+def _apart(keys: dict[str, Any]) -> dict[str, Any]:
+    """The keys, if none is a mapping and a value at once. Raises ValueError."""
+    if both := {key.partition(".")[0] for key in keys if "." in key} & keys.keys():
+        raise ValueError(f"{min(both)} is a mapping and a value")
+    return keys
+
+
+Keys = Annotated[dict[_Key, _Said], Field(max_length=64), AfterValidator(_apart)]
+"""Keys of an instance, within bounds: lines of YAML can be made of whatever is read."""
 
 Identity = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
@@ -173,7 +186,7 @@ def searches(results: Path, rig: str, instance: str) -> list[Path]:
             names = [each.name for _, each in zip(range(_MOST_FILES), there, strict=False)]
     except OSError:
         return []
-    return [folder / name for name in sorted(filter(_NAME.fullmatch, names), reverse=True)]
+    return [folder / name for name in sorted(filter(SEARCH_NAME.fullmatch, names), reverse=True)]
 
 
 def read_search(path: Path) -> Search:

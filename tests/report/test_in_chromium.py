@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from llamaherd.report.measured import measured
 from llamaherd.report.written import written
 from tests.report.many import many
 from tests.report.test_page import few
+from tests.report.test_searches import gathered
 from tests.support.chromium import MISSING, PROGRAM, Chromium, chromium
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
@@ -72,9 +74,9 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ours and others', of five kinds of text and with all charts."""
+    """Ours and others', of five kinds of text and with all charts, and a search."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(written(few(), "html"), encoding="utf-8")
+    file.write_text(written(replace(few(), searches=gathered().searches), "html"), encoding="utf-8")
     return file
 
 
