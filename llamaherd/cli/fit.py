@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from llamaherd.memory.fit import Room
     from llamaherd.memory.placement import Placement
     from llamaherd.pipeline.fit_arguments import Told
+    from llamaherd.tune.learned import Learned
 
 NAMED = 4
 """Changes that are named where a model does not fit."""
@@ -74,7 +75,10 @@ def fit(
     """What MODEL takes on these GPUs, and how it goes there. Fetches its header alone.
 
     MODEL is a GGUF file, a model on the hub (OWNER/NAME:QUANT), or one of the inventory that is locked. Sizes are in
-    powers of two, as memory is sold. Exit codes: 0 it fits, 1 it does not, 2 it cannot be told.
+    powers of two, as memory is sold. What `herd tune` has found best for this model, engine, context and slots on GPUs
+    of these sizes is said, where the results beside the inventory have such a search.
+
+    Exit codes: 0 it fits, 1 it does not, 2 it cannot be told.
 
     \b
     Examples:
@@ -92,12 +96,17 @@ def fit(
     except (FitError, ValueError) as error:
         say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
+    measured = _measured(inventory, header, given, vram)
     if as_json:
-        click.echo(json.dumps(_as_json(given) | {"changes": [change.text for change in others]}))
+        from llamaherd.tune.learned import as_json as told
+
+        changed = [change.text for change in others]
+        click.echo(json.dumps(_as_json(given) | {"changes": changed, "measured": [told(each) for each in measured]}))
     else:
         _show(header, given, table(given))
         for change in others:
             say(f"it would with: {change.text}")
+        _show_measured(measured)
     if not given.fit.fits:
         sys.exit(FAILED)
 
@@ -158,6 +167,32 @@ def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
         batch=max(placement.batch, int(options["ubatch"] or 0)),
         mtp=int(options["mtp"] or 0),
     )
+
+
+def _measured(inventory: Path | None, header: Header, given: Answer, vram: str) -> list[Learned]:
+    """What searches beside the inventory have found for this model on such GPUs."""
+    from llamaherd.bench.results.store import results_folder
+    from llamaherd.pipeline.fit import gpu_sizes
+    from llamaherd.pipeline.load import inventory_path
+
+    results = results_folder(inventory_path(inventory))
+    if not vram or not results.is_dir():
+        return []
+    from llamaherd.tune.learned import learned, of_model
+
+    placed = given.placement
+    return of_model(learned(results), placed.engine, header.digest, gpu_sizes(vram), placed.context, placed.parallel)
+
+
+def _show_measured(measured: list[Learned]) -> None:
+    from llamaherd.text.terminal import shown
+    from llamaherd.tune.learned import said
+
+    for each in measured:
+        first, *rest = said(each)
+        say(f"measured: {shown(first)}")
+        for line in rest:
+            say(f"  {shown(line)}")
 
 
 def _show(header: Header, given: Answer, rows: list[tuple[str, ...]]) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from llamaherd.cli.common import FAILED, say
+
+if TYPE_CHECKING:
+    from llamaherd.scaffold import FoundHost
 
 
 @click.command()
@@ -19,7 +23,8 @@ from llamaherd.cli.common import FAILED, say
 def init(folder: Path, host: str | None, user: str | None, port: int | None, name: str | None) -> None:
     """Make DIR a fleet of its own, with an example rig, or with one from a look at a host.
 
-    What is there already is left as it is. The look is one SSH connection that changes nothing.
+    What is there already is left as it is. The look is one SSH connection that changes nothing. Where DIR has searches
+    of `herd tune` on such GPUs beside as many cores, what they found best stands in the rig's file as a comment.
 
     \b
     Examples:
@@ -33,7 +38,7 @@ def init(folder: Path, host: str | None, user: str | None, port: int | None, nam
     rigs: dict[str, str] = {}
     try:
         if host is not None:
-            rig, text = _written_rig(host, user, port, name)
+            rig, text = _written_rig(folder, host, user, port, name)
             rigs[rig] = text
         elif not holds_rigs(folder):
             rigs[EXAMPLE] = example_rig()
@@ -47,7 +52,7 @@ def init(folder: Path, host: str | None, user: str | None, port: int | None, nam
         say(f"next: read {folder / rig}.yaml, then run `herd -i {folder} check`", err=True)
 
 
-def _written_rig(host: str, user: str | None, port: int | None, name: str | None) -> tuple[str, str]:
+def _written_rig(folder: Path, host: str, user: str | None, port: int | None, name: str | None) -> tuple[str, str]:
     """A rig's name and its file, from one look at its host. Raises LookError and RemoteError."""
     from llamaherd.inventory.schema import LOCAL
     from llamaherd.scaffold import connect_to, look, rig_name, rig_yaml
@@ -57,4 +62,18 @@ def _written_rig(host: str, user: str | None, port: int | None, name: str | None
     say(f"asking {'this machine' if host == 'local' else host}", err=True)
     seen = look(connect)
     rig = rig_name(name, seen.name or host)
-    return rig, rig_yaml(seen, rig, connect)
+    measured = measured_lines(folder, seen)
+    if measured:
+        say("its file has, as a comment, what `herd tune` found best on GPUs like its own", err=True)
+    return rig, rig_yaml(seen, rig, connect, measured)
+
+
+def measured_lines(folder: Path, seen: FoundHost) -> list[str]:
+    """What searches in a fleet's folder have found best on such GPUs beside as many cores, as lines of a comment."""
+    from llamaherd.bench.results.store import RESULTS
+    from llamaherd.scaffold import written_gpus
+    from llamaherd.tune.learned import learned, of_machine, said
+
+    gpus = [(gpu.model, gpu.memory << 20) for gpu in written_gpus(seen)]
+    every = of_machine(learned(folder / RESULTS), gpus, seen.cores or seen.threads) if gpus else []
+    return [line for each in every for line in said(each)]

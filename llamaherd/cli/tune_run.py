@@ -109,6 +109,7 @@ def _head(tuned: Tuned, wanted: Wanted) -> Head:
         began=_stamp(),
         identity=tuned.identity,
         kind=tuned.kind,
+        likeness=tuned.likeness,
         aim=Aim(purpose=cast("Purpose", wanted.purpose), streams=streams),
         declared=keys_of(tuned.start),
     )

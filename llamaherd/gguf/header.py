@@ -5,6 +5,7 @@ A header is kept whole as to its tensors: names, types and shapes, grouped so th
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator
@@ -214,6 +215,12 @@ class Header(BaseModel):
     def _hash(self) -> int:
         """Computed once: headers are keys of caches, and have hundreds of tensors."""
         return hash((self.architecture, self.name, self.quant, self.vocabulary, self.tensors))
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of what a speed hangs on: the same for all models of this shape whose tensors have these types."""
+        said = [self.architecture, str(self.vocabulary), *(each.model_dump_json() for each in self.tensors)]
+        return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
 
     @cached_property
     def each(self) -> tuple[Tensor, ...]:

@@ -56,8 +56,13 @@ def header_of(model: str, names: Mapping[str, ModelKey], lock: Lock) -> Header:
 
 def room(vram: str, ram: str | None) -> Room:
     """What GPUs such as `24G,12G` and RAM give to servers. Raises FitError for what is no size."""
-    gpus = tuple(usable(_binary(size)) for size in vram.split(",") if size.strip()) if vram else ()
+    gpus = tuple(map(usable, gpu_sizes(vram)))
     return Room(gpus, max(_binary(ram) - SYSTEM_RAM, 0) if ram else None)
+
+
+def gpu_sizes(vram: str) -> tuple[int, ...]:
+    """Bytes of each GPU of `24G,12G`. Raises FitError for what is no size."""
+    return tuple(_binary(size) for size in vram.split(",") if size.strip())
 
 
 def cache_type(name: str) -> None:

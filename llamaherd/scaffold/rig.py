@@ -30,8 +30,11 @@ _MISCOMPILES = "13.2"
 """This CUDA makes gibberish of IQ3 and IQ2 quants (ggml-org/llama.cpp#21255)."""
 
 
-def rig_yaml(seen: FoundHost, name: str, connect: Connect) -> str:
-    """A whole rig: the facts of its host, and an engine, a small model and an instance to start from."""
+def rig_yaml(seen: FoundHost, name: str, connect: Connect, measured: Sequence[str] = ()) -> str:
+    """A whole rig: the facts of its host, and an engine, a small model and an instance to start from.
+
+    `measured` are lines that say what was found best on rigs like it: a comment of them, and nothing else.
+    """
     gpus = written_gpus(seen)
     known = dict(zip(gpu_names(gpus), gpus, strict=True)) if all(gpu.known for gpu in gpus) else {}
     largest = max(known, key=lambda each: known[each].memory, default=None)
@@ -52,6 +55,7 @@ def rig_yaml(seen: FoundHost, name: str, connect: Connect) -> str:
         cuda=cuda_for(seen, gpus),
         driver=seen.cards[0].driver if seen.cards else None,
         largest=largest,
+        measured=measured,
     )
 
 

@@ -46,10 +46,30 @@ Keys = Annotated[dict[_Key, _Said], Field(max_length=64), AfterValidator(_apart)
 Identity = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
 
+class LikeGpu(Recorded):
+    """A GPU, as far as another one is like it."""
+
+    model: str
+    memory_bytes: Count | None = None
+
+
+class Likeness(Recorded):
+    """What a rig and an instance have that others may have too. `header` is the digest of the model's header."""
+
+    engine: str
+    model: str
+    header: Identity | None = None
+    gpus: tuple[LikeGpu, ...] = ()
+    cores: Count
+    context: Count
+    parallel: Count
+
+
 class Head(Recorded):
     """What is searched. `identity` is the hash of all that a reading hangs on: build, files, machine, prompts, keys.
 
-    `kind` is the hash of what two rigs have in common of which one can begin with what the other has found.
+    `kind` is the hash of what two rigs have in common of which one can begin with what the other has found; `likeness`
+    says it in words, for those who know only a part of it. Searches of before have none.
     """
 
     line: Literal["head"] = "head"
@@ -60,6 +80,7 @@ class Head(Recorded):
     began: str
     identity: Identity
     kind: Identity | None = None
+    likeness: Likeness | None = None
     aim: Aim
     declared: Keys
 
@@ -209,19 +230,24 @@ def same_search(results: Path, head: Head) -> Path | None:
 def found_by_twins(results: Path, head: Head) -> list[Candidate]:
     """What other searches for the same have come to on rigs of its kind, the newest first, within bounds."""
     found: dict[Candidate, None] = {}
-    twins = [
-        path
-        for rig in _folders(results)
-        for instance in _folders(results / rig)
-        for path in searches(results, rig, instance)[:_NEWEST]
-    ]
-    for path in sorted(twins, key=lambda each: each.name, reverse=True)[:_MOST_READ]:
+    for path in newest_searches(results):
         with suppress(UserError):
             search = read_search(path)
             same = (search.head.kind, search.head.aim) == (head.kind, head.aim)
             if search.found and head.kind and same and search.head.identity != head.identity:
                 found[candidate_of(search.found.keys)] = None
     return list(found)[:_MOST_HINTS]
+
+
+def newest_searches(results: Path) -> list[Path]:
+    """The newest files of each instance of all rigs, the newest of all first, within bounds."""
+    every = [
+        path
+        for rig in _folders(results)
+        for instance in _folders(results / rig)
+        for path in searches(results, rig, instance)[:_NEWEST]
+    ]
+    return sorted(every, key=lambda each: each.name, reverse=True)[:_MOST_READ]
 
 
 def _folders(folder: Path) -> list[str]:

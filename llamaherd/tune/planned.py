@@ -13,6 +13,7 @@ from llamaherd.bench.arms.planned import unit_instance
 from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
 from llamaherd.bench.asking.suite import suite
 from llamaherd.diagnostics.findings import Finding, UserError
+from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yamlfile import Document
@@ -22,6 +23,7 @@ from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.role import Role
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.journal import LikeGpu, Likeness
 from llamaherd.tune.keys import settings_of
 from llamaherd.tune.space import Space
 
@@ -37,6 +39,7 @@ class Tuned:
     declared: InstancePlan
     space: Space
     start: Candidate
+    header: Header | None = None
 
     @property
     def context(self) -> int:
@@ -65,6 +68,23 @@ class Tuned:
         gpus = [(cards[name].model, cards[name].memory_bytes) for name in instance.on]
         engine = rig.engines[instance.engine].kind
         return _hash([engine, self._files, gpus, rig.host.cpu.cores, instance.context, instance.parallel])
+
+    @property
+    def likeness(self) -> Likeness:
+        """The same in words, for those who know only a part of it."""
+        rig, instance = self.rig, self.rig.instances[self.declared.name]
+        model = rig.models[instance.model]
+        cards = rig.gpus.cards if rig.gpus else {}
+        named = f"{model.hf} {model.quant or model.files}" if model.hf else instance.model
+        return Likeness(
+            engine=rig.engines[instance.engine].kind,
+            model=named,
+            header=self.header.digest if self.header else None,
+            gpus=tuple(LikeGpu(model=cards[name].model, memory_bytes=cards[name].memory_bytes) for name in instance.on),
+            cores=rig.host.cpu.cores,
+            context=instance.context,
+            parallel=instance.parallel,
+        )
 
     def hinted(self, other: Candidate) -> Candidate:
         """What another search has found, as far as it may be tried here."""
@@ -101,7 +121,7 @@ def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None
     sizes = {name: size for name, model in models if (size := locked.projector_size(model))}
     known = Known(declared, chosen.name, headers | local_headers(declared, locked).headers, sizes)
     space, start = space_of(known, judged=judged)
-    return Tuned(inventory, tuple(roles), declared, plan, chosen, space, start)
+    return Tuned(inventory, tuple(roles), declared, plan, chosen, space, start, known.header)
 
 
 def _hash(said: list[Any]) -> str:

@@ -12,11 +12,15 @@ from click.testing import CliRunner, Result
 
 from llamaherd import lock
 from llamaherd.cli.herd import main
-from llamaherd.gguf.local import read_header
+from llamaherd.gguf.join import join
+from llamaherd.gguf.local import read_header, read_headers
+from llamaherd.tune.planned import tuned
+from roles import ROLES
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, locked
 from tests.support.hub_files import Hollow
 from tests.support.hub_server import Hub
+from tests.tune.kept import keep, like
 
 REPO = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF"
 
@@ -102,6 +106,38 @@ def test_a_model_of_the_inventory_is_known_by_its_lock(tmp_path: Path) -> None:
     done = herd("-i", str(tmp_path), "fit", "35b", "--vram", "24G", "--context", "262144", "--kv", "q4_0", "--mtp", "3")
     assert done.exit_code == 0, done.output
     assert "It fits" in done.output
+
+
+@pytest.mark.parametrize("where", ["here", "on the hub"])
+def test_what_was_found_best_for_a_model_is_said_wherever_its_header_is_from(
+    where: str, file: Path, hub: Hub, tmp_path: Path
+) -> None:
+    (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
+    keep(tmp_path / "results", like(("RTX 3090", 24), header=join(read_headers(file)).digest))
+    model = str(file) if where == "here" else f"{REPO}:UD-Q4_K_XL"
+    done = herd("-i", str(tmp_path), "fit", model, "--vram", "24G")
+    assert done.exit_code == 0, done.output
+    assert "measured: " in done.output
+    assert "duo/worker (RTX 3090, 12 cores): +" in done.output
+    assert "results/duo/worker/tune-20261124T150000Z.jsonl; with\n" in done.output
+    assert "    threads: " in done.output
+    told = json.loads(herd("-i", str(tmp_path), "fit", model, "--vram", "24G", "--json").output)
+    assert [(each["rig"], each["found"]) for each in told["measured"]] == [("duo", "2026-11-24")]
+    other = herd("-i", str(tmp_path), "fit", model, "--vram", "12G,12G")
+    assert "measured" not in other.output
+    assert hub.url
+
+
+def test_what_was_found_best_for_an_instance_is_said_for_its_model(tmp_path: Path) -> None:
+    (tmp_path / "budget.yaml").write_bytes((EXAMPLES / "budget.yaml").read_bytes())
+    lock.write_lock(tmp_path / "herd.lock", locked())
+    of = tuned(tmp_path / "budget.yaml", ROLES, "budget", "chat")
+    keep(tmp_path / "results", of.likeness, "budget/chat")
+    words = ("-i", str(tmp_path), "fit", "35b", "--vram", "8G", "--ram", "16G")
+    done = herd(*words, "--context", "4096")
+    assert "budget/chat (RTX 3070, 8 cores): +" in done.output
+    assert "unsloth/Qwen3.5-35B-A3B-GGUF UD-IQ2_XXS, 4096 tokens; found by `herd tune` on" in done.output
+    assert "measured" not in herd(*words, "--context", "8192").output
 
 
 def findings(done: Result) -> list[dict[str, Any]]:

@@ -1,0 +1,60 @@
+"""A finished search of a law (`played.py`), kept as that of some rig: what others can learn from."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.tune_law import LawRig
+from llamaherd.tune.aim import Purpose
+from llamaherd.tune.journal import LikeGpu, Likeness, Search, SearchJournal
+from tests.tune.played import Played, search_on
+
+GIB = 1 << 30
+MODEL = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF UD-Q4_K_XL"
+
+
+def like(
+    *gpus: tuple[str, int], header: str | None = "a" * 16, cores: int = 12, context: int = 32_768, model: str = MODEL
+) -> Likeness:
+    """What a rig with these GPUs, each a model and its GiB, has in common with others."""
+    return Likeness(
+        engine="llama.cpp",
+        model=model,
+        header=header,
+        gpus=tuple(LikeGpu(model=name, memory_bytes=size * GIB) for name, size in gpus),
+        cores=cores,
+        context=context,
+        parallel=1,
+    )
+
+
+@cache
+def search_of(seed: int, purpose: Purpose) -> Search:
+    """A real one, with its rounds."""
+    with TemporaryDirectory() as folder:
+        return search_on(Path(folder), Played(LawRig.drawn(seed)), 600, purpose)[1].journal.search
+
+
+def keep(
+    results: Path,
+    likeness: Likeness | None,
+    place: str = "duo/worker",
+    seed: int = 1,
+    *,
+    purpose: Purpose = "turn",
+    began: str = "2026-11-24T15:00:00Z",
+    ended: bool = True,
+) -> Search:
+    """Keep such a search as that of `place`, a rig and its instance."""
+    search = search_of(seed, purpose)
+    rig, _, instance = place.partition("/")
+    update = {"rig": rig, "instance": instance, "likeness": likeness, "began": began}
+    with SearchJournal.begin(results, search.head.model_copy(update=update)) as journal:
+        for each in search.trials:
+            journal.add(each)
+        if ended:
+            assert search.found
+            journal.add(search.found)
+    return search
