@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from llamaherd.engines.command_line import by_hand
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.experts import moe_layers
+from llamaherd.memory.fit import Fit
 from llamaherd.memory.instances import sized
 from llamaherd.memory.placed_by_hand import MOVING
 from llamaherd.tune.candidate import Candidate, Value
@@ -53,17 +54,17 @@ class Packing:
             candidate = candidate.with_keys({LAYERS: None})
         if self._edge is None:
             return candidate if self.fits(candidate) else None
+        # The less lies on the CPU, the less RAM it takes: of those that the GPUs hold, the first one needs least.
         steps = self._steps()
-        if not self.fits(candidate.with_keys({self._edge: steps[-1]})):
-            return None
         low, high = 0, len(steps) - 1
         while low < high:
             middle = (low + high) // 2
-            if self.fits(candidate.with_keys({self._edge: steps[middle]})):
+            if self._gpus_hold(candidate.with_keys({self._edge: steps[middle]})):
                 high = middle
             else:
                 low = middle + 1
-        return candidate.with_keys({self._edge: steps[low]})
+        packed = candidate.with_keys({self._edge: steps[low]})
+        return packed if self.fits(packed) else None
 
     def unpack(self, candidate: Candidate) -> Candidate | None:
         """The same with a step less on the GPUs; None where there is none."""
@@ -75,13 +76,19 @@ class Packing:
 
     def fits(self, candidate: Candidate) -> bool:
         """Whether GPUs and RAM hold it beside the others; also where nobody can tell."""
+        return self._is(candidate, lambda fit: fit.fits)
+
+    def _gpus_hold(self, candidate: Candidate) -> bool:
+        return self._is(candidate, lambda fit: all(left >= 0 for left in fit.spare))
+
+    def _is(self, candidate: Candidate, so: Callable[[Fit], bool]) -> bool:
         try:
             instance = with_keys(self.rig.instances[self.name], candidate)
         except ValueError:
             return False
         rig = self.rig.model_copy(update={"instances": {**self.rig.instances, self.name: instance}})
         found = sized(rig, self.headers, self.projectors).get(self.name)
-        return found is None or found.fit.fits
+        return found is None or so(found.fit)
 
     def _steps(self) -> tuple[Value, ...]:
         """Values of the edge, the most on GPUs first."""

@@ -12,6 +12,7 @@ from llamaherd.tune.keys import settings_of, with_keys
 from llamaherd.tune.packing import BATCH, EXPERTS, LAYERS
 from llamaherd.tune.space import Space
 from tests.support.examples import fleet, shape
+from tests.support.headers import qwen_35b
 
 
 def known(rig: str, name: str) -> Known:
@@ -119,3 +120,15 @@ def test_what_fits_nowhere_is_no_candidate() -> None:
     )
     found, start = space_of(Known(huge, "chat", of.headers), judged=True)
     assert found.pack(start) is None
+
+
+def test_what_the_ram_alone_cannot_hold_is_packed_where_both_together_can() -> None:
+    """The larger quant of its owner: 15.3 GB of experts, 16 GB of RAM of which the system has a share."""
+    of = Known(fleet().rigs["budget"], "chat", {"35b": qwen_35b("Q3_K", "Q4_K", mtp=False)})
+    found, start = space_of(of, judged=False)
+    assert not fits(of, with_keys(of.instance, start.with_keys({EXPERTS: 40, LAYERS: None})))
+    packed = found.pack(start)
+    assert packed
+    assert fits(of, with_keys(of.instance, packed))
+    less = int(str(packed[EXPERTS])) - 1
+    assert not fits(of, with_keys(of.instance, packed.with_keys({EXPERTS: less})))
