@@ -96,16 +96,16 @@ def fit(
     except (FitError, ValueError) as error:
         say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
+    texts = [change.text for change in others]
     measured = _measured(inventory, header, given, vram)
     if as_json:
         from llamaherd.tune.learned import as_json as told
 
-        changed = [change.text for change in others]
-        click.echo(json.dumps(_as_json(given) | {"changes": changed, "measured": [told(each) for each in measured]}))
+        click.echo(json.dumps(_as_json(given) | {"changes": texts, "measured": [told(each) for each in measured]}))
     else:
         _show(header, given, table(given))
-        for change in others:
-            say(f"it would with: {change.text}")
+        for text in texts:
+            say(f"it would with: {text}")
         _show_measured(measured)
     if not given.fit.fits:
         sys.exit(FAILED)

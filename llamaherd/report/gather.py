@@ -51,27 +51,18 @@ def gather(words: Sequence[str], results: Path, shares: Callable[[], Shares | No
     files: dict[Path, None] = {}
     sought: dict[Path, None] = {}
     for word in words:
-        if Path(word).is_file():
-            if SEARCH_NAME.fullmatch(Path(word).name):
-                sought[Path(word)] = None
-            else:
-                found |= {_key(each): each for each in _in_file(Path(word))}
-        else:
+        if not Path(word).is_file():
             named, its = _named(word, results)
             files |= dict.fromkeys(named)
             sought |= dict.fromkeys(its)
+        elif SEARCH_NAME.fullmatch(Path(word).name):
+            sought[Path(word)] = None
+        else:
+            found |= {_key(each): each for each in _in_file(Path(word))}
     if not words:
         files |= dict.fromkeys(_all(results, result_files))
         sought |= dict.fromkeys(_all(results, searches))
-    for path in list(files)[:MOST]:
-        try:
-            each = believed(read_result(path), str(path))
-        except UserError as error:
-            left_out.append(error.message)
-        else:
-            found[_key(each)] = each
-    if len(files) > MOST:
-        left_out.append(f"{len(files) - MOST:,} older results are left out: no more than {MOST:,} are read")
+    found |= _measured(list(files), left_out)
     ended = _ended(list(sought), shares, left_out)
     if not found and not ended:
         why = left_out[0] if left_out else f"there are no results in {results}"
@@ -80,6 +71,21 @@ def gather(words: Sequence[str], results: Path, shares: Callable[[], Shares | No
     many = len(ended) == MOST_SEARCHES and len(sought) > MOST_SEARCHES
     beyond = f"of {len(sought)} searches {MOST_SEARCHES} are shown; a report of one rig has its own" if many else ""
     return Gathered(tuple(every), tuple(left_out), ended, beyond)
+
+
+def _measured(files: Sequence[Path], left_out: list[str]) -> dict[tuple[str, str, str], Measured]:
+    """The results of these files, as many as are read; what is wrong is added."""
+    found = {}
+    for path in files[:MOST]:
+        try:
+            each = believed(read_result(path), str(path))
+        except UserError as error:
+            left_out.append(error.message)
+        else:
+            found[_key(each)] = each
+    if len(files) > MOST:
+        left_out.append(f"{len(files) - MOST:,} older results are left out: no more than {MOST:,} are read")
+    return found
 
 
 def _ended(files: Sequence[Path], shares: Callable[[], Shares | None], left_out: list[str]) -> tuple[Searched, ...]:
@@ -125,7 +131,7 @@ def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
         raise UserError(f"there is no file {word}", "name a file with results, a rig, or RIG/INSTANCE")
     names = [instance] if instance else _folders(results / rig)
     files = [file for name in names for file in result_files(results, rig, name)]
-    sought = [file for name in names for file in searches(results, rig, name)]
+    sought = list(_in_turn([searches(results, rig, name) for name in names]))
     if not files and not sought:
         raise UserError(f"there is no result of {word} in {results}", "name a file with results instead")
     return files, sought
@@ -133,7 +139,10 @@ def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
 
 def _all(results: Path, of: Callable[[Path, str, str], Sequence[Path]]) -> Iterator[Path]:
     """All there are: the newest of each instance before the second of any."""
-    each = [of(results, rig, name) for rig in _folders(results) for name in _folders(results / rig)]
+    return _in_turn([of(results, rig, name) for rig in _folders(results) for name in _folders(results / rig)])
+
+
+def _in_turn(each: Sequence[Sequence[Path]]) -> Iterator[Path]:
     for place in range(max(map(len, each), default=0)):
         yield from (files[place] for files in each if place < len(files))
 

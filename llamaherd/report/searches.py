@@ -189,7 +189,7 @@ def _importance(end: Ending) -> Table:
         )
         for each in end.importances
     )
-    headings = ("key", "of the best", "share", "alone, at most", "best with another value", "beside that")
+    headings = ("key", "of what was found", "share", "alone, at most", "best with another value", "beside that")
     caption = "What mattered: share is PED-ANOVA's, of what tells the best tenth from the others; alone, where nothing"
     return without_empty(Table(f"{caption} else was different", headings, rows))
 

@@ -11,7 +11,7 @@ from llamaherd.tune.front import Front, front_of
 from llamaherd.tune.importance import Importance, Shares, importances
 from llamaherd.tune.journal import Search, candidate_of
 from llamaherd.tune.outcome import Standing, Step, standings, steps
-from llamaherd.tune.trials import Why
+from llamaherd.tune.trials import Outcome, Why
 
 FAILED: dict[Why, str] = {
     "memory": "ran out of memory",
@@ -64,16 +64,20 @@ class Ending:
 def ending(search: Search, declared: Candidate | None = None, shares: Shares | None = None) -> Ending:
     """The end of a search, or what it comes to by now, beside what was `declared` when it began."""
     base = candidate_of(search.head.declared) if declared is None else declared
-    known = search.known
+    known, rounds = search.known, standings(search, base)
+    tried, found = len(known), candidate_of(search.found.keys) if search.found else None
+    for each in rounds:
+        # Three starts tell more than the reading that made it one of the best.
+        known.add(each.candidate, Outcome(each.score))
     return Ending(
         aim=search.head.aim,
         declared=base,
-        found=candidate_of(search.found.keys) if search.found else None,
-        tried=len(known),
+        found=found,
+        tried=tried,
         seconds=search.seconds,
-        standings=tuple(standings(search, base)),
+        standings=tuple(rounds),
         steps=tuple(steps(search)),
-        importances=importances(known, shares),
+        importances=importances(known, shares, found if found != base else None),
         front=front_of(search),
         failed=tuple(_failed(search)),
     )

@@ -18,7 +18,7 @@ Shares = Callable[[Trials, Sequence[str]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Importance:
-    """A key. `best_with` is the best score with its value in the best candidate of all, `best_without` that without.
+    """A key. `best_with` is the best score with its value in what was found, `best_without` that with any other value.
 
     `alone` is the most that this value gave where nothing else was different, as a share; None where no two candidates
     tell it. `share` is PED-ANOVA's; None without Optuna.
@@ -34,7 +34,7 @@ class Importance:
 
     @property
     def gain(self) -> float:
-        """By how much the best one is better than the best one with another value, as a share."""
+        """By how much the best one with it is better than the best one with another value, as a share."""
         return self.best_with / self.best_without - 1
 
 
@@ -47,15 +47,16 @@ def optuna_shares() -> Shares | None:
     return ped_anova
 
 
-def importances(trials: Trials, shares: Shares | None) -> tuple[Importance, ...]:
-    """The keys that several values were tried of, the most important first."""
-    best = trials.best(1)
+def importances(trials: Trials, shares: Shares | None, found: Candidate | None = None) -> tuple[Importance, ...]:
+    """The keys that several values were tried of, the most important first: beside what was `found`, or the best."""
+    scored = {candidate for candidate, _ in _scored(trials)}
+    best = [found] if found in scored else trials.best(1)
     if not best:
         return ()
     keys = _varied(trials)
     share = shares(trials, keys) if shares and keys else {}
-    found = [_of(trials, best[0], key, share.get(key)) for key in keys]
-    return tuple(sorted(found, key=lambda each: (-(each.share or 0.0), -each.gain)))
+    every = [_of(trials, best[0], key, share.get(key)) for key in keys]
+    return tuple(sorted(every, key=lambda each: (-(each.share or 0.0), -each.gain)))
 
 
 def _varied(trials: Trials) -> list[str]:

@@ -20,6 +20,7 @@ from llamaherd.bench.results.result import Name
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Aim, Figures
 from llamaherd.tune.candidate import Candidate, Value
+from llamaherd.tune.likeness import Identity, Likeness
 from llamaherd.tune.probe import Sizes
 from llamaherd.tune.trials import Outcome, Trials, Why
 
@@ -42,27 +43,6 @@ def _apart(keys: dict[str, Any]) -> dict[str, Any]:
 
 Keys = Annotated[dict[_Key, _Said], Field(max_length=64), AfterValidator(_apart)]
 """Keys of an instance, within bounds: lines of YAML can be made of whatever is read."""
-
-Identity = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
-
-
-class LikeGpu(Recorded):
-    """A GPU, as far as another one is like it."""
-
-    model: str
-    memory_bytes: Count | None = None
-
-
-class Likeness(Recorded):
-    """What a rig and an instance have that others may have too. `header` is the digest of the model's header."""
-
-    engine: str
-    model: str
-    header: Identity | None = None
-    gpus: tuple[LikeGpu, ...] = ()
-    cores: Count
-    context: Count
-    parallel: Count
 
 
 class Head(Recorded):

@@ -23,8 +23,8 @@ from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.role import Role
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.journal import LikeGpu, Likeness
 from llamaherd.tune.keys import settings_of
+from llamaherd.tune.likeness import Likeness, likeness_of
 from llamaherd.tune.space import Space
 
 
@@ -72,19 +72,7 @@ class Tuned:
     @property
     def likeness(self) -> Likeness:
         """The same in words, for those who know only a part of it."""
-        rig, instance = self.rig, self.rig.instances[self.declared.name]
-        model = rig.models[instance.model]
-        cards = rig.gpus.cards if rig.gpus else {}
-        named = f"{model.hf} {model.quant or model.files}" if model.hf else instance.model
-        return Likeness(
-            engine=rig.engines[instance.engine].kind,
-            model=named,
-            header=self.header.digest if self.header else None,
-            gpus=tuple(LikeGpu(model=cards[name].model, memory_bytes=cards[name].memory_bytes) for name in instance.on),
-            cores=rig.host.cpu.cores,
-            context=instance.context,
-            parallel=instance.parallel,
-        )
+        return likeness_of(self.rig, self.declared.name, self.header)
 
     def hinted(self, other: Candidate) -> Candidate:
         """What another search has found, as far as it may be tried here."""

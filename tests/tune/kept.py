@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.tune_law import LawRig
 from llamaherd.tune.aim import Purpose
-from llamaherd.tune.journal import LikeGpu, Likeness, Search, SearchJournal
+from llamaherd.tune.journal import Search, SearchJournal
+from llamaherd.tune.likeness import LikeGpu, Likeness
 from tests.tune.played import Played, search_on
 
 GIB = 1 << 30
