@@ -9,6 +9,8 @@ ASK_USER = "llama"
 """Who an engine is when it is only asked what a server would take. No server runs as this user."""
 BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"
+GATEWAY_USER = "llamaherd-gateway"
+"""No user of an instance begins like this."""
 ACCOUNTS = (ASK_USER, BUILD_USER, FETCH_USER)
 
 BUILDS = PurePosixPath("/opt/llamaherd/builds")
@@ -63,6 +65,14 @@ POWER_TABLE = PurePosixPath("/etc/llamaherd/gpu-power")
 """What GPUs are held to, a line each."""
 POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
 """What they are held to by now, a note each. Gone with the next boot, as are limits, locks and fan speeds."""
+
+GATEWAY_UNIT = "llamaherd-gateway.service"
+GATEWAY = PurePosixPath("/etc/llamaherd/gateway")
+"""What the gateway reads, its user's alone: keys of servers, and hashes of people's."""
+GATEWAY_TALK = LIBEXEC / "gateway-talk"
+"""Asks a gateway that runs what it has read, and tells it what has changed in its maps."""
+GATEWAY_RUN = PurePosixPath("/run/llamaherd-gateway")
+"""Its socket, its user's and root's alone."""
 
 DRIVER_KEPT = PurePosixPath("/etc/apt/preferences.d/00-llamaherd-nvidia-kept")
 """Which version of the driver stays. apt takes the first entry that matches: this file comes before the next."""

@@ -32,6 +32,9 @@ FILTERS = {
     "yaml": quoting.yaml_value,
     "powershell": quoting.powershell,
     "comment": quoting.comment,
+    "haproxy": quoting.haproxy,
+    "url_host": quoting.url_host,
+    "haproxy_format": quoting.haproxy_format,
 }
 """By the names that templates call them."""
 

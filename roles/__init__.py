@@ -5,6 +5,7 @@ from roles import (
     container_runtime,
     cuda_toolkit,
     engines,
+    gateway,
     gpus,
     models,
     nvidia_driver,
@@ -24,5 +25,6 @@ ROLES = (
     engines.ROLE,
     models.ROLE,
     power.ROLE,
+    gateway.ROLE,
     serve.ROLE,
 )

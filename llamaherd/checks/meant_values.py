@@ -91,7 +91,9 @@ def _declared(document: Document, key: str, what: str, given: Any) -> str:
 
 def _passes(document: Document, path: Path_, field: str, candidate: Any) -> bool:
     """Whether a value does where another one stands, whatever else is wrong around it."""
-    model: type[BaseModel] = MODELS[field.partition(".")[0]]
+    model = MODELS.get(field.partition(".")[0])
+    if model is None:
+        return False  # of a fleet's own file, where nothing is guessed
     around = at(document.data, path[:-1])
     whole = {**(around if isinstance(around, dict) else {}), path[-1]: candidate}
     try:

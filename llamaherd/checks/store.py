@@ -161,13 +161,13 @@ def reached_neighbours(subject: RigContext) -> Iterator[Finding]:
     """Neighbours whose addresses mean something else on this rig."""
     for name, neighbour, place in _neighbours(subject):
         address = neighbour.store.share.address or neighbour.connect.host
-        if _own_host(address):
+        if is_own_host(address):
             message = f"rig `{name}` is known as {address}, where another host does not reach it"
             help_ = f"give rig `{name}` an address of the LAN: `store: {{share: {{address: 192.168.1.20}}}}`"
             yield UNREACHED_NEIGHBOUR.at(place, message, help_)
 
 
-def _own_host(address: str) -> bool:
+def is_own_host(address: str) -> bool:
     """Whether an address means the host that uses it."""
     with suppress(ValueError):
         parsed = ip_address(address)

@@ -34,6 +34,7 @@ from llamaherd.cli.schema import schema
 from llamaherd.cli.tune import tune
 from llamaherd.cli.unlock import unlock
 from llamaherd.cli.up import up
+from llamaherd.cli.users import users
 from llamaherd.cli.verify import verify
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, UserError
@@ -119,5 +120,6 @@ def completion(shell: str) -> None:
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
     *(diff, up, unlock, verify, bench, compare, report, tune, history, rollback, models, prune),
+    users,
 ):
     main.add_command(command)

@@ -6,14 +6,16 @@ import click
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["rig", "defaults", "result"]), default="rig")
+@click.argument("kind", type=click.Choice(["rig", "defaults", "fleet", "result"]), default="rig")
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a rig's file, or of defaults.yaml, for editors; or that of a measurement's result.
+    """Print the JSON Schema of a rig's file, or of defaults.yaml or fleet.yaml, for editors; or that of a measurement's
+    result.
 
     \b
     Examples:
       herd schema > rig.schema.json
       herd schema defaults > defaults.schema.json
+      herd schema fleet > fleet.schema.json
     """
     if kind == "result":
         from llamaherd.bench.results.json_schema import result_schema_text

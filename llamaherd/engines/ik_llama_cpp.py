@@ -48,6 +48,8 @@ TRAITS = Traits(
     mtp_for_one_slot=True,
     # Before ik#1745: it looks for the head's tensors among the trunk's (examples/server/server-context.cpp:103-110).
     loads_no_heads=("67268c8fd",),
+    answers_any_name=True,
+    health_waits=True,  # 8337e4cd3, examples/server/server.cpp:728: a task in the queue
 )
 
 

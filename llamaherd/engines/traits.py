@@ -92,6 +92,10 @@ class Traits:
     """Versions that load no Qwen with a head, and draft not beside a projector."""
     reads_experts_for_each: bool = False
     """Experts on the CPU are read once for every drafted token."""
+    answers_any_name: bool = False
+    """It does not mind which model a request names."""
+    health_waits: bool = False
+    """Asked for its health, it answers when it has read the prompt that it is reading."""
 
     @property
     def reads_gguf(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel
 
 from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.yamlfile import Path_
 
 
@@ -21,7 +22,7 @@ class DeclaredAt(NamedTuple):
 
 def declared_at(path: Path_) -> DeclaredAt:
     """What the models have at a path, or at the nearest place around it."""
-    annotation: Any = Rig
+    annotation: Any = FleetFile if path and path[0] in FleetFile.model_fields else Rig
     field, at = "", list[str | int]()
     for part in path:
         kind = container(annotation)

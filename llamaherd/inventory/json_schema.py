@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -24,6 +24,7 @@ from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS, OWN_KEYS
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.base import Megahertz, Percent, Size, Watts
 from llamaherd.inventory.schema.examples import EXAMPLES
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.schema.serving import Rate, Share
 from llamaherd.inventory.schema.store import DataRate, Hours, StoreOrigin
 from llamaherd.inventory.yamltext import Loader
@@ -49,11 +50,17 @@ def defaults_schema() -> Schema:
     return _finished("defaults", "What every rig of a fleet takes over", schema, shared, [])
 
 
-SCHEMAS: Mapping[str, Callable[[], Schema]] = {"rig": rig_schema, "defaults": defaults_schema}
+def fleet_schema() -> Schema:
+    """The schema of `fleet.yaml`: what all rigs of a fleet are together."""
+    schema = _model(FleetFile)
+    return _finished("fleet", "What the rigs of a fleet are together", schema, schema["properties"], [])
+
+
+SCHEMAS: Mapping[str, Callable[[], Schema]] = {"rig": rig_schema, "defaults": defaults_schema, "fleet": fleet_schema}
 
 
 def schema_text(kind: str) -> str:
-    """The text of `rig.schema.json` or `defaults.schema.json`."""
+    """The text of `rig.schema.json`, `defaults.schema.json` or `fleet.schema.json`."""
     return json.dumps(SCHEMAS[kind](), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -130,11 +137,7 @@ class _Generator(GenerateJsonSchema):
 
 def _declared() -> Schema:
     """A rig's schema with the `$defs` of its parts, cleaned, and with the key for the defaults of instances."""
-    raw = Rig.model_json_schema(schema_generator=_Generator)
-    for (model, key), text in _meanings().items():
-        part = raw if model == Rig.__name__ else raw["$defs"].get(model, {})
-        if key in part.get("properties", {}):
-            part["properties"][key]["description"] = text
+    raw = _described(Rig)
     parts = {name: _part(name, part) for name, part in raw["$defs"].items()}
     # Which machine it is, no rig takes over: what it needs to be reached stands there.
     parts["Connect"]["required"] = ["host"]
@@ -159,6 +162,24 @@ def _declared() -> Schema:
         "description": "Keys that every instance of the rig has where it does not say otherwise.",
     }
     return {"properties": properties, "$defs": dict(sorted(parts.items()))}
+
+
+def _model(top: type[BaseModel]) -> Schema:
+    """The schema of a file that inherits nothing."""
+    raw = _described(top)
+    parts = {name: _part(name, part, inherits=False) for name, part in raw["$defs"].items()}
+    whole = _part(top.__name__, raw, inherits=False)
+    return {"properties": whole["properties"], "$defs": dict(sorted(parts.items()))}
+
+
+def _described(top: type[BaseModel]) -> Schema:
+    """A model's schema as pydantic has it, with what each key means."""
+    raw = top.model_json_schema(schema_generator=_Generator)
+    for (model, key), text in _meanings().items():
+        part = raw if model == top.__name__ else raw["$defs"].get(model, {})
+        if key in part.get("properties", {}):
+            part["properties"][key]["description"] = text
+    return raw
 
 
 def _meanings() -> dict[tuple[str, str], str]:
@@ -188,11 +209,11 @@ def _finished(kind: str, title: str, schema: Schema, properties: Schema, require
     }
 
 
-def _part(name: str, part: Schema) -> Schema:
-    """The schema of one model: nothing in it is required, since each key may be inherited."""
+def _part(name: str, part: Schema, *, inherits: bool = True) -> Schema:
+    """The schema of one model: nothing in it is required where each key may be inherited, and each may be null."""
     properties = {}
     for key, value in part["properties"].items():
-        properties[key] = _nullable(_cleaned(value))
+        properties[key] = _nullable(_cleaned(value)) if inherits else _cleaned(value)
         if (example := EXAMPLES.get(f"{name}.{key}")) and _is_open(properties[key]):
             properties[key]["examples"] = [yaml.load(example, Loader=Loader)]
     return {
@@ -200,6 +221,7 @@ def _part(name: str, part: Schema) -> Schema:
         "type": "object",
         "properties": properties,
         "additionalProperties": False,
+        **({"required": part["required"]} if "required" in part and not inherits else {}),
     }
 
 

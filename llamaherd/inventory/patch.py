@@ -1,4 +1,4 @@
-"""Keys of an instance written into the text of its rig: nothing else of the file changes, comments stay. Pure.
+"""Keys written into the text of an inventory's file: nothing else of it changes, comments stay. Pure.
 
 What comes out is read again and held against what was meant, so a file that is written in an unusual way is refused
 rather than damaged.
@@ -36,6 +36,38 @@ def patched(text: str, file: Path, instance: str, settings: Sequence[Setting]) -
             del meant["instances"][instance][each.path[0]]
     for path, value in _grouped(settings, instances[instance]):
         text = _with(text, ("instances", instance, *path), value)
+    return _as_meant(text, file, meant)
+
+
+def with_value(text: str, file: Path, path: Sequence[str], value: Any) -> str:
+    """The text with this value at a path, whose nearest mapping is made where there is none.
+
+    None takes a key away, and with its last one the mapping that it is in. Raises UserError where it cannot be done without touching more.
+    """
+    meant = _apart(parse(file, text).data)
+    above: dict[str, Any] = meant
+    at = 0
+    if value is None and _found(meant, path[:-1]) == {path[-1]: _found(meant, path)}:
+        path = path[:-1]
+    while at < len(path) - 1 and isinstance(above.get(path[at]), dict):
+        above, at = above[path[at]], at + 1
+    for key in reversed(path[at + 1 :]):
+        value = {key: value}
+    if value is None:
+        above.pop(path[at], None)
+    else:
+        above[path[at]] = value
+    return _as_meant(_with(text, tuple(path[: at + 1]), value), file, meant)
+
+
+def _found(data: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _as_meant(text: str, file: Path, meant: dict[str, Any]) -> str:
+    """The text, if it is read as it was meant. Raises UserError."""
     try:
         same = parse(file, text).data == meant
     except InventoryError:
@@ -89,6 +121,10 @@ def _added(text: str, mapping: yaml.MappingNode, key: str, value: Any) -> str:
     names = [name.value for name, _ in mapping.value]
     beside = next((each for each in _BESIDE if each in names), names[0])
     name, below = mapping.value[names.index(beside)]
+    if not _is_inline(below):
+        # Before it: where a block ends, only the next thing tells.
+        at = text.rfind("\n", 0, name.start_mark.index) + 1
+        return f"{text[:at]}{' ' * name.start_mark.column}{said}\n{text[at:]}"
     at = text.find("\n", max(name.end_mark.index, below.end_mark.index if _is_inline(below) else 0))
     line = " " * name.start_mark.column + said
     return f"{text}\n{line}\n" if at < 0 else f"{text[: at + 1]}{line}\n{text[at + 1 :]}"

@@ -11,6 +11,7 @@ from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.stale import NOT_LOCKED
+from llamaherd.pipeline.fleet_file import FLEET
 from llamaherd.pipeline.load_fleet import Edit, Survey, choose, examine_fleet, load_fleet, survey_fleet
 from llamaherd.pipeline.local_headers import local_headers
 from llamaherd.pipeline.only import choose as choose_parts
@@ -97,8 +98,10 @@ def plans(
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
     rigs = {name: rig for name, rig in fleet.rigs.items() if name in parts}
     sound(rigs)
-    planned = _planned(rigs, parts, surveyed.around, locked, roles, lock_path(inventory), command)
+    planned = _planned(rigs, parts, surveyed, locked, roles, lock_path(inventory), command)
     chosen = {document.file for name, document in surveyed.documents.items() if name in rigs}
+    if surveyed.own and surveyed.own.gateway and rigs.keys() & set(surveyed.own.gateway.on):
+        chosen |= {document.file.with_name(FLEET) for document in surveyed.documents.values()}
     doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
     return planned
 
@@ -106,7 +109,7 @@ def plans(
 def _planned(
     rigs: Mapping[str, Rig],
     parts: Mapping[str, Only | None],
-    around: Mapping[str, Rig],
+    surveyed: Survey,
     locked: lock.Lock,
     roles: Sequence[Role],
     file: Path,
@@ -117,7 +120,9 @@ def _planned(
     findings = []
     for name, rig in rigs.items():
         try:
-            planned[name] = (rig, plan(rig, locked, roles, around, local_headers(rig, locked).headers, parts[name]))
+            headers = local_headers(rig, locked).headers
+            made = plan(rig, locked, roles, surveyed.around, headers, parts[name], surveyed.own)
+            planned[name] = (rig, made)
         except NotLockedError as error:
             # A file of this machine may do without an entry; experts that are told apart by its header may not.
             findings.append(

@@ -18,9 +18,11 @@ from llamaherd.diagnostics.near import slip
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.inheritance import DEFAULTS, EXTENDS, NOT_INHERITED, OWN_KEYS, inherited
 from llamaherd.inventory.schema import LOCAL, Fleet, Rig
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.inventory.yamlfile_rules import UNREADABLE
 from llamaherd.lock import Lock
+from llamaherd.pipeline.fleet_file import FLEET, fleet_findings, is_fleet_file, survey_fleet_file
 from llamaherd.pipeline.load_fleet_rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.pipeline.local_headers import local_headers
 
@@ -45,13 +47,15 @@ def load_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = Fals
 class Survey:
     """What can be read of a fleet, everything wrong or doubtful about it, and each rig's document by its name.
 
-    `around` are its rigs and, where models may come from others, those beside the file that was asked for.
+    `around` are its rigs and, where models or a gateway's servers may be others', those beside the file that was asked
+    for. `own` is what the fleet's own file says.
     """
 
     fleet: Fleet
     findings: tuple[Finding, ...]
     documents: Mapping[str, Document]
     around: Mapping[str, Rig] = field(default_factory=dict)
+    own: FleetFile | None = None
 
     @property
     def ok(self) -> bool:
@@ -83,7 +87,8 @@ def survey_fleet(
         return Survey(Fleet(rigs={}), error.findings, {})
     documents = [document for file in files if (document := _read(file, findings))]
     defaults = _defaults(files[0].with_name(DEFAULTS), findings)
-    beside = tuple(_beside([*documents, *([defaults] if defaults else [])]))
+    of_fleet = survey_fleet_file(files[0].parent)
+    beside = tuple(_beside([*documents, *([defaults] if defaults else [])], always=of_fleet.declared is not None))
     others = {str(document.data.get("rig")): document for document in reversed([*documents, *beside])}
     read_well: list[tuple[Rig, Document]] = []
     for document in documents:
@@ -105,8 +110,9 @@ def survey_fleet(
         findings.extend(_unread(whole, local.faults))
         findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
+    findings.extend(fleet_findings(of_fleet, around, frozenset(others), deploying=deploying))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
-    return Survey(Fleet(rigs=rigs), ordered, wholes, around)
+    return Survey(Fleet(rigs=rigs), ordered, wholes, around, of_fleet.declared)
 
 
 def _read(file: Path, findings: list[Finding]) -> Document | None:
@@ -117,9 +123,9 @@ def _read(file: Path, findings: list[Finding]) -> Document | None:
         return None
 
 
-def _beside(documents: Sequence[Document]) -> Iterator[Document]:
+def _beside(documents: Sequence[Document], *, always: bool) -> Iterator[Document]:
     """Rigs in the folder of a file that names others; what is wrong with them is another matter."""
-    if any(document.data.keys() & {EXTENDS, "store"} for document in documents):
+    if documents and (always or any(document.data.keys() & {EXTENDS, "store"} for document in documents)):
         asked = {document.file for document in documents}
         for file in _yaml_files(documents[0].file.parent):
             if file not in asked and (document := _read(file, [])):
@@ -139,10 +145,11 @@ def _readable(
 def _yaml_files(folder: Path) -> list[Path]:
     """Every file of a folder that is to hold a rig. Raises InventoryError (LH001) if it may not be read."""
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name != DEFAULTS)
+        files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name != DEFAULTS)
     except OSError as error:
         message = f"cannot read this folder: {error.strerror}"
         raise InventoryError([UNREADABLE.at(Place(folder), message, "check the path and its mode")]) from None
+    return [file for file in files if not is_fleet_file(file)]
 
 
 def _defaults(file: Path, findings: list[Finding]) -> Document | None:
@@ -196,7 +203,7 @@ def choose(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
 
 def _files(source: Path) -> list[Path]:
     files = _yaml_files(source) if source.is_dir() else []
-    if not source.is_dir() and source.exists() and source.name != DEFAULTS:
+    if not source.is_dir() and source.exists() and source.name != DEFAULTS and not is_fleet_file(source):
         files = [source]
     if not files:
         raise InventoryError([_no_inventory(source)])
@@ -208,9 +215,9 @@ def _no_inventory(source: Path) -> Finding:
     if source.is_dir():
         help_ = "write one YAML file per rig there; `herd init DIR` begins with one"
         return NO_INVENTORY.at(Place(source), "the inventory holds no YAML file", help_)
-    if source.name == DEFAULTS:
+    if source.name in (DEFAULTS, FLEET) and source.exists():
         help_ = f"name the file of a rig, or the folder {source.parent}"
-        return NO_INVENTORY.at(Place(source), f"{DEFAULTS} holds no rig: it is for all of them", help_)
+        return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)
     beside = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
     close = slip(source.name, beside)
     close = close or next((name for name in beside if Path(name).stem == source.name), None)

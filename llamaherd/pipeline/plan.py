@@ -6,10 +6,12 @@ Pure: no network, no clock, no environment, no pyinfra. The same rig and lock gi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned
 from llamaherd.pipeline.only import filled, needed
@@ -24,32 +26,32 @@ def plan(
     rigs: Mapping[str, Rig] = MappingProxyType({}),
     unlocked: Mapping[str, Header] = MappingProxyType({}),
     only: Only | None = None,
+    fleet: FleetFile | None = None,
 ) -> Plan:
     """What must be true on the host of the rig that is declared; or of `only` a part. Raises NotLockedError.
 
     `rigs` are those of the fleet by name: models may come from one of them. One that is not there is left out.
-    `unlocked` are headers of models that the lock does not know, by name.
+    `unlocked` are headers of models that the lock does not know, by name. `fleet` is what its `fleet.yaml` says.
     """
     rig = pinned(declared, lock)
-    whole, parts = _planned(rig, lock, roles, rigs, unlocked)
+    whole, parts = _planned(roles, Planning(rig, lock, rigs, unlocked, PlanFields(), fleet))
     if only is None:
         return whole
     needs = None
     if only.instances:
         alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in only.instances}})
-        needs = needed(whole, _planned(alone, lock, roles, rigs, unlocked)[0], only.instances)
+        planning = Planning(alone, lock, rigs, unlocked, PlanFields(), fleet)
+        needs = needed(whole, _planned(roles, planning)[0], only.instances)
     fields = filled((role, parts[role.name]) for role in roles if role.thing in only.roles)
     return whole.model_copy(update={"only": only.model_copy(update={"needs": needs, "fields": fields})})
 
 
-def _planned(
-    rig: Rig, lock: Lock, roles: Sequence[Role], rigs: Mapping[str, Rig], unlocked: Mapping[str, Header]
-) -> tuple[Plan, Mapping[str, PlanPart]]:
+def _planned(roles: Sequence[Role], planning: Planning) -> tuple[Plan, Mapping[str, PlanPart]]:
     """The plan of a rig that is pinned, and each role's part of it."""
-    fields = PlanFields()
+    rig, fields = planning.rig, planning.planned
     parts: dict[str, PlanPart] = {}
     for role in roles:
-        part = role.plan(Planning(rig, lock, rigs, unlocked, fields))
+        part = role.plan(replace(planning, planned=fields))
         fields = {**fields, **part.fields}
         parts[role.name] = part
     planned = Plan(

@@ -2,6 +2,7 @@
 
 from llamaherd.plan.base import Planned, TextFile, digest
 from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.gateway import GatewayModel, GatewayPlan, GatewayServer, GatewayUser
 from llamaherd.plan.machine import (
     ContainerToolkitPlan,
     DriverPlan,
@@ -45,6 +46,10 @@ __all__ = [
     "FromHub",
     "FromNeighbour",
     "GatePlan",
+    "GatewayModel",
+    "GatewayPlan",
+    "GatewayServer",
+    "GatewayUser",
     "GpuPlan",
     "GpuPower",
     "GpuRef",

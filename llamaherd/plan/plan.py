@@ -9,9 +9,10 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, JsonValue
 
 from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Connect, Expect, Source
-from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, STATE
+from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, GATEWAY_USER, STATE
 from llamaherd.plan.base import Planned, TextFile
 from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.gateway import GatewayPlan
 from llamaherd.plan.machine import (
     DriverPlan,
     GpuPlan,
@@ -255,7 +256,8 @@ class Plan(Planned):
     """All that must be true on one host; with `only`, a part of it is to be made so.
 
     `ram`: bytes, as declared. `has_cards`: there are GPUs whose power is this system's to set. `windows_power` is what
-    is declared of GPUs under WSL, where it is Windows' to set.
+    is declared of GPUs under WSL, where it is Windows' to set. `of_fleet`: there is a `fleet.yaml`, so that the host
+    may have been a gateway.
     """
 
     rig: str
@@ -278,6 +280,8 @@ class Plan(Planned):
     power: PowerPlan | None = None
     windows_power: tuple[GpuPower, ...] = ()
     wsl: WslPlan | None = None
+    of_fleet: bool = False
+    gateway: GatewayPlan | None = None
     parts: dict[str, JsonValue] = Field(default_factory=dict)
     """What roles of the fleet's own have planned, by their names."""
     only: Only | None = None
@@ -295,8 +299,9 @@ class Plan(Planned):
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """The users that must be there: those of every host, and one for each unit."""
-        return (*ACCOUNTS, *(instance.server.user for instance in self.of("systemd")))
+        """The users that must be there: those of every host, and one for each unit and a gateway."""
+        own = (GATEWAY_USER,) if self.gateway else ()
+        return (*ACCOUNTS, *(instance.server.user for instance in self.of("systemd")), *own)
 
     def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
         """The instances of one backend."""

@@ -16,11 +16,13 @@ from llamaherd.gguf.header import Header
 from llamaherd.host.answers import Answers
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.plan import (
     BuildPlan,
     DriverPlan,
     Estimate,
+    GatewayPlan,
     GpuPlan,
     GpuPower,
     ImagePlan,
@@ -58,6 +60,8 @@ class PlanFields(TypedDict, total=False):
     power: PowerPlan | None
     windows_power: tuple[GpuPower, ...]
     wsl: WslPlan | None
+    of_fleet: bool
+    gateway: GatewayPlan | None
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Planning:
     unlocked: Mapping[str, Header]
     """Headers of models that the lock does not know, by name."""
     planned: PlanFields
+    fleet: FleetFile | None = None
+    """What `fleet.yaml` says, if there is one."""
 
 
 @dataclass(frozen=True)

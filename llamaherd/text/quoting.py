@@ -127,3 +127,16 @@ def _one_line(value: object) -> str:
     if _LINE_ENDS.search(text):
         raise ValueError(f"{text!r} has more than one line")
     return text
+
+
+def haproxy(value: object) -> Written:
+    """One word of HAProxy's configuration (configuration.txt, 2.2): nothing in strong quotes has a meaning."""
+    text = _storable(value)
+    if _LINE_ENDS.search(text):
+        raise ValueError(f"{value!r} holds the end of a line, which no word of HAProxy's can")
+    return Written("'" + text.replace("'", "'\\''") + "'")
+
+
+def haproxy_format(value: object) -> Written:
+    """The same where HAProxy expands `%`, as in the value of a header."""
+    return haproxy(str(value).replace("%", "%%"))

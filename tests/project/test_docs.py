@@ -23,9 +23,10 @@ from llamaherd.engines import DIALECTS, Server
 from llamaherd.engines.flags import catalogues
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Draft, Fleet, Instance, Rig
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.load_fleet import examine_fleet, survey_fleet
 from llamaherd.pipeline.rules import rules
 from llamaherd.reference.cards import CARDS
 from llamaherd.render import render
@@ -33,6 +34,7 @@ from llamaherd.scaffold import fleet_files
 from tests.support import gguf_files
 
 ROOT = Path(__file__).resolve().parents[2]
+GATEWAY = ROOT / "docs" / "gateway.md"
 README, ARCHITECTURE, INVENTORY, FLEET = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )
@@ -51,6 +53,7 @@ NOT_EXAMINED = {
     *("LH005", "LH006", "LH007", "LH008"),  # what files there are, and what is said on the command line
     "LH014",  # what takes very many lines
     *("LH030", "LH031", "LH032", "LH033", "LH034", "LH035"),  # the lock
+    *(f"LH{number}" for number in range(300, 317)),  # what stands in `fleet.yaml`, beside rigs
     "LH162",  # what a file of this machine holds
     "LH279",  # what lies on this machine
     "LH282",  # a config.yaml of llama-swap
@@ -148,7 +151,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page != FLEET and page.stem not in rules() and page.parent.name != "rigs"
+        if page not in (FLEET, GATEWAY) and page.stem not in rules() and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -252,6 +255,34 @@ def test_choices_are_named(path: str, model: type[BaseModel]) -> None:
     section = described[path] + (described["On several GPUs"] if model is Instance else "")
     wanted = [choice for field in model.model_fields.values() for choice in choices(field.annotation)]
     assert [choice for choice in wanted if f"`{choice}`" not in section] == []
+
+
+OF_FLEETS = list(documented(FleetFile))[1:]
+
+
+@pytest.mark.parametrize(("path", "model"), OF_FLEETS, ids=[path for path, _ in OF_FLEETS])
+def test_keys_of_a_fleets_file_are_described(path: str, model: type[BaseModel]) -> None:
+    described = sections(text_of(GATEWAY))
+    assert path in described, f"docs/gateway.md has no section `{path}`"
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+) \|$", described[path], re.MULTILINE)
+    assert [(key, default) for key, _, default, _ in rows] == [
+        (key, shown_default(field)) for key, field in model.model_fields.items()
+    ]
+    wanted = [choice for field in model.model_fields.values() for choice in choices(field.annotation)]
+    assert [choice for choice in wanted if f"`{choice}`" not in described[path]] == []
+
+
+def test_the_fleets_file_of_the_page_is_right(tmp_path: Path) -> None:
+    """The first one, with rigs that have what it names."""
+    (tmp_path / "fleet.yaml").write_text(blocks(text_of(GATEWAY), "yaml")[0], encoding="utf-8")
+    for name in ("attic", "porch"):
+        rig = render("scaffold/example.yaml.j2", rig=name)
+        reached = rig.replace("    port: 8080", "    listen: 0.0.0.0\n    api_key: {env: K}\n    port: 8080")
+        (tmp_path / f"{name}.yaml").write_text(reached, encoding="utf-8")
+    survey = survey_fleet(tmp_path)
+    found = [str(each) for each in survey.findings if each.place.file.name == "fleet.yaml" and each.severity == "error"]
+    assert survey.own
+    assert found == []
 
 
 def test_known_cards_and_versions_are_named() -> None:

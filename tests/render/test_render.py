@@ -65,6 +65,13 @@ from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
+from roles.gateway.changes import changes_with as gateway_changes
+from roles.gateway.changes import gateway_leftovers
+from roles.gateway.config import configuration, maps, spec_of
+from roles.gateway.plan import unit_spec
+from roles.gateway.state import GatewayState, RunningState
+from roles.gateway.state import UnitState as GatewayUnitState
+from roles.gateway.verify import question as gateway_question
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
 from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
@@ -82,6 +89,7 @@ from roles.serve.removal import Going, removal_changes
 from roles.serve.trial import container_trial
 from roles.wsl.changes import wsl_changes
 from tests.support import ours as verify
+from tests.support.gateway import as_written, gateway_files, gateway_of, gateway_plans, keys_of
 from tests.support.ours import inspect_script, parse_state, tasks
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands
@@ -141,6 +149,7 @@ HELD = planned(
         "gpus/cards/new/clocks": {"max": "2400MHz"},
     },
 )
+GATEWAY, SECURE = gateway_plans()
 WSL = planned(wsl_rig())
 WSL_NAT = planned(
     gpu_rig(),
@@ -192,6 +201,20 @@ def unheld() -> HostState:
     seen = parse_state(converged(HELD, {}))
     PowerState.within(seen).unit = None
     return seen
+
+
+def gateway(how: str = "") -> str:
+    """The script that makes a virgin host a gateway; or one whose configuration, or whose users, are others'."""
+    wanted = gateway_of(GATEWAY)
+    keys = keys_of(wanted)
+    seen = HostState()
+    if how:
+        spec, port = spec_of(configuration(wanted, keys).text).split("/")
+        unit = GatewayUnitState("active", "enabled", False, unit_spec(wanted))
+        read = RunningState("other" if how == "reload" else spec, int(port), maps_are_read=False)
+        seen = HostState(parts={GatewayState: GatewayState(unit, read)})
+        seen.files = {file.path: as_written(file) for file in gateway_files(wanted, keys)}
+    return script(gateway_changes(wanted, seen, keys))
 
 
 def power(plan: Plan) -> PowerPlan:
@@ -333,7 +356,7 @@ PROJECTS: dict[str, InstancePlan] = {
     "compose_image_by_digest": instance(GPU, "small"),
     "compose_vllm": instance(VLLM, "v"),
 }
-RUNS: dict[str, Plan] = {"cpu": CPU, "driver": DRIVER, "power": HELD, "wsl": WSL}
+RUNS: dict[str, Plan] = {"cpu": CPU, "driver": DRIVER, "power": HELD, "wsl": WSL, "gateway": GATEWAY}
 """What a run does there, in its order."""
 SCRIPTS: dict[str, Callable[[], str]] = {
     "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
@@ -459,6 +482,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_docker": lambda: script(docker_changes(CPU, HostState())),
     "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
+    "observe_gateway": lambda: inspect_script(GATEWAY),
+    "verify_gateway": lambda: gateway_question(GATEWAY),
+    "step_gateway": gateway,
+    "step_gateway_reload": lambda: gateway("reload"),
+    "step_gateway_users": lambda: gateway("users"),
+    "step_remove_gateway": lambda: script(
+        gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(GatewayUnitState("active", "", False, ""))}))
+    ),
     "observe_power": lambda: inspect_script(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
@@ -525,6 +556,14 @@ def texts() -> dict[str, str]:
         "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),
+        "gateway.service": gateway_of(GATEWAY).unit.text,
+        "gateway_talk.program": gateway_of(GATEWAY).talk.text,
+        "gateway.cfg": configuration(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY))).text,
+        "gateway_tls.cfg": configuration(gateway_of(SECURE), keys_of(gateway_of(SECURE), pem="a key")).text,
+        **{
+            f"gateway_{PurePosixPath(file.path).name}": file.text
+            for file in maps(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY)))
+        },
         "gpu_power.service": power(HELD).unit.text,
         "gpu_fans.program": power(HELD).fans.text,
         "gpu_power.table": power(HELD).table.text,

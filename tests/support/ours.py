@@ -11,6 +11,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.host.answers import Answers
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.pipeline import brought, describe, inspect, load, preflight, verify
 from llamaherd.pipeline import plan as planning
@@ -27,9 +28,10 @@ def plan(
     lock: Lock,
     rigs: Mapping[str, Rig] = MappingProxyType({}),
     unlocked: Mapping[str, Header] = MappingProxyType({}),
+    fleet: FleetFile | None = None,
 ) -> Plan:
     """The plan."""
-    return planning.plan(declared, lock, ROLES, rigs, unlocked)
+    return planning.plan(declared, lock, ROLES, rigs, unlocked, fleet=fleet)
 
 
 def plans(inventory: Path, names: Iterable[str] = (), **options: Any) -> dict[str, tuple[Rig, Plan]]:

@@ -13,9 +13,9 @@ import yaml
 
 from llamaherd.host.limits import declared_limits
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import OURS
+from llamaherd.layout import GATEWAY_USER, OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
-from llamaherd.plan import DriverPlan, GpuPower, InstancePlan, Plan, WslPlan
+from llamaherd.plan import DriverPlan, GatewayPlan, GpuPower, InstancePlan, Plan, WslPlan
 from llamaherd.role.programs import fingerprint
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import merge_wslconfig
@@ -23,6 +23,8 @@ from roles import ROLES
 from roles.container_runtime.changes import pins
 from roles.container_runtime.daemon import merge as merge_settings
 from roles.container_runtime.state import PACKAGES as TOOLKIT_PACKAGES
+from roles.gateway.config import GatewayKeys, configuration, maps, spec_of
+from roles.gateway.plan import unit_spec
 from roles.nvidia_driver.plan import version_hold
 from tests.support.ours import plan
 
@@ -255,6 +257,8 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     if plan.power:
         lines += [("power", "active", "enabled", "no"), *(_held(card) for card in plan.power.cards)]
         lines += [("card", line) for line in cards(plan)]
+    if plan.gateway:
+        lines += gateway_lines(plan.gateway, keys)
     if plan.toolkit:
         preferences = plan.toolkit.preferences
         lines += [("toolkit", plan.toolkit.version), *_file(preferences.path, preferences.text, "0644", "0 root")]
@@ -269,6 +273,21 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     if plan.wsl:
         lines += _windows(plan.wsl)
     return ["\t".join(line) for line in lines]
+
+
+def gateway_lines(gateway: GatewayPlan, keys: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """A gateway as planned; `keys` has those of users by their names, and of servers by `RIG.INSTANCE`."""
+    hashes = {user.name: hashlib.sha256(keys[user.name].encode()).hexdigest() for user in gateway.users}
+    servers = {model.name: keys[model.servers[0].name] for model in gateway.models if model.key}
+    told = GatewayKeys(hashes, servers)
+    config = configuration(gateway, told)
+    lines = [line for file in (config, *maps(gateway, told)) for line in _file(file.path, file.text, "0600", _GATEWAYS)]
+    lines += [("gateway", "unit", "active", "enabled", "no", unit_spec(gateway))]
+    lines += [("gateway", "running", spec_of(config.text), "same"), ("listens", f"{gateway.port:04X}")]
+    return lines
+
+
+_GATEWAYS = f"994 {GATEWAY_USER}"
 
 
 def _driver(driver: DriverPlan) -> list[tuple[str, ...]]:

@@ -1,0 +1,72 @@
+"""Keys and certificates where they lie: this looks at the controller's disk and environment, and shows no key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from llamaherd.checks.files import MISSING_FILE
+from llamaherd.checks.fleet.context import FleetContext
+from llamaherd.checks.fleet.names import SAME_KEY
+from llamaherd.diagnostics.findings import Finding, Severity
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.inventory.keys import UnreadableKeyError, read_key
+
+OPEN_KEY = Rule(
+    "LH315",
+    "Others on this machine may read a key.",
+    why="The file of a user's key, or of the certificate's, has a mode that lets its group or everybody read it.",
+    example="""
+    $ herd check
+    /home/tom/fleet/fleet.yaml:5:17: warning LH315: others on this machine may read keys/tom (mode 644)
+      help: run `chmod 600 keys/tom`
+    """,
+    language="console",
+    way_out="give the file the mode 600.",
+    severity="warning",
+)
+
+
+def unfit_files(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
+    """Files that are not there, which is `absent`, keys that others may read, and one key that two users have."""
+    for gateway in subject.gateways:
+        private: list[tuple[tuple[str | int, ...], Path]] = [
+            (("users", name, "key", "file"), user.key.file) for name, user in gateway.users.items() if user.key.file
+        ]
+        files = list(private)
+        if gateway.tls:
+            private.append((("tls", "key"), gateway.tls.key))
+            files += [(("tls", "certificate"), gateway.tls.certificate), (("tls", "key"), gateway.tls.key)]
+        for path, file in files:
+            if _mode(file) is None:
+                help_ = f"make one: `herd users rotate {path[1]}`" if path[0] == "users" else "check the spelling"
+                yield MISSING_FILE.at(subject.value(*path), f"there is no file {file}", help_, absent)
+        for path, file in private:
+            if (mode := _mode(file)) is not None and mode & 0o044:
+                message = f"others on this machine may read {file} (mode {mode:o})"
+                yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
+    yield from _twice(subject)
+
+
+def _twice(subject: FleetContext) -> Iterator[Finding]:
+    """Users whose keys lie in two places, and are the same."""
+    for gateway in subject.gateways:
+        owners: dict[bytes, str] = {}
+        for name, user in gateway.users.items():
+            try:
+                digest = hashlib.sha256(read_key(user.key).encode()).digest()
+            except UnreadableKeyError:
+                continue
+            owner = owners.setdefault(digest, name)
+            if owner != name and gateway.users[owner].key != user.key:
+                message = f"users `{name}` and `{owner}` have the same key"
+                help_ = f"give each a key of their own: `herd users rotate {name}`"
+                yield SAME_KEY.at(subject.value("users", name, "key"), message, help_)
+
+
+def _mode(file: Path) -> int | None:
+    try:
+        return file.stat().st_mode & 0o777 if file.is_file() else None
+    except OSError:
+        return None

@@ -1,0 +1,28 @@
+"""Every check of a fleet's own file, in the order in which one would go through it."""
+
+from __future__ import annotations
+
+from llamaherd.checks.fleet.context import FleetCheck
+from llamaherd.checks.fleet.names import (
+    fallbacks,
+    gateway_rigs,
+    known_servers,
+    names_once,
+    one_key_each,
+    users_models,
+)
+from llamaherd.checks.fleet.people import body, in_the_clear, somebody, waiting
+from llamaherd.checks.fleet.servers import (
+    by_its_name,
+    one_key_a_model,
+    own_port,
+    served_once,
+    within_reach,
+    within_slots,
+)
+
+FLEET_CHECKS: tuple[FleetCheck, ...] = (
+    *(gateway_rigs, known_servers, names_once, fallbacks, users_models, one_key_each),
+    *(within_reach, one_key_a_model, within_slots, served_once, by_its_name, own_port),
+    *(body, waiting, in_the_clear, somebody),
+)

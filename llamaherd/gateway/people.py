@@ -1,0 +1,41 @@
+"""A fleet's gateway as its inventory declares it, for commands that are about people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamaherd.diagnostics.findings import InventoryError, UserError, nearest
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.gateway import Gateway, User
+from llamaherd.pipeline.fleet_file import FLEET
+from llamaherd.pipeline.load_fleet import survey_fleet
+
+
+@dataclass(frozen=True)
+class DeclaredGateway:
+    """The gateway, the file that declares it, and all rigs around it by name."""
+
+    declared: Gateway
+    file: Path
+    rigs: Mapping[str, Rig]
+
+    def user(self, name: str) -> User:
+        """A user by name. Raises UserError."""
+        if name not in self.declared.users:
+            help_ = nearest(name, self.declared.users) if self.declared.users else f"add one: `herd users add {name}`"
+            raise UserError(f"the gateway has no user `{name}`", help_)
+        return self.declared.users[name]
+
+
+def declared_gateway(inventory: Path) -> DeclaredGateway:
+    """The gateway of the fleet whose inventory this is. Raises InventoryError, and UserError where there is none."""
+    surveyed = survey_fleet(inventory)
+    file = (inventory if inventory.is_dir() else inventory.parent) / FLEET
+    wrong = [each for each in surveyed.findings if each.severity == "error" and each.place.file.name == FLEET]
+    if wrong:
+        raise InventoryError(wrong)
+    if surveyed.own is None or surveyed.own.gateway is None:
+        raise UserError(f"there is no gateway in {file}", "declare one: `herd explain gateway` shows how")
+    return DeclaredGateway(surveyed.own.gateway, file.resolve(), surveyed.around)

@@ -1,0 +1,117 @@
+"""What all rigs of a fleet are to people: one address, a key each, and names of models that stay. In `fleet.yaml`."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+
+from llamaherd.inventory.schema.base import Declared, LocalPath, Name, Port, Secret, Size, wrong
+from llamaherd.text.characters import Line
+from llamaherd.text.units import parse_duration
+
+Wait = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=str), Field(ge=5, le=3600)]
+Body = Annotated[Size, Field(ge=64_000, le=64_000_000)]
+Served = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}\.[a-z0-9][a-z0-9._-]{0,39}$")]
+Alias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}$")]
+Streams = Annotated[int, Field(ge=1, le=1024)]
+
+CLIENTS_WAIT = 300
+"""Seconds after which clients give up on an answer's first word: opencode since September 2026."""
+
+
+class Tls(Declared):
+    """The certificate that the gateway shows, and its key."""
+
+    certificate: LocalPath
+    """File of this machine with the certificate in PEM, and the chain behind it."""
+    key: LocalPath
+    """File of this machine with the certificate's private key in PEM."""
+
+
+class Queue(Declared):
+    """Requests that wait for a server that is free."""
+
+    wait: Wait = 240
+    """The longest that one waits, `5s` to `1h`."""
+    length: Annotated[int, Field(ge=1, le=4096)] = 8
+    """How many wait for each model; the next is told to come back."""
+
+
+class User(Declared):
+    """Who may use the gateway: a person, or a program."""
+
+    key: Secret
+    """Where the key is that the user sends."""
+    streams: Streams = 4
+    """Requests of this user that are answered or wait at once."""
+    models: tuple[Name, ...] = ()
+    """Models that the user may use. Empty: all."""
+
+
+class ServedModel(Declared):
+    """A model as people know it, and the servers that answer for it."""
+
+    serve: Annotated[tuple[Served, ...], Field(min_length=1, max_length=64)]
+    """Instances that answer, each as `RIG.INSTANCE`."""
+    aliases: Annotated[tuple[Alias, ...], Field(max_length=64)] = ()
+    """Other names of it, such as those that a client insists on."""
+    fallback: Name | None = None
+    """The model that answers while none of its servers does."""
+    sticky: Literal["session", "user"] | None = None
+    """What stays on one server as long as that is free, for its prompt cache: a client's session, or a user."""
+    streams: Streams | None = None
+    """Requests that each server answers at once. Default: its slots."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> ServedModel:
+        for key in ("serve", "aliases"):
+            named = getattr(self, key)
+            if len(set(named)) < len(named):
+                raise wrong(f"`{key}` names something twice", "leave it out once", at=key)
+        return self
+
+
+class Gateway(Declared):
+    """One address for people, before all servers of the fleet."""
+
+    on: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
+    """Rigs that it runs on, each by itself."""
+    listen: Line = "127.0.0.1"
+    """IP address to listen on, or `localhost`."""
+    port: Port = 8000
+    """Port of all models."""
+    tls: Tls | None = None
+    """Its certificate. Without one, keys and answers travel in the clear."""
+    queue: Queue = Queue()
+    """Requests that wait."""
+    body: Body = 4_000_000
+    """The largest request, 64KB to 64MB: a conversation with all that is attached."""
+    users: Annotated[dict[Name, User], Field(max_length=500)] = Field(default_factory=dict)
+    """Who may use it."""
+    models: Annotated[dict[Name, ServedModel], Field(min_length=1, max_length=200)]
+    """What they may use."""
+
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        try:
+            if "%" in value:
+                raise ValueError
+            return str(ip_address("127.0.0.1" if value == "localhost" else value))
+        except ValueError:
+            help_ = "write `listen: 127.0.0.1` for its host alone, or `listen: 0.0.0.0` for every network"
+            raise wrong(f"`{value}` is no IP address", help_) from None
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only its own host can reach it."""
+        return ip_address(self.listen).is_loopback
+
+
+class FleetFile(Declared):
+    """What `fleet.yaml` says of all rigs beside it."""
+
+    gateway: Gateway | None = None
+    """One address for people, before all servers of the fleet."""

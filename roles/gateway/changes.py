@@ -1,0 +1,114 @@
+"""The gateway: restarted where its unit is another, reloaded where its configuration is, and only told where users
+are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from llamaherd.host.state import HostState
+from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
+from llamaherd.plan import GatewayPlan, Plan, TextFile
+from llamaherd.render import render
+from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
+from roles.gateway.config import GatewayKeys, certificate, configuration, maps, spec_of
+from roles.gateway.keys import read_keys
+from roles.gateway.plan import unit_spec
+from roles.gateway.state import GatewayState
+
+How = Literal["restart", "reload", "maps"]
+
+
+def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Make the gateway run as planned. Raises UserError where a key cannot be read."""
+    return changes_with(plan.gateway, state, read_keys(plan.gateway)) if plan.gateway else []
+
+
+def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list[Change]:
+    """The same with these keys."""
+    config, people = configuration(plan, keys), list(maps(plan, keys))
+    private = [config, *certificate(keys), *people]
+    spec = spec_of(config.text)
+    gateway = GatewayState.of(state)
+    restart = _restart(plan, gateway)
+    reload = [] if restart else _reload(gateway, spec, [config, *certificate(keys)], state)
+    told = [] if restart or reload else _told(gateway, people, state)
+    changed = [file for file in (*private, plan.unit, plan.talk) if differs(file, state)]
+    reasons = (*dict.fromkeys((*restart, *reload, *told, *differences(changed, state), *_unsettled(gateway))),)
+    if not reasons:
+        return []
+    how: How = "restart" if restart else "reload" if reload else "maps"
+    script = render(
+        "gateway/apply.sh.j2",
+        folder=GATEWAY,
+        unit=GATEWAY_UNIT,
+        user=GATEWAY_USER,
+        talk=GATEWAY_TALK,
+        spec=spec,
+        how=how,
+        idle_own=gateway.idle_own,
+        stage=put_files(_staged(file) for file in private),
+        put=put_files([plan.unit, plan.talk]),
+    )
+    action: Action = "create" if gateway.unit is None else "restart" if restart else "update"
+    name = GATEWAY_UNIT.removesuffix(".service")
+    return [Change(action, "gateway", name, reasons, RunScript(script, _SAYS[how]))]
+
+
+def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
+    """Take it away where the fleet has its gateway elsewhere, or none."""
+    if plan.gateway or GatewayState.of(state).unit is None:
+        return []
+    script = render("gateway/remove.sh.j2", unit=UNITS / GATEWAY_UNIT, folder=GATEWAY, talk=GATEWAY_TALK)
+    why = ("this rig is no gateway any more",)
+    return [Change("remove", "gateway", GATEWAY_UNIT, why, RunScript(script, "ending the gateway"))]
+
+
+_SAYS = {
+    "restart": "starting the gateway",
+    "reload": "reloading the gateway",
+    "maps": "telling the gateway who may use it",
+}
+
+
+def _restart(plan: GatewayPlan, gateway: GatewayState) -> list[str]:
+    """Why its process must be started anew, which ends its streams."""
+    if gateway.unit is None:
+        return ["there is no such unit"]
+    if gateway.unit.active != "active":
+        return [f"it is {gateway.unit.active}"]
+    wanted = unit_spec(plan)
+    return [] if gateway.unit.spec == wanted else [f"spec {gateway.unit.spec or 'of nothing'} runs, not {wanted}"]
+
+
+def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: HostState) -> list[str]:
+    """Why it must read its configuration anew, which cuts no stream."""
+    why = [f"{file.path} has another text" for file in files if reads_otherwise(file, state)]
+    if gateway.running is None:
+        return [*why, "it does not say what it has read"]
+    running = f"{gateway.running.spec}/{gateway.running.port}"
+    return why if running == spec else [*why, f"it has read {running}, not {spec}"]
+
+
+def _told(gateway: GatewayState, people: Sequence[TextFile], state: HostState) -> list[str]:
+    """Why it must be told of users."""
+    why = [f"{file.path} has another text" for file in people if reads_otherwise(file, state)]
+    if gateway.running and not gateway.running.maps_are_read:
+        why.append("it has read other users than those of its files")
+    return why
+
+
+def _unsettled(gateway: GatewayState) -> list[str]:
+    """What else is not as it must be."""
+    why = ["the distribution's own haproxy.service runs beside it, and serves nobody"] if gateway.idle_own else []
+    if gateway.unit and gateway.unit.enabled != "enabled":
+        why.append(f"it is {gateway.unit.enabled or 'not enabled'}")
+    if gateway.unit and gateway.unit.needs_reload:
+        why.append("systemd has not read its file anew")
+    return why
+
+
+def _staged(file: TextFile) -> TextFile:
+    """The file in the folder where it is tried."""
+    name = file.path.rpartition("/")[2]
+    return file.model_copy(update={"path": f"{GATEWAY}.new/{name}"})

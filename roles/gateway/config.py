@@ -1,0 +1,133 @@
+"""What HAProxy reads: one configuration, and maps that change without it. Keys come in last, and people's only as
+hashes.
+
+Whom a request is of, which models that one may use, and how many at once stand in maps; all else in the configuration.
+So a user who comes or goes is no reload.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from llamaherd.layout import GATEWAY, GATEWAY_RUN, GATEWAY_USER
+from llamaherd.plan import GatewayModel, GatewayPlan, TextFile, digest
+from llamaherd.render import render
+from llamaherd.text.quoting import Written, haproxy, url_host
+
+PATHS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/embeddings",
+    "/v1/rerank",
+)
+"""What is passed on; everything else is refused."""
+
+CONFIGURATION, CERTIFICATE = "haproxy.cfg", "gateway.pem"
+HEADERS = 64 << 10
+"""Bytes for a request's headers, beside its body."""
+REWRITE = 8 << 10
+"""Bytes for what is added to them."""
+_STICKS = {"session": "session", "user": "user"}
+"""The variable that holds what sticks."""
+
+
+@dataclass(frozen=True)
+class GatewayKeys:
+    """Keys, read when they are needed: hashes of users' by name, models' servers' by model, the certificate in PEM."""
+
+    users: Mapping[str, str] = field(repr=False)
+    servers: Mapping[str, str] = field(repr=False)
+    certificate: str | None = field(repr=False, default=None)
+
+
+def configuration(plan: GatewayPlan, keys: GatewayKeys) -> TextFile:
+    """HAProxy's configuration. It names a hash of itself and of the certificate, which the one that runs can be asked
+    for."""
+    named = digest(_text(plan, keys, ""), hashlib.sha256((keys.certificate or "").encode()).hexdigest())
+    return _own(CONFIGURATION, _text(plan, keys, named))
+
+
+def spec_of(text: str) -> str:
+    """What a configuration says of itself, as HAProxy's socket tells it."""
+    return text.partition("    description ")[2].split("\n", 1)[0]
+
+
+def certificate(keys: GatewayKeys) -> Iterator[TextFile]:
+    """The certificate with its key, if there is one."""
+    if keys.certificate is not None:
+        yield _own(CERTIFICATE, keys.certificate)
+
+
+def maps(plan: GatewayPlan, keys: GatewayKeys) -> Iterator[TextFile]:
+    """Who a key is of, and what that user may use, and how much at once."""
+    models = {model.name: model for model in plan.models}
+    users = [user for user in plan.users if user.name in keys.users]
+    yield _own("streams.map", "".join(f"{user.name} {user.streams}\n" for user in users))
+    yield _own(
+        "models.map",
+        "".join(
+            f"{user.name}/{name} m_{model}\n" for user in users for model in user.models for name in models[model].names
+        ),
+    )
+    yield _own(
+        "lists.map", "".join(f"{user.name} {_listed([models[name] for name in user.models])}\n" for user in users)
+    )
+    yield _own("keys.map", "".join(f"{keys.users[user.name]} {user.name}\n" for user in users))
+
+
+def _listed(models: list[GatewayModel]) -> str:
+    """The answer to /v1/models, without blanks: in a map a blank ends the word."""
+    names = sorted(name for model in models for name in model.names)
+    each = [{"id": name, "object": "model", "created": 0, "owned_by": "llamaherd"} for name in names]
+    return json.dumps({"object": "list", "data": each}, separators=(",", ":"))
+
+
+def _own(name: str, text: str) -> TextFile:
+    return TextFile(path=str(GATEWAY / name), text=text, mode="0600", owner=GATEWAY_USER)
+
+
+def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
+    return render(
+        "gateway/haproxy.cfg.j2",
+        rig=plan.rig,
+        spec=spec,
+        address=url_host(plan.listen),
+        port=plan.port,
+        connections=plan.most_connections,
+        buffer=plan.body + HEADERS + REWRITE,
+        rewrite=REWRITE,
+        socket=GATEWAY_RUN / "admin.sock",
+        wait=plan.wait,
+        length=plan.length,
+        body=plan.body,
+        certificate=CERTIFICATE if keys.certificate is not None else None,
+        paths=PATHS,
+        models=plan.models,
+        fallbacks=list(_in_order(plan)),
+        keys=keys.servers,
+        sticks=_STICKS,
+        error=_error,
+    )
+
+
+def _error(status: int, kind: str, code: str, message: str) -> Written:
+    """An answer of the gateway's own, in the shape of OpenAI's errors."""
+    body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    said = haproxy(json.dumps(body, separators=(",", ":")))
+    return Written(f"status {status} content-type application/json string {said}")
+
+
+def _in_order(plan: GatewayPlan) -> Iterator[GatewayModel]:
+    """Models that fall back, each before the one that it falls back to: one pass over them follows a chain."""
+    falling = {model.name: model for model in plan.models if model.fallback}
+    while falling:
+        named = {model.fallback for model in falling.values()}
+        first = [name for name in falling if name not in named]
+        for name in first or list(falling):
+            yield falling.pop(name)

@@ -1,0 +1,102 @@
+"""From a fleet's file to the gateway of a rig: which models, where their servers are, who may use them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llamaherd.engines import DIALECTS
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.gateway import Gateway, ServedModel, User
+from llamaherd.inventory.served import split_served
+from llamaherd.layout import GATEWAY, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
+from llamaherd.plan import GatewayModel, GatewayPlan, GatewayServer, GatewayUser, TextFile, digest
+from llamaherd.plan.endpoint import Endpoint
+from llamaherd.render import render
+from llamaherd.role.role import Planning, PlanPart
+
+PACKAGE = "haproxy"
+FILES = 65536
+"""Open files: two of each connection, and those of a process that ends beside the one that begins."""
+_PRIVILEGED = 1024
+
+
+def plan(planning: Planning) -> PlanPart:
+    """The gateway, on the rigs that it is declared for."""
+    if planning.fleet is None:
+        return PlanPart()
+    declared, rig = planning.fleet.gateway, planning.rig
+    if declared is None or rig.rig not in declared.on:
+        return PlanPart(fields={"of_fleet": True})
+    made = plan_gateway(declared, rig.rig, {**planning.rigs, rig.rig: rig})
+    return PlanPart(packages=frozenset({PACKAGE}), fields={"of_fleet": True, "gateway": made})
+
+
+def plan_gateway(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> GatewayPlan:
+    """The gateway of this rig."""
+    return GatewayPlan(
+        rig=rig,
+        listen=declared.listen,
+        port=declared.port,
+        certificate=declared.tls.certificate if declared.tls else None,
+        private_key=declared.tls.key if declared.tls else None,
+        wait=declared.queue.wait,
+        length=declared.queue.length,
+        body=declared.body,
+        models=tuple(_model(name, model, rig, rigs) for name, model in sorted(declared.models.items())),
+        users=tuple(_user(name, user, declared) for name, user in sorted(declared.users.items())),
+        unit=_unit(rig, declared.port),
+        talk=TextFile(path=str(GATEWAY_TALK), text=render("gateway/gateway-talk.py"), mode="0755"),
+    )
+
+
+def _user(name: str, user: User, declared: Gateway) -> GatewayUser:
+    models = sorted(user.models or declared.models)
+    return GatewayUser(name=name, key=user.key, streams=user.streams, models=tuple(models))
+
+
+def _model(name: str, model: ServedModel, here: str, rigs: Mapping[str, Rig]) -> GatewayModel:
+    places = [place for named in model.serve if (place := split_served(named, rigs))]
+    keys = [rigs[rig].instances[instance].api_key for rig, instance in places]
+    return GatewayModel(
+        name=name,
+        aliases=tuple(sorted(model.aliases)),
+        servers=tuple(_server(rigs[rig], instance, model, here) for rig, instance in places),
+        key=next((key for key in keys if key), None),
+        fallback=model.fallback,
+        sticky=model.sticky,
+    )
+
+
+def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer:
+    """A server on the gateway's own host is asked there, one of another rig at that rig's address."""
+    instance = rig.instances[name]
+    traits = DIALECTS[rig.engines[instance.engine].kind].traits
+    endpoint = Endpoint(listen=instance.listen, port=instance.port, models=(instance.model,), streams=instance.parallel)
+    address = endpoint.local_address if rig.rig == here else rig.store.share.address or rig.connect.host
+    return GatewayServer(
+        name=f"{rig.rig}.{name}",
+        address=address,
+        port=instance.port,
+        streams=model.streams or instance.parallel,
+        health_path=endpoint.health_path,
+        patient=traits.health_waits,
+    )
+
+
+def _unit(rig: str, port: int) -> TextFile:
+    """The unit, which names a hash of itself: a process that runs by another text is told apart by that."""
+    text = render(
+        "gateway/gateway.service.j2",
+        rig=rig,
+        folder=GATEWAY,
+        run=GATEWAY_RUN,
+        user=GATEWAY_USER,
+        files=FILES,
+        low_port=port < _PRIVILEGED,
+    )
+    return TextFile(path=str(UNITS / GATEWAY_UNIT), text=text.replace("@SPEC@", digest(text)))
+
+
+def unit_spec(made: GatewayPlan) -> str:
+    """The hash that the unit names."""
+    return made.unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]

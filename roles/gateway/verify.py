@@ -1,0 +1,110 @@
+"""Whether the gateway lets in whom it must, and nobody else: asked on its host by curl, as a client would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+
+from llamaherd.host.answers import Answers, pairs
+from llamaherd.inventory.keys import UnreadableKeyError, read_key
+from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER
+from llamaherd.plan import GatewayModel, GatewayPlan, Plan
+from llamaherd.plan.endpoint import Endpoint
+from llamaherd.render import render
+from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check
+from llamaherd.role.role import Judging, Verified
+
+_NO_SUCH_MODEL = "llamaherd-no-such-model"
+
+
+def question(plan: Plan) -> str:
+    """Ask it as nobody, with a wrong key, and as a user; that user's key travels on stdin, as the script does."""
+    if plan.gateway is None:
+        return ""
+    made = plan.gateway
+    endpoint = Endpoint(listen=made.listen, port=made.port, models=(), streams=1)
+    url = endpoint.url().replace("http:", "https:") if made.certificate else endpoint.url()
+    keys = {model.name: key for model in made.models if (key := _key_for(made, model.name))}
+    return render(
+        "gateway/verify.sh.j2",
+        unit=GATEWAY_UNIT,
+        url=url,
+        folder=GATEWAY,
+        talk=GATEWAY_TALK,
+        seconds=CHAT_SECONDS,
+        asked=[(name, key, _body(name)) for name, key in keys.items()],
+        strange=[("a model that is none", next(iter(keys.values())), _body(_NO_SUCH_MODEL))] if keys else [],
+    )
+
+
+def _key_for(made: GatewayPlan, model: str) -> str | None:
+    """The key of somebody who may use a model; None where nobody may, or the key is not on this machine."""
+    user = made.may_use(model)
+    if user is not None:
+        with suppress(UnreadableKeyError):
+            return read_key(user.key)
+    return None
+
+
+def _body(model: str) -> str:
+    return json.dumps({"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1, "model": model})
+
+
+def judge(judging: Judging) -> Verified:
+    """What the gateway is, and what it did."""
+    made = judging.plan.gateway
+    return Verified(checks=tuple(gateway_checks(made, judging.answers))) if made else Verified()
+
+
+def gateway_checks(made: GatewayPlan, answers: Answers) -> Iterator[Check]:
+    """Its unit, who may read what it reads, who is refused, and whether each model answers through it."""
+    unit = pairs(answers.get(("gateway unit", ""), ""))
+    active, boot = unit.get("ActiveState", "not there"), unit.get("UnitFileState") or "not there"
+    yield Check("gateway", (active, boot) == ("active", "enabled"), f"{GATEWAY_UNIT} is {active}, {boot}")
+    owners = answers.get(("gateway files", ""), "")
+    wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {GATEWAY_USER}", "700 "))]
+    detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys and hashes"
+    yield Check("gateway files", bool(owners) and not wrong, detail if owners else "there are none: `herd up`")
+    for what, section, status in (
+        ("gateway without a key", "keyless", "401"),
+        ("gateway with a wrong key", "wrong", "401"),
+        ("gateway, other paths", "elsewhere", "404"),
+    ):
+        if section == "elsewhere" and ("gateway elsewhere", "") not in answers:
+            continue  # only somebody with a key is told that there is nothing
+        found = _status(answers.get((f"gateway {section}", ""), ""))
+        yield Check(
+            what, found == status, f"HTTP {found or 'no answer'}" + ("" if found == status else f", not {status}")
+        )
+    for model in made.models:
+        yield _answers(model, answers.get(("gateway model", model.name)))
+
+
+def _answers(model: GatewayModel, said: str | None) -> Check:
+    """Whether a model answers through the gateway, and which server did."""
+    name = f"gateway model {model.name}"
+    if said is None:
+        return Check(name, True, "not asked: no user's key for it is on this machine", doubt=True)
+    status, headers = _status(said), _headers(said)
+    server, fallback = headers.get("x-herd-instance"), headers.get("x-herd-fallback")
+    if fallback:
+        return Check(name, False, f"none of its servers answers; {fallback} does in its place")
+    if status == "200" and server in {each.name for each in model.servers}:
+        return Check(name, True, f"answers, by {server}")
+    if status in ("400", "501") and server:
+        return Check(name, True, f"{server} is reached, and says HTTP {status} to a chat: it may do other work")
+    if status == "429":
+        return Check(name, True, "all its servers are at work", doubt=True)
+    return Check(name, False, f"HTTP {status or 'no answer'} to a chat: its servers are away, or refuse the gateway")
+
+
+def _status(said: str) -> str:
+    """The status of an answer whose headers these are."""
+    words = said.partition("\n")[0].split()
+    return words[1] if len(words) > 1 and words[0].startswith("HTTP/") else ""
+
+
+def _headers(said: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in said.split("\n")[1:])
+    return {name.strip().lower(): value.strip() for name, _, value in pairs if value}

@@ -1,0 +1,442 @@
+# The gateway: tried by HAProxy itself before anything of it is switched, and as it was before where that fails.
+# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+locks=/run/llamaherd/locks
+# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
+open_lock() {
+    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
+    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
+        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
+        return 1
+    fi
+    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
+}
+# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
+hold() {
+    open_lock "$1" "$2" || return 1
+    if ! flock -n "$1"; then
+        by=$(cat "$locks/$2")
+        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
+        if ! flock -w "$3" "$1"; then
+            by=$(cat "$locks/$2")
+            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
+            return 1
+        fi
+    fi
+    echo "process $$ since $(date +%T): $4" >"$locks/$2"
+}
+hold 8 host 3600 'the gateway' || exit 1
+new=/etc/llamaherd/gateway.new
+old=/etc/llamaherd/gateway.old
+rm -rf "$new" "$old"
+# Only its user looks into it: what lies there names who has a key, and holds those of servers.
+install -d -m 0700 -o llamaherd-gateway -g llamaherd-gateway "$new" || exit 1
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/llamaherd/gateway.new/haproxy.cfg /etc/llamaherd/gateway.new 0600 llamaherd-gateway <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBib3hgOiBjaGFuZ2UgZmxlZXQueWFtbCwg
+bm90IHRoaXMgZmlsZS4KZ2xvYmFsCiAgICBsb2cgc3Rkb3V0IGZvcm1hdCByYXcgbG9jYWwwIGlu
+Zm8KICAgICMgV2hhdCBydW5zLCBhcyB0aGUgc29ja2V0IHRlbGxzIGl0OiB3aGV0aGVyIGEgcmVs
+b2FkIGlzIGR1ZSwgYW5kIHdoaWNoIHBvcnQgaXMgb3Vycy4KICAgIGRlc2NyaXB0aW9uIGYzN2Ey
+OTU0OTY2OC84MDAwCiAgICBtYXhjb25uIDMyMQogICAgIyBgbW9kZWxgIHN0YW5kcyBiZWhpbmQg
+dGhlIG1lc3NhZ2VzOiBhIHJlcXVlc3QgaXMgcmVhZCB3aG9sZSB0byBmaW5kIGl0LgogICAgdHVu
+ZS5idWZzaXplIDQwNzM3MjgKICAgIHR1bmUubWF4cmV3cml0ZSA4MTkyCiAgICB0dW5lLmh0dHAu
+bWF4aGRyIDY0CiAgICBzdGF0cyBzb2NrZXQgL3J1bi9sbGFtYWhlcmQtZ2F0ZXdheS9hZG1pbi5z
+b2NrIG1vZGUgNjAwIGxldmVsIGFkbWluCiAgICAjIEEgcmVsb2FkIGxlYXZlcyB0aGUgb2xkIHBy
+b2Nlc3MgaXRzIHN0cmVhbXMgZm9yIHNvIGxvbmcuCiAgICBoYXJkLXN0b3AtYWZ0ZXIgMWgKCmRl
+ZmF1bHRzCiAgICBtb2RlIGh0dHAKICAgIGxvZyBnbG9iYWwKICAgIHRpbWVvdXQgY29ubmVjdCA1
+cwogICAgIyBPZiBzaWxlbmNlLCBub3QgaW4gYWxsOiBhIHNlcnZlciByZWFkcyBhIGxvbmcgcHJv
+bXB0IGZvciBtaW51dGVzIGJlZm9yZSBpdCBzYXlzIGEgd29yZC4KICAgIHRpbWVvdXQgY2xpZW50
+IDFoCiAgICB0aW1lb3V0IGNsaWVudC1maW4gMzBzCiAgICB0aW1lb3V0IHNlcnZlciAxaAogICAg
+dGltZW91dCBxdWV1ZSAxMjBzCiAgICB0aW1lb3V0IGNoZWNrIDMwcwogICAgdGltZW91dCBodHRw
+LXJlcXVlc3QgMTBzCiAgICB0aW1lb3V0IGh0dHAta2VlcC1hbGl2ZSA2MHMKICAgIG9wdGlvbiBo
+dHRwLW5vLWRlbGF5CiAgICBvcHRpb24gZG9udGxvZ251bGwKICAgICMgV2hvIGxlYXZlcyBhbHNv
+IGxlYXZlcyB0aGUgcXVldWUuCiAgICBvcHRpb24gYWJvcnRvbmNsb3NlCiAgICBvcHRpb24gcmVk
+aXNwYXRjaCAxCiAgICByZXRyaWVzIDIKICAgICMgTm90aGluZyB0aGF0IGEgc2VydmVyIG1heSBo
+YXZlIGJlZ3VuIGlzIGFza2VkIHR3aWNlLgogICAgcmV0cnktb24gY29ubi1mYWlsdXJlCiAgICAj
+IEEgY29ubmVjdGlvbiB0byBhIHNlcnZlciBpcyBvbmUgcmVxdWVzdCdzOiB3aGF0IG9uZSBjbGll
+bnQgc2VuZHMgaXMgbmV2ZXIgcmVhZCBhcyBhbm90aGVyJ3MuCiAgICBodHRwLXJldXNlIG5ldmVy
+CiAgICBkZWZhdWx0LXNlcnZlciBpbnRlciAycyBmYXN0aW50ZXIgNTAwbXMgZmFsbCAyIHJpc2Ug
+MSBpbml0LWFkZHIgbGFzdCxsaWJjLG5vbmUKICAgIGh0dHAtZXJyb3Igc3RhdHVzIDQwMCBjb250
+ZW50LXR5cGUgYXBwbGljYXRpb24vanNvbiBzdHJpbmcgJ3siZXJyb3IiOnsibWVzc2FnZSI6InRo
+aXMgaXMgbm8gcmVxdWVzdCB0aGF0IGNhbiBiZSByZWFkIiwidHlwZSI6ImludmFsaWRfcmVxdWVz
+dF9lcnJvciIsInBhcmFtIjpudWxsLCJjb2RlIjoiYmFkX3JlcXVlc3QifX0nCiAgICBodHRwLWVy
+cm9yIHN0YXR1cyA0MDggY29udGVudC10eXBlIGFwcGxpY2F0aW9uL2pzb24gc3RyaW5nICd7ImVy
+cm9yIjp7Im1lc3NhZ2UiOiJ0aGUgcmVxdWVzdCBkaWQgbm90IGNvbWUgaW4gdGltZSIsInR5cGUi
+OiJpbnZhbGlkX3JlcXVlc3RfZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29kZSI6InRpbWVvdXQifX0n
+CiAgICBodHRwLWVycm9yIHN0YXR1cyA0MjIgY29udGVudC10eXBlIGFwcGxpY2F0aW9uL2pzb24g
+c3RyaW5nICd7ImVycm9yIjp7Im1lc3NhZ2UiOiJ0aGlzIGlzIG5vIHJlcXVlc3QgdGhhdCBjYW4g
+YmUgcmVhZCIsInR5cGUiOiJpbnZhbGlkX3JlcXVlc3RfZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29k
+ZSI6ImJhZF9yZXF1ZXN0In19JwogICAgaHR0cC1lcnJvciBzdGF0dXMgNTAwIGNvbnRlbnQtdHlw
+ZSBhcHBsaWNhdGlvbi9qc29uIHN0cmluZyAneyJlcnJvciI6eyJtZXNzYWdlIjoidGhlIGdhdGV3
+YXkgZmFpbGVkIiwidHlwZSI6InNlcnZlcl9lcnJvciIsInBhcmFtIjpudWxsLCJjb2RlIjoiaW50
+ZXJuYWwifX0nCiAgICBodHRwLWVycm9yIHN0YXR1cyA1MDIgY29udGVudC10eXBlIGFwcGxpY2F0
+aW9uL2pzb24gc3RyaW5nICd7ImVycm9yIjp7Im1lc3NhZ2UiOiJ0aGUgc2VydmVyIGJyb2tlIG9m
+ZiIsInR5cGUiOiJzZXJ2ZXJfZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29kZSI6ImJhZF9nYXRld2F5
+In19JwogICAgaHR0cC1lcnJvciBzdGF0dXMgNTAzIGNvbnRlbnQtdHlwZSBhcHBsaWNhdGlvbi9q
+c29uIHN0cmluZyAneyJlcnJvciI6eyJtZXNzYWdlIjoibm8gc2VydmVyIHdhcyBmcmVlIGluIHRp
+bWUiLCJ0eXBlIjoic2VydmVyX2Vycm9yIiwicGFyYW0iOm51bGwsImNvZGUiOiJ1bmF2YWlsYWJs
+ZSJ9fScgaGRyIFJldHJ5LUFmdGVyIDEwCiAgICBodHRwLWVycm9yIHN0YXR1cyA1MDQgY29udGVu
+dC10eXBlIGFwcGxpY2F0aW9uL2pzb24gc3RyaW5nICd7ImVycm9yIjp7Im1lc3NhZ2UiOiJ0aGUg
+c2VydmVyIGRpZCBub3QgYW5zd2VyIGluIHRpbWUiLCJ0eXBlIjoic2VydmVyX2Vycm9yIiwicGFy
+YW0iOm51bGwsImNvZGUiOiJnYXRld2F5X3RpbWVvdXQifX0nCgpmcm9udGVuZCBnYXRld2F5CiAg
+ICBiaW5kIDAuMC4wLjA6ODAwMCBwcm90byBoMQogICAgIyBOb3RoaW5nIGhlcmUgaXMgYSBjbGll
+bnQncyBvd24gd29yZHM6IG5vIGtleSwgbm8gcHJvbXB0LCBubyBwYXRoLgogICAgbG9nLWZvcm1h
+dCAiJWNpIHN0YXR1cz0lU1QgYnl0ZXM9JUIgcXVldWVkPSVUdyBhbnN3ZXJlZD0lVHIgYWxsPSVU
+YSB3YWl0aW5nPSVzcS8lYnEgZW5kPSV0cyB0bz0lYi8lcyB1c2VyPSVbdmFyKHR4bi51c2VyKV0i
+CiAgICBodHRwLXJlcXVlc3QgcmV0dXJuIHN0YXR1cyAyMDAgY29udGVudC10eXBlIHRleHQvcGxh
+aW4gc3RyaW5nIG9rIGlmIE1FVEhfR0VUIHsgcGF0aCAvaGVhbHRoeiB9CiAgICAjIFdoYXQgdHdv
+IHJlYWRlcnMgY291bGQgcmVhZCBkaWZmZXJlbnRseSBpcyByZWFkIGJ5IG5vbmUuCiAgICBodHRw
+LXJlcXVlc3QgcmV0dXJuIHN0YXR1cyA0MDAgY29udGVudC10eXBlIGFwcGxpY2F0aW9uL2pzb24g
+c3RyaW5nICd7ImVycm9yIjp7Im1lc3NhZ2UiOiJhIGhlYWRlciBpcyB0aGVyZSB0d2ljZSIsInR5
+cGUiOiJpbnZhbGlkX3JlcXVlc3RfZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29kZSI6ImJhZF9yZXF1
+ZXN0In19JyBpZiB7IHJlcS5maGRyX2NudChhdXRob3JpemF0aW9uKSBndCAxIH0gfHwgeyByZXEu
+Zmhkcl9jbnQoeC1hcGkta2V5KSBndCAxIH0gfHwgeyByZXEuZmhkcl9jbnQoY29udGVudC10eXBl
+KSBndCAxIH0gfHwgeyByZXEuZmhkcl9jbnQoaG9zdCkgZ3QgMSB9CiAgICBodHRwLXJlcXVlc3Qg
+cmV0dXJuIHN0YXR1cyA0MDAgY29udGVudC10eXBlIGFwcGxpY2F0aW9uL2pzb24gc3RyaW5nICd7
+ImVycm9yIjp7Im1lc3NhZ2UiOiJubyBjb25uZWN0aW9uIGlzIHVwZ3JhZGVkIGhlcmUiLCJ0eXBl
+IjoiaW52YWxpZF9yZXF1ZXN0X2Vycm9yIiwicGFyYW0iOm51bGwsImNvZGUiOiJiYWRfcmVxdWVz
+dCJ9fScgaWYgeyByZXEuZmhkcih1cGdyYWRlKSAtbSBmb3VuZCB9CiAgICBodHRwLXJlcXVlc3Qg
+c2V0LXZhcih0eG4ua2V5KSAncmVxLmZoZHIoYXV0aG9yaXphdGlvbikscmVnc3ViKCJeYmVhcmVy
+ICsiLCIiLGkpJyBpZiB7IHJlcS5maGRyKGF1dGhvcml6YXRpb24pIC1tIGZvdW5kIH0KICAgIGh0
+dHAtcmVxdWVzdCBzZXQtdmFyKHR4bi5rZXkpIHJlcS5maGRyKHgtYXBpLWtleSkgaWYgIXsgdmFy
+KHR4bi5rZXkpIC1tIGZvdW5kIH0KICAgIGh0dHAtcmVxdWVzdCBzZXQtdmFyKHR4bi51c2VyKSB2
+YXIodHhuLmtleSksc2hhMigyNTYpLGhleCxsb3dlcixtYXBfc3RyKGtleXMubWFwKQogICAgaHR0
+cC1yZXF1ZXN0IHVuc2V0LXZhcih0eG4ua2V5KQogICAgaHR0cC1yZXF1ZXN0IHJldHVybiBzdGF0
+dXMgNDAxIGNvbnRlbnQtdHlwZSBhcHBsaWNhdGlvbi9qc29uIHN0cmluZyAneyJlcnJvciI6eyJt
+ZXNzYWdlIjoiaW52YWxpZCBBUEkga2V5IiwidHlwZSI6ImF1dGhlbnRpY2F0aW9uX2Vycm9yIiwi
+cGFyYW0iOm51bGwsImNvZGUiOiJpbnZhbGlkX2FwaV9rZXkifX0nIGhkciBXV1ctQXV0aGVudGlj
+YXRlIEJlYXJlciB1bmxlc3MgeyB2YXIodHhuLnVzZXIpIC1tIGZvdW5kIH0KICAgIGh0dHAtcmVx
+dWVzdCByZXR1cm4gc3RhdHVzIDIwMCBjb250ZW50LXR5cGUgYXBwbGljYXRpb24vanNvbiBsZi1z
+dHJpbmcgJyVbdmFyKHR4bi51c2VyKSxtYXBfc3RyKGxpc3RzLm1hcCldJyBpZiBNRVRIX0dFVCB7
+IHBhdGggL3YxL21vZGVscyB9CiAgICBodHRwLXJlcXVlc3QgcmV0dXJuIHN0YXR1cyA0MDQgY29u
+dGVudC10eXBlIGFwcGxpY2F0aW9uL2pzb24gc3RyaW5nICd7ImVycm9yIjp7Im1lc3NhZ2UiOiJ0
+aGVyZSBpcyBubyBzdWNoIGVuZHBvaW50IiwidHlwZSI6ImludmFsaWRfcmVxdWVzdF9lcnJvciIs
+InBhcmFtIjpudWxsLCJjb2RlIjoidW5rbm93bl91cmwifX0nIHVubGVzcyBNRVRIX1BPU1QgeyBw
+YXRoIC92MS9jaGF0L2NvbXBsZXRpb25zIC92MS9jb21wbGV0aW9ucyAvdjEvcmVzcG9uc2VzIC92
+MS9tZXNzYWdlcyAvdjEvbWVzc2FnZXMvY291bnRfdG9rZW5zIC92MS9lbWJlZGRpbmdzIC92MS9y
+ZXJhbmsgfQogICAgaHR0cC1yZXF1ZXN0IHJldHVybiBzdGF0dXMgNDExIGNvbnRlbnQtdHlwZSBh
+cHBsaWNhdGlvbi9qc29uIHN0cmluZyAneyJlcnJvciI6eyJtZXNzYWdlIjoic2F5IGhvdyBsb25n
+IHRoZSByZXF1ZXN0IGlzOiBDb250ZW50LUxlbmd0aCIsInR5cGUiOiJpbnZhbGlkX3JlcXVlc3Rf
+ZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29kZSI6Imxlbmd0aF9yZXF1aXJlZCJ9fScgdW5sZXNzIHsg
+cmVxLmZoZHJfY250KGNvbnRlbnQtbGVuZ3RoKSBlcSAxIH0KICAgIGh0dHAtcmVxdWVzdCByZXR1
+cm4gc3RhdHVzIDQxMyBjb250ZW50LXR5cGUgYXBwbGljYXRpb24vanNvbiBzdHJpbmcgJ3siZXJy
+b3IiOnsibWVzc2FnZSI6InRoZSByZXF1ZXN0IGlzIHRvbyBsYXJnZSIsInR5cGUiOiJpbnZhbGlk
+X3JlcXVlc3RfZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29kZSI6InJlcXVlc3RfdG9vX2xhcmdlIn19
+JyBpZiB7IHJlcS5oZHJfdmFsKGNvbnRlbnQtbGVuZ3RoKSBndCA0MDAwMDAwIH0KICAgIGh0dHAt
+cmVxdWVzdCByZXR1cm4gc3RhdHVzIDQxNSBjb250ZW50LXR5cGUgYXBwbGljYXRpb24vanNvbiBz
+dHJpbmcgJ3siZXJyb3IiOnsibWVzc2FnZSI6InNlbmQgdGhlIHJlcXVlc3QgYXMgaXQgaXMsIG5v
+dCBjb21wcmVzc2VkIiwidHlwZSI6ImludmFsaWRfcmVxdWVzdF9lcnJvciIsInBhcmFtIjpudWxs
+LCJjb2RlIjoidW5zdXBwb3J0ZWRfZW5jb2RpbmcifX0nIGlmIHsgcmVxLmZoZHIoY29udGVudC1l
+bmNvZGluZykgLW0gZm91bmQgfQogICAgIyBTbyBtYW55IHJlcXVlc3RzIG9mIG9uZSB1c2VyLCBj
+b3VudGVkIGJlZm9yZSB0aGUgZmlyc3QgaXMgcmVhZC4KICAgIGh0dHAtcmVxdWVzdCB0cmFjay1z
+YzAgdmFyKHR4bi51c2VyKSB0YWJsZSB1c2VycwogICAgaHR0cC1yZXF1ZXN0IHNldC12YXIodHhu
+LmNhcCkgdmFyKHR4bi51c2VyKSxtYXBfc3RyX2ludChzdHJlYW1zLm1hcCwwKQogICAgaHR0cC1y
+ZXF1ZXN0IHJldHVybiBzdGF0dXMgNDI5IGNvbnRlbnQtdHlwZSBhcHBsaWNhdGlvbi9qc29uIHN0
+cmluZyAneyJlcnJvciI6eyJtZXNzYWdlIjoidG9vIG1hbnkgcmVxdWVzdHMgYXQgb25jZSB3aXRo
+IHRoaXMga2V5IiwidHlwZSI6InJhdGVfbGltaXRfZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29kZSI6
+InRvb19tYW55X3N0cmVhbXMifX0nIGhkciBSZXRyeS1BZnRlciA1IGlmIHsgc2MwX2Nvbm5fY3Vy
+KHVzZXJzKSxzdWIodHhuLmNhcCkgZ3QgMCB9CiAgICBodHRwLXJlcXVlc3Qgd2FpdC1mb3ItYm9k
+eSB0aW1lIDYwcwogICAgaHR0cC1yZXF1ZXN0IHNldC12YXIodHhuLm1vZGVsKSByZXEuYm9keSxq
+c29uX3F1ZXJ5KCckLm1vZGVsJykKICAgIGh0dHAtcmVxdWVzdCByZXR1cm4gc3RhdHVzIDQwMCBj
+b250ZW50LXR5cGUgYXBwbGljYXRpb24vanNvbiBzdHJpbmcgJ3siZXJyb3IiOnsibWVzc2FnZSI6
+InRoZSByZXF1ZXN0IG5hbWVzIG5vIG1vZGVsIiwidHlwZSI6ImludmFsaWRfcmVxdWVzdF9lcnJv
+ciIsInBhcmFtIjpudWxsLCJjb2RlIjoibW9kZWxfcmVxdWlyZWQifX0nIHVubGVzcyB7IHZhcih0
+eG4ubW9kZWwpIC1tIGZvdW5kIH0KICAgIGh0dHAtcmVxdWVzdCBzZXQtdmFyKHR4bi5iYWNrZW5k
+KSB2YXIodHhuLnVzZXIpLGNvbmNhdCgvLHR4bi5tb2RlbCksbWFwX3N0cihtb2RlbHMubWFwKQog
+ICAgaHR0cC1yZXF1ZXN0IHJldHVybiBzdGF0dXMgNDA0IGNvbnRlbnQtdHlwZSBhcHBsaWNhdGlv
+bi9qc29uIHN0cmluZyAneyJlcnJvciI6eyJtZXNzYWdlIjoidGhlIG1vZGVsIGRvZXMgbm90IGV4
+aXN0LCBvciBpcyBub3QgeW91cnMgdG8gdXNlIiwidHlwZSI6ImludmFsaWRfcmVxdWVzdF9lcnJv
+ciIsInBhcmFtIjpudWxsLCJjb2RlIjoibW9kZWxfbm90X2ZvdW5kIn19JyB1bmxlc3MgeyB2YXIo
+dHhuLmJhY2tlbmQpIC1tIGZvdW5kIH0KICAgIGh0dHAtcmVxdWVzdCBzZXQtdmFyKHR4bi5zZXNz
+aW9uKSByZXEuZmhkcih4LXNlc3Npb24tYWZmaW5pdHkpCiAgICBodHRwLXJlcXVlc3Qgc2V0LXZh
+cih0eG4uc2Vzc2lvbikgcmVxLmZoZHIoeC1jbGF1ZGUtY29kZS1zZXNzaW9uLWlkKSB1bmxlc3Mg
+eyB2YXIodHhuLnNlc3Npb24pIC1tIGZvdW5kIH0KICAgIGh0dHAtcmVxdWVzdCBzZXQtdmFyKHR4
+bi5zZXNzaW9uKSByZXEuZmhkcih4LXNlc3Npb24taWQpIHVubGVzcyB7IHZhcih0eG4uc2Vzc2lv
+bikgLW0gZm91bmQgfQogICAgaHR0cC1yZXF1ZXN0IHNldC12YXIodHhuLnNlc3Npb24pIHJlcS5m
+aGRyKHNlc3Npb24taWQpIHVubGVzcyB7IHZhcih0eG4uc2Vzc2lvbikgLW0gZm91bmQgfQogICAg
+IyBOb2JvZHkgaGFzIGFub3RoZXIgb25lJ3Mgc2Vzc2lvbi4KICAgIGh0dHAtcmVxdWVzdCBzZXQt
+dmFyKHR4bi5zZXNzaW9uKSB2YXIodHhuLnVzZXIpLGNvbmNhdCgvLHR4bi5zZXNzaW9uKSxzaGEy
+KDI1NiksaGV4IGlmIHsgdmFyKHR4bi5zZXNzaW9uKSAtbSBmb3VuZCB9CiAgICAjIFNlcnZlcnMg
+c2VlIHdoYXQgdGhleSBuZWVkLCBhbmQgbm90aGluZyBlbHNlIHRoYXQgYSBjbGllbnQgc2F5cyBi
+ZXNpZGUgdGhlIHJlcXVlc3Q6IFgtQ29udmVyc2F0aW9uLUlkLCBzYXksIHdvdWxkCiAgICAjIG1h
+a2UgYW4gYW5zd2VyIGdvIG9uIHdoZW4gaXRzIGNsaWVudCBoYXMgbGVmdC4KICAgIGh0dHAtcmVx
+dWVzdCBkZWwtaGVhZGVyIF4oPyEoaG9zdHxjb250ZW50LWxlbmd0aCkkKSAtbSByZWcKICAgIGh0
+dHAtcmVxdWVzdCBzZXQtaGVhZGVyIENvbnRlbnQtVHlwZSBhcHBsaWNhdGlvbi9qc29uCiAgICBo
+dHRwLXJlcXVlc3Qgc2V0LXVyaSAlW3BhdGhdCiAgICBodHRwLXJlcXVlc3Qgc2V0LXZhcih0eG4u
+ZmFsbGJhY2spIHN0cihzbWFsbCkgaWYgeyB2YXIodHhuLmJhY2tlbmQpIC1tIHN0ciBtX2NvZGVy
+IH0geyBuYnNydihtX2NvZGVyKSBlcSAwIH0KICAgIGh0dHAtcmVxdWVzdCBzZXQtdmFyKHR4bi5i
+YWNrZW5kKSBzdHIobV9zbWFsbCkgaWYgeyB2YXIodHhuLmJhY2tlbmQpIC1tIHN0ciBtX2NvZGVy
+IH0geyBuYnNydihtX2NvZGVyKSBlcSAwIH0KICAgIGh0dHAtcmVxdWVzdCBzZXQtdmFyKHR4bi5m
+YWxsYmFjaykgc3RyKGxhc3QpIGlmIHsgdmFyKHR4bi5iYWNrZW5kKSAtbSBzdHIgbV9zbWFsbCB9
+IHsgbmJzcnYobV9zbWFsbCkgZXEgMCB9CiAgICBodHRwLXJlcXVlc3Qgc2V0LXZhcih0eG4uYmFj
+a2VuZCkgc3RyKG1fbGFzdCkgaWYgeyB2YXIodHhuLmJhY2tlbmQpIC1tIHN0ciBtX3NtYWxsIH0g
+eyBuYnNydihtX3NtYWxsKSBlcSAwIH0KICAgIGh0dHAtcmVxdWVzdCByZXR1cm4gc3RhdHVzIDQy
+OSBjb250ZW50LXR5cGUgYXBwbGljYXRpb24vanNvbiBzdHJpbmcgJ3siZXJyb3IiOnsibWVzc2Fn
+ZSI6InRoZSBxdWV1ZSBpcyBmdWxsIiwidHlwZSI6InJhdGVfbGltaXRfZXJyb3IiLCJwYXJhbSI6
+bnVsbCwiY29kZSI6InF1ZXVlX2Z1bGwifX0nIGhkciBSZXRyeS1BZnRlciAzMCBpZiB7IHZhcih0
+eG4uYmFja2VuZCkgLW0gc3RyIG1fY29kZXIgfSB7IHF1ZXVlKG1fY29kZXIpIGdlIDIwIH0KICAg
+IGh0dHAtcmVxdWVzdCByZXR1cm4gc3RhdHVzIDQyOSBjb250ZW50LXR5cGUgYXBwbGljYXRpb24v
+anNvbiBzdHJpbmcgJ3siZXJyb3IiOnsibWVzc2FnZSI6InRoZSBxdWV1ZSBpcyBmdWxsIiwidHlw
+ZSI6InJhdGVfbGltaXRfZXJyb3IiLCJwYXJhbSI6bnVsbCwiY29kZSI6InF1ZXVlX2Z1bGwifX0n
+IGhkciBSZXRyeS1BZnRlciAzMCBpZiB7IHZhcih0eG4uYmFja2VuZCkgLW0gc3RyIG1fbGFzdCB9
+IHsgcXVldWUobV9sYXN0KSBnZSAyMCB9CiAgICBodHRwLXJlcXVlc3QgcmV0dXJuIHN0YXR1cyA0
+MjkgY29udGVudC10eXBlIGFwcGxpY2F0aW9uL2pzb24gc3RyaW5nICd7ImVycm9yIjp7Im1lc3Nh
+Z2UiOiJ0aGUgcXVldWUgaXMgZnVsbCIsInR5cGUiOiJyYXRlX2xpbWl0X2Vycm9yIiwicGFyYW0i
+Om51bGwsImNvZGUiOiJxdWV1ZV9mdWxsIn19JyBoZHIgUmV0cnktQWZ0ZXIgMzAgaWYgeyB2YXIo
+dHhuLmJhY2tlbmQpIC1tIHN0ciBtX3NtYWxsIH0geyBxdWV1ZShtX3NtYWxsKSBnZSAyMCB9CiAg
+ICAjIEEgdXNlcidzIGZpcnN0IHJlcXVlc3QgY29tZXMgYmVmb3JlIGV2ZXJ5Ym9keSdzIHNlY29u
+ZDogd2hvIGhhcyBhIGh1bmRyZWQgd2FpdGluZyBkZWxheXMgbm9ib2R5LgogICAgaHR0cC1yZXF1
+ZXN0IHNldC1wcmlvcml0eS1jbGFzcyBzYzBfY29ubl9jdXIodXNlcnMpCiAgICB1c2VfYmFja2Vu
+ZCAlW3Zhcih0eG4uYmFja2VuZCldCgpiYWNrZW5kIHVzZXJzCiAgICBzdGljay10YWJsZSB0eXBl
+IHN0cmluZyBsZW4gNjQgc2l6ZSAxayBleHBpcmUgMWQgc3RvcmUgY29ubl9jdXIKCmJhY2tlbmQg
+bV9jb2RlcgogICAgYmFsYW5jZSBsZWFzdGNvbm4KICAgIGh0dHAtcmVxdWVzdCBzZXQtaGVhZGVy
+IEF1dGhvcml6YXRpb24gJ0JlYXJlciBzay1zZXJ2ZXJzLWNhbmFyeS03N2UxJwogICAgIyBPbiB0
+aGUgc2VydmVyIHRoYXQgaGFzIGl0cyBwcm9tcHQsIGlmIHRoYXQgaXMgZnJlZTogZWxzZSB3aGVy
+ZXZlciB0aGVyZSBpcyByb29tLgogICAgc3RpY2stdGFibGUgdHlwZSBzdHJpbmcgbGVuIDY0IHNp
+emUgMTBrIGV4cGlyZSAyaAogICAgaHR0cC1yZXF1ZXN0IHNldC12YXIodHhuLmxhc3QpIHZhcih0
+eG4uc2Vzc2lvbiksdGFibGVfc2VydmVyX2lkKG1fY29kZXIpIGlmIHsgdmFyKHR4bi5zZXNzaW9u
+KSAtbSBmb3VuZCB9CiAgICB1c2Utc2VydmVyIGJveC5jaGF0IGlmIHsgdmFyKHR4bi5sYXN0KSAt
+bSBpbnQgMSB9IHsgc3J2X2Nvbm4obV9jb2Rlci9ib3guY2hhdCkgbHQgMiB9CiAgICB1c2Utc2Vy
+dmVyIGR1by5yZWFzb25lciBpZiB7IHZhcih0eG4ubGFzdCkgLW0gaW50IDIgfSB7IHNydl9jb25u
+KG1fY29kZXIvZHVvLnJlYXNvbmVyKSBsdCAxIH0KICAgIHN0aWNrIHN0b3JlLXJlcXVlc3QgdmFy
+KHR4bi5zZXNzaW9uKQogICAgb3B0aW9uIGh0dHBjaGsgR0VUIC9oZWFsdGgKICAgIGh0dHAtY2hl
+Y2sgZXhwZWN0IHN0YXR1cyAyMDAKICAgIGh0dHAtcmVzcG9uc2Ugc2V0LXZhcih0eG4uYW5zd2Vy
+ZWQpIGJvb2wodHJ1ZSkKICAgIGh0dHAtcmVzcG9uc2UgZGVsLWhlYWRlciBeeC1oZXJkLSAtbSBy
+ZWcKICAgIGh0dHAtcmVzcG9uc2Ugc2V0LWhlYWRlciB4LWhlcmQtaW5zdGFuY2UgJXMKICAgIGh0
+dHAtcmVzcG9uc2Ugc2V0LWhlYWRlciB4LWhlcmQtZmFsbGJhY2sgJVt2YXIodHhuLmZhbGxiYWNr
+KV0gaWYgeyB2YXIodHhuLmZhbGxiYWNrKSAtbSBmb3VuZCB9CiAgICAjIFdobyB3YWl0ZWQgaW4g
+dmFpbiB3aGlsZSBzZXJ2ZXJzIHdvcmtlZCBtYXkgY29tZSBhZ2FpbjogNTAzIGlzIGZvciB3aGVu
+IG5vbmUgZG9lcy4KICAgIGh0dHAtYWZ0ZXItcmVzcG9uc2Ugc2V0LXN0YXR1cyA0MjkgaWYgeyBz
+dGF0dXMgNTAzIH0gIXsgdmFyKHR4bi5hbnN3ZXJlZCkgLW0gZm91bmQgfSB7IG5ic3J2IGd0IDAg
+fQogICAgc2VydmVyIGJveC5jaGF0IDEyNy4wLjAuMTo4MDgwIGlkIDEgY2hlY2sgbWF4Y29ubiAy
+CiAgICBzZXJ2ZXIgZHVvLnJlYXNvbmVyIGR1by5sYW46ODAwMSBpZCAyIGNoZWNrIG1heGNvbm4g
+MQoKYmFja2VuZCBtX2xhc3QKICAgIGJhbGFuY2UgbGVhc3Rjb25uCiAgICBodHRwLXJlcXVlc3Qg
+c2V0LWhlYWRlciBBdXRob3JpemF0aW9uICdCZWFyZXIgc2stc2VydmVycy1jYW5hcnktNzdlMScK
+ICAgICMgV2hpbGUgaXQgcmVhZHMgYSBwcm9tcHQgaXQgZG9lcyBub3QgYW5zd2VyOiB0aGF0IGlz
+IG5vIHJlYXNvbiB0byBjYWxsIGl0IGRlYWQuCiAgICB0aW1lb3V0IGNoZWNrIDMwbQogICAgb3B0
+aW9uIGh0dHBjaGsgR0VUIC9oZWFsdGgKICAgIGh0dHAtY2hlY2sgZXhwZWN0IHN0YXR1cyAyMDAK
+ICAgIGh0dHAtcmVzcG9uc2Ugc2V0LXZhcih0eG4uYW5zd2VyZWQpIGJvb2wodHJ1ZSkKICAgIGh0
+dHAtcmVzcG9uc2UgZGVsLWhlYWRlciBeeC1oZXJkLSAtbSByZWcKICAgIGh0dHAtcmVzcG9uc2Ug
+c2V0LWhlYWRlciB4LWhlcmQtaW5zdGFuY2UgJXMKICAgIGh0dHAtcmVzcG9uc2Ugc2V0LWhlYWRl
+ciB4LWhlcmQtZmFsbGJhY2sgJVt2YXIodHhuLmZhbGxiYWNrKV0gaWYgeyB2YXIodHhuLmZhbGxi
+YWNrKSAtbSBmb3VuZCB9CiAgICAjIFdobyB3YWl0ZWQgaW4gdmFpbiB3aGlsZSBzZXJ2ZXJzIHdv
+cmtlZCBtYXkgY29tZSBhZ2FpbjogNTAzIGlzIGZvciB3aGVuIG5vbmUgZG9lcy4KICAgIGh0dHAt
+YWZ0ZXItcmVzcG9uc2Ugc2V0LXN0YXR1cyA0MjkgaWYgeyBzdGF0dXMgNTAzIH0gIXsgdmFyKHR4
+bi5hbnN3ZXJlZCkgLW0gZm91bmQgfSB7IG5ic3J2IGd0IDAgfQogICAgc2VydmVyIGR1by53b3Jr
+ZXIgZHVvLmxhbjo4MDAyIGlkIDEgY2hlY2sgbWF4Y29ubiAxCgpiYWNrZW5kIG1fc21hbGwKICAg
+IGJhbGFuY2UgbGVhc3Rjb25uCiAgICAjIE9uIHRoZSBzZXJ2ZXIgdGhhdCBoYXMgaXRzIHByb21w
+dCwgaWYgdGhhdCBpcyBmcmVlOiBlbHNlIHdoZXJldmVyIHRoZXJlIGlzIHJvb20uCiAgICBzdGlj
+ay10YWJsZSB0eXBlIHN0cmluZyBsZW4gNjQgc2l6ZSAxMGsgZXhwaXJlIDJoCiAgICBodHRwLXJl
+cXVlc3Qgc2V0LXZhcih0eG4ubGFzdCkgdmFyKHR4bi51c2VyKSx0YWJsZV9zZXJ2ZXJfaWQobV9z
+bWFsbCkgaWYgeyB2YXIodHhuLnVzZXIpIC1tIGZvdW5kIH0KICAgIHVzZS1zZXJ2ZXIgYm94LmRy
+YWZ0ZXIgaWYgeyB2YXIodHhuLmxhc3QpIC1tIGludCAxIH0geyBzcnZfY29ubihtX3NtYWxsL2Jv
+eC5kcmFmdGVyKSBsdCAxIH0KICAgIHN0aWNrIHN0b3JlLXJlcXVlc3QgdmFyKHR4bi51c2VyKQog
+ICAgb3B0aW9uIGh0dHBjaGsgR0VUIC9oZWFsdGgKICAgIGh0dHAtY2hlY2sgZXhwZWN0IHN0YXR1
+cyAyMDAKICAgIGh0dHAtcmVzcG9uc2Ugc2V0LXZhcih0eG4uYW5zd2VyZWQpIGJvb2wodHJ1ZSkK
+ICAgIGh0dHAtcmVzcG9uc2UgZGVsLWhlYWRlciBeeC1oZXJkLSAtbSByZWcKICAgIGh0dHAtcmVz
+cG9uc2Ugc2V0LWhlYWRlciB4LWhlcmQtaW5zdGFuY2UgJXMKICAgIGh0dHAtcmVzcG9uc2Ugc2V0
+LWhlYWRlciB4LWhlcmQtZmFsbGJhY2sgJVt2YXIodHhuLmZhbGxiYWNrKV0gaWYgeyB2YXIodHhu
+LmZhbGxiYWNrKSAtbSBmb3VuZCB9CiAgICAjIFdobyB3YWl0ZWQgaW4gdmFpbiB3aGlsZSBzZXJ2
+ZXJzIHdvcmtlZCBtYXkgY29tZSBhZ2FpbjogNTAzIGlzIGZvciB3aGVuIG5vbmUgZG9lcy4KICAg
+IGh0dHAtYWZ0ZXItcmVzcG9uc2Ugc2V0LXN0YXR1cyA0MjkgaWYgeyBzdGF0dXMgNTAzIH0gIXsg
+dmFyKHR4bi5hbnN3ZXJlZCkgLW0gZm91bmQgfSB7IG5ic3J2IGd0IDAgfQogICAgc2VydmVyIGJv
+eC5kcmFmdGVyIDEyNy4wLjAuMTo4MDgxIGlkIDEgY2hlY2sgbWF4Y29ubiAxCg==
+END
+put_file /etc/llamaherd/gateway.new/streams.map /etc/llamaherd/gateway.new 0600 llamaherd-gateway <<'END'
+YW5uIDQKdG9tIDQK
+END
+put_file /etc/llamaherd/gateway.new/models.map /etc/llamaherd/gateway.new 0600 llamaherd-gateway <<'END'
+YW5uL3NtYWxsIG1fc21hbGwKdG9tL2NvZGVyIG1fY29kZXIKdG9tL2dwdC00byBtX2NvZGVyCnRv
+bS9sYXN0IG1fbGFzdAp0b20vc21hbGwgbV9zbWFsbAo=
+END
+put_file /etc/llamaherd/gateway.new/lists.map /etc/llamaherd/gateway.new 0600 llamaherd-gateway <<'END'
+YW5uIHsib2JqZWN0IjoibGlzdCIsImRhdGEiOlt7ImlkIjoic21hbGwiLCJvYmplY3QiOiJtb2Rl
+bCIsImNyZWF0ZWQiOjAsIm93bmVkX2J5IjoibGxhbWFoZXJkIn1dfQp0b20geyJvYmplY3QiOiJs
+aXN0IiwiZGF0YSI6W3siaWQiOiJjb2RlciIsIm9iamVjdCI6Im1vZGVsIiwiY3JlYXRlZCI6MCwi
+b3duZWRfYnkiOiJsbGFtYWhlcmQifSx7ImlkIjoiZ3B0LTRvIiwib2JqZWN0IjoibW9kZWwiLCJj
+cmVhdGVkIjowLCJvd25lZF9ieSI6ImxsYW1haGVyZCJ9LHsiaWQiOiJsYXN0Iiwib2JqZWN0Ijoi
+bW9kZWwiLCJjcmVhdGVkIjowLCJvd25lZF9ieSI6ImxsYW1haGVyZCJ9LHsiaWQiOiJzbWFsbCIs
+Im9iamVjdCI6Im1vZGVsIiwiY3JlYXRlZCI6MCwib3duZWRfYnkiOiJsbGFtYWhlcmQifV19Cg==
+END
+put_file /etc/llamaherd/gateway.new/keys.map /etc/llamaherd/gateway.new 0600 llamaherd-gateway <<'END'
+Njg0MzdlODk2MTVhOWIxNmE5MWRlMzRkNjUwN2Y2MGE4YmExY2VlNmZjYTNkOGQ1NzllMjE3NzI2
+M2E4M2UzMiBhbm4KZTljY2QzNTkyMGNiMzYxNjFkOWE1OTkyNDFlN2IxZmJlZWYxMDUwNDgwNjg3
+ZTAxMzVkZDZiNGJjNzRjODAzYyB0b20K
+END
+
+if ! said=$(/usr/sbin/haproxy -c -q -C "$new" -f "$new/haproxy.cfg" 2>&1); then
+    # What it says may name a line with a key in it: only which line is told.
+    printf '%s\n' "$said" | grep -o 'haproxy.cfg:[0-9]*' | head -n 3 >&2
+    rm -rf "$new"
+    echo "HAProxy does not take this configuration; what ran before still does" >&2
+    exit 1
+fi
+[ ! -d /etc/llamaherd/gateway ] || mv -T /etc/llamaherd/gateway "$old" || exit 1
+mv -T "$new" /etc/llamaherd/gateway || exit 1
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/systemd/system/llamaherd-gateway.service /etc/systemd/system 0644 root <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBib3hgOiBjaGFuZ2UgZmxlZXQueWFtbCwg
+bm90IHRoaXMgZmlsZS4KW1VuaXRdCkRlc2NyaXB0aW9uPU9uZSBlbmRwb2ludCBmb3IgcGVvcGxl
+LCBiZWZvcmUgYWxsIHNlcnZlcnMgb2YgdGhlIGZsZWV0CldhbnRzPW5ldHdvcmstb25saW5lLnRh
+cmdldApBZnRlcj1uZXR3b3JrLW9ubGluZS50YXJnZXQKU3RhcnRMaW1pdEludGVydmFsU2VjPTAK
+CltTZXJ2aWNlXQpUeXBlPW5vdGlmeQpFeGVjU3RhcnQ9L3Vzci9zYmluL2hhcHJveHkgLVdzIC1D
+IC9ldGMvbGxhbWFoZXJkL2dhdGV3YXkgLWYgL2V0Yy9sbGFtYWhlcmQvZ2F0ZXdheS9oYXByb3h5
+LmNmZyAtcCAvcnVuL2xsYW1haGVyZC1nYXRld2F5L2hhcHJveHkucGlkCkV4ZWNSZWxvYWQ9L3Vz
+ci9zYmluL2hhcHJveHkgLWMgLXEgLUMgL2V0Yy9sbGFtYWhlcmQvZ2F0ZXdheSAtZiAvZXRjL2xs
+YW1haGVyZC9nYXRld2F5L2hhcHJveHkuY2ZnCkV4ZWNSZWxvYWQ9L2Jpbi9raWxsIC1VU1IyICRN
+QUlOUElECktpbGxNb2RlPW1peGVkClRpbWVvdXRTdG9wU2VjPTMwClN1Y2Nlc3NFeGl0U3RhdHVz
+PTE0MwpSZXN0YXJ0PWFsd2F5cwpSZXN0YXJ0U2VjPTIKRW52aXJvbm1lbnQ9TExBTUFIRVJEX1NQ
+RUM9ZDk3ZDU0OGEyNWQzCgpVc2VyPWxsYW1haGVyZC1nYXRld2F5ClJ1bnRpbWVEaXJlY3Rvcnk9
+bGxhbWFoZXJkLWdhdGV3YXkKUnVudGltZURpcmVjdG9yeU1vZGU9MDcwMApMaW1pdE5PRklMRT02
+NTUzNgpPT01TY29yZUFkanVzdD0tMTAwCkNhcGFiaWxpdHlCb3VuZGluZ1NldD0KTm9OZXdQcml2
+aWxlZ2VzPXllcwpEZXZpY2VQb2xpY3k9Y2xvc2VkCkxvY2tQZXJzb25hbGl0eT15ZXMKUHJpdmF0
+ZURldmljZXM9eWVzClByaXZhdGVUbXA9eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENvbnRy
+b2xHcm91cHM9eWVzClByb3RlY3RIb21lPXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3RlY3RL
+ZXJuZWxMb2dzPXllcwpQcm90ZWN0S2VybmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1bmFi
+bGVzPXllcwpQcm90ZWN0UHJvYz1pbnZpc2libGUKUHJvdGVjdFN5c3RlbT1zdHJpY3QKUmVtb3Zl
+SVBDPXllcwpSZXN0cmljdEFkZHJlc3NGYW1pbGllcz1BRl9JTkVUIEFGX0lORVQ2IEFGX1VOSVgK
+UmVzdHJpY3ROYW1lc3BhY2VzPXllcwpSZXN0cmljdFJlYWx0aW1lPXllcwpSZXN0cmljdFNVSURT
+R0lEPXllcwpTeXN0ZW1DYWxsQXJjaGl0ZWN0dXJlcz1uYXRpdmUKU3lzdGVtQ2FsbEVycm9yTnVt
+YmVyPUVQRVJNClN5c3RlbUNhbGxGaWx0ZXI9QHN5c3RlbS1zZXJ2aWNlClVNYXNrPTAwNzcKCltJ
+bnN0YWxsXQpXYW50ZWRCeT1tdWx0aS11c2VyLnRhcmdldAo=
+END
+put_file /opt/llamaherd/libexec/gateway-talk /opt/llamaherd/libexec 0755 root <<'END'
+IyEvdXNyL2Jpbi9weXRob24zIC1JCiIiIlRhbGtzIHRvIHRoZSBnYXRld2F5IHRoYXQgcnVucywg
+YnkgaXRzIHNvY2tldDogd2hhdCBpdCBoYXMgcmVhZCwgYW5kIHdoYXQgaGFzIGNoYW5nZWQgaW4g
+aXRzIG1hcHMgc2luY2UuCgpgZ2F0ZXdheS10YWxrIHN0YXRlYCBwcmludHMgaXRzIGRlc2NyaXB0
+aW9uLCBhbmQgd2hldGhlciBpdHMgbWFwcyBhcmUgdGhvc2Ugb2YgdGhlIGZpbGVzOiBgc2FtZWAg
+b3IgYG90aGVyYC4KYGdhdGV3YXktdGFsayBtYXBzYCBtYWtlcyB0aGVtIHNvLCBlYWNoIGF0IG9u
+Y2U6IG5vIHJlcXVlc3QgaXMgbG9zdCwgYW5kIG5vIHN0cmVhbSBpcyBjdXQuCiIiIgoKaW1wb3J0
+IG9zCmltcG9ydCBzb2NrZXQKaW1wb3J0IHN5cwpmcm9tIHBhdGhsaWIgaW1wb3J0IFBhdGgKClNP
+Q0tFVCA9IG9zLmVudmlyb24uZ2V0KCJHQVRFV0FZX1NPQ0tFVCIsICIvcnVuL2xsYW1haGVyZC1n
+YXRld2F5L2FkbWluLnNvY2siKQpGT0xERVIgPSBvcy5lbnZpcm9uLmdldCgiR0FURVdBWV9GT0xE
+RVIiLCAiL2V0Yy9sbGFtYWhlcmQvZ2F0ZXdheSIpCiMgQSBuZXcgdXNlcidzIGtleSBjb21lcyBs
+YXN0OiBieSB0aGVuIGl0IGlzIGtub3duIHdoYXQgdGhlIHVzZXIgbWF5IGRvLgpNQVBTID0gKCJz
+dHJlYW1zLm1hcCIsICJtb2RlbHMubWFwIiwgImxpc3RzLm1hcCIsICJrZXlzLm1hcCIpCk1PU1Qg
+PSA2NCA8PCAyMAoKCmRlZiBhc2soY29tbWFuZCk6CiAgICAiIiJXaGF0IHRoZSBnYXRld2F5IGFu
+c3dlcnMgdG8gb25lIGNvbW1hbmQuIiIiCiAgICB3aXRoIHNvY2tldC5zb2NrZXQoc29ja2V0LkFG
+X1VOSVgsIHNvY2tldC5TT0NLX1NUUkVBTSkgYXMgbGluZToKICAgICAgICBsaW5lLnNldHRpbWVv
+dXQoMTApCiAgICAgICAgbGluZS5jb25uZWN0KFNPQ0tFVCkKICAgICAgICBsaW5lLnNlbmRhbGwo
+Y29tbWFuZC5lbmNvZGUoKSArIGIiXG4iKQogICAgICAgIGFuc3dlciA9IGIiIgogICAgICAgIHdo
+aWxlIGxlbihhbnN3ZXIpIDwgTU9TVDoKICAgICAgICAgICAgcGFydCA9IGxpbmUucmVjdigxIDw8
+IDE2KQogICAgICAgICAgICBpZiBub3QgcGFydDoKICAgICAgICAgICAgICAgIHJldHVybiBhbnN3
+ZXIuZGVjb2RlKCkKICAgICAgICAgICAgYW5zd2VyICs9IHBhcnQKICAgIHJhaXNlIFZhbHVlRXJy
+b3IoIml0IHNheXMgdG9vIG11Y2giKQoKCmRlZiBkZXNjcmlwdGlvbigpOgogICAgIiIiV2hhdCBp
+dCBzYXlzIG9mIGl0c2VsZjogdGhlIGhhc2ggb2YgaXRzIGNvbmZpZ3VyYXRpb24sIGFuZCBpdHMg
+cG9ydC4iIiIKICAgIGxpbmVzID0gYXNrKCJzaG93IGluZm8iKS5zcGxpdGxpbmVzKCkKICAgIHJl
+dHVybiBuZXh0KChsaW5lLnBhcnRpdGlvbigiOiAiKVsyXSBmb3IgbGluZSBpbiBsaW5lcyBpZiBs
+aW5lLmxvd2VyKCkuc3RhcnRzd2l0aCgiZGVzY3JpcHRpb246IikpLCAiIikKCgpkZWYgd2FudGVk
+KG5hbWUpOgogICAgIiIiVGhlIGxpbmVzIG9mIGEgbWFwJ3MgZmlsZS4iIiIKICAgIHJldHVybiBb
+bGluZSBmb3IgbGluZSBpbiBQYXRoKEZPTERFUiwgbmFtZSkucmVhZF90ZXh0KGVuY29kaW5nPSJh
+c2NpaSIpLnNwbGl0KCJcbiIpIGlmIGxpbmVdCgoKZGVmIHJ1bm5pbmcobmFtZSk6CiAgICAiIiJU
+aGUgbGluZXMgb2YgYSBtYXAgYXMgdGhlIGdhdGV3YXkgaGFzIGl0OiBlYWNoIGJlZ2lucyB3aXRo
+IHdoZXJlIGl0IGxpZXMgaW4gbWVtb3J5LiIiIgogICAgbGluZXMgPSBhc2soInNob3cgbWFwICIg
+KyBuYW1lKS5zcGxpdGxpbmVzKCkKICAgIHJldHVybiBbbGluZS5wYXJ0aXRpb24oIiAiKVsyXSBm
+b3IgbGluZSBpbiBsaW5lcyBpZiBsaW5lLnN0YXJ0c3dpdGgoIjB4IildCgoKZGVmIGRpZmZlcmVu
+dChuYW1lKToKICAgICIiIldoZXRoZXIgdGhlIGdhdGV3YXkgaGFzIGFub3RoZXIgbWFwIHRoYW4g
+dGhlIGZpbGUuIiIiCiAgICByZXR1cm4gc29ydGVkKHJ1bm5pbmcobmFtZSkpICE9IHNvcnRlZCh3
+YW50ZWQobmFtZSkpCgoKZGVmIHJlcGxhY2UobmFtZSk6CiAgICAiIiJQdXQgYSBtYXAgaW4gYW5v
+dGhlcidzIHBsYWNlLCBhbGwgb2YgaXQgYXQgb25jZS4iIiIKICAgIHNhaWQgPSBhc2soInByZXBh
+cmUgbWFwICIgKyBuYW1lKQogICAgdmVyc2lvbiA9IHNhaWQucnBhcnRpdGlvbigiOiIpWzJdLnN0
+cmlwKCkKICAgIGlmIG5vdCB2ZXJzaW9uLmlzZGlnaXQoKToKICAgICAgICByYWlzZSBWYWx1ZUVy
+cm9yKCJpdCB0YWtlcyBubyBuZXcgIiArIG5hbWUpCiAgICBsaW5lcyA9IHdhbnRlZChuYW1lKQog
+ICAgIyBXaGF0IG9uZSBjb21tYW5kIG1heSBob2xkIGlzIGJvdW5kZWQgYnkgdGhlIGdhdGV3YXkn
+cyBidWZmZXJzLgogICAgZm9yIGZpcnN0IGluIHJhbmdlKDAsIGxlbihsaW5lcyksIDEwMCk6CiAg
+ICAgICAgcGFydCA9ICJcbiIuam9pbihsaW5lc1tmaXJzdCA6IGZpcnN0ICsgMTAwXSkKICAgICAg
+ICBzYWlkID0gYXNrKGYiYWRkIG1hcCBAe3ZlcnNpb259IHtuYW1lfSA8PFxue3BhcnR9XG4iKQog
+ICAgICAgIGlmIHNhaWQuc3RyaXAoKToKICAgICAgICAgICAgcmFpc2UgVmFsdWVFcnJvcigiaXQg
+ZG9lcyBub3QgdGFrZSBhIGxpbmUgb2YgIiArIG5hbWUpCiAgICBhc2soZiJjb21taXQgbWFwIEB7
+dmVyc2lvbn0ge25hbWV9IikKICAgIGlmIGRpZmZlcmVudChuYW1lKToKICAgICAgICByYWlzZSBW
+YWx1ZUVycm9yKCJpdCBoYXMgbm90IHRha2VuICIgKyBuYW1lKQoKCmRlZiBtYWluKHdvcmRzKToK
+ICAgICIiIkRvIHdoYXQgaXMgYXNrZWQ7IDEgd2hlcmUgdGhlIGdhdGV3YXkgZG9lcyBub3QgYW5z
+d2VyLCBvciB0YWtlcyBub3RoaW5nLiIiIgogICAgdHJ5OgogICAgICAgIGlmIHdvcmRzID09IFsi
+c3RhdGUiXToKICAgICAgICAgICAgcHJpbnQoZGVzY3JpcHRpb24oKSBvciAiLSIsICJvdGhlciIg
+aWYgYW55KG1hcChkaWZmZXJlbnQsIE1BUFMpKSBlbHNlICJzYW1lIikKICAgICAgICBlbGlmIHdv
+cmRzID09IFsibWFwcyJdOgogICAgICAgICAgICBmb3IgbmFtZSBpbiBmaWx0ZXIoZGlmZmVyZW50
+LCBNQVBTKToKICAgICAgICAgICAgICAgIHJlcGxhY2UobmFtZSkKICAgICAgICBlbHNlOgogICAg
+ICAgICAgICBwcmludCgidXNhZ2U6IGdhdGV3YXktdGFsayBzdGF0ZXxtYXBzIiwgZmlsZT1zeXMu
+c3RkZXJyKQogICAgICAgICAgICByZXR1cm4gMgogICAgZXhjZXB0IChPU0Vycm9yLCBWYWx1ZUVy
+cm9yKSBhcyBlcnJvcjoKICAgICAgICBwcmludChmInRoZSBnYXRld2F5IGRvZXMgbm90IGRvIGFz
+IGl0IGlzIHRvbGQ6IHtlcnJvcn0iLCBmaWxlPXN5cy5zdGRlcnIpCiAgICAgICAgcmV0dXJuIDEK
+ICAgIHJldHVybiAwCgoKaWYgX19uYW1lX18gPT0gIl9fbWFpbl9fIjoKICAgIHN5cy5leGl0KG1h
+aW4oc3lzLmFyZ3ZbMTpdKSkK
+END
+
+systemctl daemon-reload
+systemctl -q enable llamaherd-gateway.service || exit 1
+
+# Whether what runs has read what lies there.
+settled() {
+    for _ in $(seq 40); do
+        case $(/opt/llamaherd/libexec/gateway-talk state 2>/dev/null) in "f37a29549668/8000 same") return 0 ;; esac
+        sleep 0.25
+    done
+    return 1
+}
+back() {
+    echo "the gateway does not run with this; $1" >&2
+    journalctl -q -o cat --no-pager -n 20 -u llamaherd-gateway.service 2>/dev/null | grep -v '^[0-9a-f.:]* status=' | cut -c -200 >&2
+    if [ -d "$old" ]; then
+        rm -rf /etc/llamaherd/gateway
+        mv -T "$old" /etc/llamaherd/gateway
+        systemctl reload-or-restart llamaherd-gateway.service 2>/dev/null
+        echo "what served before does again" >&2
+    else
+        systemctl stop llamaherd-gateway.service 2>/dev/null
+    fi
+    exit 1
+}
+systemctl reload llamaherd-gateway.service || back "it cannot be reloaded"
+settled || back "it does not say that it has read it"
+rm -rf "$old"

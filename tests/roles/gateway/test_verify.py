@@ -1,0 +1,104 @@
+"""Whether verify believes a gateway: by what curl was told on its host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llamaherd.host.answers import Answers
+from roles.gateway.verify import gateway_checks, question
+from tests.support.gateway import KEYS, Upstream, free_port, gateway_of, gateway_plans, made, rig_at, running, until
+
+FINE: Answers = {
+    ("gateway unit", ""): "ActiveState=active\nUnitFileState=enabled",
+    ("gateway files", ""): "700 llamaherd-gateway /etc/llamaherd/gateway\n600 llamaherd-gateway /e/keys.map",
+    ("gateway keyless", ""): "HTTP/1.1 401 Unauthorized",
+    ("gateway wrong", ""): "HTTP/1.1 401 Unauthorized",
+    ("gateway elsewhere", ""): "HTTP/1.1 404 Not Found",
+    ("gateway model", "coder"): "HTTP/1.1 200 OK\nx-herd-instance: box.chat",
+    ("gateway model", "small"): "HTTP/1.1 200 OK\nX-Herd-Instance: box.drafter",
+    ("gateway model", "last"): "HTTP/1.1 501 Not Implemented\nx-herd-instance: duo.worker",
+}
+
+
+def failed(answers: Answers) -> list[str]:
+    """The names of checks that do not pass."""
+    return [each.name for each in gateway_checks(gateway_of(gateway_plans()[0]), answers) if not each.ok]
+
+
+def test_a_gateway_that_does_as_it_is_declared_passes() -> None:
+    assert failed(FINE) == []
+
+
+@pytest.mark.parametrize(
+    ("section", "said", "check"),
+    [
+        ("unit", "ActiveState=failed\nUnitFileState=enabled", "gateway"),
+        ("unit", "", "gateway"),
+        ("files", "644 llamaherd-gateway /e/keys.map", "gateway files"),
+        ("files", "600 root /e/keys.map", "gateway files"),
+        ("files", "", "gateway files"),
+        ("keyless", "HTTP/1.1 200 OK", "gateway without a key"),
+        ("keyless", "", "gateway without a key"),
+        ("wrong", "HTTP/1.1 200 OK", "gateway with a wrong key"),
+        ("elsewhere", "HTTP/1.1 200 OK", "gateway, other paths"),
+    ],
+)
+def test_what_is_not_so_fails(section: str, said: str, check: str) -> None:
+    assert failed({**FINE, (f"gateway {section}", ""): said}) == [check]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "HTTP/1.1 503 Service Unavailable",
+        "HTTP/1.1 200 OK\nx-herd-instance: box.drafter\nx-herd-fallback: small",
+        "HTTP/1.1 200 OK\nx-herd-instance: box.other",
+        "HTTP/1.1 401 Unauthorized\nx-herd-instance: box.chat",
+        "curl: (7) Failed to connect",
+        "",
+    ],
+)
+def test_a_model_that_its_servers_do_not_answer_for_fails(said: str) -> None:
+    assert failed({**FINE, ("gateway model", "coder"): said}) == ["gateway model coder"]
+
+
+def test_a_model_is_asked_by_somebody_who_may_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANN_KEY", KEYS["ann"])
+    asked = question(gateway_plans()[0])
+    assert re.findall("section 'gateway model' (.*)", asked) == ["small"], "Tom's key is not on this machine"
+    kept = {name: said for name, said in FINE.items() if name != ("gateway model", "coder")}
+    assert failed(kept) == []
+
+
+def test_what_is_asked_says_no_key_where_processes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word of a command is in a process list; what printf, which the shell is itself, writes to a pipe is not."""
+    monkeypatch.setenv("TOM_KEY", KEYS["tom"])
+    for line in question(gateway_plans()[0]).splitlines():
+        before, _, after = line.partition(" | gateway ")
+        assert KEYS["tom"] not in (after or line if "printf" not in before else after)
+
+
+def test_a_gateway_that_runs_is_asked_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script itself, by a shell and curl, of a gateway that runs."""
+    monkeypatch.setenv("A", KEYS["tom"])
+    server = Upstream()
+    text = f"gateway: {{on: [box], port: {free_port()}, users: {{tom: {{key: {{env: A}}}}}}, "
+    text += "models: {coder: {serve: [box.one]}}}"
+    plan = made(text, [rig_at({"one": server.port})])
+    whole = gateway_plans()[0].model_copy(update={"gateway": plan})
+    shell = 'section() { echo "== $1:$2"; }\nlines() { cat; }\n'
+    try:
+        with running(plan, tmp_path) as gateway:
+            until(lambda: gateway.ask().status == 200)
+            asked = shell + question(whole)
+            done = subprocess.run(["sh"], input=asked, capture_output=True, text=True, check=False, timeout=60)
+    finally:
+        server.stop()
+    parts = re.split(r"^== (.*):(.*)\n", done.stdout, flags=re.MULTILINE)[1:]
+    answers = {(parts[n], parts[n + 1]): parts[n + 2].strip() for n in range(0, len(parts), 3)}
+    checks = {each.name: each.ok for each in gateway_checks(plan, answers)}
+    assert {name for name, ok in checks.items() if not ok} == {"gateway", "gateway files"}, "there is no unit here"
