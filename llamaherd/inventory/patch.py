@@ -42,7 +42,8 @@ def patched(text: str, file: Path, instance: str, settings: Sequence[Setting]) -
 def with_value(text: str, file: Path, path: Sequence[str], value: Any) -> str:
     """The text with this value at a path, whose nearest mapping is made where there is none.
 
-    None takes a key away, and with its last one the mapping that it is in. Raises UserError where it cannot be done without touching more.
+    None takes a key away, and with its last one the mapping that it is in. Raises UserError where it cannot be done
+    without touching more.
     """
     meant = _apart(parse(file, text).data)
     above: dict[str, Any] = meant

@@ -40,7 +40,7 @@ def plan(
     needs = None
     if only.instances:
         alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in only.instances}})
-        planning = Planning(alone, lock, rigs, unlocked, PlanFields(), fleet)
+        planning = Planning(alone, lock, rigs, unlocked, PlanFields())
         needs = needed(whole, _planned(roles, planning)[0], only.instances)
     fields = filled((role, parts[role.name]) for role in roles if role.thing in only.roles)
     return whole.model_copy(update={"only": only.model_copy(update={"needs": needs, "fields": fields})})

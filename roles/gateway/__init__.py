@@ -19,9 +19,9 @@ _PRIVATE = (CONFIGURATION, CERTIFICATE, "keys.map", "streams.map", "models.map",
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Before servers: people find an address, and are told where one is not there yet."""
+    """Before servers, of which people are told where one is not there yet. What fails keeps none from serving."""
     if plan.gateway:
-        yield Task("one endpoint for people", lambda state, _: gateway_changes(plan, state))
+        yield Task("one endpoint for people", lambda state, _: gateway_changes(plan, state), alone=True)
 
 
 ROLE = Role(

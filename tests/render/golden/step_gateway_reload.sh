@@ -25,6 +25,10 @@ hold() {
     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 }
 hold 8 host 3600 'the gateway' || exit 1
+if ! [ -x /usr/sbin/haproxy ] || ! id -u llamaherd-gateway >/dev/null 2>&1; then
+    echo "HAProxy or its user is not there yet: \`herd up\` without --only brings both" >&2
+    exit 1
+fi
 new=/etc/llamaherd/gateway.new
 old=/etc/llamaherd/gateway.old
 rm -rf "$new" "$old"

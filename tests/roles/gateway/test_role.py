@@ -13,7 +13,9 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import GATEWAY
 from llamaherd.lock import Lock
-from llamaherd.plan import Plan
+from llamaherd.pipeline.plan import plan as pipeline_plan
+from llamaherd.plan import Only, Plan
+from roles import ROLES
 from roles.gateway.changes import gateway_changes
 from roles.gateway.keys import read_keys
 from tests.support.fake import run
@@ -188,3 +190,12 @@ def test_the_plan_says_who_may_use_what(wanted: Plan) -> None:
     assert "gateway    http on 127.0.0.1:8000, 8 wait for each model, up to 240 s" in shown
     assert "coder: box.chat (127.0.0.1:8080, 1 at once), else small" in shown
     assert "user ann: 4 at once, coder" in shown
+
+
+def test_a_run_for_an_instance_alone_brings_no_gateway(rig: Rig) -> None:
+    only = Only(instances=("chat",))
+    alone = pipeline_plan(rig, Lock(), ROLES, {"box": rig}, only=only, fleet=fleet_of(FLEET))
+    assert alone.only
+    assert alone.only.needs
+    assert "haproxy" not in alone.only.needs.packages
+    assert "llamaherd-gateway" not in alone.only.needs.accounts
