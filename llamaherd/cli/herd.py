@@ -16,6 +16,7 @@ import click
 from llamaherd import __version__
 from llamaherd.cli.bench import bench
 from llamaherd.cli.check import check
+from llamaherd.cli.clients import clients
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
 from llamaherd.cli.compare import compare
 from llamaherd.cli.diff import diff
@@ -120,6 +121,6 @@ def completion(shell: str) -> None:
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
     *(diff, up, unlock, verify, bench, compare, report, tune, history, rollback, models, prune),
-    users,
+    *(users, clients),
 ):
     main.add_command(command)

@@ -1,0 +1,47 @@
+"""`herd clients`: what a program must be told to use the gateway."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from llamaherd.cli.common import UNUSABLE, inventory_option, say, usable_or_exit
+from llamaherd.diagnostics.findings import UserError
+
+CLIENTS = ("opencode", "continue", "aider", "openai-python", "curl")
+
+
+@click.command()
+@click.argument("client", type=click.Choice(CLIENTS))
+@click.option("--user", required=True, help="Whose models it is told.")
+@click.option("--url", metavar="URL", help="Where it reaches the gateway. Default: its rig's address in the inventory.")
+@inventory_option
+@click.pass_obj
+def clients(inventory: Path | None, client: str, user: str, url: str | None) -> None:
+    """Print the file, or the lines for a shell, that a program needs to use the gateway.
+
+    Models, with the tokens that each takes, are those that the user may use. The key is in the variable HERD_KEY, and
+    nowhere in what is printed.
+
+    \b
+    Examples:
+      herd clients opencode --user tom > ~/.config/opencode/opencode.json
+      herd clients curl --user tom --url https://llm.lan | sh
+    """
+    from llamaherd.gateway.clients import KEY_VARIABLE, client_facts, told_to
+    from llamaherd.gateway.people import declared_gateway
+    from llamaherd.pipeline.load import inventory_path
+
+    try:
+        gateway = usable_or_exit(lambda: declared_gateway(inventory_path(inventory)))
+        told = told_to(client, client_facts(gateway, user, url))
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    click.echo(told.text, nl=False)
+    say(f"this belongs in {told.place}; the key of {user} belongs in the variable {KEY_VARIABLE}", err=True)
+    if gateway.declared.loopback and url is None:
+        rig = gateway.declared.on[0]
+        say(f"the gateway listens on its own host alone: use it there, or by `ssh -L` to rig {rig}", err=True)
