@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -76,6 +77,11 @@ class GatewayPlan(Planned):
     def most_connections(self) -> int:
         """What it takes at once: all that is answered and waits, and as many again that only begin or end."""
         return sum(model.streams + self.length for model in self.models) + SPARE_CONNECTIONS
+
+    @property
+    def for_others(self) -> bool:
+        """Whether other machines are to use it."""
+        return not ip_address(self.listen).is_loopback
 
     def may_use(self, model: str) -> GatewayUser | None:
         """Somebody who may use a model."""

@@ -24,6 +24,8 @@ def exposed(plan: Plan, answers: Answers) -> Iterator[Check]:
     if ("listens", "") not in answers:
         return
     open_ = {each.endpoint.port: each.service for each in plan.instances if each.endpoint.for_others}
+    if plan.gateway and plan.gateway.for_others:
+        open_[plan.gateway.port] = "the gateway"
     fine: list[str] = []
     strange: list[str] = []
     for line in filter(None, answers["listens", ""].split("\n")):

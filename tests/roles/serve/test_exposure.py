@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roles.serve.verify.exposure import exposed
+from tests.support.gateway import gateway_of, gateway_plans
 from tests.support.rigs import cpu_rig, planned
 
 OPEN = planned(cpu_rig(), {"instances/chat/listen": "0.0.0.0"})
@@ -28,6 +29,14 @@ def test_what_is_declared() -> None:
         "8970 9 x llamaherd-share.service",
     )
     assert said(*lines) == (False, "ssh (22), ssh (2222), llama-chat (8080), models for neighbours (8970)")
+
+
+def test_a_gateway_for_others_is_declared_and_one_for_its_own_host_is_not() -> None:
+    lan, _ = gateway_plans()
+    alone = lan.model_copy(update={"gateway": gateway_of(lan).model_copy(update={"listen": "127.0.0.1"})})
+    answers = {("listens", ""): "8000 70 haproxy llamaherd-gateway.service"}
+    assert [(each.doubt, each.detail) for each in exposed(lan, answers)] == [(False, "the gateway (8000)")]
+    assert [each.doubt for each in exposed(alone, answers)] == [True]
 
 
 def test_nothing() -> None:
