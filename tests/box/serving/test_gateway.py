@@ -1,0 +1,212 @@
+"""One endpoint for people on a real host: HAProxy of its distribution before real servers, asked by curl."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from testinfra.host import Host
+
+from tests.box.bench import Bench
+
+pytestmark = pytest.mark.box
+
+PORT = 8090
+FLEET = f"""
+gateway:
+  on: [box]
+  port: {PORT}
+  models:
+    coder: {{serve: [box.chat], aliases: [gpt-4o], fallback: small}}
+    small: {{serve: [box.drafter]}}
+"""
+UNIT = "llamaherd-gateway.service"
+Keys = dict[str, str]
+
+
+def declare(bench: Bench, text: str) -> None:
+    """Make this the fleet's file; users that were added stay in it."""
+    (bench.folder / "fleet.yaml").write_text(text)
+
+
+def fleet_text(bench: Bench) -> str:
+    """The fleet's file as it is."""
+    return (bench.folder / "fleet.yaml").read_text()
+
+
+def up(bench: Bench) -> str:
+    """A run that comes out well, and what it said."""
+    ended = bench.up()
+    assert ended.code == 0, ended.output
+    return ended.output
+
+
+@pytest.fixture(scope="module")
+def keys(converged: Bench) -> Iterator[Keys]:
+    """The rig as a gateway, and the key of a user. Afterwards nothing of it is left."""
+    declare(converged, FLEET)
+    made = converged.herd("users", "add", "tom", "--streams", "2")
+    assert made.code == 0, made.output
+    output = up(converged)
+    assert "gateway | one endpoint for people" in output
+    found = re.search(r"sk-herd-[0-9a-f]{48}", made.output)
+    assert found
+    assert found[0] not in output
+    until_answered(converged, found[0])
+    yield {"tom": found[0]}
+    declare(converged, "gateway: null\n")
+    up(converged)
+    left = converged.sh(
+        f"ls -d /etc/llamaherd/gateway* /etc/systemd/system/{UNIT} /run/llamaherd-gateway 2>/dev/null", check=False
+    )
+    (converged.folder / "fleet.yaml").unlink()
+    assert left == ""
+    assert converged.sh(f"curl -s -m 3 http://127.0.0.1:{PORT}/healthz || echo gone", check=False) == "gone"
+
+
+def ask(bench: Bench, key: str, model: str = "coder", path: str = "/v1/chat/completions") -> tuple[int, str, str]:
+    """Ask through the gateway, on the host: status, headers, body."""
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "model": model})
+    header = f"-H 'Authorization: Bearer {key}'" if key else ""
+    said = bench.sh(
+        f"curl -s -m 60 -D /tmp/headers -w '\\n%{{http_code}}' {header} -H 'Content-Type: application/json' "
+        f"-d '{body}' http://127.0.0.1:{PORT}{path}; echo; cat /tmp/headers",
+        check=False,
+    )
+    answer, _, rest = said.rpartition("\nHTTP/1.1 ")
+    body, _, status = answer.rstrip().rpartition("\n")
+    return int(status or 0), rest.lower(), body
+
+
+def until_answered(bench: Bench, key: str) -> None:
+    deadline = time.monotonic() + 30
+    while ask(bench, key)[0] != 200:
+        assert time.monotonic() < deadline, ask(bench, key)
+        time.sleep(0.5)
+
+
+def pids(bench: Bench) -> str:
+    """The process of the unit, and the one that serves."""
+    return bench.sh("pgrep -u llamaherd-gateway -x haproxy | sort | tr '\\n' ' '")
+
+
+def test_a_real_model_answers_by_its_name_and_by_another(converged: Bench, keys: Keys) -> None:
+    for name in ("coder", "gpt-4o", "small"):
+        status, headers, body = ask(converged, keys["tom"], name)
+        assert status == 200, body
+        assert json.loads(body)["choices"][0]["message"]["content"]
+        assert f"x-herd-instance: box.{'drafter' if name == 'small' else 'chat'}" in headers
+    assert ask(converged, "")[0] == 401
+    assert ask(converged, "sk-wrong")[0] == 401
+    assert ask(converged, converged.key())[0] == 401, "the server's own key is none of a user's"
+
+
+def test_a_second_run_changes_nothing_and_verify_is_content(converged: Bench, keys: Keys) -> None:
+    before = pids(converged)
+    again = converged.up()
+    assert (again.code, again.changes) == (0, 0), again.output
+    assert pids(converged) == before
+    verified = converged.herd("verify", "box")
+    assert verified.code == 0, verified.output
+    assert "answers, by box.chat" in verified.output
+    assert "answers, by box.drafter" in verified.output
+    assert keys["tom"] not in verified.output
+
+
+def test_it_is_confined_and_the_distributions_own_unit_is_off(asked: Host, converged: Bench, keys: Keys) -> None:
+    assert keys
+    assert asked.service(UNIT).is_running
+    assert asked.service(UNIT).is_enabled
+    assert not asked.service("haproxy").is_running
+    assert not asked.service("haproxy").is_enabled
+    said = asked.check_output(f"systemd-analyze security --no-pager {UNIT}")
+    exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)
+    assert exposure
+    assert float(exposure[1]) <= 2.5, said
+    status = converged.sh(f"cat /proc/$(systemctl show -P MainPID {UNIT})/status")
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), status
+    assert asked.file("/etc/llamaherd/gateway").mode == 0o700
+    assert asked.file("/etc/llamaherd/gateway/haproxy.cfg").mode == 0o600
+
+
+def test_keys_are_nowhere_on_the_host(converged: Bench, keys: Keys) -> None:
+    key = keys["tom"]
+    places = "/etc /opt/llamaherd /run /var/lib/llamaherd"
+    found = converged.sh(f"grep -rlIF -- {key} {places} 2>/dev/null; journalctl -q | grep -F -- {key}", check=False)
+    assert found == ""
+    args = converged.sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '", check=False)
+    assert converged.key() not in converged.sh("journalctl -q -u llamaherd-gateway", check=False)
+    assert converged.key() not in args
+
+
+def test_a_user_comes_and_goes_and_nobody_notices(converged: Bench, keys: Keys) -> None:
+    before = pids(converged)
+    made = converged.herd("users", "add", "ann", "--model", "small")
+    key = re.search(r"sk-herd-[0-9a-f]{48}", made.output)
+    assert key
+    up(converged)
+    assert ask(converged, key[0], "small")[0] == 200
+    assert ask(converged, key[0], "coder")[0] == 404
+    assert converged.herd("users", "revoke", "ann").code == 0
+    up(converged)
+    assert ask(converged, key[0], "small")[0] == 401
+    assert ask(converged, keys["tom"])[0] == 200
+    assert pids(converged) == before, "neither restarted nor reloaded"
+
+
+def test_a_new_alias_is_a_reload_that_cuts_no_stream(converged: Bench, keys: Keys) -> None:
+    before = pids(converged).split()
+    body = '{"messages":[{"role":"user","content":"Hello"}],"max_tokens":600,"stream":true,"model":"coder"}'
+    converged.sh(
+        f"nohup curl -s -N -m 120 -H 'Authorization: Bearer {keys['tom']}' -d '{body}' "
+        f"http://127.0.0.1:{PORT}/v1/chat/completions >/tmp/stream 2>&1 &"
+    )
+    text = fleet_text(converged)
+    declare(converged, text.replace("port: 8090", "port: 8090\n  queue: {length: 9}"))
+    up(converged)
+    after = pids(converged).split()
+    assert set(before) & set(after), "the process of the unit is the same"
+    assert set(after) - set(before), "another one serves"
+    assert ask(converged, keys["tom"], "small")[0] == 200
+    deadline = time.monotonic() + 60
+    while "[DONE]" not in converged.sh("tail -c 200 /tmp/stream", check=False):
+        assert time.monotonic() < deadline, converged.sh("tail -c 500 /tmp/stream", check=False)
+        time.sleep(1)
+
+
+def test_a_configuration_that_is_none_leaves_all_as_it_was(converged: Bench, keys: Keys) -> None:
+    before, text = pids(converged), fleet_text(converged)
+    for name in ("cert", "certkey"):
+        (converged.folder / name).write_text("no certificate\n")
+        (converged.folder / name).chmod(0o600)
+    declare(converged, text.replace("port: 8090", "port: 8090\n  tls: {certificate: cert, key: certkey}"))
+    ended = converged.up()
+    declare(converged, text)
+    assert ended.code == 1, ended.output
+    assert "what ran before still does" in ended.output
+    assert pids(converged) == before
+    assert ask(converged, keys["tom"])[0] == 200
+    again = converged.up()
+    assert (again.code, again.changes) == (0, 0), again.output
+
+
+def test_a_gateway_that_is_killed_comes_back(converged: Bench, keys: Keys) -> None:
+    converged.sh(f"systemctl kill -s KILL {UNIT}")
+    until_answered(converged, keys["tom"])
+    again = converged.up()
+    assert (again.code, again.changes) == (0, 0), again.output
+
+
+def test_while_a_server_is_away_the_fallback_answers(converged: Bench, keys: Keys) -> None:
+    converged.sh("systemctl stop llama-chat")
+    try:
+        began = time.monotonic()
+        while "x-herd-fallback: small" not in ask(converged, keys["tom"])[1]:
+            assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 6
+    finally:
+        converged.sh("systemctl start llama-chat")
+    until_answered(converged, keys["tom"])
