@@ -281,7 +281,7 @@ def running(plan: GatewayPlan, folder: Path, keys: GatewayKeys | None = None) ->
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         deadline = time.monotonic() + 15
-        while b"Loading success" not in (folder / "log").read_bytes():
+        while b"forked" not in (folder / "log").read_bytes():
             assert time.monotonic() < deadline, (folder / "log").read_text(encoding="utf-8")
             time.sleep(0.03)
         yield Running(plan, folder, process, keys)
