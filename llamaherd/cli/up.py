@@ -109,7 +109,7 @@ def up(
     comes with all that it needs. What belongs to others stays as it is, whatever the inventory says of it.
 
     With `--canary` or `--waves`, rigs come one after another: the next ones only when those before are as planned.
-    Without either, all rigs are changed at once.
+    Without either, all rigs are changed at once, but for those that `fleet.yaml` has back each other up.
 
     With `--plan`, the rigs of a saved diff are made as planned, if inventory and hosts are as they were then.
 
@@ -199,6 +199,7 @@ def _with_something_to_do(wish: Wish) -> Begun:
 def _carry_out(wish: Wish, begun: Begun) -> bool:
     """Change the rigs, wave by wave; whether all are as planned."""
     from llamaherd.deploy.lean import load_pyinfra
+    from llamaherd.pipeline.fleet_file import backing_up, survey_fleet_file
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.waves import Pace, halt, waves
 
@@ -209,13 +210,16 @@ def _carry_out(wish: Wish, begun: Begun) -> bool:
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
     asked = Asked(retry=wish.retry, lock_wait=wish.lock_wait)
-    steps = waves(tuple(begun.planned), Pace(wish.canary, wish.most))
+    path = inventory_path(wish.inventory)
+    own = survey_fleet_file(path if path.is_dir() else path.parent).declared
+    apart = backing_up(own, tuple(begun.planned))
+    steps = waves(tuple(begun.planned), Pace(wish.canary, wish.most), apart)
     failed: tuple[str, ...] = ()
     for wave in steps:
         if wave.of > 1:
             say(f"--> {wave}", err=True)
         planned = {name: begun.planned[name] for name in wave.rigs}
-        failed = deploy(planned, inventory_path(wish.inventory), wish.verbosity, begun.unreached, asked)
+        failed = deploy(planned, path, wish.verbosity, begun.unreached, asked)
         unplanned = () if failed or wave.last else _unplanned(wish, planned)
         if halted := halt(steps, wave, failed, unplanned):
             say(str(halted), err=True)

@@ -1,0 +1,33 @@
+"""Which rigs back each other up, by what `fleet.yaml` says."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.inventory.schema.gateway import FleetFile
+from llamaherd.pipeline.fleet_file import backing_up
+
+NAMES = ("attic", "porch", "six", "six.lan")
+
+
+def fleet(on: list[str], *serve: list[str]) -> FleetFile:
+    models = {f"m{number}": {"serve": each} for number, each in enumerate(serve)}
+    return FleetFile.model_validate({"gateway": {"on": on, "models": models}})
+
+
+@pytest.mark.parametrize(
+    ("declared", "groups"),
+    [
+        (None, []),
+        (FleetFile(), []),
+        (fleet(["attic"], ["attic.chat"]), []),
+        (fleet(["attic"], ["attic.chat", "attic.other"]), []),
+        (fleet(["attic"], ["attic.chat", "porch.chat"], ["six.chat"]), [{"attic", "porch"}]),
+        (fleet(["attic", "six"], ["attic.chat", "porch.chat"]), [{"attic", "six"}, {"attic", "porch"}]),
+        (fleet(["attic"], ["six.chat", "six.lan.chat"]), [{"six", "six.lan"}]),
+        (fleet(["attic"], ["attic.chat", "gone.chat"]), []),
+        (fleet(["attic"], ["attic.chat", "porch.chat"], ["porch.x", "attic.x"]), [{"attic", "porch"}]),
+    ],
+)
+def test_those_that_serve_together_or_are_gateways_together(declared: FleetFile | None, groups: list[set[str]]) -> None:
+    assert [set(each) for each in backing_up(declared, NAMES)] == groups
