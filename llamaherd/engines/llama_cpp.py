@@ -47,6 +47,7 @@ TRAITS = Traits(
     pairs=frozenset({"q4_0-q4_0", "q8_0-q8_0", "f16-f16", "bf16-bf16"}),  # ggml/CMakeLists.txt:208
     chooses_pairs=True,
     reads_experts_for_each=True,
+    divergence="llama-perplexity",  # tools/perplexity
 )
 
 
