@@ -27,6 +27,7 @@ from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import Head, SearchJournal, candidate_of, keys_of
 from llamaherd.tune.model import parzen
 from llamaherd.tune.planned import Tuned, tuned
+from llamaherd.tune.quality import Cost
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning
 from roles import ROLES
@@ -106,9 +107,12 @@ class Lines:
         """Its number, and the time that is left."""
         print(f"{number:>3}  {seconds_left:>4.0f} s  ", end="", flush=True)
 
-    def ended(self, candidate: Candidate, outcome: Outcome, _best: float | None) -> None:
+    def ended(self, candidate: Candidate, outcome: Outcome, _best: float | None, _cost: Cost | None) -> None:
         """What came of it."""
         print(f"{outcome.score or outcome.why}  {candidate}", flush=True)
+
+    def judging(self, kv: str) -> None:
+        """Nothing is declared that is to be judged."""
 
     def confirming(self, count: int, number: int) -> None:
         """A round of the end begins."""

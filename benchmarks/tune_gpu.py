@@ -46,6 +46,7 @@ from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import Head, SearchJournal, keys_of
 from llamaherd.tune.keys import with_keys
 from llamaherd.tune.model import parzen
+from llamaherd.tune.quality import Cost
 from llamaherd.tune.show import print_ending
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning
@@ -203,10 +204,13 @@ class Lines:
         """Its number, and the time that is left."""
         self._head = f"{number:>3} {seconds_left:>4.0f} s"
 
-    def ended(self, candidate: Candidate, outcome: Outcome, _best: float | None) -> None:
+    def ended(self, candidate: Candidate, outcome: Outcome, _best: float | None, _cost: Cost | None) -> None:
         """What came of it."""
         came = f"{outcome.why}: {outcome.says}" if outcome.score is None else self._aim.shown(outcome.score)
         print(f"{self._head}  {came:<14}  {candidate}", flush=True)
+
+    def judging(self, kv: str) -> None:
+        """Nothing is declared that is to be judged."""
 
     def confirming(self, count: int, number: int) -> None:
         """A round of the end begins."""

@@ -110,6 +110,8 @@ BESIDE_UNITS = PurePosixPath("/run/systemd/system")
 
 ARMS_RUN = PurePosixPath("/run/llamaherd/arms")
 """What brings back the server that is stopped while two others are compared. Gone with the next boot."""
+ARMS_TEXT = PurePosixPath("/run/llamaherd/arms-text")
+"""What a program reads that is run in the place of an arm."""
 ARMS_GUARD = "llamaherd-arms.service"
 """Runs as long as they are compared: once it ends, systemd does what brings it back."""
 

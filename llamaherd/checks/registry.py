@@ -14,6 +14,7 @@ from llamaherd.checks.driver import driver
 from llamaherd.checks.expecting import expecting
 from llamaherd.checks.gpus import clocks, identities, power, sizes, under_wsl
 from llamaherd.checks.images import images
+from llamaherd.checks.judging import judged
 from llamaherd.checks.memory import memory, slots
 from llamaherd.checks.models import (
     beside_models,
@@ -59,7 +60,7 @@ CHECKS: tuple[RigCheck, ...] = (
     *(called_hub, store_folder, origins, known_neighbours, reached_neighbours, idle_neighbours, share_port),
     *(toolkit, compiling, architectures, driver, container_toolkit),
     *(options, compiled_for, built_for, versions),
-    *(identities, amounts, sizes, clocks, under_wsl, power, expecting, splitting, shared_cards, cache_types),
+    *(identities, amounts, sizes, clocks, under_wsl, power, expecting, judged, splitting, shared_cards, cache_types),
     *(performance_cores, threads, shared_cores, affinity),
     *(wsl_memory, reclaimed, wsl_settings, windows_profile, windows_paths),
     *(arguments, paths, abilities, beside_models, vocabularies),

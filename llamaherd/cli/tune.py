@@ -51,11 +51,14 @@ def tune(
     never tried. First one key after the other, then by a model of all that was seen (Optuna, `llamaherd[tune]`). In the
     end the best ones are started three times each beside what is declared, in turns.
 
+    Coarser types of the cache are tried only where `tune: {quality: {}}` of the instance says what they may cost. Each
+    that leads is judged first, by the engine's own llama-perplexity on the host: KL divergence beside f16.
+
     Each candidate is a unit of its own. The declared server is stopped meanwhile, and its host brings it back whatever
     ends the search. What was measured is kept: the same command goes on with it, and answers at once where it had come
     to an end. Nothing of the inventory is changed without --apply, and nothing is served otherwise before `herd up`.
 
-    `tune` of the instance says what both options are by default.
+    `tune` of the instance also says what --for and --budget are by default.
 
     Exit codes: 0 searched, whatever was found; 1 it could not be measured; 2 something cannot be read.
 

@@ -16,11 +16,12 @@ from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, u
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
+    from llamaherd.bench.arms.host import ArmsHost
     from llamaherd.tune.aim import Aim, Purpose
     from llamaherd.tune.candidate import Candidate
-    from llamaherd.tune.evaluate import Servers
     from llamaherd.tune.journal import Head, Search, SearchJournal
     from llamaherd.tune.planned import Tuned
+    from llamaherd.tune.quality import Cost
     from llamaherd.tune.search import Model
     from llamaherd.tune.trials import Outcome
 
@@ -112,6 +113,7 @@ def _head(tuned: Tuned, wanted: Wanted) -> Head:
         likeness=tuned.likeness,
         aim=Aim(purpose=cast("Purpose", wanted.purpose), streams=streams),
         declared=keys_of(tuned.start),
+        quality=tuned.limits,
     )
 
 
@@ -144,6 +146,8 @@ def _ask_first(tuned: Tuned, aim: Aim, wanted: Wanted, *, going_on: bool) -> Non
     goes_on = "going on with what was measured before; " if going_on else ""
     say(f"{goes_on}tuning {name} for {aim}; for {show_seconds(wanted.budget)} at most", err=True)
     say(f"tried: {keys}", err=True)
+    if tuned.limits:
+        say(f"a coarser kv is judged before it leads: {tuned.limits}", err=True)
     say(f"{tuned.declared.service} is stopped meanwhile, and comes back whatever ends this", err=True)
     if not wanted.yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
         say("nothing was measured", err=True)
@@ -162,7 +166,7 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
     turn.take(lambda line: say(line, err=True), wanted.lock_wait)
     try:
         first = tuned.arm(tuned.start, None)
-        script = arms_script((first,), (tuned.declared,), wanted.budget, who, others=True)
+        script = arms_script((first,), (tuned.declared,), wanted.budget, who, others=True, text=tuned.text)
         host = ArmsHost(tuned.rig.connect, script, {"C": first}, {"C": _key(tuned)}, journal.search.head.identity)
         try:
             with host:
@@ -173,10 +177,11 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
         turn.give_back()
 
 
-def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: Servers) -> None:
+def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: ArmsHost) -> None:
     from llamaherd.tune.axes import DRAFTER, HEAD
     from llamaherd.tune.evaluate import Evaluation
     from llamaherd.tune.journal import found_by_twins
+    from llamaherd.tune.judging import Judging
     from llamaherd.tune.tuning import Tuning
 
     def drafts(candidate: Candidate) -> bool:
@@ -188,7 +193,19 @@ def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: Serve
     if hints:
         say(f"tried early, as a search of this kind has found it: {'; '.join(map(str, hints))}", err=True)
     evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget)
-    Tuning(evaluation, journal, tuned.space, tuned.start, wanted.budget, _Lines(aim), _stamp, _model(), hints).found()
+    judging = Judging(servers, tuned.judge_unit, tuned.readings) if tuned.limits else None
+    Tuning(
+        evaluation,
+        journal,
+        tuned.space,
+        tuned.start,
+        wanted.budget,
+        _Lines(aim),
+        _stamp,
+        _model(),
+        hints,
+        judging.judged if judging else None,
+    ).found()
 
 
 def _model() -> Model | None:
@@ -229,13 +246,21 @@ class _Lines:
         """Nothing yet: it takes seconds."""
         self._head = f"{number:>3}  {_clock(seconds_left)} left"
 
-    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None) -> None:
-        """What came of it."""
-        if outcome.score is None:
+    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
+        """What came of it. No speed of a coarser cache stands without what that costs."""
+        if outcome.why == "quality":
+            came = "quality"
+        elif outcome.score is None:
             came = f"{outcome.why}: {outcome.says}"[:60]
+        elif cost and cost.judged is None:
+            came = "not the best"
         else:
             came = self._aim.shown(outcome.score) + (" *" if outcome.score == best else "")
-        say(f"{self._head}  {came:<16}  {candidate}", err=True)
+        say(f"{self._head}  {came:<16}  {candidate}{f'; {cost}' if cost else ''}", err=True)
+
+    def judging(self, kv: str) -> None:
+        """It takes minutes."""
+        say(f"judging kv={kv} beside f16, with the same weights", err=True)
 
     def confirming(self, count: int, number: int) -> None:
         """The best ones are started once more."""

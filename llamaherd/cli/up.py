@@ -212,7 +212,7 @@ def _carry_out(wish: Wish, begun: Begun) -> bool:
     asked = Asked(retry=wish.retry, lock_wait=wish.lock_wait)
     path = inventory_path(wish.inventory)
     own = survey_fleet_file(path if path.is_dir() else path.parent).declared
-    apart = backing_up(own, tuple(begun.planned))
+    apart = backing_up(own, {name: rig for name, (rig, _) in begun.planned.items()})
     steps = waves(tuple(begun.planned), Pace(wish.canary, wish.most), apart)
     failed: tuple[str, ...] = ()
     for wave in steps:

@@ -46,6 +46,7 @@ TRAITS = Traits(
         {"q4_0-q4_0", "q8_0-q8_0", "f16-f16", "q8_0-iq4_nl", "iq4_nl-iq4_nl", "q6_0-q5_0", "q8_0-q6_0"},
     ),
     mtp_for_one_slot=True,
+    divergence="llama-perplexity",  # examples/perplexity
     # Before ik#1745: it looks for the head's tensors among the trunk's (examples/server/server-context.cpp:103-110).
     loads_no_heads=("67268c8fd",),
     answers_any_name=True,

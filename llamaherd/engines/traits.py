@@ -88,6 +88,8 @@ class Traits:
     """A build may name pairs; else it has those, or all."""
     mtp_for_one_slot: bool = False
     """Heads draft for a single slot."""
+    divergence: str | None = None
+    """Its program that compares what two caches make of a text, which is built where an instance declares `quality`."""
     loads_no_heads: tuple[str, ...] = ()
     """Versions that load no Qwen with a head, and draft not beside a projector."""
     reads_experts_for_each: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, 
 from llamaherd.inventory.inheritance import EXTENDS
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
-from llamaherd.inventory.served import rig_of
+from llamaherd.inventory.served import split_served
 from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.text.quoting import comment
 
@@ -67,13 +67,14 @@ def survey_fleet_file(folder: Path) -> FleetSurvey:
     return FleetSurvey(declared, document)
 
 
-def backing_up(declared: FleetFile | None, names: Collection[str]) -> tuple[frozenset[str], ...]:
+def backing_up(declared: FleetFile | None, rigs: Mapping[str, Rig]) -> tuple[frozenset[str], ...]:
     """Which of these rigs back each other up: those that serve a model together, and those that are gateways."""
     gateway = declared.gateway if declared else None
     if gateway is None:
         return ()
-    served = [[rig_of(named, list(names)) for named in model.serve] for model in gateway.models.values()]
-    groups = [frozenset(name for name in group if name in names) for group in (gateway.on, *served)]
+    served = [[split_served(named, rigs) for named in model.serve] for model in gateway.models.values()]
+    gateways = [name for name in gateway.on if name in rigs]
+    groups = [frozenset(gateways), *(frozenset(pair[0] for pair in each if pair) for each in served)]
     return tuple(group for group in dict.fromkeys(groups) if len(group) > 1)
 
 

@@ -104,7 +104,7 @@ def _ended(files: Sequence[Path], shares: Callable[[], Shares | None], left_out:
             left_out.append(f"{path} has {len(search.trials):,} trials, which no search has")
         elif search.found:
             end = ending(search, shares=told)
-            found.append(Searched(search.head, search.found.ended, path.name, end, tuple(search.trials)))
+            found.append(Searched(search.head, search.found.ended, path.name, end, tuple(search.told)))
     return tuple(sorted(found, key=lambda each: (each.head.rig, each.head.instance, each.head.began)))
 
 

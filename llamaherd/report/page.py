@@ -125,7 +125,8 @@ def _search(each: Searched, anchor: str) -> Part:
         ("file", each.file),
     )
     lines = yaml_lines(end)
-    notes = () if lines else ("nothing is known to be better than what is declared",)
+    nothing = () if lines else ("nothing is known to be better than what is declared",)
+    notes = (*map(str, each.end.judged), *nothing)
     tables = tuple(search_tables(each))
     return Part(each.label, anchor, facts, (), notes, tables, tables, (search_chart(each),), lines)
 

@@ -12,16 +12,16 @@ from llamaherd.inventory.schema import CacheTypes, Instance, Rig
 from llamaherd.memory.experts import layers_on_cpu, moe_layers
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.packing import EXPERTS, LAYERS, Packing
+from llamaherd.tune.quality import KV, PRECISE
 from llamaherd.tune.space import Axis, Space
 
-BATCH, UBATCH, KV, THREADS, SPLIT = "batch", "ubatch", "kv", "threads", "split"
+BATCH, UBATCH, THREADS, SPLIT = "batch", "ubatch", "threads", "split"
 HEAD, DRAFTER, DRAFTED, SURE = "draft.mtp", "draft.model", "draft.max", "draft.p_min"
 
 UBATCHES = (64, 128, 256, 512, 1024, 2048, 4096)
 QUEUED = 2048
 """Tokens that are queued at once unless it is said (`--batch-size`)."""
 
-_PRECISE = ("f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 _CACHES = ("f16", "q8_0", "q4_0")
 """Types of a cache that are tried: pairs of the same, for which each build has kernels."""
 _THREADS = (0.25, 0.5, 0.75, 1.0)
@@ -103,8 +103,8 @@ def _caches(instance: Instance, judged: bool) -> tuple[Value, ...]:
     kv = instance.kv
     if kv.k != kv.v or instance.flash_attention == "off":
         return ()
-    least = _PRECISE.index(kv.k)
-    found = tuple(each for each in _CACHES if judged or _PRECISE.index(each) <= least)
+    least = PRECISE.index(kv.k)
+    found = tuple(each for each in _CACHES if judged or PRECISE.index(each) <= least)
     return found if kv.k in found or not found else (*found, kv.k)
 
 

@@ -11,6 +11,7 @@ from llamaherd.tune.front import Front, front_of
 from llamaherd.tune.importance import Importance, Shares, importances
 from llamaherd.tune.journal import Search, candidate_of
 from llamaherd.tune.outcome import Standing, Step, standings, steps
+from llamaherd.tune.quality import Judged
 from llamaherd.tune.trials import Outcome, Why
 
 FAILED: dict[Why, str] = {
@@ -47,6 +48,8 @@ class Ending:
     importances: tuple[Importance, ...]
     front: Front
     failed: tuple[Failed, ...]
+    judged: tuple[Judged, ...] = ()
+    """What coarser caches cost, of those that may be proposed: no speed of one stands without it."""
 
     @property
     def after(self) -> Standing | None:
@@ -80,10 +83,12 @@ def ending(search: Search, declared: Candidate | None = None, shares: Shares | N
         importances=importances(known, shares, found if found != base else None),
         front=front_of(search),
         failed=tuple(_failed(search)),
+        judged=search.passed,
     )
 
 
 def _failed(search: Search) -> Iterator[Failed]:
     for number, each in enumerate(search.trials, start=1):
-        if each.why:
-            yield Failed(number, candidate_of(each.keys), each.why, each.says)
+        outcome = search.outcome(each)
+        if outcome.why:
+            yield Failed(number, candidate_of(each.keys), outcome.why, outcome.says)

@@ -8,9 +8,9 @@ from statistics import fmean
 
 from llamaherd.gguf.header import BLOCKS
 from llamaherd.tune.aim import Aim
-from llamaherd.tune.axes import KV
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.journal import Search, Trial, candidate_of
+from llamaherd.tune.quality import KV
 
 _ALIKE = 0.03
 """The share within which two are the same."""
@@ -92,7 +92,7 @@ def front_of(search: Search) -> Front:
 def _known(search: Search) -> dict[Candidate, list[Trial]]:
     """The readings of each candidate that has a score: those of the rounds of the end, where there are some."""
     found: dict[Candidate, list[Trial]] = {}
-    for each in search.trials:
+    for each in search.told:
         if search.outcome(each).score is not None:
             found.setdefault(candidate_of(each.keys), []).append(each)
     return {candidate: [each for each in its if each.round is not None] or its for candidate, its in found.items()}

@@ -22,6 +22,7 @@ from llamaherd.tune.aim import Aim, Figures
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.likeness import Identity, Likeness
 from llamaherd.tune.probe import Sizes
+from llamaherd.tune.quality import KV, Cost, Judged, Limits, coarser
 from llamaherd.tune.trials import Outcome, Trials, Why
 
 MOST, _MOST_FILES = 8 << 20, 1_000
@@ -50,6 +51,7 @@ class Head(Recorded):
 
     `kind` is the hash of what two rigs have in common of which one can begin with what the other has found; `likeness`
     says it in words, for those who know only a part of it. Searches of before have none.
+    `quality` is what coarser types of the cache may cost, where such are tried.
     """
 
     line: Literal["head"] = "head"
@@ -63,6 +65,7 @@ class Head(Recorded):
     likeness: Likeness | None = None
     aim: Aim
     declared: Keys
+    quality: Limits | None = None
 
 
 class Sized(Recorded):
@@ -93,8 +96,9 @@ class Found(Recorded):
     ended: str
 
 
-Line = Annotated[Head | Sized | Trial | Found, Field(discriminator="line")]
-_LINE: TypeAdapter[Head | Sized | Trial | Found] = TypeAdapter(Line)
+Later = Sized | Trial | Judged | Found
+"""A line after the head."""
+_LINE: TypeAdapter[Head | Later] = TypeAdapter(Annotated[Head | Later, Field(discriminator="line")])
 
 
 class Search:
@@ -104,15 +108,18 @@ class Search:
         self.head = head
         self.sizes: Sizes | None = None
         self.trials: list[Trial] = []
+        self.judged: dict[str, Judged] = {}
         self.found: Found | None = None
 
-    def take(self, line: Head | Sized | Trial | Found) -> None:
+    def take(self, line: Head | Later) -> None:
         """Take one more line."""
         match line:
             case Sized():
                 self.sizes = Sizes(line.written, line.read)
             case Trial():
                 self.trials.append(line)
+            case Judged():
+                self.judged[line.kv] = line
             case Found():
                 self.found = line
 
@@ -128,14 +135,48 @@ class Search:
     @property
     def seconds(self) -> float:
         """How long all of it took by now."""
-        return sum(each.seconds for each in self.trials)
+        return sum(each.seconds for each in self.trials) + sum(each.seconds for each in self.judged.values())
 
     def round_of(self, number: int) -> dict[Candidate, Trial]:
         """What was measured in a round of the end."""
         return {candidate_of(each.keys): each for each in self.trials if each.round == number}
 
+    def cost(self, candidate: Candidate) -> Cost | None:
+        """What its cache costs; None where that is no coarser than what is declared, or no cache is judged."""
+        if self.head.quality is None:
+            return None
+        kv = coarser(candidate, candidate_of(self.head.declared))
+        return Cost(kv, self.judged.get(kv)) if kv else None
+
+    def refused(self, candidate: Candidate) -> str | None:
+        """Why its cache is none to be proposed; None where it may be, or nobody has judged it yet."""
+        judged, limits = self.judged.get(str(candidate[KV])), self.head.quality
+        if judged is None or limits is None or judged.passes(limits):
+            return None
+        return f"{judged}, where {limits} is declared" if judged.quality else str(judged)
+
+    @property
+    def passed(self) -> tuple[Judged, ...]:
+        """What was judged and may be proposed."""
+        limits = self.head.quality
+        return tuple(each for each in self.judged.values() if limits and each.passes(limits))
+
+    @property
+    def told(self) -> list[Trial]:
+        """All trials, without the speeds of those of whose caches nobody knows that they are good enough."""
+        return [self._told(each) for each in self.trials]
+
+    def _told(self, trial: Trial) -> Trial:
+        candidate = candidate_of(trial.keys)
+        cost, refused = self.cost(candidate), self.refused(candidate)
+        if trial.why or not cost or (cost.judged and not refused):
+            return trial
+        return trial.model_copy(update={"figures": Figures(), "why": "quality", "says": refused or str(cost)})
+
     def outcome(self, trial: Trial) -> Outcome:
-        """A trial as the search takes it."""
+        """A trial as the search takes it: one whose cache was found to cost too much is none, however fast."""
+        if not trial.why and (refused := self.refused(candidate_of(trial.keys))):
+            return Outcome(None, why="quality", says=refused)
         score = None if trial.why else self.head.aim.score(trial.figures)
         return Outcome(score, why=trial.why or ("answer" if score is None else None), says=trial.says)
 
@@ -167,7 +208,7 @@ class SearchJournal:
         lines = Appended.resume(path, MOST, whole)
         return cls(lines, found[0])
 
-    def add(self, line: Sized | Trial | Found) -> None:
+    def add(self, line: Later) -> None:
         """Keep a line."""
         self._lines.add(_text(line))
         self.search.take(line)
@@ -252,7 +293,7 @@ def keys_of(candidate: Candidate) -> Keys:
     return {key: said(value) for key, value in candidate.keys}
 
 
-def _text(line: Head | Sized | Trial | Found) -> bytes:
+def _text(line: Head | Later) -> bytes:
     value: dict[str, Any] = {"line": line.line} | line.model_dump(mode="json", exclude_defaults=True)
     return json.dumps(value).encode() + b"\n"
 

@@ -39,6 +39,8 @@ class Learned:
     """Whether the best keys are those that were declared there."""
     day: str
     file: Path
+    cost: str = ""
+    """What its cache costs there, where that is coarser than what was declared."""
 
     @property
     def score(self) -> float:
@@ -71,8 +73,10 @@ def _learned(search: Search, head: Head, file: Path) -> Learned | None:
     standing = next((each for each in standings(search, base) if each.candidate == best), None)
     if standing is None:
         return None
+    ended, cost = search.found.ended[:10], search.cost(best)
     return Learned(
-        head.rig, head.instance, head.aim, head.likeness, standing, best == base, search.found.ended[:10], file
+        *(head.rig, head.instance, head.aim, head.likeness, standing, best == base, ended, file),
+        cost=str(cost) if cost else "",
     )
 
 
@@ -133,6 +137,8 @@ def said(each: Learned) -> Iterator[str]:
     yield f"{each.aim.shown(each.score)} ({each.aim}) on {each.rig}/{each.instance} ({on}): {beside}"
     yield f"{like.model}, {like.context} tokens; found by `herd tune` on {each.day}, {each.file}; with"
     yield from (f"  {line}" for line in each.lines)
+    if each.cost:
+        yield each.cost
 
 
 def _counted(like: Likeness) -> Iterable[tuple[str, int]]:

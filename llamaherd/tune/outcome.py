@@ -92,4 +92,4 @@ def steps(search: Search) -> Iterator[Step]:
 
 def failures(search: Search) -> Counter[Why]:
     """How many candidates came to nothing, by the reason."""
-    return Counter(each.why for each in search.trials if each.why)
+    return Counter(why for each in search.trials if (why := search.outcome(each).why))

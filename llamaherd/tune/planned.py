@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llamaherd.bench.arms.planned import unit_instance
-from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
-from llamaherd.bench.asking.suite import suite
+from llamaherd.bench.arms.units import LISTEN, SCRATCH, Arm, arms_port, run_unit
+from llamaherd.bench.asking.suite import long_text, suite
 from llamaherd.diagnostics.findings import Finding, UserError
+from llamaherd.engines import TRAITS, flags_of
+from llamaherd.engines.divergence import Pass, divergence_arguments
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yamlfile import Document
+from llamaherd.layout import ARMS_TEXT
 from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.pipeline.local_headers import local_headers
 from llamaherd.plan import InstancePlan, Plan
@@ -25,7 +28,13 @@ from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.keys import settings_of
 from llamaherd.tune.likeness import Likeness, likeness_of
+from llamaherd.tune.passes import MOST_TOKENS, Reading, readings
+from llamaherd.tune.quality import Limits
 from llamaherd.tune.space import Space
+
+_LETTERS = 6
+"""Of a token at most, on average: so many of the text are sent for each that is to be read."""
+_LOGITS = f"{SCRATCH}/logits"
 
 
 @dataclass(frozen=True)
@@ -34,12 +43,28 @@ class Tuned:
 
     inventory: Path
     roles: tuple[Role, ...]
-    rig: Rig
+    known: Known
     plan: Plan
     declared: InstancePlan
     space: Space
     start: Candidate
     header: Header | None = None
+
+    @property
+    def rig(self) -> Rig:
+        """The rig as it is declared."""
+        return self.known.rig
+
+    @property
+    def limits(self) -> Limits | None:
+        """What coarser types of the cache may cost; None where none is tried."""
+        quality = self.known.instance.quality
+        return Limits(kld=quality.kld, same_top=quality.same_top) if quality else None
+
+    @property
+    def text(self) -> str:
+        """What caches are judged on: our own text, long enough; empty where none is judged."""
+        return long_text(_LETTERS * MOST_TOKENS) if self.limits else ""
 
     @property
     def context(self) -> int:
@@ -51,7 +76,9 @@ class Tuned:
         """The hash of what a reading hangs on: what serves and how, on which GPUs and host, and what is asked."""
         space = [(axis.key, axis.values) for axis in self.space.axes]
         machine = [self.rig.host.model_dump_json(), self.rig.gpus.model_dump_json() if self.rig.gpus else None]
-        return _hash([self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine])
+        limits = [self.limits.model_dump()] if self.limits else []
+        said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits]
+        return _hash(said)
 
     @property
     def _files(self) -> list[str]:
@@ -94,8 +121,28 @@ class Tuned:
         plan = plans(self.inventory, self.roles, (rig,), edit=edit)[rig][1]
         return Arm("C", f"{rig}/{name}", unit_instance(plan, rig, name))
 
+    def readings(self, candidate: Candidate) -> Iterator[Reading]:
+        """Ways in which a text could be read to judge a candidate's cache, the best one first."""
+        return readings(self.known, candidate)
 
-def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None, *, judged: bool = False) -> Tuned:
+    def judge_unit(self, candidate: Candidate, kv: str, reading: Reading, seconds: int) -> str:
+        """The unit that judges a cache with a candidate's weights, in two runs of so many seconds each.
+
+        Raises UserError and InventoryError.
+        """
+        arm = self.arm(candidate, None)
+        engine = self.rig.engines[arm.instance.engine]
+        flags, tool, server = flags_of(engine), TRAITS[engine.kind].divergence, arm.instance.server
+        if flags is None or tool is None or server.program is None:
+            raise UserError(
+                f"engine `{arm.instance.engine}` has no program that compares caches", "leave `kv` as it is"
+            )
+        of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), _LOGITS)
+        runs = divergence_arguments(flags, server.arguments, kv, of)
+        return run_unit(arm, str(PurePosixPath(server.program).with_name(tool)), runs, seconds).text
+
+
+def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None) -> Tuned:
     """An instance that is declared, or the only one. Raises UserError and InventoryError."""
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
@@ -108,8 +155,8 @@ def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None
     headers = {name: header for name, model in models if (header := locked.header(model))}
     sizes = {name: size for name, model in models if (size := locked.projector_size(model))}
     known = Known(declared, chosen.name, headers | local_headers(declared, locked).headers, sizes)
-    space, start = space_of(known, judged=judged)
-    return Tuned(inventory, tuple(roles), declared, plan, chosen, space, start, known.header)
+    space, start = space_of(known, judged=known.instance.quality is not None)
+    return Tuned(inventory, tuple(roles), known, plan, chosen, space, start, known.header)
 
 
 def _hash(said: list[Any]) -> str:

@@ -19,10 +19,14 @@ from llamaherd.tune.written import yaml_lines
 def print_ending(end: Ending, name: str, to: Console) -> None:
     """What was found beside what is declared, what each step gave, what failed, and the lines for instance `name`."""
     _print_standings(end, to)
+    for judged in end.judged:
+        to.print(printable(str(judged)), highlight=False)
     _print_steps(end, to)
     for why, count in Counter(each.why for each in end.failed).items():
-        says = next(each.says for each in end.failed if each.why == why)
-        to.print(f"[yellow]note[/]: {count} {FAILED[why]}: {printable(says)}")
+        says = list(dict.fromkeys(each.says for each in end.failed if each.why == why))
+        # Of caches each was judged once, and each has its figures.
+        shown = "; ".join(says if why == "quality" else says[:1])
+        to.print(f"[yellow]note[/]: {count} {FAILED[why]}: {printable(shown)}")
     _print_found(end, name, to)
 
 

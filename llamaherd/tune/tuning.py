@@ -16,9 +16,10 @@ from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import Found, SearchJournal, Sized, Trial, candidate_of, keys_of
 from llamaherd.tune.outcome import MARGIN, Standing, best_of, standings
+from llamaherd.tune.quality import Cost, Judged
 from llamaherd.tune.search import Model, search
 from llamaherd.tune.space import Space
-from llamaherd.tune.trials import Outcome
+from llamaherd.tune.trials import Outcome, Trials
 
 ROUNDS, _MOST_ROUNDS = FEWEST, 12
 """Starts of each of the best, beside the declared one; and of the best one, as long as nothing is known of it."""
@@ -29,6 +30,10 @@ _SHARE, _MOST = 0.4, 0.7
 """Of the budget, that the rounds of the end may take: of all finalists, and of the fewest."""
 _PROBED, _CONFIRMED = 2, 3
 """Rounds of requests of a candidate that is worth it, and of one of the best at each start."""
+_LEAST_JUDGING, _MOST_JUDGING = 300, 1800
+"""Seconds that a cache may take to be judged, whatever is left of the budget."""
+Judge = Callable[[Candidate, str, float], Judged]
+"""What a candidate's cache, of this type, costs; within so many seconds."""
 _NEAR = 0.85
 """Of the best score by now: below, one round of requests tells enough, and it is none of the best."""
 
@@ -40,8 +45,12 @@ class Teller(Protocol):
         """A candidate is tried."""
         ...
 
-    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None) -> None:
-        """What came of it, beside the best one by now."""
+    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
+        """What came of it, beside the best one by now, and what its cache costs where that is coarser."""
+        ...
+
+    def judging(self, kv: str) -> None:
+        """A type of the cache is judged, which takes minutes."""
         ...
 
     def confirming(self, count: int, number: int) -> None:
@@ -51,7 +60,10 @@ class Teller(Protocol):
 
 @dataclass
 class Tuning:
-    """One search. `budget` is in seconds, those of an earlier run that was cut off included."""
+    """One search. `budget` is in seconds, those of an earlier run that was cut off included.
+
+    Without a `judge`, no coarser cache than the declared one may be among what can be tried.
+    """
 
     evaluation: Evaluation
     journal: SearchJournal
@@ -62,13 +74,17 @@ class Tuning:
     now: Callable[[], str]
     model: Model | None = None
     hints: Sequence[Candidate] = ()
+    judge: Judge | None = None
     _best: float | None = field(default=None, init=False)
+    _trials: Trials = field(default_factory=Trials, init=False)
 
     def found(self) -> Found:
         """Search until the budget is spent or there is nothing new, and measure the best ones again."""
-        trials = self.journal.search.known
-        self._best = max((each.score for _, each in trials if each.score is not None), default=None)
-        search(self.space, self.start, trials, self._evaluate, self._more, self.model, self.hints)
+        self._trials = self.journal.search.known
+        self._best = self._best_score()
+        self._require_judged(lambda: self._trials.best(1))
+        search(self.space, self.start, self._trials, self._evaluate, self._more, self.model, self.hints)
+        self._require_judged(self._finalists)
         finalists = self._finalists()
         if finalists:
             self._confirm(finalists)
@@ -89,13 +105,39 @@ class Tuning:
             score = known.outcome(trial).score
             return self._best is None or (score is not None and score >= _NEAR * self._best)
 
-        trial = self._measured(candidate, _PROBED, worth)
+        refused = known.refused(candidate)
+        if refused:
+            trial = Trial(keys=keys_of(candidate), why="quality", says=refused)
+        else:
+            trial = self._measured(candidate, _PROBED, worth)
         self.journal.add(trial)
         outcome = known.outcome(trial)
+        if outcome.score is not None and (self._best is None or outcome.score > self._best):
+            self._require_judged(lambda: [candidate])
+            outcome = known.outcome(trial)
         if outcome.score is not None:
             self._best = max(outcome.score, self._best or 0.0)
-        self.teller.ended(candidate, outcome, self._best)
+        self.teller.ended(candidate, outcome, self._best, known.cost(candidate))
         return outcome
+
+    def _require_judged(self, leading: Callable[[], Sequence[Candidate]]) -> None:
+        """Have the caches of those judged that lead, each type once: what costs too much leads no more."""
+        known = self.journal.search
+        while self.judge:
+            costs = [(each, cost) for each in leading() if (cost := known.cost(each)) and cost.judged is None]
+            if not costs:
+                return
+            candidate, cost = costs[0]
+            self.teller.judging(cost.kv)
+            seconds = min(_MOST_JUDGING, max(_LEAST_JUDGING, self.budget - known.seconds))
+            self.journal.add(self.judge(candidate, cost.kv, seconds))
+            for each, _ in list(self._trials):
+                if refused := known.refused(each):
+                    self._trials.add(each, Outcome(None, why="quality", says=refused))
+            self._best = self._best_score()
+
+    def _best_score(self) -> float | None:
+        return max((each.score for _, each in self._trials if each.score is not None), default=None)
 
     def _measured(self, candidate: Candidate, rounds: int, worth: Callable[[Trial], bool] = lambda _: True) -> Trial:
         sized = self.evaluation.sizes = self.evaluation.sizes or self.journal.search.sizes
@@ -115,7 +157,8 @@ class Tuning:
     def _mean(self) -> float:
         """Seconds that a candidate takes."""
         known = self.journal.search
-        return fmean([each.seconds for each in known.trials]) if known.trials else 0.0
+        taken = [each.seconds for each in known.trials if each.seconds]
+        return fmean(taken) if taken else 0.0
 
     def _end(self, count: int) -> float:
         """About how long rounds with so many candidates take: the best ones, and what is declared."""

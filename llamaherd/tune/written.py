@@ -36,6 +36,7 @@ def ending_json(end: Ending) -> dict[str, Any]:
             {"number": each.number, "keys": dict(each.candidate.keys), "why": each.why, "says": each.says}
             for each in end.failed
         ],
+        **({"judged": [each.model_dump(exclude={"line"}) for each in end.judged]} if end.judged else {}),
     }
 
 

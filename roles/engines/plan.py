@@ -37,12 +37,12 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
     source = engine.source
     if source is None:
         return None
-    dialect = DIALECTS[engine.kind]
     architectures = _architectures(rig, name)
     cuda = rig.gpus.cuda if rig.gpus and architectures else None
     options = _options(rig, engine, architectures, cuda)
     origin = source.commit if source.git else source.sha256
-    identity = digest(RECIPE, engine.kind, origin, source.folder, source.overlay, options, dialect.targets, rig.host.os)
+    targets = _targets(rig, name, engine)
+    identity = digest(RECIPE, engine.kind, origin, source.folder, source.overlay, options, targets, rig.host.os)
     build_id = f"{engine.kind}-{identity}"
     return BuildPlan(
         id=build_id,
@@ -50,11 +50,19 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
         kind=engine.kind,
         source=source,
         options=options,
-        targets=dialect.targets,
+        targets=targets,
         cuda=cuda,
-        script=_script(build_id, engine.kind, source, options, cuda),
+        script=_script(build_id, engine.kind, source, options, targets, cuda),
         disk=_CUDA_BUILD_BYTES if cuda else _BUILD_BYTES,
     )
+
+
+def _targets(rig: Rig, name: str, engine: Engine) -> tuple[str, ...]:
+    """What is built: the server, and what compares caches only where an instance is to be judged by it."""
+    judged = any(each.engine == name and each.quality for each in rig.instances.values())
+    dialect = DIALECTS[engine.kind]
+    more = dialect.traits.divergence
+    return (*dialect.targets, more) if judged and more else dialect.targets
 
 
 def _options(rig: Rig, engine: Engine, architectures: tuple[str, ...], cuda: str | None) -> dict[str, str]:
@@ -74,7 +82,9 @@ def _nvcc(cuda: str | None) -> str:
     return f"/usr/local/cuda-{cuda}/bin/nvcc"
 
 
-def _script(build_id: str, kind: str, source: Source, options: Mapping[str, str], cuda: str | None) -> str:
+def _script(
+    build_id: str, kind: str, source: Source, options: Mapping[str, str], targets: tuple[str, ...], cuda: str | None
+) -> str:
     """The script that builds it on the host."""
     dialect = DIALECTS[kind]
     archive = PurePosixPath(source.archive or "").name
@@ -92,7 +102,7 @@ def _script(build_id: str, kind: str, source: Source, options: Mapping[str, str]
             "kind": kind,
             "lists_devices": dialect.lists_devices,
             "options": options,
-            "targets": dialect.targets,
+            "targets": targets,
             "bytes_per_job": dialect.bytes_per_job * (2 if cuda else 1),
             "cuda": cuda,
             "nvcc": _nvcc(cuda),

@@ -47,6 +47,26 @@ EXPECTING = {
     "speed without a GPU": Case({SMALL + "expect": {"decode": 65, "prefill": 900}}),
 }
 
+QUALITY = {"quality": {"kld": 0.005}}
+JUDGING = {
+    "a unit of a build": Case({TWO + "tune": QUALITY}),
+    "by the fork": Case({ONE + "kv": "q8_0", ONE + "tune": QUALITY}),
+    "an image": Case(
+        {SMALL + "tune": QUALITY}, "LH081", "kld", "cannot be judged: it is a container", "take `quality`"
+    ),
+    "a container": Case({BOXED + "tune": QUALITY}, "LH081", "kld", "cannot be judged: it is a cont", "take `quality`"),
+    "a container that has none": Case({BOXED + "tune": {"for": "decode"}}),
+    "two types": Case({ONE + "tune": QUALITY}, "LH081", "kld", "V is q4_0", "take `quality` out", "warning"),
+    "without flash attention": Case(
+        {TWO + "flash_attention": "off", TWO + "tune": QUALITY},
+        *("LH081", "kld", "flash attention", "take `quality` out", "warning"),
+    ),
+    "as coarse as it gets": Case(
+        {TWO + "kv": "q4_0", TWO + "tune": QUALITY},
+        *("LH081", "kld", "coarser than q4_0", "take `quality` out", "warning"),
+    ),
+}
+
 SPLITTING = {
     "by layer": Case({TWO + "split": "layer", TWO + "tensor_split": [0.9, 1]}),
     "by row": Case({TWO + "split": "row"}, "LH052", "row", "no split buffers", "`split: layer`, or `split: tensor`"),
@@ -352,7 +372,7 @@ UNUSED = {
     "a name that is misspelt": Case({SMALL + "engine": "imgae"}),
 }
 
-CASES = SPLITTING | EXPECTING | CACHE | IMAGES | PROCESSOR | GATES | UNUSED
+CASES = SPLITTING | EXPECTING | JUDGING | CACHE | IMAGES | PROCESSOR | GATES | UNUSED
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -361,7 +381,7 @@ def test_instances(case: Case, tmp_path: Path) -> None:
 
 
 def test_no_case_hides_another() -> None:
-    assert len(CASES) == sum(map(len, (SPLITTING, EXPECTING, CACHE, IMAGES, PROCESSOR, GATES, UNUSED)))
+    assert len(CASES) == sum(map(len, (SPLITTING, EXPECTING, JUDGING, CACHE, IMAGES, PROCESSOR, GATES, UNUSED)))
 
 
 def test_what_another_file_declares_may_be_unused(tmp_path: Path) -> None:

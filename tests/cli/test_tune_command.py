@@ -14,6 +14,7 @@ from llamaherd.tune.aim import Aim, Figures, Purpose
 from llamaherd.tune.axes import THREADS
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.journal import Found, Head, SearchJournal, Trial, keys_of, searches
+from llamaherd.tune.passes import Reading
 from llamaherd.tune.planned import Tuned, tuned
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
@@ -136,3 +137,44 @@ def test_a_host_that_is_not_there_is_a_sentence(inventory: Path) -> None:
     assert ended.exit_code == 1, ended.output
     assert "help:" in ended.stderr
     assert searches(inventory.parent / "results", "box", "chat") == []
+
+
+def judged(inventory: Path, **quality: float) -> Tuned:
+    rig = changed(cpu_rig(), {"instances/chat/kv": "f16", "instances/chat/tune": {"quality": quality}})
+    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+    return tuned(inventory, ROLES, "box", "chat")
+
+
+def test_coarser_caches_are_tried_only_where_they_are_judged(inventory: Path) -> None:
+    plain = tuned(inventory, ROLES, "box", "chat")
+    assert plain.space.axis("kv").values == ("f16", "q8_0")
+    assert (plain.limits, plain.text) == (None, "")
+    of = judged(inventory)
+    assert of.space.axis("kv").values == ("f16", "q8_0", "q4_0")
+    assert of.limits
+    assert (of.limits.kld, of.limits.same_top) == (0.005, 99)
+    assert len(of.text) > 16_384 * 4
+
+
+def test_other_limits_are_another_search(inventory: Path) -> None:
+    assert len({judged(inventory, kld=kld).identity for kld in (0.005, 0.005, 0.01)}) == 2
+
+
+def test_a_cache_is_judged_by_a_unit_as_the_candidate_is(inventory: Path) -> None:
+    of = judged(inventory)
+    candidate = of.start.with_keys({"kv": "q4_0", THREADS: 1})
+    unit = of.judge_unit(candidate, "q4_0", Reading(2048, 4, 512, 10**9), 300)
+    build = next(build for build in of.plan.builds if build.id == of.declared.build)
+    *_, base, coarse = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    for line, cache in ((base, "f16"), (coarse, "q4_0")):
+        assert line.startswith(f"ExecStart={build.folder}/bin/llama-perplexity --model ")
+        assert f"--cache-type-k {cache} --cache-type-v {cache}" in line
+        assert "--threads 1 " in line
+        assert "--flash-attn on" in line
+        assert "/var/tmp/logits" in line
+        assert not {"--port", "--alias", "--api-key-file", "--metrics"} & set(line.split())
+    assert "--file /run/llamaherd/arms-text --chunks 4" in base
+    assert coarse.endswith("--kl-divergence")
+    assert "PrivateTmp=yes" in unit
+    assert f"User={of.declared.server.user}" in unit
+    assert unit.rstrip().endswith("Restart=no\nTimeoutStartSec=300")

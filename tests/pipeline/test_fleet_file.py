@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.pipeline.fleet_file import backing_up
+from tests.support.rigs import changed, cpu_rig
 
-NAMES = ("attic", "porch", "six", "six.lan")
+RIGS = {
+    name: Rig.model_validate(
+        changed(cpu_rig(), {"rig": name, "instances/x": cpu_rig()["instances"]["chat"] | {"port": 9}})
+    )
+    for name in ("attic", "porch", "six", "six.lan")
+}
 
 
 def fleet(on: list[str], *serve: list[str]) -> FleetFile:
@@ -21,7 +28,7 @@ def fleet(on: list[str], *serve: list[str]) -> FleetFile:
         (None, []),
         (FleetFile(), []),
         (fleet(["attic"], ["attic.chat"]), []),
-        (fleet(["attic"], ["attic.chat", "attic.other"]), []),
+        (fleet(["attic"], ["attic.chat", "attic.x"]), []),
         (fleet(["attic"], ["attic.chat", "porch.chat"], ["six.chat"]), [{"attic", "porch"}]),
         (fleet(["attic", "six"], ["attic.chat", "porch.chat"]), [{"attic", "six"}, {"attic", "porch"}]),
         (fleet(["attic"], ["six.chat", "six.lan.chat"]), [{"six", "six.lan"}]),
@@ -30,4 +37,4 @@ def fleet(on: list[str], *serve: list[str]) -> FleetFile:
     ],
 )
 def test_those_that_serve_together_or_are_gateways_together(declared: FleetFile | None, groups: list[set[str]]) -> None:
-    assert [set(each) for each in backing_up(declared, NAMES)] == groups
+    assert [set(each) for each in backing_up(declared, RIGS)] == groups

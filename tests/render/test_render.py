@@ -20,7 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from llamaherd.bench.arms.units import Arm, arm_unit, arms_script
+from llamaherd.bench.arms.units import Arm, arm_unit, arms_script, run_unit
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
 from llamaherd.gguf.header import Header
@@ -443,6 +443,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         1200,
         "tom on desk",
     ),
+    "arms_of_a_search_that_judges": lambda: arms_script(
+        [Arm("C", "cpu/chat", instance(CPU, "chat"))],
+        [instance(CPU, "chat")],
+        1200,
+        "tom on desk",
+        others=True,
+        text="What is read.\n",
+    ),
     "arms_beside": lambda: arms_script(
         [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))], (), 1200, "tom's"
     ),
@@ -552,6 +560,9 @@ def texts() -> dict[str, str]:
         "driver_kept.pref": version_hold("580.95.05").text,
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
+        "arm_run.service": run_unit(
+            Arm("C", "cpu/chat", instance(CPU, "chat")), "/opt/it/compares", (("--one", "a b"), ("--other",)), 900
+        ).text,
         "beside_unit.service": beside_text(CPU, "chat", 0),
         "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),

@@ -6,7 +6,7 @@ What is played is no measurement of anything: it says how search, journal and en
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from llamaherd.tune.aim import Aim, Purpose
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import Found, Head, SearchJournal, keys_of, same_search
+from llamaherd.tune.quality import KV, Cost, Figure, Judged, Limits, Quality
 from llamaherd.tune.search import Model
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning
@@ -29,22 +30,30 @@ from tests.support.rigs import box
 
 LOAD = 4.0
 """Seconds that a start takes."""
+JUDGING = 40.0
+"""Seconds that it takes to judge a cache."""
 BEGAN = "2026-11-24T15:00:00Z"
 
 
 @dataclass
 class Played:
-    """Candidates of a rig. `fails` may have a start end with words, or an answer be none; `before` is called first."""
+    """Candidates of a rig. `fails` may have a start end with words, or an answer be none; `before` is called first.
+
+    `costs` is the mean divergence of types of the cache; one that is not in it cannot be judged.
+    """
 
     rig: LawRig
     seed: int = 0
     fails: Callable[[Candidate], str | None] = lambda _: None
     before: Callable[[], None] = lambda: None
     drafts: bool = True
+    costs: Mapping[str, float] = field(default_factory=dict)
+    before_judging: Callable[[str], None] = lambda _: None
     now: float = 0.0
     placed: Candidate | None = None
     running: bool = False
     started: list[Candidate] = field(default_factory=list)
+    judged: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._lot = random.Random(self.seed)
@@ -72,6 +81,20 @@ class Played:
 
     def stop(self) -> None:
         self.running = False
+
+    def judge(self, candidate: Candidate, kv: str, seconds: float) -> Judged:
+        assert not self.running
+        assert candidate[KV] == kv
+        assert seconds >= JUDGING
+        self.before()
+        self.before_judging(kv)
+        self.now += JUDGING
+        self.judged.append(kv)
+        if kv not in self.costs:
+            return Judged(kv=kv, says="it took too long", seconds=JUDGING)
+        kld = Figure(value=self.costs[kv], error=0.0001)
+        quality = Quality(kld=kld, same_top=Figure(value=99.5, error=0.1))
+        return Judged(kv=kv, context=8192, chunks=2, quality=quality, seconds=JUDGING)
 
     def count(self, text: str) -> int:
         return len(text) // 4
@@ -101,14 +124,17 @@ class Told:
     def began(self, number: int, seconds_left: float) -> None:
         self.lines.append(f"began {number} {seconds_left:.0f}")
 
-    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None) -> None:
-        self.lines.append(f"ended {candidate} {outcome.score} {best}")
+    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
+        self.lines.append(f"ended {candidate} {outcome.score} {best} {cost}")
+
+    def judging(self, kv: str) -> None:
+        self.lines.append(f"judging {kv}")
 
     def confirming(self, count: int, number: int) -> None:
         self.lines.append(f"confirming {count} {number}")
 
 
-def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16) -> Head:
+def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16, limits: Limits | None = None) -> Head:
     """What such a search begins with."""
     return Head(
         llamaherd="0",
@@ -118,6 +144,7 @@ def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16) ->
         identity=identity,
         aim=Aim(purpose=purpose, streams=2),
         declared=keys_of(start_of(rig)),
+        quality=limits,
     )
 
 
@@ -128,9 +155,10 @@ def search_on(
     purpose: Purpose = "turn",
     model: Model | None = None,
     hints: Sequence[Candidate] = (),
+    limits: Limits | None = None,
 ) -> tuple[Found, Tuning]:
-    """A search, gone on with where it was begun."""
-    head = head_of(servers.rig, purpose)
+    """A search, gone on with where it was begun; with `limits`, coarser types of the cache are judged."""
+    head = head_of(servers.rig, purpose, limits=limits)
     path = same_search(folder, head)
     journal = SearchJournal.resume(path) if path else SearchJournal.begin(folder, head)
 
@@ -149,5 +177,6 @@ def search_on(
             lambda: BEGAN,
             model or parzen_of(0),
             hints,
+            servers.judge if limits else None,
         )
         return tuning.found(), tuning

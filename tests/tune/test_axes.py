@@ -6,10 +6,11 @@ import pytest
 
 from llamaherd.inventory.schema import Instance
 from llamaherd.memory.instances import sized
-from llamaherd.tune.axes import HEAD, KV, SPLIT, SURE, THREADS, UBATCH, Known, space_of
+from llamaherd.tune.axes import HEAD, SPLIT, SURE, THREADS, UBATCH, Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.keys import settings_of, with_keys
 from llamaherd.tune.packing import BATCH, EXPERTS, LAYERS
+from llamaherd.tune.quality import KV
 from llamaherd.tune.space import Space
 from tests.support.examples import fleet, shape
 from tests.support.headers import qwen_35b

@@ -9,6 +9,7 @@ import base64
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 from llamaherd.bench.arms.units import LISTEN, Arm, ArmName, arm_unit
@@ -39,6 +40,14 @@ class NotStartedError(UserError):
             "change what its own words name; it was a unit of its own, and what served before is started again",
         )
         self.says = says
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a program ended that ran in the place of an arm, and what it said last."""
+
+    well: bool
+    says: str
 
 
 class ArmsHost:
@@ -96,12 +105,26 @@ class ArmsHost:
 
     def place(self, arm: Arm, longest: int) -> None:
         """Put another one in the place of the only arm: its script must be one that takes others."""
-        text = arm_unit(arm, longest).text
-        self._tell(f"unit {base64.b64encode(text.encode()).decode()}")
+        self._place(arm_unit(arm, longest).text)
+        self._arms = {**self._arms, arm.name: arm}
+
+    def run(self, unit: str, room: int) -> Ran:
+        """Run a unit to its end in the place of the only arm, where there are so many bytes of room for what it keeps.
+
+        Its script must be one that has a text for it. Stop it afterwards: what it keeps goes with it.
+        """
+        self._place(unit)
+        self._tell(f"judge {room}")
+        word, *said = self._hear("judged", "failed")
+        if word == "failed":
+            return Ran(well=False, says=" ".join(said[1:]))
+        return Ran(well=True, says=base64.b64decode("".join(said)).decode(errors="replace"))
+
+    def _place(self, unit: str) -> None:
+        self._tell(f"unit {base64.b64encode(unit.encode()).decode()}")
         word, *said = self._hear("placed", "failed")
         if word == "failed":
             raise UserError(" ".join(said), "look at the disk of the host")
-        self._arms = {**self._arms, arm.name: arm}
 
     def stop(self) -> None:
         """Stop whichever arm runs."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llamaherd.backends.systemd import unit
-from llamaherd.layout import ARMS_GUARD, ARMS_RUN, BESIDE_UNITS, KEPT, arm_of
+from llamaherd.layout import ARMS_GUARD, ARMS_RUN, ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
 from llamaherd.render import render
@@ -33,6 +33,10 @@ _LETTERS = 200
 """Of who measures."""
 
 _RECORDS = "/run/llamaherd/started"
+
+SCRATCH = "/var/tmp"
+"""Where a unit may write: its own one, on the disk (PrivateTmp), which systemd removes when it is stopped, and of units
+of an earlier boot when the system starts (tmp.conf of its tmpfiles.d)."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,27 @@ def arms_port(plan: Plan, name: str) -> int:
 
 
 def arms_script(
-    arms: Sequence[Arm], stops: Sequence[InstancePlan], seconds: float, who: str, *, others: bool = False
+    arms: Sequence[Arm],
+    stops: Sequence[InstancePlan],
+    seconds: float,
+    who: str,
+    *,
+    others: bool = False,
+    text: str = "",
 ) -> str:
     """The script that starts arms as it is told, with the instances stopped that are declared, for so long at most.
 
-    With `others`, it takes other units for the only arm, one after the other.
+    With `others`, it takes other units for the only arm, one after the other; with a `text`, also some that run to
+    their end, and read that.
     """
     services = [each.service for each in arms]
     longest = int(seconds) + _SPARE
     units = [arm_unit(each, longest) for each in arms]
+    read = [TextFile(path=str(ARMS_TEXT), text=text)] if text else []
     back = render(
         "bench/arms-back.sh.j2",
         services=[f"{each}.service" for each in services],
-        leftovers=[*(each.path for each in units), *(f"{_RECORDS}/{each}" for each in services)],
+        leftovers=[*(each.path for each in (*units, *read)), *(f"{_RECORDS}/{each}" for each in services)],
         folder=ARMS_RUN,
     )
     return render(
@@ -87,8 +99,9 @@ def arms_script(
         back=back,
         longest=longest,
         patience=60 + max(each.instance.server.stop.seconds for each in arms),
-        files=put_files(units),
+        files=put_files([*units, *read]),
         other=units[0].path if others else "",
+        scratch=SCRATCH if text else "",
     )
 
 
@@ -96,6 +109,22 @@ def arm_unit(arm: Arm, longest: int) -> TextFile:
     """The unit of an arm: as the declared one is, under another name, and for so many seconds at most."""
     server = arm.instance.server.model_copy(update={"service": arm.service})
     text = render("bench/arm.service.j2", unit=Written(unit(server, arm.instance.spec).text), longest=longest)
+    return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
+
+
+def run_unit(arm: Arm, program: str, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
+    """The unit of an arm that runs a program with these arguments, one run after the other, instead of a server.
+
+    Each may take so many seconds. It has all that the server has, and its own SCRATCH, which goes with the unit.
+    """
+    server = arm.instance.server.model_copy(update={"service": arm.service})
+    text = render(
+        "bench/arm-run.service.j2",
+        unit=Written(unit(server, arm.instance.spec).text),
+        program=program,
+        runs=runs,
+        seconds=seconds,
+    )
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
 
 

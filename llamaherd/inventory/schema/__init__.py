@@ -15,6 +15,7 @@ from llamaherd.inventory.schema.serving import (
     Expect,
     Gate,
     Instance,
+    Quality,
     Sampling,
     Tune,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Host",
     "Instance",
     "Model",
+    "Quality",
     "Repository",
     "Rig",
     "Sampling",

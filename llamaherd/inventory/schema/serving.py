@@ -105,6 +105,21 @@ class Expect(Declared):
 Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=str), Field(ge=30, le=6 * 3600)]
 
 
+def _percent(value: Any) -> Any:
+    """Percent of `99%`, `99.5 %` or 99."""
+    match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,3})?)\s*%?\s*", str(value), re.ASCII)
+    return float(match[1]) if match and isinstance(value, str) else value
+
+
+class Quality(Declared):
+    """The most that a coarser cache than `kv` may cost, beside the same weights with a cache of f16."""
+
+    kld: Annotated[float, Field(gt=0, le=1)] = 0.005
+    """Mean KL divergence of what the model says next, at most."""
+    same_top: Annotated[float, BeforeValidator(_percent, json_schema_input_type=str | float), Field(ge=50, le=100)] = 99
+    """Percent of all tokens, at least, for which the likeliest one is the same."""
+
+
 class Tune(Declared):
     """What `herd tune` goes by for it, unless the command says otherwise."""
 
@@ -112,6 +127,8 @@ class Tune(Declared):
     """What it is to be best at: an agent's turn, writing one answer, or as many at once as it has slots."""
     budget: Duration | None = None
     """The longest that a search takes, `30s` to `6h`. Default: `45m`."""
+    quality: Quality | None = None
+    """What coarser types of the cache may cost. Without it, none is tried."""
 
 
 Loss = Annotated[float, BeforeValidator(parse_loss, json_schema_input_type=str)]
@@ -269,6 +286,11 @@ class Instance(Declared):
         if len(set(self.on)) < len(self.on):
             raise wrong("`on` names a GPU twice", f"write `on: [{', '.join(dict.fromkeys(self.on))}]`", at="on")
         return self
+
+    @property
+    def quality(self) -> Quality | None:
+        """What coarser types of its cache may cost; None where none is to be tried."""
+        return self.tune.quality if self.tune else None
 
     @property
     def moves_experts(self) -> bool:

@@ -1,0 +1,81 @@
+"""How a text is read to judge a cache: in chunks as long as memory allows, up to 8,192 tokens. Pure.
+
+The error of a cache of fewer bits grows with what lies in it: 512 tokens show nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from llamaherd.engines.divergence import counts_in_32_bits, logits_bytes, run_bytes
+from llamaherd.inventory.schema import CacheTypes
+from llamaherd.memory.fit import fit_in
+from llamaherd.memory.instances import sized
+from llamaherd.tune.axes import Known
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.keys import with_keys
+
+CONTEXTS = (8192, 4096, 2048, 1024, 512)
+"""Tokens of a chunk, the longest first."""
+MOST_TOKENS = 2 * CONTEXTS[0]
+"""Of the text: the tool reads no text that is shorter than two chunks."""
+_BATCHES = (512, 256, 128)
+"""Tokens that are computed at once: each has logits on the GPU."""
+_FEWEST, _MOST = 2, 8
+"""Chunks: two of the longest ones have as many tokens as the text; of short ones more are read."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read it. `bytes` is the size of the file that is kept of it on the host's disk."""
+
+    context: int
+    chunks: int
+    batch: int
+    bytes: int
+
+
+def readings(known: Known, candidate: Candidate) -> Iterator[Reading]:
+    """Ways in which the text could be read with a candidate's weights and a cache of f16, the best one first.
+
+    None of them where nobody knows the model's vocabulary.
+    """
+    header = known.header
+    if header is None or not header.vocabulary:
+        return
+    most = known.instance.context // max(1, known.instance.parallel)
+    most = min(most, header.number("context_length") or most)
+    for context in CONTEXTS:
+        if context > most or not counts_in_32_bits(header.vocabulary, context):
+            continue
+        batch = next((batch for batch in _BATCHES if _fits(known, candidate, context, batch)), None)
+        if batch is not None:
+            chunks = min(_MOST, max(_FEWEST, CONTEXTS[0] // context))
+            yield Reading(context, chunks, batch, logits_bytes(header.vocabulary, context, chunks))
+
+
+def _fits(known: Known, candidate: Candidate, context: int, batch: int) -> bool:
+    """Whether GPUs and RAM hold it beside the others, with what the tool takes for itself; also where nobody can tell.
+
+    Each token of a batch has its logits, and nothing is drafted or saved.
+    """
+    instance = with_keys(known.instance, candidate).model_copy(
+        update={
+            "context": context,
+            "parallel": 1,
+            "kv": CacheTypes(),
+            "draft": None,
+            "batch": batch,
+            "ubatch": batch,
+        }
+    )
+    rig = known.rig.model_copy(update={"instances": {**known.rig.instances, known.name: instance}})
+    found = sized(rig, known.headers).get(known.name)
+    if found is None:
+        return True
+    placement = replace(found.placement, outputs=batch, cache_ram=0, checkpoints=0)
+    fit = fit_in(found.header, placement, found.room)
+    all_logits = placement.does.reserves_all_logits
+    taken, left = run_bytes(found.header.vocabulary, context, batch, all_logits=all_logits), fit.spare_ram
+    return fit.fits and (left is None or left >= taken)

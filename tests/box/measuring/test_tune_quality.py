@@ -1,0 +1,92 @@
+"""A coarser cache is judged on a real host by the engine's own tool; whatever ends it, nothing of it stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from llamaherd.bench.arms.host import ArmsHost
+from llamaherd.bench.arms.units import arms_script
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.engines.divergence import logits_bytes
+from llamaherd.tune.judging import Judging
+from llamaherd.tune.passes import Reading
+from llamaherd.tune.planned import Tuned, tuned
+from roles import ROLES
+from tests.box.bench import Bench
+
+pytestmark = pytest.mark.box
+
+READING = Reading(512, 2, 512, logits_bytes(262_144, 512, 2))
+"""Two short chunks: this is about how it runs, and not about how good Gemma is."""
+LEFT = "ls -d /run/systemd/system/llamaherd-arm* /run/llamaherd/arms* /var/tmp/*llamaherd-arm* 2>/dev/null"
+LOGITS = "stat -c %s /var/tmp/systemd-private-*-llamaherd-arm-c-chat.service-*/tmp/logits 2>/dev/null"
+
+
+@pytest.fixture
+def judged(bench: Bench) -> Tuned:
+    """The rig with an instance whose caches may be judged: its engine is built anew, with one program more."""
+    rig = bench.rig()
+    rig["instances"]["chat"] |= {"context": 512, "kv": "f16", "threads": 2, "tune": {"quality": {}}}
+    bench.declare(rig)
+    ended = bench.up("--yes", "--only", "chat")
+    assert ended.code == 0, ended.output
+    return tuned(bench.inventory, ROLES, "box", "chat")
+
+
+@contextmanager
+def measuring(of: Tuned) -> Iterator[ArmsHost]:
+    """The host with the declared server stopped, as in a search."""
+    arm = of.arm(of.start, None)
+    script = arms_script((arm,), (of.declared,), 600, "a test", others=True, text=of.text)
+    with ArmsHost(of.rig.connect, script, {"C": arm}, {"C": None}, "salts") as host:
+        yield host
+
+
+def serves_again(bench: Bench) -> None:
+    until = time.monotonic() + 60
+    while bench.sh("systemctl is-active llama-chat", check=False) != "active":
+        assert time.monotonic() < until, bench.sh("systemctl status llama-chat llamaherd-arms", check=False)
+        time.sleep(0.3)
+    assert bench.answers("chat")
+    assert bench.sh(LEFT, check=False) == ""
+    assert bench.sh("pgrep -c llama-perplexi", check=False) == "0"
+
+
+def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: Tuned) -> None:
+    candidate = judged.start.with_keys({"kv": "q8_0"})
+    assert [each.context for each in judged.readings(candidate)] == [512]
+    with measuring(judged) as host:
+        found = Judging(host, judged.judge_unit, lambda _: [READING]).judged(candidate, "q8_0", 500)
+        assert bench.sh(LOGITS, check=False) == ""
+        full = host.run(judged.judge_unit(candidate, "q8_0", READING, 60), 1 << 50)
+        host.stop()
+        slow = host.run(judged.judge_unit(candidate, "q8_0", READING, 1), 0)
+        host.stop()
+    assert found.quality, found.says
+    assert 0.001 < found.quality.kld.value < 0.02
+    assert 90 < found.quality.same_top.value < 99.5
+    assert found.quality.kld.error > 0
+    assert (full.well, full.says.startswith("there is no room in /var/tmp")) == (False, True)
+    assert (slow.well, slow.says.startswith("it took too long")) == (False, True)
+    serves_again(bench)
+
+
+def test_whatever_ends_it_the_tool_and_its_file_go_and_the_server_comes_back(bench: Bench, judged: Tuned) -> None:
+    candidate = judged.start.with_keys({"kv": "q8_0"})
+    with ThreadPoolExecutor(1) as pool, measuring(judged) as host:
+        judge = Judging(host, judged.judge_unit, lambda _: [READING])
+        running = pool.submit(judge.judged, candidate, "q8_0", 500)
+        until = time.monotonic() + 120
+        while not bench.sh(LOGITS, check=False):
+            assert time.monotonic() < until
+            time.sleep(0.3)
+        pid = bench.sh("sed -n 's/process \\([0-9]*\\) .*/\\1/p' /run/llamaherd/locks/host")
+        bench.sh(f"kill -9 {pid}")
+        with pytest.raises(UserError):  # what it says by then is no figure, and stands in no journal
+            running.result()
+    serves_again(bench)

@@ -1,0 +1,263 @@
+# Starts the arms of a comparison one at a time, as it is told on the same pipe. What serves is stopped meanwhile, and
+# comes back whatever ends this: the kernel opens this script's lock with its process, which ends the guard, a unit of
+# systemd, and what systemd does after that brings it back. A boot starts it by itself.
+trap : PIPE
+# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+locks=/run/llamaherd/locks
+# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
+open_lock() {
+    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
+    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
+        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
+        return 1
+    fi
+    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
+}
+# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
+hold() {
+    open_lock "$1" "$2" || return 1
+    if ! flock -n "$1"; then
+        by=$(cat "$locks/$2")
+        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
+        if ! flock -w "$3" "$1"; then
+            by=$(cat "$locks/$2")
+            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
+            return 1
+        fi
+    fi
+    echo "process $$ since $(date +%T): $4" >"$locks/$2"
+}
+hold 8 host 3600 'measuring llama-chat' || exit 1
+# A guard of before has what it waits for by now.
+systemctl stop llamaherd-arms.service 2>/dev/null
+open_lock 7 measure || exit 1
+if ! flock -w 5 7; then
+    by=$(cat "$locks/measure")
+    echo "another measurement goes on here, by ${by:-somebody who has just begun}" >&2
+    echo "  help: wait until it has ended" >&2
+    exit 1
+fi
+printf '%s since %s\n' 'tom on desk' "$(date +'%F %T')" >"$locks/measure"
+served=''
+case $(systemctl show -P ActiveState llama-chat.service) in active | activating | reloading) served="$served llama-chat.service" ;; esac
+(umask 077 && rm -rf /run/llamaherd/arms && mkdir -p /run/llamaherd/arms) && printf '%s' "$served" >/run/llamaherd/arms/served && cat >/run/llamaherd/arms/back <<'END' || exit 1
+# What is measured ends, and what served before serves again: whoever began it may be gone.
+systemctl stop llamaherd-arm-c-chat.service 2>/dev/null
+rm -f /run/systemd/system/llamaherd-arm-c-chat.service /run/llamaherd/arms-text /run/llamaherd/started/llamaherd-arm-c-chat
+systemctl daemon-reload
+systemctl reset-failed llamaherd-arm-c-chat.service 2>/dev/null
+if [ -s /run/llamaherd/arms/served ]; then
+    # Few starts within minutes are allowed, and none of those was its own.
+    xargs systemctl reset-failed </run/llamaherd/arms/served 2>/dev/null
+    xargs systemctl start --no-block </run/llamaherd/arms/served
+fi
+rm -rf /run/llamaherd/arms
+
+END
+systemd-run -q --collect --unit=llamaherd-arms.service --description='Brings back what served before a comparison' -p Type=exec -p RuntimeMaxSec=2100 -p TimeoutStopSec=61 -p 'ExecStopPost=/bin/sh /run/llamaherd/arms/back' flock "$locks/measure" true 7>&- 8>&- || exit 1
+# It is awaited: what served is then back, or systemd says why not.
+at_exit() { systemctl stop llamaherd-arms.service 2>/dev/null; }
+trap at_exit EXIT
+trap 'exit 1' HUP INT TERM
+(
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /run/systemd/system/llamaherd-arm-c-chat.service /run/systemd/system 0644 root <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYGNoYXRgIG9mIHJpZyBgYm94YDog
+Y2hhbmdlIHRoZSBpbnZlbnRvcnksIG5vdCB0aGlzIGZpbGUuCltVbml0XQpEZXNjcmlwdGlvbj1M
+TE0gc2VydmVyIGNoYXQ6IGdlbW1hIG9uIG1haW4KQWZ0ZXI9bmV0d29yay50YXJnZXQgbG9jYWwt
+ZnMudGFyZ2V0ClN0YXJ0TGltaXRJbnRlcnZhbFNlYz02MDAKU3RhcnRMaW1pdEJ1cnN0PTMKCltT
+ZXJ2aWNlXQpUeXBlPWV4ZWMKIyBXaGF0IGl0IHN0YXJ0cyB3aXRoLCBmb3Igd2hvZXZlciB3YW50
+cyB0byBrbm93IGxhdGVyIHdoYXQgaGFzIGNoYW5nZWQgc2luY2UuCkV4ZWNTdGFydFByZT0tKy9v
+cHQvbGxhbWFoZXJkL2xpYmV4ZWMvc3RhcnRlZCByZWNvcmQgdW5pdCBsbGFtYWhlcmQtYXJtLWMt
+Y2hhdCAvZXRjL2xsYW1haGVyZC9rZXlzL2NoYXQgL3Zhci9saWIvbGxhbWFoZXJkL21vZGVscy9s
+b2NhbC9hNWE1YTVhNWE1YTVhNWE1CkV4ZWNTdGFydD0vb3B0L2xsYW1haGVyZC9idWlsZHMvbGxh
+bWEuY3BwLTI1NGMyZTExMWZjYS9iaW4vbGxhbWEtc2VydmVyIC0tbW9kZWwgL3Zhci9saWIvbGxh
+bWFoZXJkL21vZGVscy9sb2NhbC9hNWE1YTVhNWE1YTVhNWE1L2dlbW1hLmdndWYgLS1hbGlhcyBn
+ZW1tYSAtLWN0eC1zaXplIDgxOTIgLS1jYWNoZS10eXBlLWsgcThfMCAtLWNhY2hlLXR5cGUtdiBx
+OF8wIC0tZmxhc2gtYXR0biBvbiAtLXBhcmFsbGVsIDEgLS10aHJlYWRzIDEgLS1ob3N0IDEyNy4w
+LjAuMSAtLXBvcnQgODA4MCAtLW1ldHJpY3MgLS1hcGkta2V5LWZpbGUgL2V0Yy9sbGFtYWhlcmQv
+a2V5cy9jaGF0CiMgU3RhcnRlZCBtZWFuczogaXQgYW5zd2Vycy4gTG9hZGluZyBhIG1vZGVsIGZy
+b20gYSBjb2xkIGRpc2sgdGFrZXMgaXRzIHRpbWUuCkV4ZWNTdGFydFBvc3Q9L29wdC9sbGFtYWhl
+cmQvbGliZXhlYy93YWl0LWhlYWx0aHkgaHR0cDovLzEyNy4wLjAuMTo4MDgwL2hlYWx0aApUaW1l
+b3V0U3RhcnRTZWM9MzAwClJlc3RhcnQ9b24tZmFpbHVyZQpSZXN0YXJ0U2VjPTEwCktpbGxTaWdu
+YWw9U0lHSU5UCiMgV2hhdCBpdCBoYXMgdG8gbG9zZSBpcyBpbiBpdHMgY2xpZW50czogd2hpbGUg
+aXQgc3RyZWFtcywgU0lHSU5UIGNhbiBsZWF2ZSBpdCBoYW5naW5nIHdpdGggaXRzIHBvcnQgY2xv
+c2VkLgpUaW1lb3V0U3RvcFNlYz0xCiMgRWFjaCBjb25uZWN0aW9uIGlzIGFuIG9wZW4gZmlsZSwg
+YW5kIHRoZSBmaXJzdCAxLDAwMCBvciBzbyBhcmUgYSB0aHJlYWQgZWFjaDsgc3lzdGVtZCdzIG93
+biBsaW1pdCBpcyAxLDAyNCBmaWxlcy4KTGltaXROT0ZJTEU9MTYzODQKVGFza3NNYXg9NDA5Ngoj
+IERpZXMgYmVmb3JlIHNzaGQgZG9lcyB3aGVuIG1lbW9yeSBydW5zIG91dC4KT09NU2NvcmVBZGp1
+c3Q9NTAwCkVudmlyb25tZW50PUxMQU1BSEVSRF9TUEVDPWVhM2QzNmE3YTA3MgojIE5vIGNvbmZp
+Z3VyYXRpb24gYnV0IHRoaXMgZmlsZTogbGxhbWEuY3BwIHJlYWRzIGNvbmZpZy5pbmkgZnJvbSBo
+ZXJlIGFuZCBmcm9tIC9ldGMvbGxhbWEuY3BwLgpFbnZpcm9ubWVudD1YREdfQ09ORklHX0hPTUU9
+L25vbmV4aXN0ZW50CkluYWNjZXNzaWJsZVBhdGhzPS0vZXRjL2xsYW1hLmNwcAoKVXNlcj1sbGFt
+YS1jaGF0Ckdyb3VwPWxsYW1hLWNoYXQKVU1hc2s9MDA3NwpOb05ld1ByaXZpbGVnZXM9eWVzCkNh
+cGFiaWxpdHlCb3VuZGluZ1NldD0KQW1iaWVudENhcGFiaWxpdGllcz0KUHJpdmF0ZURldmljZXM9
+eWVzCkRldmljZVBvbGljeT1jbG9zZWQKUHJvY1N1YnNldD1waWQKSVBBZGRyZXNzRGVueT1hbnkK
+SVBBZGRyZXNzQWxsb3c9bG9jYWxob3N0CkxvY2tQZXJzb25hbGl0eT15ZXMKTWVtb3J5RGVueVdy
+aXRlRXhlY3V0ZT15ZXMKUHJpdmF0ZUlQQz15ZXMKUHJpdmF0ZVRtcD15ZXMKUHJvdGVjdENsb2Nr
+PXllcwpQcm90ZWN0Q29udHJvbEdyb3Vwcz15ZXMKUHJvdGVjdEhvbWU9eWVzClByb3RlY3RIb3N0
+bmFtZT15ZXMKUHJvdGVjdEtlcm5lbExvZ3M9eWVzClByb3RlY3RLZXJuZWxNb2R1bGVzPXllcwpQ
+cm90ZWN0S2VybmVsVHVuYWJsZXM9eWVzClByb3RlY3RQcm9jPWludmlzaWJsZQpQcm90ZWN0U3lz
+dGVtPXN0cmljdApSZW1vdmVJUEM9eWVzClJlc3RyaWN0QWRkcmVzc0ZhbWlsaWVzPUFGX0lORVQg
+QUZfSU5FVDYgQUZfVU5JWApSZXN0cmljdE5hbWVzcGFjZXM9eWVzClJlc3RyaWN0UmVhbHRpbWU9
+eWVzClJlc3RyaWN0U1VJRFNHSUQ9eWVzClN5c3RlbUNhbGxBcmNoaXRlY3R1cmVzPW5hdGl2ZQpT
+eXN0ZW1DYWxsRXJyb3JOdW1iZXI9RVBFUk0KU3lzdGVtQ2FsbEZpbHRlcj1Ac3lzdGVtLXNlcnZp
+Y2UKU3lzdGVtQ2FsbEZpbHRlcj1+QHByaXZpbGVnZWQKCltJbnN0YWxsXQpXYW50ZWRCeT1tdWx0
+aS11c2VyLnRhcmdldAoKCiMgSXQgbGFzdHMgZm9yIGEgYmxvY2sgYXQgbW9zdDogaXQgY29tZXMg
+YmFjayBuZWl0aGVyIGJ5IGl0c2VsZiBub3IgYXQgYSBib290LCBhbmQgZW5kcyB3aGVyZSBub2Jv
+ZHkgZW5kcyBpdC4KW1NlcnZpY2VdClJlc3RhcnQ9bm8KUnVudGltZU1heFNlYz0yMTAwCg==
+END
+put_file /run/llamaherd/arms-text /run/llamaherd 0644 root <<'END'
+V2hhdCBpcyByZWFkLgo=
+END
+
+) && systemctl daemon-reload || exit 1
+# What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
+# it was started; $1 says how to ask another.
+drain() {
+    grep -qs '"metrics"' "${1:-/nonexistent/last/asked}" || return 0
+    ${direct:-} python3 -I - "${1:-/nonexistent/last/asked}" 30 <<'END'
+"""Wait until a server answers no request any more, for so many seconds at most."""
+
+import json
+import re
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1 << 20
+"""Bytes of an answer."""
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+
+def main(path: str, seconds: float) -> None:
+    asked = json.loads(Path(path).read_text(encoding="utf-8"))
+    end = time.monotonic() + seconds
+    told = False
+    while count := in_flight(asked):
+        if time.monotonic() > end:
+            sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
+            return
+        if not told:
+            plural = "s" if count > 1 else ""
+            sys.stdout.write(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s\n")
+            sys.stdout.flush()
+            told = True
+        time.sleep(0.2)
+
+
+def in_flight(asked: dict[str, Any]) -> int:
+    """Requests that are answered or wait for that; 0 where nobody says. One that is too busy to say answers some."""
+    request = urllib.request.Request(asked["metrics"])
+    if asked["key"]:
+        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+    # No proxy: this host is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=2) as answer:
+            said = answer.read(LARGEST).decode(errors="replace")
+    except OSError as error:
+        return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
+    return round(sum(float(number) for number in BUSY.findall(said)))
+
+
+main(sys.argv[1], float(sys.argv[2]))
+END
+}
+drain /var/lib/llamaherd/kept/llama-chat/last/asked
+systemctl stop llama-chat.service
+# A word now and then: the connection to somebody whose line was cut is given up then.
+while sleep 15; do
+    kill -0 $$ 2>/dev/null || exit
+    echo
+done 7>&- 8>&- &
+words=$!
+start() {
+    began=$(date +%s%3N)
+    if systemctl start "$2" 2>/dev/null; then
+        echo "ready $1 $(($(date +%s%3N) - began)) $(systemctl show -P InvocationID "$2")"
+    else
+        [ "$(systemctl show -P Result "$2")" = oom-kill ] && why='the system ended it for want of RAM; ' || why=''
+        echo "failed $1 $why$(journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID "$2")" -n 3 --no-pager -o cat | tr -s '\n\t' '  ' | cut -c -300)"
+    fi
+}
+judge() {
+    free=$(df -PB1 /var/tmp | awk 'END { print $4 }')
+    if [ "${free:-0}" -lt "$2" ]; then
+        printf '%s\n' "failed - there is no room in /var/tmp: $2 bytes are needed, ${free:-0} are free"
+        return
+    fi
+    if systemctl start "$1" 2>/dev/null; then word=judged; else word=failed; fi
+    case $(systemctl show -P Result "$1") in
+        oom-kill) why='the system ended it for want of RAM; ' ;;
+        timeout) why='it took too long; ' ;;
+        *) why='' ;;
+    esac
+    journalctl --sync 2>/dev/null
+    said() { journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID "$1")" -n "$2" --no-pager -o cat; }
+    if [ $word = judged ]; then
+        echo "judged $(said "$1" 200 | tail -c 30000 | base64 -w 0)"
+    else
+        printf '%s\n' "failed - $why$(said "$1" 5 | tr -s '\n\t' '  ' | tail -c 500)"
+    fi
+}
+echo armed
+while read -r what arm; do
+    case $what-$arm in
+    start-C) start C llamaherd-arm-c-chat.service </dev/null 7>&- 8>&- & ;;
+    stop-)
+        systemctl stop llamaherd-arm-c-chat.service 2>/dev/null
+        systemctl reset-failed llamaherd-arm-c-chat.service 2>/dev/null
+        echo stopped
+        ;;
+    unit-*)
+        # What is read here is base64: no line end, and no quote.
+        if printf %s "$arm" | base64 -d >/run/systemd/system/llamaherd-arm-c-chat.service.part && mv /run/systemd/system/llamaherd-arm-c-chat.service.part /run/systemd/system/llamaherd-arm-c-chat.service && systemctl daemon-reload; then
+            echo placed
+        else
+            echo "failed the unit of a candidate cannot be written"
+        fi
+        ;;
+    # In braces: a shell keeps what it closes for a function of its own, and with that the locks.
+    judge-*) { judge llamaherd-arm-c-chat.service "$arm"; } </dev/null 7>&- 8>&- & ;;
+    esac
+done
+at_exit
+trap - EXIT
+began=$(date +%s%3N)
+if [ -z "$served" ] || systemctl start $served 2>/dev/null; then
+    echo "back $(($(date +%s%3N) - began))"
+else
+    echo "away$served"
+fi
+kill $words 2>/dev/null

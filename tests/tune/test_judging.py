@@ -1,0 +1,128 @@
+"""A cache is judged on a host that plays what the tool says: its real words, and every way in which it can end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from llamaherd.bench.arms.host import Ran
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.ssh import RemoteError
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.judging import Judging
+from llamaherd.tune.passes import Reading
+from llamaherd.tune.quality import Judged
+from tests.tune.test_quality import OUTPUTS, REAL
+
+READINGS = (Reading(8192, 2, 512, 4_000), Reading(4096, 2, 512, 2_000), Reading(2048, 4, 512, 2_000))
+SHORT = (OUTPUTS / "text-too-short.txt").read_text(encoding="utf-8")
+
+
+@dataclass
+class Plays:
+    """What the host says of one unit after the other."""
+
+    says: Sequence[Ran | Exception]
+    ran: list[tuple[str, int]] = field(default_factory=list)
+    running: bool = False
+    now: float = 0.0
+
+    def run(self, unit: str, room: int) -> Ran:
+        assert not self.running, "one at a time"
+        self.running = True
+        self.now += 40.0
+        self.ran.append((unit, room))
+        said = self.says[len(self.ran) - 1]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    def stop(self) -> None:
+        self.running = False
+
+    def clock(self) -> float:
+        return self.now
+
+
+def unit_of(candidate: Candidate, kv: str, reading: Reading, seconds: int) -> str:
+    return f"{candidate} {kv} {reading.context} {seconds}"
+
+
+def judged(host: Plays, readings: Iterable[Reading] = READINGS) -> Judged:
+    return Judging(host, unit_of, lambda _: readings).judged(Candidate.of({"kv": "q8_0"}), "q8_0", 600.0)
+
+
+def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
+    host = Plays([Ran(well=True, says=REAL)])
+    found = judged(host)
+    assert found.quality
+    assert (found.quality.kld.value, found.quality.kld.error) == (0.006568, 0.00014)
+    assert (found.kv, found.context, found.chunks, found.seconds, found.says) == ("q8_0", 8192, 2, 40.0, "")
+    assert host.ran == [("kv=q8_0 q8_0 8192 300", 4_000 + (1 << 30))]
+    assert not host.running
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "CUDA error: out of memory",
+        "the system ended it for want of RAM; ",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "there is no room in /var/tmp: 5100000000 bytes are needed, 4000000000 are free",
+    ],
+)
+def test_where_there_is_no_room_it_reads_less_at_once(says: str) -> None:
+    host = Plays([Ran(well=False, says=says), Ran(well=True, says=REAL)])
+    found = judged(host)
+    assert (found.context, found.seconds) == (4096, 80.0)
+    assert found.quality
+    assert [unit for unit, _ in host.ran] == ["kv=q8_0 q8_0 8192 300", "kv=q8_0 q8_0 4096 280"]
+
+
+def test_it_tries_three_ways_and_no_more() -> None:
+    host = Plays([Ran(well=False, says="out of memory")] * 3)
+    found = judged(host, (*READINGS, READINGS[-1]))
+    assert (found.quality, found.says, len(host.ran)) == (None, "out of memory", 3)
+
+
+@pytest.mark.parametrize(
+    ("ran", "says"),
+    [
+        (Ran(well=False, says="it took too long; "), "it took too long; "),
+        (Ran(well=False, says="error: invalid argument: --mla-use"), "error: invalid argument: --mla-use"),
+        (Ran(well=False, says=""), "it ended, and says nothing"),
+        (Ran(well=True, says=""), "it tells no mean divergence"),
+        (Ran(well=True, says=SHORT), "it tells no mean divergence: perplexity: you need at least 1024 tokens"),
+        (Ran(well=True, says=REAL.replace("0.006568", "nan")), "it tells no mean divergence"),
+    ],
+    ids=["never", "badly", "silently", "with nothing", "well, and wrong", "no number"],
+)
+def test_however_it_ends_it_is_no_figure(ran: Ran, says: str) -> None:
+    host = Plays([ran])
+    found = judged(host)
+    assert found.quality is None
+    assert found.says.startswith(says)
+    assert not host.running
+
+
+def test_where_memory_allows_nothing_no_unit_runs() -> None:
+    host = Plays([])
+    assert judged(host, ()).says == "in no way is there memory for it"
+    assert host.ran == []
+
+
+def test_what_cannot_be_planned_is_not_run() -> None:
+    def refuses(_candidate: Candidate, _kv: str, _reading: Reading, _seconds: int) -> str:
+        raise UserError("the model is not locked", "run `herd lock`")
+
+    host = Plays([])
+    found = Judging(host, refuses, lambda _: READINGS).judged(Candidate(), "q8_0", 600.0)
+    assert (found.quality, found.says) == (None, "the model is not locked")
+
+
+def test_a_host_that_is_gone_says_nothing_about_the_cache() -> None:
+    host = Plays([RemoteError("measuring ended halfway", "run again to go on")])
+    with pytest.raises(RemoteError):
+        judged(host)
