@@ -257,8 +257,9 @@ start() {
 echo armed
 while read -r what arm; do
     case $what-$arm in
-    start-A) start A llamaherd-arm-a-chat.service </dev/null 7>&- 8>&- & ;;
-    start-B) start B llamaherd-arm-b-chat.service </dev/null 7>&- 8>&- & ;;
+    # In braces: a shell keeps what it closes for a function of its own, and with that the locks.
+    start-A) { start A llamaherd-arm-a-chat.service; } </dev/null 7>&- 8>&- & ;;
+    start-B) { start B llamaherd-arm-b-chat.service; } </dev/null 7>&- 8>&- & ;;
     stop-)
         systemctl stop llamaherd-arm-a-chat.service llamaherd-arm-b-chat.service 2>/dev/null
         systemctl reset-failed llamaherd-arm-a-chat.service llamaherd-arm-b-chat.service 2>/dev/null

@@ -260,7 +260,8 @@ start() {
 echo armed
 while read -r what arm; do
     case $what-$arm in
-    start-A) start A llamaherd-arm-a-reasoner.service </dev/null 7>&- 8>&- & ;;
+    # In braces: a shell keeps what it closes for a function of its own, and with that the locks.
+    start-A) { start A llamaherd-arm-a-reasoner.service; } </dev/null 7>&- 8>&- & ;;
     stop-)
         systemctl stop llamaherd-arm-a-reasoner.service 2>/dev/null
         systemctl reset-failed llamaherd-arm-a-reasoner.service 2>/dev/null

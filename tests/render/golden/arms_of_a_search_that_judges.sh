@@ -234,7 +234,8 @@ judge() {
 echo armed
 while read -r what arm; do
     case $what-$arm in
-    start-C) start C llamaherd-arm-c-chat.service </dev/null 7>&- 8>&- & ;;
+    # In braces: a shell keeps what it closes for a function of its own, and with that the locks.
+    start-C) { start C llamaherd-arm-c-chat.service; } </dev/null 7>&- 8>&- & ;;
     stop-)
         systemctl stop llamaherd-arm-c-chat.service 2>/dev/null
         systemctl reset-failed llamaherd-arm-c-chat.service 2>/dev/null
@@ -248,7 +249,6 @@ while read -r what arm; do
             echo "failed the unit of a candidate cannot be written"
         fi
         ;;
-    # In braces: a shell keeps what it closes for a function of its own, and with that the locks.
     judge-*) { judge llamaherd-arm-c-chat.service "$arm"; } </dev/null 7>&- 8>&- & ;;
     esac
 done
