@@ -117,6 +117,8 @@ class Bench:
             "model": "gemma-3-270m",
             "context": 4096,
             "port": PORTS["ik-chat"],
+            # What llama.cpp is told of this model, and of the RAM that it takes for prompts.
+            **({} if WITH_IK else {"extra_args": [*rig["instances"]["chat"]["extra_args"]]}),
         }
         return deepcopy(rig)
 

@@ -8,6 +8,8 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.box
 
 LONGEST = 1.0
 """Seconds between two answers that nobody takes for a server that is away."""
+
+UNTOUCHED = "ik-chat"
 
 LED = "nft list table inet llamaherd-beside-chat >/dev/null 2>&1"
 
@@ -45,8 +49,17 @@ def with_nft(converged: Bench) -> Iterator[None]:
     converged.sh("apt-get purge -qq -y nftables >/dev/null 2>&1; test ! -x /usr/sbin/nft")
 
 
-def asked_meanwhile(bench: Bench, name: str, run: Callable[[], Ended]) -> tuple[Ended, float, int]:
-    """A run, the longest time between two answers of a server meanwhile, and how often it gave none."""
+@dataclass
+class Asking:
+    """A client of a server: the longest time between two answers by now, and how often it got none."""
+
+    worst: float = 0.0
+    failed: int = 0
+
+
+@contextmanager
+def asking(bench: Bench, name: str) -> Iterator[Asking]:
+    """Ask a server all the while; what came of it is known afterwards."""
     url = f"http://127.0.0.1:{PORTS[name]}/health"
     client = subprocess.Popen(
         ["docker", "exec", "-i", bench.host.name, "timeout", "600", "python3", "-u", "-c", ASKING, url],
@@ -54,17 +67,27 @@ def asked_meanwhile(bench: Bench, name: str, run: Callable[[], Ended]) -> tuple[
         text=True,
     )
     assert client.stdout
-    said = [client.stdout.readline()]
+    said, found = [client.stdout.readline()], Asking()
     reader = threading.Thread(target=lambda: said.extend(client.stdout or ()))
     reader.start()
     try:
-        ended = run()
+        yield found
     finally:
         client.terminate()
         client.wait()
-    reader.join()
+        reader.join()
     worst, failed = said[-1].split()
-    return ended, float(worst), int(failed)
+    found.worst, found.failed = float(worst), int(failed)
+
+
+def asked_meanwhile(bench: Bench, name: str, run: Callable[[], Ended]) -> tuple[Ended, float, int]:
+    """A run, the longest time between two answers of a server meanwhile, and how often it gave none.
+
+    What a server that nobody touches makes its clients wait is this machine's, and is taken off.
+    """
+    with asking(bench, UNTOUCHED) as untouched, asking(bench, name) as asked:
+        ended = run()
+    return ended, asked.worst - untouched.worst, asked.failed
 
 
 def nothing_left(bench: Bench) -> None:
