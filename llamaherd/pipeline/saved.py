@@ -45,6 +45,7 @@ class SavedAway(_Saved):
     seconds: float
     measured: bool
     beside: bool = False
+    gate: int = 0
 
 
 class SavedChange(_Saved):

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = (
-    *("bench", "check", "compare", "diff", "fit", "history", "lock", "models"),
+    *("bench", "check", "clients", "compare", "diff", "fit", "history", "lock", "models"),
     *("plan", "preflight", "prune", "report", "rollback", "tune", "unlock", "up", "verify"),
 )
-WITHOUT_JSON = ("completion", "explain", "init", "schema", "rollback", "unlock", "up")
+WITHOUT_JSON = ("clients", "completion", "explain", "init", "schema", "rollback", "unlock", "up", "users")
 
 
 def herd(*words: str | Path) -> Result:

@@ -14,18 +14,19 @@ from llamaherd.checks.mistakes import mistake
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.declared_at import choices, container, declared_at
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Rig, gateway
 from llamaherd.inventory.schema.base import Declared
 from llamaherd.inventory.schema.examples import EXAMPLES
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.inventory.yamltext import Loader
 from tests.text.test_hostile_strings import Path_, named, put, rigs_for
 
-MODELS = [m for m in vars(fleet).values() if isinstance(m, type) and issubclass(m, Declared)]
+KNOWN = {**vars(fleet), **vars(gateway)}.values()
+MODELS = dict.fromkeys(model for model in KNOWN if isinstance(model, type) and issubclass(model, Declared))
 EVERY_FIELD = sorted(
     f"{model.__name__}.{field.alias or name}"
     for model in MODELS
-    if model.__name__ not in ("Declared", "Fleet")
+    if model.__name__ not in ("Declared", "Fleet", "FleetFile")
     for name, field in model.model_fields.items()
 )
 WRONG: tuple[Any, ...] = ([], {}, [[]], {"a": {}}, -1, 10**12, 1.5, True, "", "no such thing", "x" * 500, "1e9", None)

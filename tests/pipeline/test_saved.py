@@ -93,7 +93,7 @@ def test_what_moves_by_itself_is_no_other_change() -> None:
 
 def test_how_long_a_server_is_away_does_not_count() -> None:
     kept = keep(replace(change(), away=Away(3.2, measured=True)))
-    assert kept.shown()["changes"][0]["away"] == {"seconds": 3.2, "measured": True, "beside": False}
+    assert kept.shown()["changes"][0]["away"] == {"seconds": 3.2, "measured": True, "beside": False, "gate": 0}
     whole = SavedDiff(rigs=(kept,))
     assert parse(to_bytes(whole, AGAIN), "monday.json", AGAIN) == whole
     assert moved(kept, RIG, PLAN, Outlook((replace(change(), away=Away(9, measured=False)),))) is None
