@@ -20,8 +20,10 @@ from llamaherd.cli.clients import clients
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
 from llamaherd.cli.compare import compare
 from llamaherd.cli.diff import diff
+from llamaherd.cli.drain import drain
 from llamaherd.cli.explain import explain
 from llamaherd.cli.fit import fit
+from llamaherd.cli.gateway import gateway
 from llamaherd.cli.history import history
 from llamaherd.cli.init import init
 from llamaherd.cli.lock import lock
@@ -29,6 +31,7 @@ from llamaherd.cli.models import models
 from llamaherd.cli.plan import plan
 from llamaherd.cli.preflight import preflight
 from llamaherd.cli.prune import prune
+from llamaherd.cli.ready import ready
 from llamaherd.cli.report import report
 from llamaherd.cli.rollback import rollback
 from llamaherd.cli.schema import schema
@@ -121,6 +124,6 @@ def completion(shell: str) -> None:
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
     *(diff, up, unlock, verify, bench, compare, report, tune, history, rollback, models, prune),
-    *(users, clients),
+    *(users, clients, gateway, drain, ready),
 ):
     main.add_command(command)

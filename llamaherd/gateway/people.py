@@ -9,6 +9,7 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import InventoryError, UserError, nearest
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import Gateway, User
+from llamaherd.inventory.served import split_served
 from llamaherd.pipeline.fleet_file import FLEET
 from llamaherd.pipeline.load_fleet import survey_fleet
 
@@ -27,6 +28,30 @@ class DeclaredGateway:
             help_ = nearest(name, self.declared.users) if self.declared.users else f"add one: `herd users add {name}`"
             raise UserError(f"the gateway has no user `{name}`", help_)
         return self.declared.users[name]
+
+    @property
+    def hosts(self) -> Mapping[str, Rig]:
+        """The rigs that it runs on. Raises UserError where one of them cannot be read."""
+        for name in self.declared.on:
+            if name not in self.rigs:
+                raise UserError(f"the gateway is on rig `{name}`, which cannot be read", "`herd check` says why")
+        return {name: self.rigs[name] for name in self.declared.on}
+
+    @property
+    def served(self) -> tuple[tuple[str, str], ...]:
+        """Each model with each of its servers."""
+        return tuple((name, server) for name, model in self.declared.models.items() for server in model.serve)
+
+    def server(self, named: str) -> str:
+        """A server that it sends requests to, by its name. Raises UserError where it is none."""
+        names = {server for _, server in self.served}
+        if named in names:
+            return named
+        if split_served(named, self.rigs):
+            raise UserError(
+                f"no model of the gateway is served by {named}", f"its servers are {', '.join(sorted(names))}"
+            )
+        raise UserError(f"the gateway has no server `{named}`", nearest(named, names))
 
 
 def declared_gateway(inventory: Path) -> DeclaredGateway:

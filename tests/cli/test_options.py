@@ -14,10 +14,13 @@ from click.testing import CliRunner, Result
 from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = (
-    *("bench", "check", "clients", "compare", "diff", "fit", "history", "lock", "models"),
-    *("plan", "preflight", "prune", "report", "rollback", "tune", "unlock", "up", "verify"),
+    *("bench", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
+    *("plan", "preflight", "prune", "ready", "report", "rollback", "tune", "unlock", "up", "verify"),
 )
-WITHOUT_JSON = ("clients", "completion", "explain", "init", "schema", "rollback", "unlock", "up", "users")
+WITHOUT_JSON = (
+    *("clients", "completion", "drain", "explain", "init", "ready"),
+    *("schema", "rollback", "unlock", "up", "users"),
+)
 
 
 def herd(*words: str | Path) -> Result:
@@ -109,6 +112,8 @@ def test_json_where_there_is_none(command: str, fleets: Path) -> None:
         "explain": ["LH031"],
         "init": [fleets / "new"],
         "rollback": ["one"],
+        "drain": ["one.chat"],
+        "ready": ["one.chat"],
     }
     arguments = needed.get(command, [])
     before, after = herd("--json", command, *arguments), herd(command, *arguments, "--json")

@@ -23,6 +23,7 @@ from jinja2 import UndefinedError
 from llamaherd.bench.arms.units import Arm, arm_unit, arms_script, run_unit
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
+from llamaherd.gateway.ask import ask_script as gateway_ask
 from llamaherd.gguf.header import Header
 from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.driver import PackageState
@@ -492,6 +493,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
     "observe_gateway": lambda: inspect_script(GATEWAY),
     "verify_gateway": lambda: gateway_question(GATEWAY),
+    "ask_gateway": lambda: gateway_ask("drain", "box.chat", "60"),
     "step_gateway": gateway,
     "step_gateway_reload": lambda: gateway("reload"),
     "step_gateway_users": lambda: gateway("users"),

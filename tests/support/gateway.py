@@ -36,6 +36,7 @@ from tests.support.rigs import ROOT, Declared, changed, cpu_rig, gpu_rig
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SERVERS_KEY = "sk-servers-canary-77e1"
 KEYS = {"tom": "herd-tom-0f3a", "ann": "herd-ann-91bc"}
+TALK = ROOT / "templates" / "gateway" / "gateway-talk.py"
 REVOKED = "herd-bob-5d22"
 """A key that was somebody's once."""
 
@@ -216,17 +217,21 @@ class Running:
                     answer += part
             return answer
 
-    def talk(self, what: str) -> subprocess.CompletedProcess[str]:
+    def talk(self, *words: str) -> subprocess.CompletedProcess[str]:
         """What our program on the host does with it."""
-        program = ROOT / "templates" / "gateway" / "gateway-talk.py"
         return subprocess.run(
-            [sys.executable, str(program), what],
-            env={"GATEWAY_SOCKET": str(self.folder / "admin.sock"), "GATEWAY_FOLDER": str(self.folder)},
+            [sys.executable, str(TALK), *words],
+            env=talk_env(self.folder),
             capture_output=True,
             text=True,
             timeout=30,
             check=False,
         )
+
+
+def talk_env(folder: Path) -> dict[str, str]:
+    """Where our program finds a gateway of this folder."""
+    return {"GATEWAY_SOCKET": str(folder / "admin.sock"), "GATEWAY_FOLDER": str(folder)}
 
 
 @dataclass(frozen=True)

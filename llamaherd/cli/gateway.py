@@ -1,0 +1,90 @@
+"""`herd gateway`: what the gateway does now."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llamaherd.cli.common import FAILED, UNUSABLE, counted, inventory_option, json_option, say, usable_or_exit
+from llamaherd.diagnostics.findings import UserError
+
+if TYPE_CHECKING:
+    from llamaherd.gateway.now import GatewayNow
+    from llamaherd.gateway.people import DeclaredGateway
+
+
+@click.group()
+@inventory_option
+@json_option
+def gateway(as_json: bool) -> None:
+    """What the gateway does now.
+
+    \b
+    Example:
+      herd gateway status
+    """
+
+
+@gateway.command()
+@inventory_option
+@json_option
+@click.pass_obj
+def status(inventory: Path | None, as_json: bool) -> None:
+    """Show each model with its servers, requests that are answered and wait, and each user's.
+
+    It ends with 1 where a server is down, or is declared and not at the gateway, or a gateway does not answer.
+
+    \b
+    Examples:
+      herd gateway status
+      herd gateway status --json
+    """
+    from llamaherd.gateway.ask import ask_gateways
+    from llamaherd.gateway.now import GatewayNow
+
+    try:
+        declared = usable_gateway(inventory)
+        found = ask_gateways(declared.hosts)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    values: list[dict[str, Any]] = []
+    for rig, now in found.items():
+        if isinstance(now, GatewayNow):
+            absent = now.absent(declared.served)
+            values.append({"rig": rig, "ok": not (now.down or absent), **now.as_json(), "absent": list(absent)})
+            if not as_json:
+                _show(rig, now, absent)
+        else:
+            values.append({"rig": rig, "ok": False, "error": str(now)})
+            say(f"{rig}: {now}", err=True)
+    if as_json:
+        click.echo(json.dumps({"gateways": values}))
+    if not all(value["ok"] for value in values):
+        sys.exit(FAILED)
+
+
+def usable_gateway(inventory: Path | None) -> DeclaredGateway:
+    """The gateway of an inventory; findings end the program. Raises UserError where there is none."""
+    from llamaherd.gateway.people import declared_gateway
+    from llamaherd.pipeline.load import inventory_path
+
+    return usable_or_exit(lambda: declared_gateway(inventory_path(inventory)))
+
+
+def _show(rig: str, now: GatewayNow, absent: tuple[str, ...]) -> None:
+    """The table of one gateway, and what is wrong or not counted."""
+    from llamaherd.gateway.now_show import ending_line, now_lines
+
+    down = f"{', '.join(now.down)} down" if now.down else "no server is down"
+    say(f"{rig}: {counted(len(now.models), 'model')}, {down}")
+    for line in now_lines(now):
+        say(line)
+    for server in absent:
+        say(f"{rig}: {server} is declared, and not at the gateway yet: `herd up {rig}`", err=True)
+    if now.ending:
+        say(f"{rig}: {ending_line(now.ending)}", err=True)

@@ -1,0 +1,56 @@
+"""Gateways, asked what they do, and told what becomes of a server: one connection to each host, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from llamaherd.gateway.now import Drained, GatewayNow, parse_drained, parse_now, parse_ready
+from llamaherd.host.protocol import ask_host, question_of
+from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.inventory.schema import Rig
+from llamaherd.layout import GATEWAY_TALK
+from llamaherd.text.quoting import Written
+
+T = TypeVar("T")
+
+_SECONDS = 60
+
+
+def ask_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewayNow | RemoteError]:
+    """What the gateways of these rigs do; or why one could not be asked."""
+    return _of_each(rigs, lambda rig: parse_now(_told(rig, ask_script("status"))))
+
+
+def drain(rigs: Mapping[str, Rig], server: str, seconds: int) -> dict[str, Drained | RemoteError]:
+    """Have these gateways send a server nothing new, and wait so long until it has nothing left to answer."""
+    script = ask_script("drain", server, str(seconds))
+    return _of_each(rigs, lambda rig: parse_drained(_told(rig, script, seconds)))
+
+
+def ready(rigs: Mapping[str, Rig], server: str) -> dict[str, RemoteError | None]:
+    """Have these gateways send a server requests again."""
+    return _of_each(rigs, lambda rig: parse_ready(_told(rig, ask_script("ready", server))))
+
+
+def ask_script(verb: str, *words: str) -> Written:
+    """The script that has a host's program do this."""
+    return question_of("gateway/ask.sh.j2", talk=GATEWAY_TALK, verb=verb, words=words)
+
+
+def _told(rig: Rig, script: str, seconds: int = 0) -> Sequence[str]:
+    return ask_host(Remote(rig.connect), script, _SECONDS + seconds)
+
+
+def _of_each(rigs: Mapping[str, Rig], ask: Callable[[Rig], T]) -> dict[str, T | RemoteError]:
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
+        return dict(zip(rigs, pool.map(partial(_or_why, ask), rigs.values()), strict=True))
+
+
+def _or_why(ask: Callable[[Rig], T], rig: Rig) -> T | RemoteError:
+    try:
+        return ask(rig)
+    except RemoteError as error:
+        return error

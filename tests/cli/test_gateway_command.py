@@ -1,0 +1,235 @@
+"""`herd gateway status`, `herd drain` and `herd ready`: the real HAProxy, asked by the program of its host.
+
+An `ssh` of the tests' own is the way there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from llamaherd.cli.herd import main
+from tests.support.gateway import TALK, Running, Upstream, free_port, made, rig_at, running, talk_env, until
+
+SSH = f"""#!{sys.executable}
+import pathlib, subprocess, sys
+
+there = pathlib.Path(__file__).parent
+if (there / "gone").exists():
+    print("ssh: connect to host box port 22: Connection refused", file=sys.stderr)
+    sys.exit(255)
+sys.stdin.readline()
+print("llamaherd: a shell is there", flush=True)
+script = sys.stdin.read().replace("/opt/llamaherd/libexec/gateway-talk", str(there / "gateway-talk"))
+sys.exit(subprocess.run(["sh"], input=script, text=True).returncode)
+"""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """An inventory, its gateway, and the servers behind it."""
+
+    folder: Path
+    gateway: Running
+    one: Upstream
+    two: Upstream
+
+    def herd(self, *words: str) -> Result:
+        """A command, to its end."""
+        ended = CliRunner().invoke(main, [*words, "-i", str(self.folder / "fleet")])
+        assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+        return ended
+
+    def answers(self, program: str) -> None:
+        """Have a program of the host's answer in the place of ours."""
+        file = self.folder / "gateway-talk"
+        file.write_text(f"#!/bin/sh\n{program}\n")
+        file.chmod(0o755)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """How the servers of `coder` are, by what is said for machines."""
+        (told,) = json.loads(self.herd("gateway", "status", "--json").stdout)["gateways"]
+        return {each["name"]: each["state"] for each in told["models"][0]["servers"]}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    one, two = Upstream(), Upstream()
+    text = f"""\
+gateway:
+  on: [box]
+  port: {free_port()}
+  users: {{tom: {{key: {{env: A}}, streams: 9}}}}
+  models:
+    coder: {{serve: [box.one, box.two], fallback: small}}
+    small: {{serve: [box.two]}}
+"""
+    rig = rig_at({"one": one.port, "two": two.port}, {"connect/host": "box"})
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    (folder / "fleet.yaml").write_text(text)
+    (folder / "box.yaml").write_text(yaml.safe_dump(rig.model_dump(mode="json", exclude_unset=True)))
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "haproxy").mkdir()
+    try:
+        with running(made(text, [rig]), tmp_path / "haproxy") as gateway:
+            begun = Fleet(tmp_path, gateway, one, two)
+            env = " ".join(f"{name}={value}" for name, value in talk_env(gateway.folder).items())
+            begun.answers(f'{env} exec {sys.executable} -I {TALK} "$@"')
+            until(lambda: begun.states == {"box.one": "up", "box.two": "up"})
+            yield begun
+    finally:
+        one.stop()
+        two.stop()
+
+
+def test_status_shows_servers_and_users(fleet: Fleet) -> None:
+    fleet.gateway.ask(model="small")
+    done = fleet.herd("gateway", "status")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == [
+        "box: 2 models, no server is down",
+        "  model  waiting  server   state  streams  answered",
+        "  coder  0        box.one  up     0 of 2   0",
+        "                  box.two  up     0 of 2   0",
+        "  small  0        box.two  up     0 of 2   1",
+        "",
+        "  user  streams",
+        "  tom   0 of 9",
+    ]
+
+
+def test_status_says_what_is_down_and_ends_with_one(fleet: Fleet) -> None:
+    fleet.one.healthy = False
+    until(lambda: fleet.states["box.one"] == "down")
+    done = fleet.herd("gateway", "status")
+    assert done.exit_code == 1
+    assert "box: 2 models, box.one down" in done.stdout
+    (told,) = json.loads(fleet.herd("gateway", "status", "--json").stdout)["gateways"]
+    assert (told["rig"], told["ok"]) == ("box", False)
+
+
+def test_status_says_what_is_declared_and_not_there_yet(fleet: Fleet) -> None:
+    file = fleet.folder / "fleet" / "fleet.yaml"
+    file.write_text(file.read_text() + "    last: {serve: [box.one]}\n")
+    done = fleet.herd("gateway", "status")
+    assert done.exit_code == 1
+    assert "box.one is declared, and not at the gateway yet: `herd up box`" in done.stderr
+
+
+def test_a_server_is_drained_and_made_ready_again(fleet: Fleet) -> None:
+    done = fleet.herd("drain", "box.one")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "box: box.one is sent nothing new; no stream is left\n"
+    assert "`herd ready box.one` takes it back" in done.stderr
+    assert fleet.states == {"box.one": "draining", "box.two": "up"}
+    assert fleet.herd("gateway", "status").exit_code == 0, "nothing is down"
+    done = fleet.herd("ready", "box.one")
+    assert (done.exit_code, done.stdout) == (0, "box: box.one is sent requests again\n")
+    assert fleet.states == {"box.one": "up", "box.two": "up"}
+
+
+def test_the_last_server_of_a_model_is_drained_only_where_that_is_meant(fleet: Fleet) -> None:
+    done = fleet.herd("drain", "box.two")
+    assert done.exit_code == 1
+    assert "box.two is the only server of small that is up; nobody would answer" in done.stderr
+    assert "say `--anyway`" in done.stderr
+    assert fleet.states["box.two"] == "up"
+    assert fleet.herd("drain", "box.two", "--anyway").exit_code == 0
+    assert fleet.states["box.two"] == "draining"
+    done = fleet.herd("drain", "box.one")
+    assert done.exit_code == 1
+    assert "box.one is the only server of coder that is up; small would answer in its place" in done.stderr
+
+
+def test_streams_that_are_left_are_waited_for(fleet: Fleet) -> None:
+    fleet.herd("drain", "box.two", "--anyway")
+    fleet.one.hold.clear()
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(fleet.gateway.ask)
+        until(lambda: fleet.one.busy == 1)
+        fleet.herd("ready", "box.two")
+        done = fleet.herd("drain", "box.one")
+        assert (done.exit_code, done.stdout) == (0, "box: box.one is sent nothing new; 1 stream left\n")
+        done = fleet.herd("drain", "box.one", "--wait", "1s")
+        assert (done.exit_code, done.stdout) == (1, "box: box.one is sent nothing new; 1 stream left\n")
+        fleet.one.hold.set()
+        done = fleet.herd("drain", "box.one", "--wait", "30s")
+        assert (done.exit_code, done.stdout) == (0, "box: box.one is sent nothing new; no stream is left\n")
+        assert held.result().status == 200
+
+
+@pytest.mark.parametrize("command", ["drain", "ready"])
+def test_what_is_no_server_of_the_gateway_is_said(fleet: Fleet, command: str) -> None:
+    done = fleet.herd(command, "box.on")
+    assert done.exit_code == 2
+    assert "the gateway has no server `box.on`" in done.stderr
+    assert "did you mean `box.one`?" in done.stderr
+
+
+def test_a_time_that_is_none_is_wrong_usage(fleet: Fleet) -> None:
+    for wrong in ("soon", "2h"):
+        assert fleet.herd("drain", "box.one", "--wait", wrong).exit_code == 2
+    assert fleet.states["box.one"] == "up"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("exit 2", "its gateway is of another version of llamaherd"),
+        ("printf 'no \\033[31msocket\\n' >&2; exit 1", "its gateway does not answer: no socket"),
+        ("exit 0", "that was not asked for"),
+        ("printf 'left\\t\\033]0;a\\007\\n'", "that was not asked for"),
+        ("head -c 20000000 /dev/zero | tr '\\0' a", "answers without end"),
+    ],
+)
+def test_a_gateway_that_does_not_answer_fails_and_nothing_is_drained(fleet: Fleet, program: str, said: str) -> None:
+    fleet.answers(program)
+    for words in (("gateway", "status"), ("drain", "box.one"), ("ready", "box.one")):
+        done = fleet.herd(*words)
+        assert done.exit_code == 1
+        assert said in done.stderr
+        assert "\x1b" not in done.output
+        assert "help:" in done.stderr
+    (told,) = json.loads(fleet.herd("gateway", "status", "--json").stdout)["gateways"]
+    assert said in told["error"]
+    assert fleet.gateway.talk("status").stdout.count("\tUP\t") == 3
+
+
+def test_a_host_that_is_away_or_has_no_gateway_is_said(fleet: Fleet) -> None:
+    (fleet.folder / "gateway-talk").unlink()
+    done = fleet.herd("gateway", "status")
+    assert (done.exit_code, "there is no gateway on its host" in done.stderr) == (1, True)
+    (fleet.folder / "gone").touch()
+    for words in (("gateway", "status"), ("drain", "box.one", "--anyway"), ("ready", "box.one")):
+        done = fleet.herd(*words)
+        assert done.exit_code == 1
+        assert "nothing listens for SSH" in done.stderr
+        assert "takes it back" not in done.stderr
+
+
+def test_an_inventory_without_a_gateway_cannot_be_used(fleet: Fleet) -> None:
+    (fleet.folder / "fleet" / "fleet.yaml").unlink()
+    for words in (("gateway", "status"), ("drain", "box.one"), ("ready", "box.one")):
+        done = fleet.herd(*words)
+        assert done.exit_code == 2
+        assert "there is no gateway in" in done.stderr
+
+
+def test_a_shell_completes_servers(fleet: Fleet) -> None:
+    words = ["-i", str(fleet.folder / "fleet"), "drain"]
+    names = [each.value for each in ShellComplete(main, {}, "herd", "_HERD_COMPLETE").get_completions(words, "box.t")]
+    assert names == ["box.two"]

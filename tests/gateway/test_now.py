@@ -1,0 +1,111 @@
+"""What hosts say of their gateways, and what is believed of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.gateway.now import Drained, ServerNow, parse_drained, parse_now, parse_ready
+from llamaherd.gateway.now_show import now_lines
+from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.remote import RemoteError
+
+MODEL = "model\tchat\t0"
+FINE = [MODEL, "server\tchat\tbox.chat\tUP\t1\t2\t40", "user\ttom\t1\t4", "ending\t0"]
+
+
+def with_status(status: str) -> str:
+    return parse_now([MODEL, f"server\tchat\tbox.chat\t{status}\t1\t2\t40"]).models[0].servers[0].state
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("UP", "up"),
+        ("UP 1/2", "up"),
+        ("no check", "up"),
+        ("DOWN", "down"),
+        ("DOWN 1/2", "down"),
+        ("MAINT", "draining"),
+        ("DRAIN", "draining"),
+        ("DRAIN 1/2", "draining"),
+        ("MAINT (resolution)", "down"),
+        ("NOLB", "down"),
+        ("", "down"),
+    ],
+)
+def test_haproxys_words_for_servers(status: str, state: str) -> None:
+    assert with_status(status) == state
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "server\tother\tbox.chat\tUP\t1\t2\t40",
+        "server\tchat\tbox.chat\tUP\t1\t2",
+        "server\tchat\tbox.chat\tUP\t-1\t2\t40",
+        "server\tchat\tbox.chat\tUP\t1\t2\t" + "9" * 5000,
+        "server\tchat\t\x1b[2Jbox.chat\tUP\t1\t2\t40",
+        "server\tchat\t" + "b" * 500 + "\tUP\t1\t2\t40",
+        "model\t../chat\t0",
+        "model\tchat\tmany",
+        "user\ttom\t1",
+        "user\ttom smith\t1\t4",
+        "left\t1",
+        "Traceback (most recent call last):",
+    ],
+)
+def test_what_cannot_have_been_said_is_not_believed(line: str) -> None:
+    with pytest.raises(UnaskedError):
+        parse_now([*FINE, line])
+
+
+@pytest.mark.parametrize("line", ["left\tmany", "left\t1\t2", "left", "right\t1"])
+def test_what_is_left_is_a_number(line: str) -> None:
+    with pytest.raises(UnaskedError):
+        parse_drained([line])
+    assert parse_drained(["left\t2", "ending\t1"]) == Drained(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["none"], "no gateway on its host"),
+        (["older"], "another version"),
+        (["silent\tConnection refused"], "does not answer: Connection refused"),
+        ([], "says nothing"),
+    ],
+)
+def test_a_gateway_that_does_not_answer_has_a_way_out(lines: list[str], said: str) -> None:
+    for parse in (parse_now, parse_drained, parse_ready):
+        with pytest.raises(RemoteError, match=said) as refused:
+            parse(lines)
+        assert refused.value.help
+
+
+def test_a_server_alone_is_one_whose_others_are_not_up() -> None:
+    told = parse_now(
+        [
+            *FINE,
+            "server\tchat\tduo.chat\tDOWN\t0\t2\t0",
+            "model\tsmall\t0",
+            "server\tsmall\tbox.chat\tUP\t0\t2\t0",
+            "server\tsmall\tsix.chat\tUP\t0\t2\t0",
+        ]
+    )
+    assert told.alone("box.chat") == ("chat",)
+    assert told.alone("duo.chat") == ()
+    assert told.down == ("duo.chat",)
+    assert told.absent([("chat", "box.chat"), ("small", "duo.chat"), ("last", "six.chat")]) == ("duo.chat", "six.chat")
+
+
+def test_the_table_has_a_line_for_each_server_and_user() -> None:
+    told = parse_now([*FINE[:2], "server\tchat\tporch.chat\tMAINT\t0\t1\t7", *FINE[2:]])
+    assert told.models[0].servers[1] == ServerNow("porch.chat", "draining", 0, 1, 7)
+    assert list(now_lines(told)) == [
+        "  model  waiting  server      state     streams  answered",
+        "  chat   0        box.chat    up        1 of 2   40",
+        "                  porch.chat  draining  0 of 1   7",
+        "",
+        "  user  streams",
+        "  tom   1 of 4",
+    ]
