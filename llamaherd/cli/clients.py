@@ -10,7 +10,11 @@ import click
 from llamaherd.cli.common import UNUSABLE, inventory_option, say, usable_or_exit
 from llamaherd.diagnostics.findings import UserError
 
-CLIENTS = ("opencode", "continue", "aider", "openai-python", "curl")
+CLIENTS = (
+    *("opencode", "continue", "aider", "zed", "claude-code"),
+    *("open-webui", "librechat", "litellm"),
+    *("openai-python", "curl"),
+)
 
 
 @click.command()
@@ -30,8 +34,9 @@ def clients(inventory: Path | None, client: str, user: str, url: str | None) -> 
       herd clients opencode --user tom > ~/.config/opencode/opencode.json
       herd clients curl --user tom --url https://llm.lan | sh
     """
-    from llamaherd.gateway.clients import KEY_VARIABLE, client_facts, told_to
+    from llamaherd.gateway.clients import client_facts, told_to
     from llamaherd.gateway.people import declared_gateway
+    from llamaherd.gateway.told import KEY_VARIABLE
     from llamaherd.pipeline.load import inventory_path
 
     try:

@@ -1,55 +1,28 @@
 """What people's programs must be told to use a gateway: the exact file, or the lines for a shell. Never a key: its
 variable. Pure.
 
-Facts: opencode 05f35982, Continue d0a3c0b6, aider 5dc9490b, openai-python 3.54.
+Facts: opencode 05f35982, Continue d0a3c0b6, aider 5dc9490b, openai-python 3.54; Zed's settings and Claude Code's
+variables as their documentation has them in November 2026.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.gateway.clients_web import librechat, litellm, open_webui
 from llamaherd.gateway.people import DeclaredGateway
+from llamaherd.gateway.told import KEY_VARIABLE, PATIENCE, ClientFacts, ClientModel, Told
 from llamaherd.inventory.schema import LOCAL
 from llamaherd.inventory.served import split_served
 from llamaherd.text.quoting import sh, url_host
 
-KEY_VARIABLE = "HERD_KEY"
-"""Where programs find the key: it is in no file of ours."""
 _MOST_OUTPUT = 32_768
 """Tokens of one answer that programs may ask for, and no more than a quarter of the context."""
-_PATIENCE = 3600
-"""Seconds for an answer that does not stream: a long prompt takes minutes."""
-
-
-@dataclass(frozen=True)
-class ClientModel:
-    """A model as a program must know it: its name, the tokens of one request, and those of an answer."""
-
-    name: str
-    context: int
-    output: int
-
-
-@dataclass(frozen=True)
-class ClientFacts:
-    """What a user's programs are told: where the gateway is, and what may be used there."""
-
-    url: str
-    models: tuple[ClientModel, ...]
-
-
-@dataclass(frozen=True)
-class Told:
-    """A text, and where it belongs."""
-
-    text: str
-    place: str
 
 
 def client_facts(gateway: DeclaredGateway, user: str, url: str | None) -> ClientFacts:
@@ -123,7 +96,7 @@ def _continue(facts: ClientFacts) -> Told:
             "apiKey": f"${{{{ secrets.{KEY_VARIABLE} }}}}",
             "roles": ["chat", "edit", "apply"],
             "defaultCompletionOptions": {"contextLength": each.context, "maxTokens": each.output},
-            "requestOptions": {"timeout": _PATIENCE},
+            "requestOptions": {"timeout": PATIENCE},
         }
         for each in facts.models
     ]
@@ -148,9 +121,48 @@ def _aider(facts: ClientFacts) -> Told:
         f"cat >.aider.model.metadata.json <<'END'\n{_json(known)}END",
         f"export OPENAI_API_BASE={sh(f'{facts.url}/v1')}",
         f'export OPENAI_API_KEY="${KEY_VARIABLE}"',
-        f"aider --model {sh(f'openai/{facts.models[0].name}')} --timeout {_PATIENCE}",
+        f"aider --model {sh(f'openai/{facts.models[0].name}')} --timeout {PATIENCE}",
     ]
     return Told("\n".join([*lines, ""]), "a shell in the folder that aider works in")
+
+
+def _zed(facts: ClientFacts) -> Told:
+    """Its key is in a variable of the provider's name, and in no file."""
+    models = [
+        {
+            "name": each.name,
+            "display_name": each.name,
+            "max_tokens": each.context,
+            "max_output_tokens": each.output,
+            "capabilities": {"tools": True, "images": False, "parallel_tool_calls": False, "prompt_cache_key": False},
+        }
+        for each in facts.models
+    ]
+    provider = {"api_url": f"{facts.url}/v1", "available_models": models}
+    place = f'~/.config/zed/settings.json; start it by `HERD_API_KEY="${KEY_VARIABLE}" zed`, where it looks for the key'
+    return Told(_json({"language_models": {"openai_compatible": {"herd": provider}}}), place)
+
+
+def _claude_code(facts: ClientFacts) -> Told:
+    """It asks for models by three sizes beside its own: all are the first one."""
+    first = facts.models[0]
+    sizes = [f"ANTHROPIC_DEFAULT_{size}_MODEL" for size in ("OPUS", "SONNET", "HAIKU")]
+    variables = {
+        "ANTHROPIC_BASE_URL": facts.url,
+        **dict.fromkeys(("ANTHROPIC_MODEL", *sizes), first.name),
+        "API_TIMEOUT_MS": str(PATIENCE * 1000),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(first.output),
+        "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(first.context),
+    }
+    lines = [
+        *(f"export {name}={sh(value)}" for name, value in variables.items()),
+        f'export ANTHROPIC_AUTH_TOKEN="${KEY_VARIABLE}"',
+        "unset ANTHROPIC_API_KEY",
+        "# Else the head of each request is another one, and no prompt is ever found in the cache.",
+        "export CLAUDE_CODE_ATTRIBUTION_HEADER=0",
+        f"claude  # with --model, of {', '.join(each.name for each in facts.models)}",
+    ]
+    return Told("\n".join([*lines, ""]), "a shell that starts Claude Code")
 
 
 def _openai_python(facts: ClientFacts) -> Told:
@@ -159,7 +171,7 @@ import os
 
 from openai import OpenAI
 
-client = OpenAI(base_url={f"{facts.url}/v1"!r}, api_key=os.environ[{KEY_VARIABLE!r}], timeout={_PATIENCE})
+client = OpenAI(base_url={f"{facts.url}/v1"!r}, api_key=os.environ[{KEY_VARIABLE!r}], timeout={PATIENCE})
 answer = client.chat.completions.create(
     model={facts.models[0].name!r},  # of {", ".join(each.name for each in facts.models)}
     messages=[{{"role": "user", "content": "Hello"}}],
@@ -188,6 +200,11 @@ CLIENTS: Mapping[str, Callable[[ClientFacts], Told]] = {
     "opencode": _opencode,
     "continue": _continue,
     "aider": _aider,
+    "zed": _zed,
+    "claude-code": _claude_code,
+    "open-webui": open_webui,
+    "librechat": librechat,
+    "litellm": litellm,
     "openai-python": _openai_python,
     "curl": _curl,
 }

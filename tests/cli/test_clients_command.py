@@ -106,6 +106,66 @@ def test_aiders_lines_write_what_it_reads(fleet: Path, tmp_path: Path) -> None:
     assert known["openai/coder"]["max_input_tokens"] == 4096
 
 
+def test_zed_is_told_models_with_what_a_slot_takes(fleet: Path) -> None:
+    done = told(fleet, "zed")
+    provider = json.loads(done.stdout)["language_models"]["openai_compatible"]["herd"]
+    assert provider["api_url"] == "http://box.lan:8000/v1"
+    tokens = {each["name"]: (each["max_tokens"], each["max_output_tokens"]) for each in provider["available_models"]}
+    assert tokens == {"coder": (4096, 1024), "small": (4096, 1024)}
+    assert 'HERD_API_KEY="$HERD_KEY"' in done.stderr
+
+
+def environment_of(fleet: Path, client: str, program: str) -> dict[str, str]:
+    """What a program's environment is by the lines for a shell, with one in its place that shows it."""
+    (fleet / "bin").mkdir()
+    (fleet / "bin" / program).write_text("#!/bin/sh\nexec env -0\n")
+    (fleet / "bin" / program).chmod(0o755)
+    begun = {"PATH": f"{fleet / 'bin'}:{os.environ['PATH']}", "HERD_KEY": "a $key", "ANTHROPIC_API_KEY": "another's"}
+    lines = told(fleet, client).stdout
+    done = subprocess.run(["sh", "-eu"], input=lines, env=begun, capture_output=True, text=True, check=True)
+    return dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+
+
+def test_claude_codes_lines_set_what_it_reads(fleet: Path) -> None:
+    has = environment_of(fleet, "claude-code", "claude")
+    assert has["ANTHROPIC_BASE_URL"] == "http://box.lan:8000", "it appends /v1/messages itself"
+    assert has["ANTHROPIC_AUTH_TOKEN"] == "a $key"
+    assert "ANTHROPIC_API_KEY" not in has
+    assert has["CLAUDE_CODE_ATTRIBUTION_HEADER"] == "0"
+    assert {value for name, value in has.items() if name.startswith("ANTHROPIC_") and "MODEL" in name} == {"coder"}
+    assert (has["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], has["CLAUDE_CODE_AUTO_COMPACT_WINDOW"]) == ("1024", "4096")
+    assert has["API_TIMEOUT_MS"] == "3600000"
+
+
+def test_open_webuis_lines_set_what_it_reads(fleet: Path) -> None:
+    has = environment_of(fleet, "open-webui", "open-webui")
+    assert (has["OPENAI_API_BASE_URLS"], has["OPENAI_API_KEYS"]) == ("http://box.lan:8000/v1", "a $key")
+    assert (has["ENABLE_OLLAMA_API"], has["ENABLE_PERSISTENT_CONFIG"]) == ("false", "false")
+    assert (has["DEFAULT_MODELS"], has["AIOHTTP_CLIENT_TIMEOUT"]) == ("coder", "3600")
+
+
+def test_librechat_reads_yaml(fleet: Path) -> None:
+    whole = yaml.safe_load(told(fleet, "librechat").stdout)
+    (endpoint,) = whole["endpoints"]["custom"]
+    assert isinstance(whole["version"], str)
+    assert (endpoint["apiKey"], endpoint["baseURL"]) == ("${HERD_KEY}", "http://box.lan:8000/v1")
+    assert endpoint["models"] == {"default": ["coder", "small"], "fetch": False}
+    assert {name: each["context"] for name, each in endpoint["tokenConfig"].items()} == {"coder": 4096, "small": 4096}
+
+
+def test_litellm_reads_yaml(fleet: Path) -> None:
+    models = yaml.safe_load(told(fleet, "litellm").stdout)["model_list"]
+    assert {each["model_name"]: each["litellm_params"]["model"] for each in models} == {
+        "coder": "openai/coder",
+        "small": "openai/small",
+    }
+    assert {each["litellm_params"]["api_key"] for each in models} == {"os.environ/HERD_KEY"}
+    assert {each["litellm_params"]["api_base"] for each in models} == {"http://box.lan:8000/v1"}
+    assert {(each["model_info"]["max_input_tokens"], each["model_info"]["max_output_tokens"]) for each in models} == {
+        (4096, 1024)
+    }
+
+
 def test_the_program_in_python_is_one(fleet: Path) -> None:
     assert ast.parse(told(fleet, "openai-python").stdout)
 
