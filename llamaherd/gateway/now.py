@@ -12,6 +12,8 @@ from llamaherd.host.remote import RemoteError
 
 ServerState = Literal["up", "down", "draining"]
 
+_REFUSES = "the gateway does not do as it is told: "
+"""How the host's program begins to say why."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 _COUNT = re.compile(r"[0-9]{1,15}")
 
@@ -135,7 +137,8 @@ def _answered(lines: Sequence[str]) -> Sequence[str]:
             raise RemoteError("its gateway is of another version of llamaherd", "`herd up` brings this one's")
         case [["silent", why]]:
             raise RemoteError(
-                f"its gateway does not answer: {why}", "see `systemctl status llamaherd-gateway` there, or `herd up`"
+                f"its gateway does not do as it is told: {why.removeprefix(_REFUSES)}",
+                "see `systemctl status llamaherd-gateway` there; `herd up` makes it as declared",
             )
         case []:
             raise RemoteError("its gateway says nothing", "see `systemctl status llamaherd-gateway` there")

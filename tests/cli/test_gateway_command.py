@@ -25,8 +25,9 @@ SSH = f"""#!{sys.executable}
 import pathlib, subprocess, sys
 
 there = pathlib.Path(__file__).parent
-if (there / "gone").exists():
-    print("ssh: connect to host box port 22: Connection refused", file=sys.stderr)
+port = sys.argv[sys.argv.index("-p") + 1]
+if (there / "gone").exists() or port != "2201":
+    print(f"ssh: connect to host box port {{port}}: Connection refused", file=sys.stderr)
     sys.exit(255)
 sys.stdin.readline()
 print("llamaherd: a shell is there", flush=True)
@@ -130,6 +131,18 @@ def test_status_says_what_is_declared_and_not_there_yet(fleet: Fleet) -> None:
     assert "box.one is declared, and not at the gateway yet: `herd up box`" in done.stderr
 
 
+def test_a_server_that_is_not_there_yet_cannot_be_drained(fleet: Fleet) -> None:
+    file = fleet.folder / "fleet" / "fleet.yaml"
+    file.write_text(file.read_text() + "    last: {serve: [box.three]}\n")
+    rig = yaml.safe_load((fleet.folder / "fleet" / "box.yaml").read_text())
+    rig["instances"]["three"] = rig["instances"]["one"] | {"port": free_port()}
+    (fleet.folder / "fleet" / "box.yaml").write_text(yaml.safe_dump(rig))
+    done = fleet.herd("drain", "box.three")
+    assert done.exit_code == 1
+    assert "its gateway does not do as it is told: it has no such server" in done.stderr
+    assert "`herd up` makes it as declared" in done.stderr
+
+
 def test_a_server_is_drained_and_made_ready_again(fleet: Fleet) -> None:
     done = fleet.herd("drain", "box.one")
     assert done.exit_code == 0, done.output
@@ -190,7 +203,7 @@ def test_a_time_that_is_none_is_wrong_usage(fleet: Fleet) -> None:
     ("program", "said"),
     [
         ("exit 2", "its gateway is of another version of llamaherd"),
-        ("printf 'no \\033[31msocket\\n' >&2; exit 1", "its gateway does not answer: no socket"),
+        ("printf 'no \\033[31msocket\\n' >&2; exit 1", "its gateway does not do as it is told: no socket"),
         ("exit 0", "that was not asked for"),
         ("printf 'left\\t\\033]0;a\\007\\n'", "that was not asked for"),
         ("head -c 20000000 /dev/zero | tr '\\0' a", "answers without end"),
@@ -219,6 +232,39 @@ def test_a_host_that_is_away_or_has_no_gateway_is_said(fleet: Fleet) -> None:
         assert done.exit_code == 1
         assert "nothing listens for SSH" in done.stderr
         assert "takes it back" not in done.stderr
+
+
+def test_of_two_gateways_one_that_is_away_is_said_and_keeps_servers_as_they_are(fleet: Fleet) -> None:
+    """It would send a drained server requests as soon as it is back."""
+    rig = yaml.safe_load((fleet.folder / "fleet" / "box.yaml").read_text())
+    for instance in rig["instances"].values():
+        instance["listen"] = "0.0.0.0"
+    (fleet.folder / "fleet" / "box.yaml").write_text(yaml.safe_dump(rig))
+    porch = rig | {"rig": "porch", "connect": {"host": "porch", "port": 2202}}
+    (fleet.folder / "fleet" / "porch.yaml").write_text(yaml.safe_dump(porch))
+    file = fleet.folder / "fleet" / "fleet.yaml"
+    file.write_text(file.read_text().replace("on: [box]", "on: [box, porch]"))
+    done = fleet.herd("gateway", "status")
+    assert done.exit_code == 1
+    assert "box: 2 models, no server is down" in done.stdout
+    assert "porch: nothing listens for SSH" in done.stderr
+    done = fleet.herd("drain", "box.one")
+    assert done.exit_code == 1
+    assert "box.one is as it was" in done.stderr
+    assert "\tMAINT\t" not in fleet.gateway.talk("status").stdout
+    done = fleet.herd("drain", "box.one", "--anyway")
+    assert (done.exit_code, done.stdout) == (1, "box: box.one is sent nothing new; no stream is left\n")
+    assert "\tMAINT\t" in fleet.gateway.talk("status").stdout
+    done = fleet.herd("ready", "box.one")
+    assert (done.exit_code, done.stdout) == (1, "box: box.one is sent requests again\n")
+
+
+def test_a_gateway_whose_rig_cannot_be_read_cannot_be_asked(fleet: Fleet) -> None:
+    (fleet.folder / "fleet" / "box.yaml").write_text("rig: box\nengines: none\n")
+    for words in (("gateway", "status"), ("drain", "box.one"), ("ready", "box.one")):
+        done = fleet.herd(*words)
+        assert done.exit_code == 2
+        assert "help:" in done.stderr
 
 
 def test_an_inventory_without_a_gateway_cannot_be_used(fleet: Fleet) -> None:

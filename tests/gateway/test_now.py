@@ -71,7 +71,10 @@ def test_what_is_left_is_a_number(line: str) -> None:
     [
         (["none"], "no gateway on its host"),
         (["older"], "another version"),
-        (["silent\tConnection refused"], "does not answer: Connection refused"),
+        (
+            ["silent\tthe gateway does not do as it is told: Connection refused"],
+            "not do as it is told: Connection refused",
+        ),
         ([], "says nothing"),
     ],
 )
