@@ -99,6 +99,7 @@ def test_killed_before_the_reboot_it_goes_back_at_the_next_boot_without_a_networ
     assert (ended.code, f"driver {REFUSED} was tried on 20" in ended.output) == (1, True), ended.output
 
 
+@pytest.mark.rare
 def test_killed_after_the_reboot_and_booted_while_it_is_judged(tempted: GpuRig) -> None:
     """Who asks meanwhile is told; a boot in the middle begins anew."""
     boots = tempted.host.boots()
@@ -112,6 +113,7 @@ def test_killed_after_the_reboot_and_booted_while_it_is_judged(tempted: GpuRig) 
     went_back(tempted)
 
 
+@pytest.mark.rare
 def test_one_that_hangs_goes_back_too(tempted: GpuRig) -> None:
     boots = tempted.host.boots()
     tempted.declare(tempted.rig(branch=620))
@@ -122,6 +124,7 @@ def test_one_that_hangs_goes_back_too(tempted: GpuRig) -> None:
     has(tempted, NEWEST)
 
 
+@pytest.mark.rare
 def test_one_that_cannot_be_kept_is_said_before(tempted: GpuRig) -> None:
     """What the repository has no more and apt has not kept: there is no way back, and the new one comes even so."""
     older = debian_driver(NEWEST)
@@ -134,6 +137,7 @@ def test_one_that_cannot_be_kept_is_said_before(tempted: GpuRig) -> None:
     has(tempted, "590.48.01")
 
 
+@pytest.mark.rare
 def test_one_that_answers_leaves_nothing_behind(tempted: GpuRig) -> None:
     ended = moved(tempted, branch=590)
     assert f"driver {NEWEST} is kept" in ended.output

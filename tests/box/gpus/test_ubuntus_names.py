@@ -43,6 +43,7 @@ def has(rig: GpuRig, version: str, end: str, other_end: str) -> None:
     assert rig.sh("nvidia-smi --query-gpu=name --format=csv,noheader") == RTX_3090.name
 
 
+@pytest.mark.rare
 def test_a_branch_to_names_without_one_and_back(ubuntu: GpuRig) -> None:
     for branch, version, end, other_end in (
         (580, "580.95.05", "-580", ""),
@@ -57,6 +58,7 @@ def test_a_branch_to_names_without_one_and_back(ubuntu: GpuRig) -> None:
     assert (again.code, again.changes) == (0, 0), again.output
 
 
+@pytest.mark.rare
 def test_one_that_does_not_come_up_goes_back_to_other_names(ubuntu: GpuRig) -> None:
     """What came new goes, and what went comes back from what was kept."""
     ubuntu.declare(ubuntu.rig())

@@ -69,7 +69,7 @@ def test_it_ends_with_what_is_known_and_the_server_serves_again(bench: Bench) ->
     assert (again.code, again.changes) == (0, 0), again.output
 
 
-@pytest.mark.parametrize("what", ["herd", "script"])
+@pytest.mark.parametrize("what", ["herd", pytest.param("script", marks=pytest.mark.rare)])
 def test_killed_in_the_middle_it_leaves_nothing(bench: Bench, what: str) -> None:
     before = file_of(bench)
     in_the_middle(bench, signal.SIGKILL, what)

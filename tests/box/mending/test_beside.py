@@ -104,7 +104,7 @@ def nothing_left(bench: Bench) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["chat", "drafter"])
+@pytest.mark.parametrize("name", ["chat", pytest.param("drafter", marks=pytest.mark.rare)])
 def test_a_good_change_is_seen_by_nobody(bench: Bench, name: str) -> None:
     before = bench.running()
     rig = bench.rig()

@@ -66,6 +66,7 @@ def test_a_fetch_that_is_killed_goes_on_from_the_last_byte(supply: Supply) -> No
     assert TOKEN not in run.output
 
 
+@pytest.mark.rare
 def test_a_cable_that_is_pulled(supply: Supply) -> None:
     """The way to the hub is gone for a while: the run, which looks on, sees no more than a pause."""
     address, port = supply.hub.url.removeprefix("http://").split(":")
@@ -101,6 +102,7 @@ def test_a_host_that_is_switched_off(supply: Supply) -> None:
     assert bench.answers("drafter").startswith("abcdefgh")
 
 
+@pytest.mark.rare
 def test_what_was_meant_before_gives_way(supply: Supply) -> None:
     """A wrong model, Ctrl-C, the right one: nobody waits for the wrong one."""
     lock, hub = supply.bench.folder / "herd.lock", supply.hub
@@ -132,6 +134,7 @@ def test_two_runs_at_once_fetch_once(supply: Supply) -> None:
     supply.settled()
 
 
+@pytest.mark.rare
 def test_a_run_that_looks_when_another_has_let_all_in(supply: Supply) -> None:
     """What it awaited has come and gone on to the store: stopped on the host while the other run does both.
 
@@ -182,6 +185,7 @@ def test_a_sound_fetch(supply: Supply) -> None:
     assert all(time.startswith("2001-01-01") for time in read)
 
 
+@pytest.mark.rare
 def test_what_a_hub_refuses(supply: Supply) -> None:
     """Each is a sentence with a way out; once it is mended, the same command goes on."""
     supply.hurry()
@@ -209,6 +213,7 @@ def test_a_fetch_that_fails_is_done_once(supply: Supply) -> None:
     assert len(supply.bodies) == 2
 
 
+@pytest.mark.rare
 def test_a_fetch_that_is_stopped_by_hand_stays_stopped(supply: Supply) -> None:
     """The run that waits for it ends with a sentence; the next one goes on from the last byte."""
     bench = supply.bench
@@ -233,6 +238,7 @@ def test_a_fetch_that_is_stopped_by_hand_stays_stopped(supply: Supply) -> None:
     assert supply.twice <= LITTLE
 
 
+@pytest.mark.rare
 def test_a_revision_that_is_gone(supply: Supply) -> None:
     supply.hub.forget(REPO)
     supply.refused("no longer has this revision", "herd lock --upgrade")

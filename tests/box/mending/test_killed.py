@@ -65,6 +65,7 @@ def test_in_a_build(bench: Bench) -> None:
     assert bench.answers("chat")
 
 
+@pytest.mark.rare
 def test_in_a_build_together_with_the_compiler(bench: Bench) -> None:
     """As by the kernel when memory runs out, or by a reboot: what is half-way is not taken for whole."""
     before = bench.running()
@@ -93,6 +94,7 @@ def test_between_the_unit_file_and_the_restart(bench: Bench) -> None:
     assert '"n_ctx":4096' in bench.ask("chat", "/props", key=bench.key())[1]
 
 
+@pytest.mark.rare
 def test_between_the_project_file_and_the_new_container(bench: Bench) -> None:
     before = bench.running()
     rig = bench.rig()
@@ -106,6 +108,7 @@ def test_between_the_project_file_and_the_new_container(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("instance", "by"), [("chat", signal.SIGKILL), ("drafter", signal.SIGINT)])
+@pytest.mark.rare
 def test_while_an_instance_starts(bench: Bench, by: signal.Signals, instance: str) -> None:
     before = bench.running()
     rig = bench.rig()
@@ -117,6 +120,7 @@ def test_while_an_instance_starts(bench: Bench, by: signal.Signals, instance: st
     assert '"n_ctx":3072' in bench.ask(instance, "/props", key=bench.key())[1]
 
 
+@pytest.mark.rare
 def test_while_packages_are_installed(bench: Bench) -> None:
     """With dpkg killed in the middle, too."""
     before = bench.running()

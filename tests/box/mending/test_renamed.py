@@ -41,7 +41,7 @@ def leftovers(bench: Bench, name: str) -> str:
     )
 
 
-@pytest.mark.parametrize("old", ["chat", "drafter"])
+@pytest.mark.parametrize("old", ["chat", pytest.param("drafter", marks=pytest.mark.rare)])
 def test_at_the_same_port_it_is_a_switch(bench: Bench, old: str) -> None:
     rename(bench, old)
     ended = bench.up("--yes")
@@ -53,7 +53,7 @@ def test_at_the_same_port_it_is_a_switch(bench: Bench, old: str) -> None:
     assert (again.code, again.changes) == (0, 0), again.output
 
 
-@pytest.mark.parametrize("old", ["chat", "drafter"])
+@pytest.mark.parametrize("old", ["chat", pytest.param("drafter", marks=pytest.mark.rare)])
 def test_at_the_same_port_what_served_comes_back(bench: Bench, old: str) -> None:
     bad = {"chat": OTHER_LAYERS, "drafter": ["--chat-template", REFUSES]}[old]
     rename(bench, old, extra_args=["--cache-ram", "256", *bad])
@@ -112,7 +112,7 @@ def test_a_diff_says_both(bench: Bench) -> None:
     ]
 
 
-@pytest.mark.parametrize("boots", [False, True])
+@pytest.mark.parametrize("boots", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_a_rename_that_is_cut_off(bench: Bench, boots: bool) -> None:
     """The run is killed, and its host, while the new one loads: the next run ends as the first would have."""
     rename(bench, "chat", extra_args=["--cache-ram", "256", *OTHER_LAYERS])

@@ -45,6 +45,7 @@ def test_a_diff_says_what_a_run_then_does(converged: Bench) -> None:
     assert converged.herd("diff", "box").code == 0
 
 
+@pytest.mark.rare
 def test_a_container_that_never_ran_is_seen_and_removed(converged: Bench) -> None:
     """A run that was killed may leave one: it has no health yet, and must not hide the others."""
     before = converged.running()
@@ -126,6 +127,7 @@ def test_a_drop_in_is_set_aside_and_what_it_opened_is_shut(converged: Bench) -> 
     ]
 
 
+@pytest.mark.rare
 def test_a_variable_that_a_server_was_started_with_is_gone_again(converged: Bench) -> None:
     """By a drop-in that is no longer there: nothing but the process tells."""
     before = converged.running()
@@ -163,6 +165,7 @@ def test_permissions_are_set_right_under_servers_that_run(converged: Bench) -> N
     assert ended.code == 0, ended.output
 
 
+@pytest.mark.rare
 def test_a_model_that_is_somebody_elses_or_a_link_comes_anew(converged: Bench) -> None:
     sha256 = converged.rig()["models"]["tiny-moe"]["sha256"]
     model = converged.sh("ls /var/lib/llamaherd/models/local/*/tiny-moe.gguf")
@@ -179,6 +182,7 @@ def test_a_model_that_is_somebody_elses_or_a_link_comes_anew(converged: Bench) -
         assert converged.sh(f"sha256sum {model}").split()[0] == sha256
 
 
+@pytest.mark.rare
 def test_files_of_a_time_to_come_restart_nothing(converged: Bench) -> None:
     before = converged.running()
     converged.sh(f"touch -d 'next year' {UNIT} {PROJECT} /etc/llamaherd/keys/chat; systemctl daemon-reload")
@@ -260,6 +264,7 @@ def test_an_account_that_is_root_is_named_and_nothing_is_started_as_it(converged
     assert converged.answers("chat")
 
 
+@pytest.mark.rare
 def test_a_container_that_was_made_from_other_files_is_made_from_ours(converged: Bench) -> None:
     before = converged.running()
     converged.sh(
@@ -274,6 +279,7 @@ def test_a_container_that_was_made_from_other_files_is_made_from_ours(converged:
     assert ended.code == 0, ended.output
 
 
+@pytest.mark.rare
 def test_a_docker_that_somebody_masked_is_theirs_to_unmask(converged: Bench) -> None:
     before = converged.running()
     converged.sh("systemctl mask --now docker.service docker.socket; systemctl mask docker.service")
@@ -327,7 +333,10 @@ def test_an_engine_that_was_deleted_is_built_again(converged: Bench) -> None:
     assert converged.answers("chat")
 
 
-@pytest.mark.parametrize("broken", ["docker stop", "docker kill", "docker rm -f"])
+RARE_WAYS = (pytest.param(each, marks=pytest.mark.rare) for each in ("docker stop", "docker kill"))
+
+
+@pytest.mark.parametrize("broken", [*RARE_WAYS, "docker rm -f"])
 def test_a_container_that_was_taken_down_is_up(converged: Bench, broken: str) -> None:
     before = converged.running()
     converged.sh(f"{broken} llama-drafter")
@@ -336,6 +345,7 @@ def test_a_container_that_was_taken_down_is_up(converged: Bench, broken: str) ->
     assert converged.answers("drafter").startswith("abcdefgh")
 
 
+@pytest.mark.rare
 def test_a_project_that_was_edited_and_runs_so_is_what_it_shall_be_again(converged: Bench) -> None:
     before, text = converged.running(), converged.sh(f"cat {PROJECT}")
     converged.sh(f'sed -i \'s/"4096"/"512"/\' {PROJECT}; docker compose -f {PROJECT} up -d --wait 2>&1')
@@ -355,6 +365,7 @@ def test_a_docker_that_was_stopped_is_started(converged: Bench) -> None:
     assert converged.running()["ik-chat"] == before["ik-chat"]
 
 
+@pytest.mark.rare
 def test_an_image_that_was_removed_is_made_again(converged: Bench) -> None:
     before = converged.running()
     converged.sh("docker rm -f llama-drafter; docker image rm -f $(docker image ls -q llamaherd/engine)")
@@ -363,6 +374,7 @@ def test_an_image_that_was_removed_is_made_again(converged: Bench) -> None:
     assert converged.answers("drafter").startswith("abcdefgh")
 
 
+@pytest.mark.rare
 def test_an_images_name_that_was_given_to_another_is_its_own_again(converged: Bench) -> None:
     before = converged.running()
     tag = converged.sh("docker inspect -f '{{.Config.Image}}' llama-drafter")

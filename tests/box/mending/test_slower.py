@@ -67,7 +67,7 @@ def speeds(bench: Bench) -> list[float]:
     return [each["rate"] for each in json.loads(bench.sh(f"cat {SPEEDS}"))]
 
 
-@pytest.mark.parametrize("way_out", ["expect", "retry"])
+@pytest.mark.parametrize("way_out", ["expect", pytest.param("retry", marks=pytest.mark.rare)])
 def test_one_that_is_slower_than_before(bench: Bench, way_out: str) -> None:
     bench.restore()
     well(bench, context=2048)

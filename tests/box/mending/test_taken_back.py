@@ -100,6 +100,7 @@ def test_what_served_comes_back(bench: Bench, case: str) -> None:
     bench.unchanged(back)
 
 
+@pytest.mark.rare
 def test_it_is_tried_again_when_asked(bench: Bench) -> None:
     declare(bench, no_answer)
     fails(bench, "chat")
@@ -150,7 +151,7 @@ def test_a_switch_goes_on_without_the_run_that_began_it(bench: Bench) -> None:
     assert "chat serves as before: what is declared was tried on 20" in ended.output
 
 
-@pytest.mark.parametrize("boots", [False, True])
+@pytest.mark.parametrize("boots", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_what_was_cut_off_before_it_answered_is_not_taken_for_good(bench: Bench, boots: bool) -> None:
     """It runs and is healthy, and that is all that is known of it."""
     spec = bench.sh(SPEC)
@@ -203,6 +204,7 @@ def as_a_container(rig: Declared) -> None:
     rig["instances"]["chat"]["backend"] = "compose"
 
 
+@pytest.mark.rare
 def test_one_that_moves_into_a_container_and_back(bench: Bench) -> None:
     """What it was goes when what it is to be serves, and not before."""
     before = bench.running()

@@ -37,7 +37,7 @@ def inside(bench: Bench, *argv: str) -> list[str]:
     return ["docker", "exec", "-i", bench.host.name, *argv]
 
 
-@pytest.mark.parametrize("instance", INSTANCES)
+@pytest.mark.parametrize("instance", ["chat", *(pytest.param(each, marks=pytest.mark.rare) for each in INSTANCES[1:])])
 def test_two_thousand_idle_connections_shut_nothing(converged: Bench, instance: str) -> None:
     before = started(converged, instance)
     argv = inside(converged, "python3", "-c", HOLDING, str(PORTS[instance]), str(CONNECTIONS))

@@ -24,8 +24,8 @@ def serves(bench: Bench, name: str, port: int) -> bool:
 @pytest.mark.parametrize(
     "ports",
     [
-        {"chat": PORTS["ik-chat"], "ik-chat": PORTS["chat"]},
-        {"chat": PORTS["ik-chat"], "ik-chat": 8090},
+        pytest.param({"chat": PORTS["ik-chat"], "ik-chat": PORTS["chat"]}, marks=pytest.mark.rare),
+        pytest.param({"chat": PORTS["ik-chat"], "ik-chat": 8090}, marks=pytest.mark.rare),
         {"chat": PORTS["drafter"], "drafter": PORTS["ik-chat"], "ik-chat": PORTS["chat"]},
     ],
     ids=["swapped", "handed on", "round all three, across backends"],

@@ -108,6 +108,7 @@ def test_docker_that_does_not_is_disarmed_by_a_login_of_its_own(rig: Rig) -> Non
     assert (again.code, again.changes) == (0, 0), again.output
 
 
+@pytest.mark.rare
 def test_a_run_that_is_killed_before_its_login_leaves_that_to_the_next(rig: Rig) -> None:
     """What is still armed is seen, and the next run logs in."""
     rig.sh("systemctl disable -q --now docker.service docker.socket")
