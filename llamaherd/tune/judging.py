@@ -32,7 +32,7 @@ UnitOf = Callable[[Candidate, str, Reading, int], str]
 class Host(Protocol):
     """What runs a unit in the place of a candidate."""
 
-    def run(self, unit: str, room: int, /) -> Ran:
+    def run_to_end(self, unit: str, room: int, /) -> Ran:
         """Run it to its end, with so many bytes of room on the disk."""
         ...
 
@@ -74,7 +74,7 @@ class Judging:
         except UserError as error:
             return found.model_copy(update={"says": error.message[:_LETTERS]})
         try:
-            ran = self.host.run(unit, reading.bytes + _SPARE)
+            ran = self.host.run_to_end(unit, reading.bytes + _SPARE)
         finally:
             self.host.stop()
         if not ran.well:

@@ -29,7 +29,7 @@ class Plays:
     running: bool = False
     now: float = 0.0
 
-    def run(self, unit: str, room: int) -> Ran:
+    def run_to_end(self, unit: str, room: int) -> Ran:
         assert not self.running, "one at a time"
         self.running = True
         self.now += 40.0

@@ -108,7 +108,7 @@ class ArmsHost:
         self._place(arm_unit(arm, longest).text)
         self._arms = {**self._arms, arm.name: arm}
 
-    def run(self, unit: str, room: int) -> Ran:
+    def run_to_end(self, unit: str, room: int) -> Ran:
         """Run a unit to its end in the place of the only arm, where there are so many bytes of room for what it keeps.
 
         Its script must be one that has a text for it. Stop it afterwards: what it keeps goes with it.

@@ -63,9 +63,9 @@ def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: Tuned) -> None:
     with measuring(judged) as host:
         found = Judging(host, judged.judge_unit, lambda _: [READING]).judged(candidate, "q8_0", 500)
         assert bench.sh(LOGITS, check=False) == ""
-        full = host.run(judged.judge_unit(candidate, "q8_0", READING, 60), 1 << 50)
+        full = host.run_to_end(judged.judge_unit(candidate, "q8_0", READING, 60), 1 << 50)
         host.stop()
-        slow = host.run(judged.judge_unit(candidate, "q8_0", READING, 1), 0)
+        slow = host.run_to_end(judged.judge_unit(candidate, "q8_0", READING, 1), 0)
         host.stop()
     assert found.quality, found.says
     assert 0.001 < found.quality.kld.value < 0.02
