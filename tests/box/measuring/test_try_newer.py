@@ -11,6 +11,7 @@ from tests.box.supply import FILE, REPO, STORE, Supply
 
 pytestmark = pytest.mark.box
 
+UNIT = "/etc/systemd/system/llama-drafter.service"
 TRY = ("lock", "--upgrade", "tiny-moe", "--try", "box", "--yes")
 
 
@@ -28,6 +29,7 @@ def test_it_is_measured_and_nothing_is_served_otherwise(supply: Supply) -> None:
     as_a_unit(supply)
     supply.deploys()
     before, locked = bench.running(), (bench.folder / "herd.lock").read_bytes()
+    unit = bench.sh(f"cat {UNIT}")
     nothing = bench.herd(*TRY, **supply.private)
     assert nothing.code == 0, nothing.output
     assert "no unit computes otherwise by it" in nothing.output
@@ -38,7 +40,8 @@ def test_it_is_measured_and_nothing_is_served_otherwise(supply: Supply) -> None:
     assert "block 1" in ended.output
     assert "box/drafter: reading " in ended.output
     assert (bench.folder / "herd.lock").read_bytes() == locked
-    bench.unchanged(before, "drafter")
+    bench.unchanged(before)
+    assert bench.sh(f"cat {UNIT}") == unit
     assert bench.answers("drafter").startswith("abcdefgh")
     assert bench.sh(f"ls {STORE}/llamaherd/tiny-moe | wc -l") == "2", "both are there"
     supply.settled()
