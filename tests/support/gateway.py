@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -182,6 +183,15 @@ class Running:
     def log(self) -> str:
         """What it has logged."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+
+    def reload(self) -> None:
+        """Have it read its configuration anew, as the unit does. A master that has just begun misses a signal."""
+        workers = self.log.count(" forked")
+        for _ in range(10):
+            self.process.send_signal(signal.SIGUSR2)
+            with suppress(AssertionError):
+                return until(lambda: self.log.count(" forked") > workers, 5)
+        raise AssertionError(self.log)
 
     def ask(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -173,8 +172,7 @@ def test_a_reload_takes_it_back_and_says_what_goes_on(
     held = pool.submit(gateway.ask)
     until(lambda: servers[0].busy == 1)
     assert now(gateway).ending == 0
-    gateway.process.send_signal(signal.SIGUSR2)
-    until(lambda: gateway.log.count("forked") == 2)
+    gateway.reload()
     until(lambda: states(gateway) == {"box.one": "up", "box.two": "up"})
     assert now(gateway).ending == 1
     assert rows(gateway)["box.one"].streams == 0
