@@ -155,6 +155,7 @@ READERS = {
     ".conf": {"unit_quote", "unit_value"},
     ".yaml": {"compose", "yaml", "comment"},
     ".ps1": {"powershell"},
+    ".cfg": {"haproxy", "haproxy_format", "url_host"},
 }
 QUOTING = set().union(*READERS.values())
 
