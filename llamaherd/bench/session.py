@@ -23,6 +23,7 @@ from llamaherd.bench.results.telemetry import Telemetry
 from llamaherd.bench.schedule import Ask, Series, SoFar, Step
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
+from llamaherd.text.units import utc_stamp
 
 _LOOK_EVERY = 20.0
 """Seconds after which it is looked who else is there."""
@@ -181,4 +182,4 @@ class Session:
 
 def now() -> str:
     """The time as results have it."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return utc_stamp(datetime.now(UTC))

@@ -16,6 +16,7 @@ import click
 
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, show, usable_or_exit
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.text.units import utc_stamp
 
 if TYPE_CHECKING:
     from llamaherd.bench.arms.blocks import BlockDone, Ended
@@ -134,8 +135,7 @@ def _measured(path: Path, two: Two, wanted: Wanted) -> tuple[Pair, Ended]:
     from llamaherd.host.turn import Turn
 
     asked = conditions(wanted.cells, two.context)
-    by = origin(path)
-    who = f"{by.user} on {by.machine}"
+    who = origin(path).who
     turn = Turn(two.rig.rig, two.rig.connect, who)
     turn.take(lambda line: say(line, err=True), wanted.lock_wait)
     try:
@@ -156,14 +156,14 @@ def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
     now, session = datetime.now(UTC), token_hex(6)
     pair = Pair(
         results_folder(path),
-        arm_result(two.rig.rig, two.plan_a, two.a, tuple(asked), session=session, began=_stamp(now), declared=True),
+        arm_result(two.rig.rig, two.plan_a, two.a, tuple(asked), session=session, began=utc_stamp(now), declared=True),
         arm_result(
             two.rig.rig,
             two.plan_b,
             two.b,
             tuple(asked),
             session=session,
-            began=_stamp(now - timedelta(seconds=1)),
+            began=utc_stamp(now - timedelta(seconds=1)),
             declared=not two.changed,
         ),
     )
@@ -216,12 +216,8 @@ def _tell_block(done: BlockDone) -> None:
 
 
 def _finish(pair: Pair) -> None:
-    for path in pair.finish(_stamp(datetime.now(UTC))):
+    for path in pair.finish(utc_stamp(datetime.now(UTC))):
         say(f"kept in {path}", err=True)
-
-
-def _stamp(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _show(pair: Pair, ended: Ended, wanted: Wanted) -> None:
@@ -231,7 +227,7 @@ def _show(pair: Pair, ended: Ended, wanted: Wanted) -> None:
 
     if ended == "spent":
         say("the budget is spent, and not everything is known", err=True)
-    ended_at = _stamp(datetime.now(UTC))
+    ended_at = utc_stamp(datetime.now(UTC))
     a, b = (pair.journals[name].result.model_copy(update={"ended": ended_at}) for name in ("A", "B"))
     found = compare(a, b)
     if wanted.as_json:

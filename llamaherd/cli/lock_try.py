@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,10 +96,18 @@ def _bring(wanted: Try, lock_wait: int) -> None:
     load_pyinfra()
     from llamaherd.deploy.deploying import deploy
     from llamaherd.deploy.hosts import Asked
+    from llamaherd.diagnostics.endings import ENDINGS
 
     roles, name = roles_of(wanted.inventory), wanted.rig.rig
     part = plans(wanted.path, roles, (name,), locked=wanted.lock, deploying=True, only=BROUGHT)
-    if deploy(part, wanted.path, 0, {}, Asked(lock_wait=lock_wait)):
+    handlers = {each: signal.getsignal(each) for each in ENDINGS}
+    try:
+        failed = deploy(part, wanted.path, 0, {}, Asked(lock_wait=lock_wait))
+    finally:
+        # A run of pyinfra has its own, which say that `herd up` goes on: what is measured next is ended otherwise.
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    if failed:
         raise UserError("what is new could not be brought to its host", "the reason is above; the same goes on from it")
     _require_served(wanted)
 
@@ -137,8 +146,7 @@ def _measured(wanted: Try, arms: GateArms, lock_wait: int) -> tuple[GateRow, ...
 
     name = arms.b.instance.name
     gate = arms.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
-    by = origin(wanted.path)
-    who = f"{by.user} on {by.machine}"
+    who = origin(wanted.path).who
     turn = Turn(wanted.rig.rig, wanted.rig.connect, who)
     turn.take(_tell, lock_wait)
     try:

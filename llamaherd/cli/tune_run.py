@@ -160,8 +160,7 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
     from llamaherd.deploy.origin import origin
     from llamaherd.host.turn import Turn
 
-    by = origin(tuned.inventory)
-    who = f"{by.user} on {by.machine}"
+    who = origin(tuned.inventory).who
     turn = Turn(tuned.rig.rig, tuned.rig.connect, who)
     turn.take(lambda line: say(line, err=True), wanted.lock_wait)
     try:
@@ -289,4 +288,6 @@ def _show(search: Search, tuned: Tuned, wanted: Wanted) -> None:
 
 
 def _stamp() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    from llamaherd.text.units import utc_stamp
+
+    return utc_stamp(datetime.now(UTC))

@@ -73,8 +73,7 @@ class _Gate:
         if arms.alike:
             return ()
         by, results = Origin.model_validate(data.rig_origin), results_folder(Path(data.inventory))
-        who = f"{by.user} on {by.machine}"
-        run = GateRun(arms, self.gate, plan.rig, self._connect, results, who, self._say)
+        run = GateRun(arms, self.gate, plan.rig, self._connect, results, by.who, self._say)
         try:
             found = run.measured()
         except NotStartedError as error:

@@ -46,7 +46,7 @@ def take_turn(host: Host) -> bool:
     if host not in _turns.of:
         by = Origin.model_validate(host.data.rig_origin)
         connect = Connect.model_validate(host.data.rig_connect)
-        _turns.of[host] = Turn(host.name, connect, f"{by.user} on {by.machine}")
+        _turns.of[host] = Turn(host.name, connect, by.who)
     _turns.busy.add(host)
     try:
         return _turns.of[host].take(wait, host.data.rig_lock_wait)

@@ -40,6 +40,11 @@ class Origin(Planned):
     lock: str = ""
     version: str = ""
 
+    @property
+    def who(self) -> str:
+        """The user and the machine, for people."""
+        return f"{self.user} on {self.machine}"
+
 
 class Release(Planned):
     """One run that changed something. `at` is when it ended, in UTC. `back_to`: the release that it brought back.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 _FACTOR = {
     "": 1,
@@ -91,6 +92,11 @@ def show_size(size: int) -> str:
             value = size / factor
             return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
     return f"{size} B"
+
+
+def utc_stamp(at: datetime) -> str:
+    """A moment of UTC, as results have it: `2026-11-23T20:15:01Z`."""
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def show_seconds(seconds: float) -> str:

@@ -20,7 +20,7 @@ from llamaherd.bench.results.result import Condition, Result
 from llamaherd.inventory.keys import read_key
 from llamaherd.inventory.schema import Connect
 from llamaherd.plan import GatePlan
-from llamaherd.text.units import show_seconds
+from llamaherd.text.units import show_seconds, utc_stamp
 
 _HOLDS = timedelta(days=1)
 """How long what was measured of the same two servers counts: a run that was cut off after it need not do it again."""
@@ -50,14 +50,14 @@ class GateRun:
                 return found
         with closing(Pair(self.results, a, b)) as pair:
             self._blocks(pair, asked)
-            pair.finish(_stamp(datetime.now(UTC)))
+            pair.finish(utc_stamp(datetime.now(UTC)))
             return compare(pair.journals["A"].result, pair.journals["B"].result)
 
     def _begun(self, name: str, asked: tuple[Condition, ...], session: str, now: datetime) -> Result:
         """A result without runs. A is the newer one, as it is what serves."""
         first = name == "A"
         plan, arm = (self.arms.plan_a, self.arms.a) if first else (self.arms.plan_b, self.arms.b)
-        began = _stamp(now if first else now - timedelta(seconds=1))
+        began = utc_stamp(now if first else now - timedelta(seconds=1))
         return arm_result(self.rig, plan, arm, asked, session=session, began=began, declared=first)
 
     def _blocks(self, pair: Pair, asked: tuple[Condition, ...]) -> None:
@@ -80,7 +80,3 @@ class GateRun:
     def _tell(self, done: BlockDone) -> None:
         known = "all is known" if not done.left else f"{done.left} not known yet"
         self.say(f"block {done.number + 1}, {' then '.join(done.order)}: {show_seconds(done.seconds)}; {known}")
-
-
-def _stamp(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -15,6 +15,7 @@ from llamaherd.bench.results.result import Cell, Condition, Method, Result
 from llamaherd.bench.results.store import Journal, cut_off, read_result, result_files
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.plan import Plan
+from llamaherd.text.units import utc_stamp
 
 _LOOKED_AT = 50
 """Of an instance's results, the newest."""
@@ -117,21 +118,22 @@ class Pair:
 
 def measured_before(results: Path, a: Result, b: Result, since: datetime) -> tuple[Result, Result] | None:
     """The newest two of the same servers, prompts and cells that have come to their end since then."""
-    whole = [*_ended(results, b, since)]
-    for one in _ended(results, a, since):
-        if other := next((each for each in whole if each.method.series == one.method.series), None):
-            return one, other
-    return None
+    ended = list(_ended(results, a, since))
+    others = {each.method.series: each for each in reversed(ended) if _same(each, b)}
+    return next(
+        ((one, others[one.method.series]) for one in ended if _same(one, a) and one.method.series in others), None
+    )
 
 
 def _ended(results: Path, like: Result, since: datetime) -> Iterator[Result]:
+    """What an instance's newest results say that have begun since then and ended."""
     files = [each for each in result_files(results, like.rig, like.instance) if each.suffix == ".json"]
     for path in files[:_LOOKED_AT]:
         with suppress(UserError):
             found = read_result(path)
             if datetime.fromisoformat(found.began) < since:
                 return
-            if found.ended and _same(found, like):
+            if found.ended:
                 yield found
 
 
@@ -142,7 +144,7 @@ def _of(result: Result, other: Result | None) -> Result:
     later = 1 if result.method.arm == "A" else -1
     began = datetime.fromisoformat(other.began) + timedelta(seconds=later)
     method = result.method.model_copy(update={"series": other.method.series, "seed": other.method.seed})
-    return result.model_copy(update={"began": f"{began:%Y-%m-%dT%H:%M:%SZ}", "method": method})
+    return result.model_copy(update={"began": utc_stamp(began), "method": method})
 
 
 def _cut_off(results: Path, a: Result, b: Result) -> Mapping[ArmName, Path]:

@@ -13,6 +13,7 @@ from llamaherd.bench.results.result import Result
 from llamaherd.bench.results.store import read_result, result_files
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.textfile import UnreadableError, read_bytes
+from llamaherd.text.units import utc_stamp
 
 _COUNTED = re.compile(r"(.+):([1-9]\d{0,4})")
 _INSTANCE = re.compile(r"([a-z0-9][a-z0-9._-]{0,39})/([a-z0-9][a-z0-9._-]{0,39})")
@@ -50,7 +51,7 @@ def read_any(path: Path) -> tuple[Result, ...]:
     if _OURS.match(data):
         return (fold(data, str(path))[0] if path.suffix == ".jsonl" else parse(data, str(path)),)
     slug = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("._-")[:40] or "file"
-    return read_foreign(data, str(path), Whose("elsewhere", slug, f"{changed:%Y-%m-%dT%H:%M:%SZ}"))
+    return read_foreign(data, str(path), Whose("elsewhere", slug, utc_stamp(changed)))
 
 
 def _of_several(found: tuple[Result, ...], name: str, number: int | None) -> Result:
