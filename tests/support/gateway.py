@@ -227,6 +227,11 @@ class Running:
                     answer += part
             return answer
 
+    def waiting(self, model: str = "coder") -> int:
+        """How many requests wait for a server of a model."""
+        facts = [line.split("\t") for line in self.talk("status").stdout.splitlines()]
+        return next(int(fact[2]) for fact in facts if fact[:2] == ["model", model])
+
     def talk(self, *words: str) -> subprocess.CompletedProcess[str]:
         """What our program on the host does with it."""
         return subprocess.run(

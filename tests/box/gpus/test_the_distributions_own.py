@@ -41,7 +41,7 @@ def test_it_comes_for_real_and_is_known_as_debians(purged: GpuRig) -> None:
     purged.declare(purged.rig(**OWN))
     ended = purged.deploy()
     assert ended.code == 1, ended.output
-    assert f"there are no headers of kernel {purged.kernel}" in ended.output
+    assert f"there are no headers of kernel {purged.kernel}" in ended.output, ended.output
     assert not [part for part in PARTS if purged.version(part)]
 
     # NVIDIA's, of which apt knows newer ones, are kept out.

@@ -94,14 +94,6 @@ def asked(pool: ThreadPoolExecutor, gateway: Running, number: int, model: str = 
     return [pool.submit(gateway.ask, model=model) for _ in range(number)]
 
 
-def is_refused(gateway: Running) -> bool:
-    """Whether there is no room for one more: who comes while there is waits, and goes again."""
-    try:
-        return gateway.ask(seconds=1).status == 429
-    except TimeoutError:
-        return False
-
-
 def as_bytes(body: bytes) -> bytes:
     """A request of Tom's."""
     key = f"X-Api-Key: {KEYS['tom']}"
@@ -169,7 +161,7 @@ def test_a_server_gets_no_more_than_its_slots(start: Start, servers: list[Upstre
         server.hold.clear()
     answers = asked(pool, gateway, 12)
     until(lambda: all(server.busy == 2 for server in servers))
-    time.sleep(0.3)
+    until(lambda: gateway.waiting() == 8)
     assert [server.most for server in servers] == [2, 2]
     for server in servers:
         server.hold.set()
@@ -183,8 +175,7 @@ def test_who_finds_the_queue_full_is_told_to_come_back(
     gateway = start(queue="{length: 3}")
     servers[0].hold.clear()
     answers = asked(pool, gateway, 5)
-    until(lambda: servers[0].busy == 2)
-    until(lambda: is_refused(gateway))
+    until(lambda: (servers[0].busy, gateway.waiting()) == (2, 3))
     refused = gateway.ask()
     assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "queue_full", "30")
     servers[0].hold.set()
@@ -210,8 +201,7 @@ def test_a_user_has_so_many_at_once_and_others_are_free(
     gateway = start(tom="streams: 3")
     servers[0].hold.clear()
     answers = asked(pool, gateway, 3)
-    until(lambda: servers[0].busy == 2)
-    until(lambda: is_refused(gateway))
+    until(lambda: (servers[0].busy, gateway.waiting()) == (2, 1))
     refused = gateway.ask()
     assert (refused.code, refused.headers["retry-after"]) == ("too_many_streams", "5")
     assert gateway.ask(model="small", key=KEYS["ann"]).status == 200
@@ -226,10 +216,9 @@ def test_who_has_many_waiting_delays_nobody(start: Start, servers: list[Upstream
     two = servers[1]
     two.hold.clear()
     toms = asked(pool, gateway, 30, model="small")
-    until(lambda: two.busy == 2)
-    time.sleep(0.5)
+    until(lambda: (two.busy, gateway.waiting("small")) == (2, 28))
     ann = pool.submit(gateway.ask, model="small", key=KEYS["ann"], body=b'{"ann":1,"model":"small"}')
-    time.sleep(0.3)
+    until(lambda: gateway.waiting("small") == 29)
     two.hold.set()
     assert ann.result().status == 200
     assert {each.result().status for each in toms} == {200}
@@ -246,6 +235,7 @@ def test_a_client_that_leaves_the_queue_reaches_no_server(
     until(lambda: servers[0].busy == 2)
     with pytest.raises(TimeoutError):
         gateway.ask(seconds=0.5)
+    until(lambda: gateway.waiting() == 0)
     servers[0].hold.set()
     assert [each.result().status for each in first] == [200, 200]
     time.sleep(0.5)
