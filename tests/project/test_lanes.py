@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.box.slot import LANES
 from tests.support.rigs import ROOT
@@ -35,3 +39,50 @@ def test_every_lane_is_run() -> None:
         [ROOT / "scripts" / "test", "--lanes"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout.split()) == (0, LANES), ended.stderr
+
+
+ONCE = """
+from pathlib import Path
+from pytest import mark as on
+@on.box
+def test_one():
+    before = Path("seen").exists()
+    Path("seen").touch()
+    assert before
+def test_two():
+    pass
+"""
+"""Fails the first time."""
+ALWAYS = "from pytest import mark as on\n@on.box\ndef test_one(): raise AssertionError\n"
+FOUR = ALWAYS.replace("def test_one()", "@on.parametrize('n', range(4))\ndef test_one(n)")
+
+
+@pytest.mark.parametrize(
+    ("tests", "code", "said"),
+    [
+        (ONCE, 0, ["pytest one       FAILED", "pytest one-alone passed", "pytest one       UNSTEADY"]),
+        (ALWAYS, 1, ["pytest one       FAILED", "pytest one-alone FAILED"]),
+        (FOUR, 1, ["pytest one       FAILED"]),
+    ],
+    ids=["fails once", "fails again", "many fail"],
+)
+def test_what_fails_beside_all_others_is_run_alone(tests: str, code: int, said: list[str], tmp_path: Path) -> None:
+    for path, text in {
+        "scripts/setup": "#!/bin/sh\n",
+        ".venv/bin/ruff": "#!/bin/sh\n",
+        ".venv/bin/mypy": "#!/bin/sh\n",
+        ".venv/bin/python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+        "pytest.ini": "[pytest]\nmarkers =\n  box: a\n  rare: a\naddopts = -ra\n",
+        "tests/box/one/test_it.py": tests,
+        "tests/test_quick.py": "def test_one(): pass\n",
+        ".box/log": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o755)
+    shutil.copy(ROOT / "scripts" / "test", tmp_path / "scripts" / "test")
+    ended = subprocess.run([tmp_path / "scripts" / "test"], capture_output=True, text=True, check=False, timeout=120)
+    summary = ended.stdout.partition("== summary\n")[2].splitlines()
+    of_lane = [line for line in summary if line.startswith("pytest one")]
+    assert (ended.returncode, len(of_lane)) == (code, len(said)), ended.stdout + ended.stderr
+    assert all(line.startswith(words) for line, words in zip(of_lane, said, strict=True)), of_lane
