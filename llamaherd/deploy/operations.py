@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 
 from pyinfra import host, logger
 from pyinfra.api import Host, operation
@@ -10,6 +11,7 @@ from pyinfra.api.command import PyinfraCommand
 from pyinfra.context import ctx_host
 
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
+from llamaherd.deploy.draining import drained
 from llamaherd.deploy.gating import GateCommand
 from llamaherd.deploy.inspecting import forget, observe, settled
 from llamaherd.deploy.reasons import noted
@@ -91,17 +93,18 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
 def _commands(here: Host, changes: Sequence[Change]) -> Commands:
     """What carries changes out, one after the other."""
     for change in changes:
-        if change.gated:
-            yield GateCommand(change.gated)
-        carried = command(change)
-        if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
-            local = change.how.local
-            logger.info(f"{host.print_prefix}sending {local.name} ({show_size(size_of(local))})")
-        if host.state.is_executing and not isinstance(carried, RefuseCommand):
-            begun(here)
-        yield carried
-        if host.state.is_executing:
-            did(here, change)
+        with drained(here, change) if host.state.is_executing else nullcontext():
+            if change.gated:
+                yield GateCommand(change.gated)
+            carried = command(change)
+            if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
+                local = change.how.local
+                logger.info(f"{host.print_prefix}sending {local.name} ({show_size(size_of(local))})")
+            if host.state.is_executing and not isinstance(carried, RefuseCommand):
+                begun(here)
+            yield carried
+            if host.state.is_executing:
+                did(here, change)
 
 
 def _decide(

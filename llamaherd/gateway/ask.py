@@ -17,6 +17,8 @@ from llamaherd.text.quoting import Written
 T = TypeVar("T")
 
 _SECONDS = 60
+_TIMERS = "llamaherd-ready-"
+"""How the names of timers begin which have a server sent requests again."""
 
 
 def ask_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewayNow | RemoteError]:
@@ -24,9 +26,14 @@ def ask_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewayNow | RemoteError]
     return _of_each(rigs, lambda rig: parse_now(_told(rig, ask_script("status"))))
 
 
-def drain(rigs: Mapping[str, Rig], server: str, seconds: int) -> dict[str, Drained | RemoteError]:
-    """Have these gateways send a server nothing new, and wait so long until it has nothing left to answer."""
-    script = ask_script("drain", server, str(seconds))
+def drain(
+    rigs: Mapping[str, Rig], server: str, seconds: int, undo: int | None = None
+) -> dict[str, Drained | RemoteError]:
+    """Have these gateways send a server nothing new, and wait so long until it has nothing left to answer.
+
+    After `undo` seconds their hosts take it back, whatever has become of who asked for it.
+    """
+    script = ask_script("drain", server, str(seconds), undo=undo)
     return _of_each(rigs, lambda rig: parse_drained(_told(rig, script, seconds)))
 
 
@@ -35,9 +42,11 @@ def ready(rigs: Mapping[str, Rig], server: str) -> dict[str, RemoteError | None]
     return _of_each(rigs, lambda rig: parse_ready(_told(rig, ask_script("ready", server))))
 
 
-def ask_script(verb: str, *words: str) -> Written:
-    """The script that has a host's program do this."""
-    return question_of("gateway/ask.sh.j2", talk=GATEWAY_TALK, verb=verb, words=words)
+def ask_script(verb: str, *words: str, undo: int | None = None) -> Written:
+    """The script that has a host's program do this. What is said of a server ends what a timer would do to it."""
+    timer = f"{_TIMERS}{words[0]}" if verb in ("drain", "ready") else ""
+    told = {"verb": verb, "words": words, "timers": _TIMERS, "timer": timer, "undo": undo}
+    return question_of("gateway/ask.sh.j2", talk=GATEWAY_TALK, **told)
 
 
 def _told(rig: Rig, script: str, seconds: int = 0) -> Sequence[str]:

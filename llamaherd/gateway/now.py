@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -49,11 +49,15 @@ class UserNow:
 
 @dataclass(frozen=True)
 class GatewayNow:
-    """A gateway. `ending`: processes from before a reload, with streams of their own that nobody counts."""
+    """A gateway. `ending`: processes from before a reload, with streams of their own that nobody counts.
+
+    `returning`: servers that a run has drained; where that does not take them back, a timer does.
+    """
 
     models: tuple[ModelNow, ...]
     users: tuple[UserNow, ...]
     ending: int
+    returning: tuple[str, ...] = ()
 
     @property
     def down(self) -> tuple[str, ...]:
@@ -65,6 +69,25 @@ class GatewayNow:
         """Models of which this server is the only one that is up."""
         ups = {model.name: [each.name for each in model.servers if each.state == "up"] for model in self.models}
         return tuple(model for model, names in ups.items() if names == [server])
+
+    def without(self, server: str, fallbacks: Mapping[str, str | None]) -> tuple[str, ...]:
+        """Models that nobody would answer without this server: no other one is up of theirs, nor of a fallback's."""
+        others = {
+            model.name: any(each.state == "up" and each.name != server for each in model.servers)
+            for model in self.models
+        }
+
+        def answered(name: str | None, seen: frozenset[str] = frozenset()) -> bool:
+            if name is None or name in seen:
+                return False
+            return others.get(name, False) or answered(fallbacks.get(name), seen | {name})
+
+        return tuple(name for name in self.alone(server) if not answered(name))
+
+    def takes(self, server: str) -> bool:
+        """Whether it sends this server requests, or would but for a run that was cut off."""
+        rows = [each.state for model in self.models for each in model.servers if each.name == server]
+        return "up" in rows or ("draining" in rows and server in self.returning)
 
     def absent(self, declared: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         """Servers, of these models and servers, that the gateway does not have: it runs by another declaration."""
@@ -89,6 +112,7 @@ def parse_now(lines: Sequence[str]) -> GatewayNow:
     models: dict[str, tuple[int, list[ServerNow]]] = {}
     users: list[UserNow] = []
     ending = 0
+    returning: list[str] = []
 
     def take(kind: str, fields: list[str]) -> bool:
         nonlocal ending
@@ -101,13 +125,15 @@ def parse_now(lines: Sequence[str]) -> GatewayNow:
                 users.append(UserNow(_name(name), *_counts(figures, 2)))
             case "ending", [count]:
                 ending = _count(count)
+            case "returning", [name]:
+                returning.append(_name(name))
             case _:
                 return False
         return True
 
     take_facts(_answered(lines), take)
     made = tuple(ModelNow(name, waiting, tuple(servers)) for name, (waiting, servers) in models.items())
-    return GatewayNow(made, tuple(users), ending)
+    return GatewayNow(made, tuple(users), ending, tuple(returning))
 
 
 def parse_drained(lines: Sequence[str]) -> Drained:

@@ -16,6 +16,8 @@ def now_lines(now: GatewayNow) -> Iterator[str]:
     if now.users:
         yield ""
         yield from _columns([_USERS, *((user.name, f"{user.streams} of {user.most}") for user in now.users)])
+    for server in now.returning:
+        yield f"  {server} is drained by a run of `herd up`, and comes back by itself"
 
 
 def _rows(model: ModelNow) -> Iterator[Sequence[str]]:

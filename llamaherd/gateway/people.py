@@ -42,6 +42,11 @@ class DeclaredGateway:
         """Each model with each of its servers."""
         return tuple((name, server) for name, model in self.declared.models.items() for server in model.serve)
 
+    @property
+    def fallbacks(self) -> Mapping[str, str | None]:
+        """Which model answers in the place of each, if any does."""
+        return {name: model.fallback for name, model in self.declared.models.items()}
+
     def server(self, named: str) -> str:
         """A server that it sends requests to, by its name. Raises UserError where it is none."""
         names = {server for _, server in self.served}

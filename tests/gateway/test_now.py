@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from llamaherd.gateway.now import Drained, ServerNow, parse_drained, parse_now, parse_ready
+from llamaherd.gateway.now import Drained, GatewayNow, ServerNow, parse_drained, parse_now, parse_ready
 from llamaherd.gateway.now_show import now_lines
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.remote import RemoteError
@@ -51,6 +53,8 @@ def test_haproxys_words_for_servers(status: str, state: str) -> None:
         "user\ttom\t1",
         "user\ttom smith\t1\t4",
         "left\t1",
+        "returning\t../chat",
+        "returning",
         "Traceback (most recent call last):",
     ],
 )
@@ -112,3 +116,64 @@ def test_the_table_has_a_line_for_each_server_and_user() -> None:
         "  user  streams",
         "  tom   1 of 4",
     ]
+
+
+FALLBACKS = {"coder": "small", "small": "last", "last": "coder"}
+
+
+def served(**models: dict[str, str]) -> GatewayNow:
+    """A gateway with these models, whose servers are in these states."""
+    return parse_now(
+        [
+            line
+            for model, servers in models.items()
+            for line in (
+                f"model\t{model}\t0",
+                *(f"server\t{model}\tbox.{name}\t{status}\t0\t2\t0" for name, status in servers.items()),
+            )
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("models", "without"),
+    [
+        ({"coder": {"one": "UP"}}, ("coder",)),
+        ({"coder": {"one": "UP", "two": "UP"}}, ()),
+        ({"coder": {"one": "UP", "two": "DOWN"}}, ("coder",)),
+        ({"coder": {"one": "UP", "two": "MAINT"}}, ("coder",)),
+        ({"coder": {"one": "UP"}, "small": {"two": "UP"}}, ()),
+        ({"coder": {"one": "UP"}, "small": {"two": "DOWN"}, "last": {"three": "UP"}}, ()),
+        ({"coder": {"one": "UP"}, "small": {"one": "UP"}}, ("coder", "small")),
+        ({"coder": {"one": "UP"}, "small": {"one": "UP"}, "last": {"two": "UP"}}, ()),
+        ({"coder": {"one": "UP", "two": "UP"}, "alone": {"one": "UP"}}, ("alone",)),
+        ({"coder": {"one": "DOWN"}}, ()),
+    ],
+)
+def test_who_would_answer_without_a_server(models: dict[str, dict[str, str]], without: tuple[str, ...]) -> None:
+    assert served(**models).without("box.one", FALLBACKS) == without
+
+
+@pytest.mark.parametrize(
+    ("status", "by_a_run", "takes"),
+    [
+        ("UP", False, True),
+        ("UP", True, True),
+        ("MAINT", False, False),
+        ("MAINT", True, True),
+        ("DOWN", False, False),
+        ("DOWN", True, False),
+    ],
+)
+def test_what_somebody_has_drained_stays_so_and_what_a_run_has_left_does_not(
+    status: str, by_a_run: bool, takes: bool
+) -> None:
+    now = replace(served(coder={"one": status}), returning=("box.one",) if by_a_run else ("box.two",))
+    assert now.takes("box.one") is takes
+    assert not now.takes("box.three")
+
+
+def test_what_comes_back_by_itself_is_said() -> None:
+    now = parse_now([*FINE, "returning\tbox.chat"])
+    assert now.returning == ("box.chat",)
+    assert "box.chat is drained by a run of `herd up`, and comes back by itself" in "\n".join(now_lines(now))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from testinfra.host import Host
 
-from tests.box.bench import Bench
+from tests.box.bench import HERD, Bench
 
 pytestmark = pytest.mark.box
 
@@ -210,3 +212,91 @@ def test_while_a_server_is_away_the_fallback_answers(converged: Bench, keys: Key
     finally:
         converged.sh("systemctl start llama-chat")
     until_answered(converged, keys["tom"])
+
+
+PAIR = ("coder: {serve: [box.chat], aliases: [gpt-4o], fallback: small}", "coder: {serve: [box.chat, box.drafter]}")
+"""Two servers of one model, as the fleet's file says it, and what that says until then."""
+
+
+@pytest.fixture
+def pair(converged: Bench, keys: Keys) -> Iterator[Bench]:
+    """Both servers answer for one model, and for nothing else."""
+    assert keys
+    text, rig = fleet_text(converged), converged.rig()
+    paired = re.sub(r"    small: \{serve.*\n", "", text.replace(*PAIR))
+    assert paired.count("serve:") == 1
+    declare(converged, paired)
+    up(converged)
+    yield converged
+    declare(converged, text)
+    converged.declare(rig)
+    up(converged)
+
+
+def states(bench: Bench) -> dict[str, str]:
+    """How the gateway says that its servers are."""
+    (said,) = json.loads(bench.herd("gateway", "status", "--json").output)["gateways"]
+    return {server["name"]: server["state"] for model in said["models"] for server in model["servers"]}
+
+
+def smaller(bench: Bench, context: int) -> None:
+    """Both servers are declared otherwise."""
+    rig = bench.rig()
+    for instance in rig["instances"].values():
+        instance["context"] = context
+    bench.declare(rig)
+
+
+@contextmanager
+def clients(bench: Bench, key: str) -> Iterator[Callable[[], list[str]]]:
+    """Two people who ask without a pause: how each answer ended."""
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 24, "model": "coder"})
+    loop = (
+        "while [ -e /tmp/asking ]; do curl -s -m 60 -o /dev/null -w '%{http_code} %header{x-herd-instance}\\n' "
+        f"-H 'Authorization: Bearer {key}' -d '{body}' http://127.0.0.1:{PORT}/v1/chat/completions; done >>/tmp/asked"
+    )
+    bench.sh(f"rm -f /tmp/asked; touch /tmp/asking; for i in 1 2; do ({loop}) </dev/null 2>&1 & done")
+    try:
+        yield lambda: bench.sh("cat /tmp/asked").splitlines()
+    finally:
+        bench.sh("rm -f /tmp/asking; sleep 1")
+
+
+def test_a_change_of_both_servers_of_a_model_is_seen_by_nobody(pair: Bench, keys: Keys) -> None:
+    smaller(pair, 2048)
+    with clients(pair, keys["tom"]) as asked:
+        output = up(pair)
+    for server in ("box.chat", "box.drafter"):
+        assert f"box sends nothing new to {server}" in output
+        assert f"box sends to {server} again" in output
+    ended = [line.split() for line in asked()]
+    assert len(ended) > 20
+    assert {status for status, *_ in ended} == {"200"}
+    assert {by for _, *rest in ended for by in rest} == {"box.chat", "box.drafter"}
+    assert states(pair) == {"box.chat": "up", "box.drafter": "up"}
+    assert pair.sh("systemctl list-units --plain --no-legend 'llamaherd-ready-*'") == ""
+
+
+def test_a_run_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys) -> None:
+    smaller(pair, 3072)
+    pair.killed(signal.SIGKILL, lambda line: "sends nothing new to box.chat" in line, [HERD, "up", "--yes"])
+    assert states(pair)["box.chat"] == "draining"
+    assert "box.chat is drained by a run of `herd up`" in pair.herd("gateway", "status").output
+    # The timer would do it in some minutes: here it does so now, as the next run does, too.
+    pair.sh("systemctl start llamaherd-ready-box.chat.service")
+    assert states(pair)["box.chat"] == "up"
+    assert keys
+    output = up(pair)
+    assert "box sends to box.drafter again" in output
+    assert states(pair) == {"box.chat": "up", "box.drafter": "up"}
+
+
+def test_one_that_somebody_has_drained_stays_so(pair: Bench, keys: Keys) -> None:
+    assert keys
+    assert pair.herd("drain", "box.chat").code == 0
+    smaller(pair, 1024)
+    output = up(pair)
+    assert "nothing new to box.chat" not in output
+    assert "goes on sending to box.drafter: nobody else answers for coder" in output
+    assert states(pair) == {"box.chat": "draining", "box.drafter": "up"}
+    assert pair.herd("ready", "box.chat").code == 0
