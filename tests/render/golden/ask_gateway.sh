@@ -30,9 +30,13 @@ if ! [ -x /opt/llamaherd/libexec/gateway-talk ]; then
     say none
     finish
 fi
+# What somebody says of this server now holds, and not what a run has left behind.
+systemctl stop llamaherd-ready-box.chat.timer 2>/dev/null
 said=$(/opt/llamaherd/libexec/gateway-talk drain box.chat 60 2>&1)
 case $? in
-0) printf '%s\n' "$said" ;;
+0)
+    printf '%s\n' "$said"
+    ;;
 2) say older ;;
 *) say silent "$(printf '%s' "$said" | tr '\t\n' '  ' | cut -c -200)" ;;
 esac

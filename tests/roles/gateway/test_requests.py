@@ -210,6 +210,13 @@ def test_a_user_has_so_many_at_once_and_others_are_free(
     assert gateway.ask().status == 200, "what has ended counts no more"
 
 
+def test_who_asks_again_at_once_is_not_one_too_many(start: Start, pool: ThreadPoolExecutor) -> None:
+    """As many clients as the user may have requests, each with a connection for every request."""
+    gateway = start(tom="streams: 4")
+    answers = pool.map(lambda _: [gateway.ask().status for _ in range(300)], range(4))
+    assert {status for each in answers for status in each} == {200}
+
+
 def test_who_has_many_waiting_delays_nobody(start: Start, servers: list[Upstream], pool: ThreadPoolExecutor) -> None:
     """Of one server with two slots: Tom has thirty waiting, then comes Ann."""
     gateway = start(queue="{length: 100}")
