@@ -218,9 +218,9 @@ PAIR = ("coder: {serve: [box.chat], aliases: [gpt-4o], fallback: small}", "coder
 """Two servers of one model, as the fleet's file says it, and what that says until then."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair(converged: Bench, keys: Keys) -> Iterator[Bench]:
-    """Both servers answer for one model, and for nothing else."""
+    """Both servers answer for one model, and for nothing else, in all tests from here on."""
     assert keys
     text, rig = fleet_text(converged), converged.rig()
     paired = re.sub(r"    small: \{serve.*\n", "", text.replace(*PAIR))
@@ -292,6 +292,7 @@ def test_a_run_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys) -> N
     assert states(pair) == {"box.chat": "up", "box.drafter": "up"}
 
 
+@pytest.mark.rare
 def test_one_that_somebody_has_drained_stays_so(pair: Bench, keys: Keys) -> None:
     assert keys
     assert pair.herd("drain", "box.chat").code == 0
