@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
-from threading import Thread
+from threading import BoundedSemaphore, Thread
 
 from llamaherd.bench.results.expected import decode_of
 from llamaherd.bench.results.store import last_result
@@ -23,6 +23,8 @@ from llamaherd.text.quoting import Written
 
 PATIENCE = 15
 """Seconds that hosts are waited for: a look takes little more than one, and twelve where everything on it hangs."""
+_AT_ONCE = 64
+"""Hosts that are asked at the same time: so many may hang before another one has to wait for them."""
 _SECONDS = 30
 """After which one is given up that has not answered."""
 
@@ -41,6 +43,7 @@ class Asking:
     ) -> None:
         self._planned, self._measured, self._patience = planned, measured, patience
         self._under_way: dict[str, Future[RigNow]] = {}
+        self._turns = BoundedSemaphore(_AT_ONCE)
 
     def ask(self) -> tuple[RigNow, ...]:
         """What all of them do now, in their order. Who does not answer in time is away."""
@@ -59,7 +62,9 @@ class Asking:
         rig, plan = self._planned[name]
         measured = {instance: speed for (of, instance), speed in self._measured.items() if of == name}
         try:
-            told = parse_told(ask_host(Remote(rig.connect), look_script(plan), _SECONDS), services(plan))
+            with self._turns:
+                lines = ask_host(Remote(rig.connect), look_script(plan), _SECONDS)
+            told = parse_told(lines, [instance.service for instance in plan.instances])
             answer.set_result(rig_now(plan, told, measured))
         except RemoteError as error:
             answer.set_result(RigNow(name, away=f"{error.message}; {error.help}"))
@@ -71,11 +76,6 @@ class Asking:
             late = f"it has not answered within {self._patience:g} s; look at the host's load and at the connection"
             return RigNow(name, away=late)
         return self._under_way.pop(name).result()
-
-
-def services(plan: Plan) -> tuple[str, ...]:
-    """What its instances are called on the host."""
-    return tuple(instance.service for instance in plan.instances)
 
 
 def look_script(plan: Plan) -> Written:

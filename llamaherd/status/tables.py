@@ -53,7 +53,8 @@ def _rate(each: InstanceNow) -> str:
         return NONE
     if not each.tokens_per_second and each.reading == each.streams:
         return "reading"
-    return number(each.tokens_per_second)
+    # A second tells no more digits.
+    return f"{each.tokens_per_second:.0f}" if each.tokens_per_second >= 100 else f"{each.tokens_per_second:.1f}"
 
 
 def _measured(each: InstanceNow) -> str:

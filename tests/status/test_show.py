@@ -31,7 +31,7 @@ def test_the_table_of_a_fleet() -> None:
         "six: nothing listens for SSH at six.lan; is it on?",
         "",
         "rig    instance  state   port  model            streams  waiting  t/s now  measured",
-        "duo    chat      serves  8080  qwen3.6-35b-a3b  2 of 4   3        41.25    43.10 ± 0.6",
+        "duo    chat      serves  8080  qwen3.6-35b-a3b  2 of 4   3        41.2     43.10 ± 0.6",
         "       code      down    8081  gemma            -        -        -        90 expected",
         "six    -         away    -     -                -        -        -        -",
         "attic  small     serves  8080  gemma            0 of 2   0        -        -",
@@ -54,7 +54,7 @@ def test_the_table_of_a_fleet() -> None:
 def test_eighty_columns_keep_what_tells_most() -> None:
     found = lines(FLEET, 80)
     assert found[4] == "rig    instance  state   port  model      streams  waiting  t/s now  measured"
-    assert found[5] == "duo    chat      serves  8080  qwen3.6-…  2 of 4   3        41.25    43.10 ± 0.6"
+    assert found[5] == "duo    chat      serves  8080  qwen3.6-…  2 of 4   3        41.2     43.10 ± 0.6"
 
 
 def test_a_problem_is_folded_and_never_cut() -> None:
