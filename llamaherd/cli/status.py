@@ -97,13 +97,13 @@ def status(
         sys.exit(UNUSABLE)
     planned = _planned(inventory, rigs)
     asking = Asking(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
-    screen = watch is not None and not (as_json or output) and sys.stdout.isatty()
+    if watch is None:
+        now = _now(asking.ask())
+        _tell(now, as_json, output)
+        sys.exit(0 if now.ok else FAILED)
     while True:
         began = time.monotonic()
-        now = _now(asking.ask())
-        _tell(now, as_json, output, screen)
-        if watch is None:
-            sys.exit(0 if now.ok else FAILED)
+        _tell(_now(asking.ask()), as_json, output, screen=sys.stdout.isatty())
         time.sleep(max(0.0, began + watch - time.monotonic()))
 
 
@@ -125,13 +125,13 @@ def _now(rigs: tuple[RigNow, ...]) -> StatusNow:
     return StatusNow(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", rigs)
 
 
-def _tell(now: StatusNow, as_json: bool, output: Path | None, screen: bool) -> None:
-    """Say it once: as JSON, as a page, over what the terminal shows, or below it."""
+def _tell(now: StatusNow, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
+    """Say it once: as a page, as JSON, or over what the terminal shows (`screen`), or below it."""
+    if output:
+        _write(now, output)
     if as_json:
         click.echo(json.dumps(now.as_json()))
-    elif output:
-        _write(now, output)
-    else:
+    elif not output:
         _print(now, screen)
 
 

@@ -14,6 +14,7 @@ from llamaherd.status.told import CardTold, HostTold, ServerTold
 
 _MIB = 1 << 20
 _ABSENT = "absent"
+_RUNS = ("active", "running")
 _STARTS = ("activating", "reloading", "starting")
 
 
@@ -57,7 +58,7 @@ def _state(plan: InstancePlan, told: ServerTold) -> tuple[State, str]:
     what = "unit" if plan.backend == "systemd" else "container"
     if told.active == _ABSENT:
         return "down", f"there is no {what} of it"
-    if told.doing == "auto-restart" or told.active == "restarting":
+    if told.doing.startswith("auto-restart") or told.active == "restarting":
         return "down", f"its {what} fails, and is started again{_ended(told)}"
     if told.still:
         return "hangs", "its process is stopped" if told.still == "stopped" else "it answers nobody, and does nothing"
@@ -65,6 +66,8 @@ def _state(plan: InstancePlan, told: ServerTold) -> tuple[State, str]:
     match told.health:
         case "200":
             return ("busy", "it answers later than in 2 s") if told.silent else ("serves", "")
+        case "" if told.active in _RUNS:  # it has begun to answer, and goes on with that
+            return "busy", "it answers later than in 2 s"
         case "silent":
             return "busy", "it answers later than in 2 s"
         case "503":
@@ -145,7 +148,7 @@ def _gateway(plan: Plan, lines: Sequence[str] | None) -> tuple[GatewayNow | None
     except RemoteError as error:
         return None, [f"{error.message}; {error.help}"]
     served = [(model.name, server.name) for model in plan.gateway.models for server in model.servers]
-    wrong = [f"the gateway has {server} down; see `herd status` of its rig" for server in now.down]
+    wrong = [f"the gateway finds {server} down; `herd gateway status` says more" for server in now.down]
     wrong += [
         f"{server} is not at the gateway yet; `herd up {plan.rig}` puts it there" for server in now.absent(served)
     ]

@@ -237,6 +237,9 @@ def test_a_page(fleet: Fleet) -> None:
     assert "All serve" in page
     assert "<script" not in page
     assert KEY not in page
+    done = fleet.status("-o", "other.html", "--json")
+    assert json.loads(done.stdout)["ok"]
+    assert "All serve" in (fleet.folder / "other.html").read_text()
     done = fleet.status("-o", "status.txt")
     assert (done.returncode, "call it .html" in done.stderr) == (2, True)
     done = fleet.status("-o", "nowhere/status.html")

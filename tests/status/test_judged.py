@@ -44,7 +44,13 @@ def told(plan: Plan, **servers: ServerTold) -> HostTold:
             "down",
             "its unit fails, and is started again (oom-kill)",
         ),
+        (
+            ServerTold("activating", "auto-restart-queued", "signal"),
+            "down",
+            "its unit fails, and is started again (signal)",
+        ),
         (ServerTold("absent", "dead", "success"), "down", "there is no unit of it"),
+        (ServerTold("active", "running", "success"), "busy", "it answers later than in 2 s"),
         (ServerTold(), "down", "nothing is known of it"),
         (ServerTold(health="200", slots=2, busy=0), "serves", ""),
     ],

@@ -220,6 +220,13 @@ def test_gpus_come_from_one_call(host: Host) -> None:
     assert (host.folder / "asked").read_text() == "asked\n"
 
 
+def test_a_gpu_that_is_lost_takes_no_other_with_it(host: Host) -> None:
+    lost = "Unable to determine the device handle for GPU0000:02:00.0: Unknown Error"
+    host.says("nvidia-smi", f"GPU-5090, 00000000:01:00.0, 1, 2, 3, 4, 5, 6, RTX 5090\n{lost}", code=15)
+    told = host.told(gpu_rig())
+    assert ([card.uuid for card in told.cards], told.driver) == (["GPU-5090"], "")
+
+
 def test_a_driver_that_fails_says_why(host: Host) -> None:
     host.says("nvidia-smi", "NVIDIA-SMI has failed because it couldn't communicate\n\twith the driver", code=9)
     assert host.told(gpu_rig()).driver == "NVIDIA-SMI has failed because it couldn't communicate"

@@ -35,7 +35,6 @@ Every question is bounded in time and asked beside the others. Of a server count
 
 # For Python 3.10 and its standard library alone.
 import base64
-import csv
 import http.client
 import json
 import os
@@ -264,10 +263,9 @@ class Server:
 def gpus(fields: list[str]) -> Facts:
     """What the driver says of GPUs, in one call."""
     out, why = said("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-    rows = [row for row in csv.reader(out.splitlines()[:64], skipinitialspace=True) if len(row) >= len(fields)]
-    if why or not rows:
-        return [["driver", why or "nvidia-smi knows no GPU"]]
-    return [["card", *row[: len(fields) - 1], ", ".join(row[len(fields) - 1 :])] for row in rows]
+    rows = [line.split(", ", len(fields) - 1) for line in out.splitlines()[:64] if line.startswith("GPU-")]
+    cards = [["card", *row] for row in rows if len(row) == len(fields)]
+    return cards or [["driver", why or "nvidia-smi knows no GPU"]]
 
 
 def release(folder: str) -> Facts:
