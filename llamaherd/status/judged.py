@@ -95,11 +95,18 @@ def _down(
     """Instances that serve nobody, and where to look."""
     for plan, now in zip(planned, found, strict=True):
         if not now.ok:
-            log = "journalctl -u" if plan.backend == "systemd" else "docker logs"
-            absent = told[plan.service].active == _ABSENT
-            where = f"`herd up {plan.server.rig}` makes it" if absent else f"see `{log} {plan.service}` there"
             verb = "is down" if now.state == "down" else now.state
-            yield f"{now.name} {verb}: {now.why}; {where}"
+            yield f"{now.name} {verb}: {now.why}; {_way_out(plan, now, told[plan.service])}"
+
+
+def _way_out(plan: InstancePlan, now: InstanceNow, told: ServerTold) -> str:
+    """What a person can do."""
+    if told.active == _ABSENT:
+        return f"`herd up {plan.server.rig}` makes it"
+    if now.state == "hangs":
+        return f"`herd up {plan.server.rig}` starts it again"
+    log = "journalctl -u" if plan.backend == "systemd" else "docker logs"
+    return f"see `{log} {plan.service}` there"
 
 
 def _missing(plan: Plan, told: HostTold) -> Iterator[str]:

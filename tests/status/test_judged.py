@@ -84,7 +84,7 @@ def test_a_problem_says_where_to_look() -> None:
     )
     hangs = told(BOX, chat=ServerTold("active", "running", "success", "silent", "idle"))
     assert rig_now(BOX, hangs, {}).problems == (
-        "chat hangs: it answers nobody, and does nothing; see `journalctl -u llama-chat` there",
+        "chat hangs: it answers nobody, and does nothing; `herd up box` starts it again",
     )
 
 
