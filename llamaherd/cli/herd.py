@@ -35,6 +35,7 @@ from llamaherd.cli.ready import ready
 from llamaherd.cli.report import report
 from llamaherd.cli.rollback import rollback
 from llamaherd.cli.schema import schema
+from llamaherd.cli.status import status
 from llamaherd.cli.tune import tune
 from llamaherd.cli.unlock import unlock
 from llamaherd.cli.up import up
@@ -124,6 +125,6 @@ def completion(shell: str) -> None:
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
     *(diff, up, unlock, verify, bench, compare, report, tune, history, rollback, models, prune),
-    *(users, clients, gateway, drain, ready),
+    *(users, clients, gateway, drain, ready, status),
 ):
     main.add_command(command)

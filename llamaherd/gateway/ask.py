@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from llamaherd.gateway.now import Drained, GatewayNow, parse_drained, parse_now, parse_ready
 from llamaherd.host.protocol import ask_host, question_of
@@ -44,9 +44,13 @@ def ready(rigs: Mapping[str, Rig], server: str) -> dict[str, RemoteError | None]
 
 def ask_script(verb: str, *words: str, undo: int | None = None) -> Written:
     """The script that has a host's program do this. What is said of a server ends what a timer would do to it."""
+    return question_of("gateway/ask.sh.j2", **ask_values(verb, *words, undo=undo))
+
+
+def ask_values(verb: str, *words: str, undo: int | None = None) -> dict[str, Any]:
+    """What the template of that script is given, where a question has more in it."""
     timer = f"{_TIMERS}{words[0]}" if verb in ("drain", "ready") else ""
-    told = {"verb": verb, "words": words, "timers": _TIMERS, "timer": timer, "undo": undo}
-    return question_of("gateway/ask.sh.j2", talk=GATEWAY_TALK, **told)
+    return {"talk": GATEWAY_TALK, "verb": verb, "words": words, "timers": _TIMERS, "timer": timer, "undo": undo}
 
 
 def _told(rig: Rig, script: str, seconds: int = 0) -> Sequence[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 FIELDS = (
     "uuid",
@@ -19,6 +20,21 @@ FIELDS = (
     "name",
 )
 """What is asked; the name comes last, since nobody promises that none has a comma."""
+
+
+class Placed(Protocol):
+    """A GPU that is known by its UUID and its PCI address."""
+
+    @property
+    def uuid(self) -> str:
+        """As nvidia-smi writes it."""
+
+    @property
+    def pci(self) -> str:
+        """The same."""
+
+
+P = TypeVar("P", bound=Placed)
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,7 @@ def gpu(line: str) -> GpuState:
     return GpuState(uuid, pci, persistent, limit, default, least, most, clock, fan, name)
 
 
-def find_gpu(at: str, gpus: Iterable[GpuState]) -> GpuState | None:
+def find_gpu(at: str, gpus: Iterable[P]) -> P | None:
     """The GPU that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
     in_order = sorted(gpus, key=lambda gpu: gpu.pci.upper())
     if at.isdigit():

@@ -20,7 +20,7 @@ _MOST = 1_950_000
 
 def to_html(page: Page) -> str:
     """The whole page. Whatever a result says is text in it, and never markup."""
-    template = _environment().get_template("page.html.j2")
+    template = html_environment("report").get_template("page.html.j2")
     bare = template.render(page=page, drawn=frozenset(), version=__version__)
     every = [part for group in page.groups for part in group.parts]
     return template.render(page=page, drawn=_drawn(every, _MOST - _size(bare)), version=__version__)
@@ -28,7 +28,7 @@ def to_html(page: Page) -> str:
 
 def _drawn(every: Sequence[Part], room: int) -> frozenset[str]:
     """The anchors of the parts whose charts there is room for: the first ones."""
-    template = _environment().get_template("part.html.j2")
+    template = html_environment("report").get_template("part.html.j2")
     found, left = set[str](), room
     for part in every:
         if not part.charts:
@@ -45,9 +45,10 @@ def _size(text: str) -> int:
 
 
 @cache
-def _environment() -> Environment:
+def html_environment(folder: str) -> Environment:
+    """Templates of pages in a folder, with the pieces and the style of this one. Every value is text, never markup."""
     made = Environment(
-        loader=FileSystemLoader(TEMPLATES / "report"),
+        loader=FileSystemLoader([TEMPLATES / folder, TEMPLATES / "report"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

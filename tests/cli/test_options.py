@@ -15,7 +15,7 @@ from llamaherd.cli.herd import main
 
 TAKE_AN_INVENTORY = (
     *("bench", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
-    *("plan", "preflight", "prune", "ready", "report", "rollback", "tune", "unlock", "up", "verify"),
+    *("plan", "preflight", "prune", "ready", "report", "rollback", "status", "tune", "unlock", "up", "verify"),
 )
 WITHOUT_JSON = (
     *("clients", "completion", "drain", "explain", "init", "ready"),

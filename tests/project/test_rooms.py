@@ -15,7 +15,7 @@ import pytest
 from tests.support.rigs import ROOT
 
 CORE = ROOT / "llamaherd"
-MOST = 31
+MOST = 32
 """Rooms in the first level of the core: as many as one page's table can hold."""
 OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "random", "secrets", "uuid"}
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
@@ -144,7 +144,7 @@ def test_a_role_knows_no_other_ones_inside(role: str) -> None:
 def test_one_thing_has_one_name_in_every_layer(folder: str) -> None:
     roles = {path.parent.name for path in (ROOT / "roles").glob("*/__init__.py")}
     there = {file.relative_to(ROOT / folder).parts[0] for file in (ROOT / folder).glob("*/*") if file.suffix != ".pyc"}
-    rooms_that_ask = {"bench", "deploy", "history", "host", "memory", "prune", "report", "scaffold", "store"}
+    rooms_that_ask = {"bench", "deploy", "history", "host", "memory", "prune", "report", "scaffold", "status", "store"}
     assert roles <= there
     assert there - roles <= rooms_that_ask
 

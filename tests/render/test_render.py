@@ -55,6 +55,7 @@ from llamaherd.render import render
 from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RunScript, Say
 from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.role.way_in import guarded
+from llamaherd.status.ask import look_script as status_look
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.store.holdings import Removal
@@ -395,6 +396,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_container_trial_of_vllm": lambda: container_trial(instance(VLLM, "v")),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_container": lambda: metering.script(instance(KEYED, "drafter"), 7200),
+    "status_look_cpu": lambda: status_look(CPU),
+    "status_look_gpus": lambda: status_look(GPU),
+    "status_look_gateway": lambda: status_look(GATEWAY),
     "bench_alone": lambda: render("bench/alone.sh.j2", who="tom on desk", yours="it is yours"),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
@@ -601,8 +605,8 @@ def test_every_template_is_rendered_here() -> None:
     """The longest piece that a template does not fill in stands in one of the texts."""
     everything = "\n".join(texts().values())
     for file in sorted((ROOT / "templates").rglob("*")):
-        if file.is_dir() or file.parent.name in ("scaffold", "report"):
-            continue  # what `herd init` writes and asks, and the page of `herd report`, have tests of their own
+        if file.is_dir() or file.parent.name in ("scaffold", "report") or file.name.endswith(".html.j2"):
+            continue  # what `herd init` writes and asks, and pages for a browser, have tests of their own
         pieces = re.split(r"\{\{.*?\}\}|\{%.*?%\}|\n", file.read_text(encoding="utf-8"))
         assert max(pieces, key=len).strip() in everything, f"{file.name} is rendered by no case"
 

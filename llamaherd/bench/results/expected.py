@@ -6,7 +6,7 @@ what lies between is not known yet. Nothing is missed because nobody has measure
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Literal
@@ -69,7 +69,7 @@ def judge(result: Result, expect: Expect | None) -> tuple[Judged, ...]:
 
 def _judge(result: Result, expect: Expect) -> Iterator[Judged]:
     alone = [cell for cell in result.cells if _is_as_declared(cell)]
-    written = [cell for cell in alone if cell.condition.kind != "long"]
+    written = _written(alone)
     cold = [cell for cell in alone if cell.condition.cache != "warm"]
     # A short prompt is read slower than a server can: much of its time is spent on other things than tokens.
     read = [cell for cell in cold if cell.condition.kind == "long"] or cold
@@ -81,6 +81,17 @@ def _judge(result: Result, expect: Expect) -> Iterator[Judged]:
         yield _power(written, expect.power)
 
 
+def decode_of(result: Result) -> Estimate | None:
+    """How fast one request is answered with the text that is written fastest: what `decode` is held against."""
+    found = _fastest(_written(filter(_is_as_declared, result.cells)), DECODE)
+    return found[0] if found else None
+
+
+def _written(cells: Iterable[Cell]) -> list[Cell]:
+    """Those in which an answer is what is measured."""
+    return [cell for cell in cells if cell.condition.kind != "long"]
+
+
 def _is_as_declared(cell: Cell) -> bool:
     """One request at a time, with nothing before it, and no other power limit than the declared one."""
     condition = cell.condition
@@ -89,13 +100,18 @@ def _is_as_declared(cell: Cell) -> bool:
 
 def _speed(figure: Figure, metric: Metric, cells: Sequence[Cell], expected: float) -> Judged:
     """By the condition in which it is fastest: it is expected to reach so much, not to keep it with any text."""
-    found = [(each, cell) for cell in cells if (each := estimate(by_start(cell.counted, metric)))]
+    found = _fastest(cells, metric)
     if not found:
         return Judged(figure, metric.unit, expected, "not measured")
-    best, cell = max(found, key=lambda each: each[0].value)
+    best, cell = found
     bound = expected * (1 - (metric.margin or 0))
     outcome, more = _outcome(best, bound)
     return Judged(figure, metric.unit, expected, outcome, best.value, best.low, best.high, str(cell.condition), more)
+
+
+def _fastest(cells: Iterable[Cell], metric: Metric) -> tuple[Estimate, Cell] | None:
+    found = [(each, cell) for cell in cells if (each := estimate(by_start(cell.counted, metric)))]
+    return max(found, key=lambda each: each[0].value, default=None)
 
 
 def _outcome(found: Estimate, bound: float) -> tuple[Outcome, int | None]:

@@ -63,6 +63,18 @@ def test_herd_up_with_nothing_to_do_costs_one_round_trip(converged: Bench) -> No
     assert counted == 1
 
 
+def test_herd_status_is_one_round_trip_to_servers_that_serve(converged: Bench) -> None:
+    began = converged.sh("date +%s.%N")
+    ended = converged.herd("status", "box", "--json")
+    assert ended.code == 0, ended.output
+    (rig,) = json.loads(ended.output.splitlines()[-1])["rigs"]
+    declared = {each["name"] for each in converged.plan()["instances"]}
+    assert {each["name"]: each["state"] for each in rig["instances"]} == dict.fromkeys(declared, "serves")
+    assert all(each["streams"] == 0 and each["slots"] >= 1 for each in rig["instances"]), rig
+    assert rig["change"]["changes"]
+    assert sessions(converged, began) == 1
+
+
 def test_herd_diff_finds_nothing(converged: Bench) -> None:
     before = converged.state()
     said = converged.herd("diff", "box")

@@ -1,0 +1,1 @@
+"""What the fleet does now: asked of its hosts, and shown."""

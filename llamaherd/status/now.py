@@ -1,0 +1,125 @@
+"""`StatusNow`: what the fleet does at one moment, as values. Terminal, page and JSON are written from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from llamaherd.gateway.now import GatewayNow
+
+State = Literal["serves", "busy", "loads", "hangs", "down"]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens a second that were measured once, with the 95 % interval where there is one; `began` in UTC."""
+
+    value: float
+    low: float | None
+    high: float | None
+    began: str
+
+
+@dataclass(frozen=True)
+class CardNow:
+    """A GPU: bytes, watts, degrees Celsius, percent; None for what it does not tell. `name` is as declared."""
+
+    name: str
+    model: str
+    memory_used: int | None
+    memory_total: int | None
+    watts: float | None
+    limit_watts: float | None
+    celsius: float | None
+    busy_percent: float | None
+
+
+@dataclass(frozen=True)
+class InstanceNow:
+    """An instance. `why` says why it does not serve, in a few words.
+
+    `streams` are requests that it works on, `reading` those of them whose prompt is still read, of `slots` at once;
+    `waiting` come after them. `tokens_per_second` are those of all streams together in about one second. `measured` is
+    the last result of `herd bench`, `expected` what is declared.
+    """
+
+    name: str
+    model: str
+    port: int
+    state: State
+    why: str = ""
+    streams: int | None = None
+    slots: int | None = None
+    reading: int | None = None
+    waiting: int | None = None
+    tokens_per_second: float | None = None
+    measured: Speed | None = None
+    expected: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answers people: one that is busy does so a little later."""
+        return self.state in ("serves", "busy")
+
+
+@dataclass(frozen=True)
+class ChangeNow:
+    """The newest release of a host: `at` in UTC, by whom, its changes in a sentence each, and what failed."""
+
+    number: int
+    at: str
+    who: str
+    changes: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RigNow:
+    """A rig. `away` is why its host could not be asked: then nothing else is known.
+
+    `problems` are sentences, each with what to do about it. `gateway` is what the gateway on it does.
+    """
+
+    name: str
+    instances: tuple[InstanceNow, ...] = ()
+    cards: tuple[CardNow, ...] = ()
+    change: ChangeNow | None = None
+    problems: tuple[str, ...] = ()
+    gateway: GatewayNow | None = None
+    away: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it serves."""
+        return not self.problems and not self.away
+
+
+@dataclass(frozen=True)
+class StatusNow:
+    """The fleet at `at`, in UTC."""
+
+    at: str
+    rigs: tuple[RigNow, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it serves."""
+        return all(rig.ok for rig in self.rigs)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, a sentence each, that names its rig."""
+        return tuple(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        for rig in self.rigs:
+            if rig.away:
+                yield f"{rig.name}: {rig.away}"
+            for problem in rig.problems:
+                yield f"{rig.name}: {problem}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        rigs = [{**asdict(rig), "ok": rig.ok} for rig in self.rigs]
+        return {"at": self.at, "ok": self.ok, "rigs": rigs}

@@ -1,0 +1,303 @@
+"""What servers, GPUs and the newest release of this host are now: a fact a line, from one look that changes nothing.
+
+Every question is bounded in time and asked beside the others. Of a server counts are told: no text of a prompt is.
+"""
+
+# For Python 3.10 and its standard library alone.
+import base64
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+HTTP_SECONDS = 2.0
+"""For one answer of a server: ik_llama.cpp answers nobody while it reads a prompt."""
+PROGRAM_SECONDS = 5
+"""For systemd, Docker and the driver."""
+ALL_SECONDS = 12.0
+"""After which what has not answered is left out."""
+APART = 1.0
+"""Seconds between two reads of what is counted."""
+MOST = 4 << 20
+"""Bytes of an answer. Of ik_llama.cpp's slots each has its prompt in it."""
+PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
+STILL = 2
+"""Ticks of processor that a server takes in two seconds that does nothing."""
+RUNNING = re.compile(r"^(?:llamacpp:requests_processing|vllm:num_requests_running)(?:\{.*\})? ([0-9.e+]+)$", re.M)
+WAITING = re.compile(r"^(?:llamacpp:requests_deferred|vllm:num_requests_waiting)(?:\{.*\})? ([0-9.e+]+)$", re.M)
+WRITTEN = re.compile(r"^vllm:generation_tokens_total(?:\{.*\})? ([0-9.e+]+)$", re.M)
+"""The one that counts while an answer is written: llama.cpp's is counted up at its end."""
+
+Facts = list[list[str]]
+
+
+def said(*words: str) -> tuple[str, str]:
+    """What a program prints, and of its complaints the first line; nothing where it hangs or is not there."""
+    env = {**os.environ, "PATH": PATH, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROGRAM_SECONDS, env=env, check=False
+        )
+    except FileNotFoundError:
+        return "", f"there is no {words[0]}"
+    except (OSError, subprocess.TimeoutExpired):
+        return "", f"{words[0]} does not answer within {PROGRAM_SECONDS} s"
+    out, err = (each[: 1 << 20].decode(errors="replace") for each in (done.stdout, done.stderr))
+    why = "" if done.returncode == 0 else (err.strip() or out.strip() or f"{words[0]} ended with {done.returncode}")
+    return out, why.partition("\n")[0]
+
+
+def units(names: list[str], pids: dict[str, int]) -> Facts:
+    """What systemd says of units: state, what it does in it, how it ended."""
+    found: Facts = []
+    asked = ("Id", "LoadState", "ActiveState", "SubState", "Result", "MainPID")
+    out, _ = said("systemctl", "show", *(f"-p{each}" for each in asked), *(f"{name}.service" for name in names))
+    for block in out.split("\n\n"):
+        parts = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        name = parts.get("Id", "").removesuffix(".service")
+        if name in names and all(each in parts for each in asked):
+            absent = parts["LoadState"] == "not-found"
+            active = "absent" if absent else parts["ActiveState"]
+            found.append(["unit", name, active, parts["SubState"], parts["Result"]])
+            pids[name] = int(parts["MainPID"])
+    return found
+
+
+def containers(names: list[str], pids: dict[str, int], form: str) -> Facts:
+    """What Docker says of containers, in this form: name, state, process, and health where it asks for that."""
+    out, why = said("docker", "inspect", "--type", "container", "--format", form, *names)
+    found = {}
+    for name, status, pid, *health in (line.strip("/ ").split(" ") for line in out.splitlines() if " " in line):
+        found[name] = ["container", name, status, *(health or [""])]
+        pids[name] = int(pid)
+    if not why or "no such" in why.lower() or why == "there is no docker":
+        found |= {name: ["container", name, "absent", ""] for name in names if name not in found}
+    return [found[name] for name in names if name in found]
+
+
+def get(server: dict[str, Any], path: str) -> tuple[str, str]:
+    """The status of an answer and its text; in place of a status `refused`, `silent` or `broken`."""
+    line = http.client.HTTPConnection(server["host"], server["port"], timeout=HTTP_SECONDS)
+    try:
+        headers = {}
+        if server["key"] and path != server["health"]:
+            headers["Authorization"] = (
+                "Bearer " + Path(server["key"]).read_text(encoding="utf-8").split("\n")[0].strip()
+            )
+        line.request("GET", path, headers=headers)
+        answer = line.getresponse()
+        text = answer.read(MOST + 1)
+        return str(answer.status) if len(text) <= MOST else "broken", text.decode(errors="replace")
+    except TimeoutError:
+        return "silent", ""
+    except ConnectionRefusedError:
+        return "refused", ""
+    except (OSError, ValueError, http.client.HTTPException):
+        return "broken", ""
+    finally:
+        line.close()
+
+
+def stat(pid: int) -> list[str]:
+    """The fields of a process from its state on, as /proc has them."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
+    return []
+
+
+def stands_still(pid: int, before: list[str]) -> str:
+    """Whether a process is `stopped`, or `idle`: it has done nothing since, and waits for no processor or disk."""
+    now = stat(pid)
+    if now[:1] in (["T"], ["t"]):
+        return "stopped"
+    if not before or not now or now[9] != before[9] or ticks(now) - ticks(before) > STILL:
+        return ""
+    states = {stat_of_thread(each)[:1] for each in Path(f"/proc/{pid}/task").glob("*/stat")}
+    return "" if states & {"R", "D"} else "idle"
+
+
+def ticks(fields: list[str]) -> int:
+    """How long a process has computed."""
+    return int(fields[11]) + int(fields[12])
+
+
+def stat_of_thread(file: Path) -> str:
+    """The state of a thread."""
+    with suppress(OSError):
+        return file.read_text(encoding="utf-8", errors="replace").rpartition(") ")[2]
+    return ""
+
+
+def slots(text: str) -> list[dict[str, Any]] | None:
+    """What a server says of its slots; None where it says nothing of them."""
+    with suppress(ValueError, RecursionError):
+        told = json.loads(text)
+        if isinstance(told, list) and all(isinstance(each, dict) for each in told):
+            return told
+    return None
+
+
+def busy(slot: dict[str, Any]) -> bool:
+    """Whether a slot has a request; ik_llama.cpp says it by a number."""
+    return slot.get("is_processing") is True or slot.get("state") == 1
+
+
+def decoded(slot: dict[str, Any]) -> int:
+    """Tokens of the answer by now: none yet while the prompt is read."""
+    told = slot.get("next_token")
+    told = told[0] if isinstance(told, list) and told else told
+    count = told.get("n_decoded") if isinstance(told, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 40 else 0
+
+
+def written_since(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> int:
+    """Tokens that slots have written between two reads: those of a request that has begun since from its first on."""
+    known = {slot.get("id"): (slot.get("id_task"), decoded(slot)) for slot in before if busy(slot)}
+    total = 0
+    for slot in now:
+        if busy(slot):
+            task, count = known.get(slot.get("id"), (None, 0))
+            total += max(0, decoded(slot) - (count if task == slot.get("id_task") else 0))
+    return total
+
+
+def total(pattern: re.Pattern[str], text: str) -> float | None:
+    """The sum of a metric over its labels."""
+    found = pattern.findall(text)
+    with suppress(ValueError):
+        return sum(map(float, found)) if found else None
+    return None
+
+
+class Server:
+    """A server, and what was found of it by now."""
+
+    def __init__(self, asked: dict[str, Any], pid: int) -> None:
+        self.asked, self.pid, self.name = asked, pid, str(asked["name"])
+        self.facts: Facts = []
+
+    def say(self, kind: str, *fields: object) -> None:
+        """A fact of it."""
+        self.facts.append([kind, self.name, *map(str, fields)])
+
+    def ask(self) -> None:
+        """Ask it, up to the first question that it does not answer in time."""
+        before = stat(self.pid) if self.pid else []
+        status, _ = get(self.asked, self.asked["health"])
+        self.say("health", status)
+        if status == "silent" and self.pid and self.asked["one_process"] and (how := stands_still(self.pid, before)):
+            self.say("still", how)
+        if status != "200":
+            return
+        status, text = get(self.asked, "/slots")
+        if status == "silent":
+            self.say("silent")
+            return
+        every, since = slots(text) if status == "200" else None, time.monotonic()
+        status, metrics = get(self.asked, self.asked["metrics"])
+        metrics = metrics if status == "200" else ""
+        self.tell_requests(every, metrics)
+        count = total(WRITTEN, metrics)
+        if every is None and count is None:
+            return
+        time.sleep(max(0.0, since + APART - time.monotonic()))
+        path = "/slots" if every is not None else self.asked["metrics"]
+        status, text = get(self.asked, path)
+        milliseconds = round((time.monotonic() - since) * 1000)
+        if status != "200":
+            return
+        if every is not None and (again := slots(text)) is not None:
+            self.say("wrote", written_since(every, again), milliseconds)
+        elif every is None and count is not None and (later := total(WRITTEN, text)) is not None:
+            self.say("wrote", max(0, round(later - count)), milliseconds)
+
+    def tell_requests(self, every: list[dict[str, Any]] | None, metrics: str) -> None:
+        """How many requests it answers, reads and lets wait."""
+        if every is not None:
+            active = [slot for slot in every if busy(slot)]
+            self.say("slots", len(every), len(active), sum(decoded(slot) == 0 for slot in active))
+        elif (running := total(RUNNING, metrics)) is not None:
+            self.say("running", round(running))
+        if (waiting := total(WAITING, metrics)) is not None:
+            self.say("waiting", round(waiting))
+
+
+def gpus(fields: list[str]) -> Facts:
+    """What the driver says of GPUs, in one call."""
+    out, why = said("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    rows = [line.split(", ", len(fields) - 1) for line in out.splitlines()[:64] if line.startswith("GPU-")]
+    cards = [["card", *row] for row in rows if len(row) == len(fields)]
+    return cards or [["driver", why or "nvidia-smi knows no GPU"]]
+
+
+def release(folder: str) -> Facts:
+    """The newest release that is kept here."""
+    with suppress(OSError):
+        names = [file.name for file in Path(folder).iterdir()]
+        numbers = [int(name[:-5]) for name in names if re.fullmatch(r"[0-9]{1,9}\.json", name)]
+        if numbers:
+            with Path(folder, f"{max(numbers)}.json").open("rb") as file:
+                return [["release", str(max(numbers)), base64.b64encode(file.read(1 << 18)).decode()]]
+    return []
+
+
+def beside(*jobs: Any) -> None:
+    """Do all of it at once. What takes too long is left to itself: this program ends without it."""
+    threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+    until = time.monotonic() + ALL_SECONDS
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(max(0.0, until - time.monotonic()))
+
+
+def tell(facts: Facts) -> None:
+    """Say all of it, a line each, whose fields hold no line break and no tab; and that this is all."""
+    for fact in [*facts, ["told"]]:
+        print("\t".join(re.sub(r"[\x00-\x1f\x7f]", " ", field)[: 1 << 19] for field in fact))
+    sys.stdout.flush()
+
+
+def main(asked: dict[str, Any]) -> None:
+    """Ask everybody, and tell it in the end."""
+    pids: dict[str, int] = {}
+    found: dict[str, Facts] = {}
+    servers: list[Server] = []
+
+    def named(backend: str) -> list[str]:
+        return [str(each["name"]) for each in asked["servers"] if each["backend"] == backend]
+
+    def systemd() -> None:
+        found["units"] = units(names, pids) if (names := named("systemd")) else []
+
+    def docker() -> None:
+        found["containers"] = containers(names, pids, asked["form"]) if (names := named("compose")) else []
+
+    def states() -> Facts:
+        return [*found.get("units", []), *found.get("containers", [])]
+
+    def serving() -> None:
+        beside(systemd, docker)
+        gone = {name for _, name, state, *_ in states() if state in DOWN}
+        servers.extend(Server(each, pids.get(each["name"], 0)) for each in asked["servers"] if each["name"] not in gone)
+        beside(*(each.ask for each in servers))
+
+    def driver() -> None:
+        found["gpus"] = gpus(asked["fields"]) if asked["fields"] else []
+
+    beside(serving, driver)
+    cards = found.get("gpus", [["driver", "nvidia-smi does not end"]])
+    tell([*states(), *cards, *release(asked["releases"]), *chain(*(list(each.facts) for each in servers))])
+    os._exit(0)  # one thread may be held fast by the driver
+
+
+DOWN = ("absent", "inactive", "failed", "exited", "created", "dead", "paused")
+"""States in which a server is asked nothing."""

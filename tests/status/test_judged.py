@@ -1,0 +1,135 @@
+"""What follows from what a host told: states, problems, and GPUs by their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.history.release import Origin, Release
+from llamaherd.plan import Plan
+from llamaherd.status.judged import rig_now
+from llamaherd.status.now import Speed
+from llamaherd.status.told import CardTold, HostTold, ServerTold
+from tests.support.rigs import cpu_rig, gpu_rig, planned
+
+BOX = planned(cpu_rig())
+DUO = planned(gpu_rig())
+FINE = ServerTold(
+    active="active", doing="running", ended="success", health="200", slots=2, busy=1, reading=0, waiting=0
+)
+
+
+def told(plan: Plan, **servers: ServerTold) -> HostTold:
+    """A host whose other servers are fine."""
+    return HostTold({each.service: servers.get(each.name, FINE) for each in plan.instances})
+
+
+@pytest.mark.parametrize(
+    ("server", "state", "why"),
+    [
+        (FINE, "serves", ""),
+        (ServerTold("active", "running", "success", "silent"), "busy", "it answers later than in 2 s"),
+        (ServerTold("active", "running", "success", "200", silent=True), "busy", "it answers later than in 2 s"),
+        (ServerTold("active", "running", "success", "silent", "idle"), "hangs", "it answers nobody, and does nothing"),
+        (ServerTold("active", "running", "success", "silent", "stopped"), "hangs", "its process is stopped"),
+        (ServerTold("active", "running", "success", "503"), "loads", "it says that it is not ready"),
+        (ServerTold("activating", "start-post", "success", "refused"), "loads", "it starts"),
+        (ServerTold("activating", "start-post", "success", "503"), "loads", "it says that it is not ready"),
+        (ServerTold("active", "running", "success", "refused"), "down", "nothing listens at port 8080"),
+        (ServerTold("active", "running", "success", "broken"), "down", "what listens at port 8080 breaks off"),
+        (ServerTold("active", "running", "success", "500"), "down", "it answers 500 when it is asked for its health"),
+        (ServerTold("failed", "failed", "exit-code"), "down", "its unit is failed (exit-code)"),
+        (ServerTold("inactive", "dead", "success"), "down", "its unit is inactive"),
+        (
+            ServerTold("activating", "auto-restart", "oom-kill"),
+            "down",
+            "its unit fails, and is started again (oom-kill)",
+        ),
+        (
+            ServerTold("activating", "auto-restart-queued", "signal"),
+            "down",
+            "its unit fails, and is started again (signal)",
+        ),
+        (ServerTold("absent", "dead", "success"), "down", "there is no unit of it"),
+        (ServerTold("active", "running", "success"), "busy", "it answers later than in 2 s"),
+        (ServerTold(), "down", "nothing is known of it"),
+        (ServerTold(health="200", slots=2, busy=0), "serves", ""),
+    ],
+)
+def test_states_of_a_unit(server: ServerTold, state: str, why: str) -> None:
+    now = rig_now(BOX, told(BOX, chat=server), {})
+    assert (now.instances[0].state, now.instances[0].why) == (state, why)
+    assert now.ok == (state in ("serves", "busy"))
+
+
+@pytest.mark.parametrize(
+    ("server", "state", "why"),
+    [
+        (ServerTold("running", "healthy", health="200"), "serves", ""),
+        (ServerTold("running", "starting", health="refused"), "loads", "it starts"),
+        (ServerTold("restarting", ""), "down", "its container fails, and is started again"),
+        (ServerTold("exited", ""), "down", "its container is exited"),
+        (ServerTold("absent", ""), "down", "there is no container of it"),
+    ],
+)
+def test_states_of_a_container(server: ServerTold, state: str, why: str) -> None:
+    now = rig_now(BOX, told(BOX, drafter=server), {}).instances[1]
+    assert (now.state, now.why) == (state, why)
+
+
+def test_a_problem_says_where_to_look() -> None:
+    down = told(BOX, chat=ServerTold("failed", "failed", "exit-code"), drafter=ServerTold("absent", ""))
+    assert rig_now(BOX, down, {}).problems == (
+        "chat is down: its unit is failed (exit-code); see `journalctl -u llama-chat` there",
+        "drafter is down: there is no container of it; `herd up box` makes it",
+    )
+    hangs = told(BOX, chat=ServerTold("active", "running", "success", "silent", "idle"))
+    assert rig_now(BOX, hangs, {}).problems == (
+        "chat hangs: it answers nobody, and does nothing; `herd up box` starts it again",
+    )
+
+
+def test_streams_and_tokens_a_second() -> None:
+    speed = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z")
+    wrote = ServerTold("active", "running", "success", "200", slots=4, busy=3, reading=1, waiting=2, wrote=(82, 1025))
+    chat, drafter = rig_now(
+        BOX, told(BOX, chat=wrote, drafter=ServerTold(health="200", busy=5)), {"chat": speed}
+    ).instances
+    assert (chat.streams, chat.slots, chat.reading, chat.waiting) == (3, 4, 1, 2)
+    assert (chat.tokens_per_second, chat.measured) == (80.0, speed)
+    # An engine that says nothing of slots has as many as are declared.
+    assert (drafter.streams, drafter.slots, drafter.tokens_per_second) == (5, 1, None)
+
+
+def card(uuid: str, pci: str = "00000000:01:00.0") -> CardTold:
+    return CardTold(uuid, pci, 1024, 24576, 30, 350, 40, 0, "RTX 3090")
+
+
+def test_gpus_are_called_as_declared_and_others_by_their_address() -> None:
+    host = told(DUO)
+    host.cards = [card("GPU-other", "00000000:03:00.0"), card("GPU-3090", "00000000:02:00.0"), card("gpu-5090")]
+    now = rig_now(DUO, host, {})
+    assert [each.name for each in now.cards] == ["new", "old", "00000000:03:00.0"]
+    assert (now.cards[0].memory_used, now.cards[0].memory_total) == (1 << 30, 24 << 30)
+    assert now.problems == ()
+
+
+def test_a_gpu_that_is_gone_is_a_problem_and_so_is_a_driver_that_says_nothing() -> None:
+    host = told(DUO)
+    host.cards = [card("GPU-5090")]
+    assert rig_now(DUO, host, {}).problems == ("GPU old is not there; `herd preflight duo` says which are",)
+    host.cards, host.driver = [], "nvidia-smi does not answer within 5 s"
+    (problem,) = rig_now(DUO, host, {}).problems
+    assert problem.startswith("its GPUs are not known: nvidia-smi does not answer within 5 s")
+
+
+def test_the_last_change() -> None:
+    host = told(BOX)
+    assert rig_now(BOX, host, {}).change is None
+    release = Release(at="2026-11-24T10:00:00+00:00", origin=Origin(user="ann"), changes=("a", "b"), failed=("c",))
+    host.release = (14, release)
+    change = rig_now(BOX, host, {}).change
+    assert change
+    assert (change.number, change.at, change.who, change.changes, change.failed) == (
+        *(14, "2026-11-24 10:00:00 UTC", "ann"),
+        *(("a", "b"), ("c",)),
+    )
