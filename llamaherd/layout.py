@@ -11,6 +11,8 @@ BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"
 GATEWAY_USER = "llamaherd-gateway"
 """No user of an instance begins like this."""
+MONITORING_USER = "llamaherd-monitor"
+"""Prometheus and Alertmanager."""
 ACCOUNTS = (ASK_USER, BUILD_USER, FETCH_USER)
 
 BUILDS = PurePosixPath("/opt/llamaherd/builds")
@@ -73,6 +75,16 @@ GATEWAY_TALK = LIBEXEC / "gateway-talk"
 """Asks a gateway that runs what it has read, and tells it what has changed in its maps."""
 GATEWAY_RUN = PurePosixPath("/run/llamaherd-gateway")
 """Its socket, its user's and root's alone."""
+
+PROMETHEUS_UNIT = "llamaherd-prometheus.service"
+ALERTMANAGER_UNIT = "llamaherd-alertmanager.service"
+EXPORTER_UNIT = "llamaherd-exporter.service"
+PROMETHEUS_PORT, ALERTMANAGER_PORT, EXPORTER_PORT = 9090, 9093, 9100
+"""Those that everybody knows. The first two are their own host's alone."""
+MONITORING = PurePosixPath("/etc/llamaherd/monitoring")
+"""What Prometheus and Alertmanager read, their user's alone: keys of servers, and of where alerts go."""
+MONITORING_DATA = PurePosixPath("/var/lib/llamaherd-monitoring")
+"""What they remember."""
 
 DRIVER_KEPT = PurePosixPath("/etc/apt/preferences.d/00-llamaherd-nvidia-kept")
 """Which version of the driver stays. apt takes the first entry that matches: this file comes before the next."""

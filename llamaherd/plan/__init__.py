@@ -16,6 +16,14 @@ from llamaherd.plan.machine import (
     WslPlan,
 )
 from llamaherd.plan.memory import RAM, Estimate, Grows, Holds
+from llamaherd.plan.monitoring import (
+    AlertKey,
+    ExporterPlan,
+    MonitoredHost,
+    MonitoredServer,
+    MonitoringPlan,
+    WatcherPlan,
+)
 from llamaherd.plan.plan import (
     BandwidthRule,
     BuildPlan,
@@ -36,12 +44,14 @@ from llamaherd.plan.server import Health, KeyFile, ServerGpus, ServerLimits, Ser
 
 __all__ = [
     "RAM",
+    "AlertKey",
     "BandwidthRule",
     "BuildPlan",
     "ContainerToolkitPlan",
     "DriverPlan",
     "Endpoint",
     "Estimate",
+    "ExporterPlan",
     "FromFolder",
     "FromHub",
     "FromNeighbour",
@@ -62,6 +72,9 @@ __all__ = [
     "ModelFile",
     "ModelOrigin",
     "ModelPlan",
+    "MonitoredHost",
+    "MonitoredServer",
+    "MonitoringPlan",
     "Only",
     "Plan",
     "Planned",
@@ -75,6 +88,7 @@ __all__ = [
     "StorePlan",
     "TextFile",
     "ToolkitPlan",
+    "WatcherPlan",
     "WslPlan",
     "digest",
 ]

@@ -76,6 +76,13 @@ from roles.gateway.state import UnitState as GatewayUnitState
 from roles.gateway.verify import question as gateway_question
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
 from roles.models.lending import share
+from roles.monitoring.changes import changes_with as watcher_changes
+from roles.monitoring.changes import exporter_changes
+from roles.monitoring.changes import leftovers as monitoring_leftovers
+from roles.monitoring.plan import unit_spec as unit_of
+from roles.monitoring.state import MonitoringState
+from roles.monitoring.state import UnitState as MonitoringUnitState
+from roles.monitoring.verify import question as monitoring_question
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from roles.nvidia_driver.going_back import undo_files
 from roles.nvidia_driver.plan import version_hold
@@ -92,7 +99,9 @@ from roles.serve.trial import container_trial
 from roles.wsl.changes import wsl_changes
 from tests.support import ours as verify
 from tests.support.gateway import as_written, gateway_files, gateway_of, gateway_plans, keys_of
+from tests.support.monitoring import household
 from tests.support.ours import inspect_script, parse_state, tasks
+from tests.support.prometheus import monitored, watcher_of
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -152,6 +161,7 @@ HELD = planned(
     },
 )
 GATEWAY, SECURE = gateway_plans()
+WATCHING = household()
 WSL = planned(wsl_rig())
 WSL_NAT = planned(
     gpu_rig(),
@@ -358,7 +368,14 @@ PROJECTS: dict[str, InstancePlan] = {
     "compose_image_by_digest": instance(GPU, "small"),
     "compose_vllm": instance(VLLM, "v"),
 }
-RUNS: dict[str, Plan] = {"cpu": CPU, "driver": DRIVER, "power": HELD, "wsl": WSL, "gateway": GATEWAY}
+RUNS: dict[str, Plan] = {
+    "cpu": CPU,
+    "driver": DRIVER,
+    "power": HELD,
+    "wsl": WSL,
+    "gateway": GATEWAY,
+    "monitoring": WATCHING["box"],
+}
 """What a run does there, in its order."""
 SCRIPTS: dict[str, Callable[[], str]] = {
     "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
@@ -504,6 +521,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_remove_gateway": lambda: script(
         gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(GatewayUnitState("active", "", False, ""))}))
     ),
+    "observe_monitoring": lambda: inspect_script(WATCHING["box"]),
+    "verify_monitoring": lambda: monitoring_question(WATCHING["box"]),
+    "step_exporter": lambda: script(exporter_changes(WATCHING["duo"], HostState())),
+    "step_monitoring": lambda: script(watcher_changes(watcher_of(WATCHING["box"]), HostState(), {"box.chat": "a key"})),
+    "step_monitoring_reload": lambda: script(
+        watcher_changes(watcher_of(WATCHING["box"]), watching("another"), {"box.chat": "a key"})
+    ),
+    "step_remove_monitoring": lambda: script(list(monitoring_leftovers(WATCHING["porch"], watching("")))),
     "observe_power": lambda: inspect_script(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
@@ -517,6 +542,13 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_refuse": lambda: refused_for("writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"),
     "step_remove_project": lambda: script(removal_changes(CPU, HostState(projects={"old"}))),
 }
+
+
+def watching(read: str) -> HostState:
+    """A host where all runs that watches, and has read this."""
+    units = {PurePosixPath(unit.path).name: unit for unit in monitored(WATCHING["box"]).units}
+    seen = {name: MonitoringUnitState("active", "enabled", False, unit_of(unit)) for name, unit in units.items()}
+    return HostState(parts={MonitoringState: MonitoringState(seen, read)})
 
 
 def refused_for(why: str) -> str:
@@ -581,6 +613,12 @@ def texts() -> dict[str, str]:
             f"gateway_{PurePosixPath(file.path).name}": file.text
             for file in maps(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY)))
         },
+        **{
+            PurePosixPath(unit.path).name.removeprefix("llamaherd-"): unit.text
+            for unit in monitored(WATCHING["box"]).units
+        },
+        "exporter_for_another.service": monitored(WATCHING["duo"]).units[0].text,
+        **{PurePosixPath(file.path).name: file.text for file in watcher_of(WATCHING["box"]).files},
         "gpu_power.service": power(HELD).unit.text,
         "gpu_fans.program": power(HELD).fans.text,
         "gpu_power.table": power(HELD).table.text,

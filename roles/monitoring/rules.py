@@ -1,0 +1,154 @@
+"""What Prometheus works out of figures, and when it says that something is wrong. Values; no host is asked.
+
+`instance` is a server as `RIG.INSTANCE`, or a rig for what is of its host. Rates are over five minutes, so that a
+scrape every 30 seconds gives ten figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from llamaherd.plan import MonitoredServer
+
+BUSY = 0.1
+"""Seconds of writing in a second, from which on a speed says something."""
+SLOW = 0.5
+"""Of what its owner expects: where `herd verify` fails, too."""
+LEAST_ACCEPTED = 0.4
+"""Of drafted tokens; with fewer, drafting costs more than it brings."""
+SOON = 4 * 86400
+"""Seconds in which a disk is full, from which on somebody is told."""
+
+
+class Recording(NamedTuple):
+    """A figure under a name of its own, for dashboards and alerts; `labels` are added to it."""
+
+    record: str
+    expr: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Alert(NamedTuple):
+    """When something is wrong: an expression that is true for `wait`, and what people are told."""
+
+    name: str
+    expr: str
+    wait: str
+    severity: Literal["page", "warning"]
+    summary: str
+    help: str
+
+
+def _rate(metric: str, over: str = "5m") -> str:
+    return f"rate({metric}[{over}])"
+
+
+_BY = "sum by (rig, instance, model, engine)"
+RECORDINGS = (
+    Recording(
+        "llm:decode_tokens_per_second:rate5m",
+        f"{_rate('llamacpp:tokens_predicted_total')} / ({_rate('llamacpp:tokens_predicted_seconds_total')} > {BUSY})"
+        f" or {_BY} ({_rate('vllm:inter_token_latency_seconds_count')})"
+        f" / ({_BY} ({_rate('vllm:inter_token_latency_seconds_sum')}) > {BUSY})",
+    ),
+    Recording(
+        "llm:prefill_tokens_per_second:rate5m",
+        f"{_rate('llamacpp:prompt_tokens_total')} / ({_rate('llamacpp:prompt_seconds_total')} > {BUSY})",
+    ),
+    Recording(
+        "llm:drafts_accepted:ratio30m",
+        f"{_rate('llamacpp:spec_decode_num_accepted_tokens_total', '30m')}"
+        f" / ({_rate('llamacpp:spec_decode_num_draft_tokens_total', '30m')} > 0)",
+    ),
+    Recording("llm:requests:processing", f"llamacpp:requests_processing or {_BY} (vllm:num_requests_running)"),
+    Recording("llm:requests:waiting", f"llamacpp:requests_deferred or {_BY} (vllm:num_requests_waiting)"),
+)
+"""Engines' figures by one name each. llama-server's own rates are reset by whoever asks: these are of its counters."""
+
+ALERTS = (
+    Alert(
+        "RigUnreachable",
+        'up{job="host"} == 0',
+        "5m",
+        "page",
+        "rig {{ $labels.rig }} does not answer",
+        "see whether it is on; `herd verify {{ $labels.rig }}` says whether its exporter runs",
+    ),
+    Alert(
+        "ServerDown",
+        'up{job="server",waits="no"} == 0',
+        "5m",
+        "page",
+        "server {{ $labels.instance }} does not answer",
+        "`herd verify {{ $labels.rig }}` says more",
+    ),
+    Alert(
+        "ServerStopped",
+        'node_systemd_unit_state{name=~"llama-.+",state="active"} == 0',
+        "10m",
+        "page",
+        "{{ $labels.name }} on {{ $labels.rig }} does not run",
+        "see `systemctl status {{ $labels.name }}` there; `herd up {{ $labels.rig }}` starts it",
+    ),
+    Alert(
+        "ServerRestarts",
+        'changes(node_systemd_service_restart_total{name=~"llama-.+"}[30m]) > 2',
+        "0m",
+        "page",
+        "{{ $labels.name }} on {{ $labels.rig }} was started {{ $value }} times in half an hour",
+        "see why it ends: `journalctl -u {{ $labels.name }}` there",
+    ),
+    Alert(
+        "RequestsWait",
+        "llm:requests:waiting > 0",
+        "10m",
+        "warning",
+        "{{ $value }} requests wait in server {{ $labels.instance }}",
+        "it has fewer slots than people ask for: see `parallel`, or let a gateway share them out",
+    ),
+    Alert(
+        "SlowerThanExpected",
+        f"llm:decode_tokens_per_second:rate5m < on(instance) group_left {SLOW} * llm:decode_tokens_per_second:expected"
+        " and on(instance) max_over_time(llm:requests:processing[5m]) <= 1",
+        "15m",
+        "warning",
+        '{{ $labels.instance }} writes {{ printf "%.1f" $value }} tokens a second to one client',
+        "that is less than half of `expect.decode`: measure it with `herd bench`, and see what else runs there",
+    ),
+    Alert(
+        "DraftsRefused",
+        f"llm:drafts_accepted:ratio30m < {LEAST_ACCEPTED}",
+        "30m",
+        "warning",
+        "{{ $labels.instance }} takes {{ $value | humanizePercentage }} of what is drafted for it",
+        "drafting costs more than it brings: see `draft`, and measure both with `herd compare`",
+    ),
+    Alert(
+        "DiskFilling",
+        'time() + node_filesystem_avail_bytes{fstype!="tmpfs"} / -(deriv(node_filesystem_avail_bytes[6h]) < 0)'
+        f" < time() + {SOON}"
+        " and node_filesystem_avail_bytes < 0.3 * node_filesystem_size_bytes",
+        "1h",
+        "warning",
+        "{{ $labels.mountpoint }} on {{ $labels.rig }} is full by {{ humanizeTimestamp $value }}",
+        "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` say what can go",
+    ),
+    Alert(
+        "DiskFull",
+        'node_filesystem_avail_bytes{fstype!="tmpfs"} < 0.05 * node_filesystem_size_bytes',
+        "10m",
+        "page",
+        "{{ $labels.mountpoint }} on {{ $labels.rig }} has {{ humanize1024 $value }}B left",
+        "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` say what can go",
+    ),
+)
+"""Each has a test in which it fires, and one in which it does not."""
+
+
+def expected(servers: tuple[MonitoredServer, ...]) -> Iterator[Recording]:
+    """What owners expect of their servers, as figures to compare with."""
+    for server in servers:
+        if server.decode is not None:
+            labels = (("rig", server.rig), ("instance", server.name))
+            yield Recording("llm:decode_tokens_per_second:expected", f"vector({server.decode:g})", labels)

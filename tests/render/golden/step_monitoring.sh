@@ -1,0 +1,335 @@
+# What watches: tried by its own tools before anything of it is switched, and as it was before where that fails.
+# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+locks=/run/llamaherd/locks
+# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
+open_lock() {
+    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
+    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
+        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
+        return 1
+    fi
+    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
+}
+# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
+hold() {
+    open_lock "$1" "$2" || return 1
+    if ! flock -n "$1"; then
+        by=$(cat "$locks/$2")
+        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
+        if ! flock -w "$3" "$1"; then
+            by=$(cat "$locks/$2")
+            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
+            return 1
+        fi
+    fi
+    echo "process $$ since $(date +%T): $4" >"$locks/$2"
+}
+hold 8 host 3600 'monitoring' || exit 1
+if ! [ -x /usr/bin/promtool ] || ! [ -x /usr/bin/amtool ] || ! id -u llamaherd-monitor >/dev/null 2>&1; then
+    echo "Prometheus, Alertmanager or their user are not there yet: \`herd up\` without --only brings them" >&2
+    exit 1
+fi
+new=/etc/llamaherd/monitoring.new
+old=/etc/llamaherd/monitoring.old
+rm -rf "$new" "$old"
+# Only their user looks into it: keys lie there.
+install -d -m 0700 -o llamaherd-monitor -g llamaherd-monitor "$new" "$new/keys" || exit 1
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/llamaherd/monitoring.new/prometheus.yml /etc/llamaherd/monitoring.new 0600 llamaherd-monitor <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBib3hgOiBjaGFuZ2UgZmxlZXQueWFtbCwg
+bm90IHRoaXMgZmlsZS4KZ2xvYmFsOgogICMgTW9yZSBvZnRlbiBpcyBubyBiZXR0ZXI6IGEgc2Vy
+dmVyIG1heSB0YWtlIGl0cyB0aW1lIHRvIGFuc3dlciB3aGlsZSBpdCB3b3Jrcy4KICBzY3JhcGVf
+aW50ZXJ2YWw6IDMwcwogIHNjcmFwZV90aW1lb3V0OiAyNXMKICBldmFsdWF0aW9uX2ludGVydmFs
+OiAzMHMKcnVsZV9maWxlczogW3J1bGVzLnltbF0KYWxlcnRpbmc6CiAgYWxlcnRtYW5hZ2VyczoK
+ICAgIC0gc3RhdGljX2NvbmZpZ3M6IFt7dGFyZ2V0czogWyIxMjcuMC4wLjE6OTA5MyJdfV0Kc2Ny
+YXBlX2NvbmZpZ3M6CiAgLSBqb2JfbmFtZTogd2F0Y2hlcgogICAgc3RhdGljX2NvbmZpZ3M6CiAg
+ICAgIC0gdGFyZ2V0czogWyIxMjcuMC4wLjE6OTA5MCJdCiAgICAgICAgbGFiZWxzOiB7cmlnOiAi
+Ym94IiwgaW5zdGFuY2U6IHByb21ldGhldXN9CiAgICAgIC0gdGFyZ2V0czogWyIxMjcuMC4wLjE6
+OTA5MyJdCiAgICAgICAgbGFiZWxzOiB7cmlnOiAiYm94IiwgaW5zdGFuY2U6IGFsZXJ0bWFuYWdl
+cn0KICAtIGpvYl9uYW1lOiBob3N0CiAgICBzdGF0aWNfY29uZmlnczoKICAgICAgLSB0YXJnZXRz
+OiBbIjEyNy4wLjAuMTo5MTAwIl0KICAgICAgICBsYWJlbHM6IHtyaWc6ICJib3giLCBpbnN0YW5j
+ZTogImJveCJ9CiAgICAgIC0gdGFyZ2V0czogWyJkdW8ubGFuOjkxMDAiXQogICAgICAgIGxhYmVs
+czoge3JpZzogImR1byIsIGluc3RhbmNlOiAiZHVvIn0KICAtIGpvYl9uYW1lOiAic2VydmVyIGJv
+eC5jaGF0IgogICAgbWV0cmljc19wYXRoOiAvbWV0cmljcwogICAgYXV0aG9yaXphdGlvbjoge2Ny
+ZWRlbnRpYWxzX2ZpbGU6ICJrZXlzL2JveC5jaGF0In0KICAgIHN0YXRpY19jb25maWdzOgogICAg
+ICAtIHRhcmdldHM6IFsiMTI3LjAuMC4xOjgwODAiXQogICAgICAgIGxhYmVsczoge2pvYjogc2Vy
+dmVyLCByaWc6ICJib3giLCBpbnN0YW5jZTogImJveC5jaGF0IiwgbW9kZWw6ICJnZW1tYSIsIGVu
+Z2luZTogImxsYW1hLmNwcCIsIHdhaXRzOiAibm8ifQogIC0gam9iX25hbWU6ICJzZXJ2ZXIgYm94
+LmRyYWZ0ZXIiCiAgICBtZXRyaWNzX3BhdGg6IC9tZXRyaWNzCiAgICBzdGF0aWNfY29uZmlnczoK
+ICAgICAgLSB0YXJnZXRzOiBbIjEyNy4wLjAuMTo4MDgxIl0KICAgICAgICBsYWJlbHM6IHtqb2I6
+IHNlcnZlciwgcmlnOiAiYm94IiwgaW5zdGFuY2U6ICJib3guZHJhZnRlciIsIG1vZGVsOiAibW9l
+IiwgZW5naW5lOiAibGxhbWEuY3BwIiwgd2FpdHM6ICJubyJ9CiAgLSBqb2JfbmFtZTogInNlcnZl
+ciBkdW8ud29ya2VyIgogICAgbWV0cmljc19wYXRoOiAvbWV0cmljcwogICAgYXV0aG9yaXphdGlv
+bjoge2NyZWRlbnRpYWxzX2ZpbGU6ICJrZXlzL2R1by53b3JrZXIifQogICAgc3RhdGljX2NvbmZp
+Z3M6CiAgICAgIC0gdGFyZ2V0czogWyJkdW8ubGFuOjgwMDIiXQogICAgICAgIGxhYmVsczoge2pv
+Yjogc2VydmVyLCByaWc6ICJkdW8iLCBpbnN0YW5jZTogImR1by53b3JrZXIiLCBtb2RlbDogIjM1
+YiIsIGVuZ2luZTogImlrX2xsYW1hLmNwcCIsIHdhaXRzOiAieWVzIn0K
+END
+put_file /etc/llamaherd/monitoring.new/rules.yml /etc/llamaherd/monitoring.new 0600 llamaherd-monitor <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBib3hgOiBjaGFuZ2UgZmxlZXQueWFtbCwg
+bm90IHRoaXMgZmlsZS4KZ3JvdXBzOgogIC0gbmFtZTogbGxhbWFoZXJkCiAgICBpbnRlcnZhbDog
+MzBzCiAgICBydWxlczoKICAgICAgIyBXaGF0IFByb21ldGhldXMgaGFzIHJlYWQsIGFzIGl0IGNh
+biBiZSBhc2tlZCBmb3IgaXQuCiAgICAgIC0gcmVjb3JkOiBsbGFtYWhlcmQ6Y29uZmlndXJhdGlv
+bgogICAgICAgIGV4cHI6IHZlY3RvcigxKQogICAgICAgIGxhYmVsczoge3NwZWM6ICJlNTc2MjQ1
+Njc0OGYifQogICAgICAtIHJlY29yZDogbGxtOmRlY29kZV90b2tlbnNfcGVyX3NlY29uZDpyYXRl
+NW0KICAgICAgICBleHByOiAicmF0ZShsbGFtYWNwcDp0b2tlbnNfcHJlZGljdGVkX3RvdGFsWzVt
+XSkgLyAocmF0ZShsbGFtYWNwcDp0b2tlbnNfcHJlZGljdGVkX3NlY29uZHNfdG90YWxbNW1dKSA+
+IDAuMSkgb3Igc3VtIGJ5IChyaWcsIGluc3RhbmNlLCBtb2RlbCwgZW5naW5lKSAocmF0ZSh2bGxt
+OmludGVyX3Rva2VuX2xhdGVuY3lfc2Vjb25kc19jb3VudFs1bV0pKSAvIChzdW0gYnkgKHJpZywg
+aW5zdGFuY2UsIG1vZGVsLCBlbmdpbmUpIChyYXRlKHZsbG06aW50ZXJfdG9rZW5fbGF0ZW5jeV9z
+ZWNvbmRzX3N1bVs1bV0pKSA+IDAuMSkiCiAgICAgIC0gcmVjb3JkOiBsbG06cHJlZmlsbF90b2tl
+bnNfcGVyX3NlY29uZDpyYXRlNW0KICAgICAgICBleHByOiAicmF0ZShsbGFtYWNwcDpwcm9tcHRf
+dG9rZW5zX3RvdGFsWzVtXSkgLyAocmF0ZShsbGFtYWNwcDpwcm9tcHRfc2Vjb25kc190b3RhbFs1
+bV0pID4gMC4xKSIKICAgICAgLSByZWNvcmQ6IGxsbTpkcmFmdHNfYWNjZXB0ZWQ6cmF0aW8zMG0K
+ICAgICAgICBleHByOiAicmF0ZShsbGFtYWNwcDpzcGVjX2RlY29kZV9udW1fYWNjZXB0ZWRfdG9r
+ZW5zX3RvdGFsWzMwbV0pIC8gKHJhdGUobGxhbWFjcHA6c3BlY19kZWNvZGVfbnVtX2RyYWZ0X3Rv
+a2Vuc190b3RhbFszMG1dKSA+IDApIgogICAgICAtIHJlY29yZDogbGxtOnJlcXVlc3RzOnByb2Nl
+c3NpbmcKICAgICAgICBleHByOiAibGxhbWFjcHA6cmVxdWVzdHNfcHJvY2Vzc2luZyBvciBzdW0g
+YnkgKHJpZywgaW5zdGFuY2UsIG1vZGVsLCBlbmdpbmUpICh2bGxtOm51bV9yZXF1ZXN0c19ydW5u
+aW5nKSIKICAgICAgLSByZWNvcmQ6IGxsbTpyZXF1ZXN0czp3YWl0aW5nCiAgICAgICAgZXhwcjog
+ImxsYW1hY3BwOnJlcXVlc3RzX2RlZmVycmVkIG9yIHN1bSBieSAocmlnLCBpbnN0YW5jZSwgbW9k
+ZWwsIGVuZ2luZSkgKHZsbG06bnVtX3JlcXVlc3RzX3dhaXRpbmcpIgogICAgICAtIHJlY29yZDog
+bGxtOmRlY29kZV90b2tlbnNfcGVyX3NlY29uZDpleHBlY3RlZAogICAgICAgIGV4cHI6ICJ2ZWN0
+b3IoNDUpIgogICAgICAgIGxhYmVsczogeyJyaWciOiAiYm94IiwgImluc3RhbmNlIjogImJveC5j
+aGF0In0KICAgICAgLSBhbGVydDogUmlnVW5yZWFjaGFibGUKICAgICAgICBleHByOiAidXB7am9i
+PVwiaG9zdFwifSA9PSAwIgogICAgICAgIGZvcjogNW0KICAgICAgICBsYWJlbHM6IHtzZXZlcml0
+eTogcGFnZX0KICAgICAgICBhbm5vdGF0aW9uczoKICAgICAgICAgIHN1bW1hcnk6ICJyaWcge3sg
+JGxhYmVscy5yaWcgfX0gZG9lcyBub3QgYW5zd2VyIgogICAgICAgICAgaGVscDogInNlZSB3aGV0
+aGVyIGl0IGlzIG9uOyBgaGVyZCB2ZXJpZnkge3sgJGxhYmVscy5yaWcgfX1gIHNheXMgd2hldGhl
+ciBpdHMgZXhwb3J0ZXIgcnVucyIKICAgICAgLSBhbGVydDogU2VydmVyRG93bgogICAgICAgIGV4
+cHI6ICJ1cHtqb2I9XCJzZXJ2ZXJcIix3YWl0cz1cIm5vXCJ9ID09IDAiCiAgICAgICAgZm9yOiA1
+bQogICAgICAgIGxhYmVsczoge3NldmVyaXR5OiBwYWdlfQogICAgICAgIGFubm90YXRpb25zOgog
+ICAgICAgICAgc3VtbWFyeTogInNlcnZlciB7eyAkbGFiZWxzLmluc3RhbmNlIH19IGRvZXMgbm90
+IGFuc3dlciIKICAgICAgICAgIGhlbHA6ICJgaGVyZCB2ZXJpZnkge3sgJGxhYmVscy5yaWcgfX1g
+IHNheXMgbW9yZSIKICAgICAgLSBhbGVydDogU2VydmVyU3RvcHBlZAogICAgICAgIGV4cHI6ICJu
+b2RlX3N5c3RlbWRfdW5pdF9zdGF0ZXtuYW1lPX5cImxsYW1hLS4rXCIsc3RhdGU9XCJhY3RpdmVc
+In0gPT0gMCIKICAgICAgICBmb3I6IDEwbQogICAgICAgIGxhYmVsczoge3NldmVyaXR5OiBwYWdl
+fQogICAgICAgIGFubm90YXRpb25zOgogICAgICAgICAgc3VtbWFyeTogInt7ICRsYWJlbHMubmFt
+ZSB9fSBvbiB7eyAkbGFiZWxzLnJpZyB9fSBkb2VzIG5vdCBydW4iCiAgICAgICAgICBoZWxwOiAi
+c2VlIGBzeXN0ZW1jdGwgc3RhdHVzIHt7ICRsYWJlbHMubmFtZSB9fWAgdGhlcmU7IGBoZXJkIHVw
+IHt7ICRsYWJlbHMucmlnIH19YCBzdGFydHMgaXQiCiAgICAgIC0gYWxlcnQ6IFNlcnZlclJlc3Rh
+cnRzCiAgICAgICAgZXhwcjogImNoYW5nZXMobm9kZV9zeXN0ZW1kX3NlcnZpY2VfcmVzdGFydF90
+b3RhbHtuYW1lPX5cImxsYW1hLS4rXCJ9WzMwbV0pID4gMiIKICAgICAgICBmb3I6IDBtCiAgICAg
+ICAgbGFiZWxzOiB7c2V2ZXJpdHk6IHBhZ2V9CiAgICAgICAgYW5ub3RhdGlvbnM6CiAgICAgICAg
+ICBzdW1tYXJ5OiAie3sgJGxhYmVscy5uYW1lIH19IG9uIHt7ICRsYWJlbHMucmlnIH19IHdhcyBz
+dGFydGVkIHt7ICR2YWx1ZSB9fSB0aW1lcyBpbiBoYWxmIGFuIGhvdXIiCiAgICAgICAgICBoZWxw
+OiAic2VlIHdoeSBpdCBlbmRzOiBgam91cm5hbGN0bCAtdSB7eyAkbGFiZWxzLm5hbWUgfX1gIHRo
+ZXJlIgogICAgICAtIGFsZXJ0OiBSZXF1ZXN0c1dhaXQKICAgICAgICBleHByOiAibGxtOnJlcXVl
+c3RzOndhaXRpbmcgPiAwIgogICAgICAgIGZvcjogMTBtCiAgICAgICAgbGFiZWxzOiB7c2V2ZXJp
+dHk6IHdhcm5pbmd9CiAgICAgICAgYW5ub3RhdGlvbnM6CiAgICAgICAgICBzdW1tYXJ5OiAie3sg
+JHZhbHVlIH19IHJlcXVlc3RzIHdhaXQgaW4gc2VydmVyIHt7ICRsYWJlbHMuaW5zdGFuY2UgfX0i
+CiAgICAgICAgICBoZWxwOiAiaXQgaGFzIGZld2VyIHNsb3RzIHRoYW4gcGVvcGxlIGFzayBmb3I6
+IHNlZSBgcGFyYWxsZWxgLCBvciBsZXQgYSBnYXRld2F5IHNoYXJlIHRoZW0gb3V0IgogICAgICAt
+IGFsZXJ0OiBTbG93ZXJUaGFuRXhwZWN0ZWQKICAgICAgICBleHByOiAibGxtOmRlY29kZV90b2tl
+bnNfcGVyX3NlY29uZDpyYXRlNW0gPCBvbihpbnN0YW5jZSkgZ3JvdXBfbGVmdCAwLjUgKiBsbG06
+ZGVjb2RlX3Rva2Vuc19wZXJfc2Vjb25kOmV4cGVjdGVkIGFuZCBvbihpbnN0YW5jZSkgbWF4X292
+ZXJfdGltZShsbG06cmVxdWVzdHM6cHJvY2Vzc2luZ1s1bV0pIDw9IDEiCiAgICAgICAgZm9yOiAx
+NW0KICAgICAgICBsYWJlbHM6IHtzZXZlcml0eTogd2FybmluZ30KICAgICAgICBhbm5vdGF0aW9u
+czoKICAgICAgICAgIHN1bW1hcnk6ICJ7eyAkbGFiZWxzLmluc3RhbmNlIH19IHdyaXRlcyB7eyBw
+cmludGYgXCIlLjFmXCIgJHZhbHVlIH19IHRva2VucyBhIHNlY29uZCB0byBvbmUgY2xpZW50Igog
+ICAgICAgICAgaGVscDogInRoYXQgaXMgbGVzcyB0aGFuIGhhbGYgb2YgYGV4cGVjdC5kZWNvZGVg
+OiBtZWFzdXJlIGl0IHdpdGggYGhlcmQgYmVuY2hgLCBhbmQgc2VlIHdoYXQgZWxzZSBydW5zIHRo
+ZXJlIgogICAgICAtIGFsZXJ0OiBEcmFmdHNSZWZ1c2VkCiAgICAgICAgZXhwcjogImxsbTpkcmFm
+dHNfYWNjZXB0ZWQ6cmF0aW8zMG0gPCAwLjQiCiAgICAgICAgZm9yOiAzMG0KICAgICAgICBsYWJl
+bHM6IHtzZXZlcml0eTogd2FybmluZ30KICAgICAgICBhbm5vdGF0aW9uczoKICAgICAgICAgIHN1
+bW1hcnk6ICJ7eyAkbGFiZWxzLmluc3RhbmNlIH19IHRha2VzIHt7ICR2YWx1ZSB8IGh1bWFuaXpl
+UGVyY2VudGFnZSB9fSBvZiB3aGF0IGlzIGRyYWZ0ZWQgZm9yIGl0IgogICAgICAgICAgaGVscDog
+ImRyYWZ0aW5nIGNvc3RzIG1vcmUgdGhhbiBpdCBicmluZ3M6IHNlZSBgZHJhZnRgLCBhbmQgbWVh
+c3VyZSBib3RoIHdpdGggYGhlcmQgY29tcGFyZWAiCiAgICAgIC0gYWxlcnQ6IERpc2tGaWxsaW5n
+CiAgICAgICAgZXhwcjogInRpbWUoKSArIG5vZGVfZmlsZXN5c3RlbV9hdmFpbF9ieXRlc3tmc3R5
+cGUhPVwidG1wZnNcIn0gLyAtKGRlcml2KG5vZGVfZmlsZXN5c3RlbV9hdmFpbF9ieXRlc1s2aF0p
+IDwgMCkgPCB0aW1lKCkgKyAzNDU2MDAgYW5kIG5vZGVfZmlsZXN5c3RlbV9hdmFpbF9ieXRlcyA8
+IDAuMyAqIG5vZGVfZmlsZXN5c3RlbV9zaXplX2J5dGVzIgogICAgICAgIGZvcjogMWgKICAgICAg
+ICBsYWJlbHM6IHtzZXZlcml0eTogd2FybmluZ30KICAgICAgICBhbm5vdGF0aW9uczoKICAgICAg
+ICAgIHN1bW1hcnk6ICJ7eyAkbGFiZWxzLm1vdW50cG9pbnQgfX0gb24ge3sgJGxhYmVscy5yaWcg
+fX0gaXMgZnVsbCBieSB7eyBodW1hbml6ZVRpbWVzdGFtcCAkdmFsdWUgfX0iCiAgICAgICAgICBo
+ZWxwOiAiYGhlcmQgbW9kZWxzIHt7ICRsYWJlbHMucmlnIH19YCBhbmQgYGhlcmQgcHJ1bmUge3sg
+JGxhYmVscy5yaWcgfX1gIHNheSB3aGF0IGNhbiBnbyIKICAgICAgLSBhbGVydDogRGlza0Z1bGwK
+ICAgICAgICBleHByOiAibm9kZV9maWxlc3lzdGVtX2F2YWlsX2J5dGVze2ZzdHlwZSE9XCJ0bXBm
+c1wifSA8IDAuMDUgKiBub2RlX2ZpbGVzeXN0ZW1fc2l6ZV9ieXRlcyIKICAgICAgICBmb3I6IDEw
+bQogICAgICAgIGxhYmVsczoge3NldmVyaXR5OiBwYWdlfQogICAgICAgIGFubm90YXRpb25zOgog
+ICAgICAgICAgc3VtbWFyeTogInt7ICRsYWJlbHMubW91bnRwb2ludCB9fSBvbiB7eyAkbGFiZWxz
+LnJpZyB9fSBoYXMge3sgaHVtYW5pemUxMDI0ICR2YWx1ZSB9fUIgbGVmdCIKICAgICAgICAgIGhl
+bHA6ICJgaGVyZCBtb2RlbHMge3sgJGxhYmVscy5yaWcgfX1gIGFuZCBgaGVyZCBwcnVuZSB7eyAk
+bGFiZWxzLnJpZyB9fWAgc2F5IHdoYXQgY2FuIGdvIgo=
+END
+put_file /etc/llamaherd/monitoring.new/alertmanager.yml /etc/llamaherd/monitoring.new 0600 llamaherd-monitor <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBib3hgOiBjaGFuZ2UgZmxlZXQueWFtbCwg
+bm90IHRoaXMgZmlsZS4KZ2xvYmFsOgogIHNtdHBfc21hcnRob3N0OiAibWFpbC5leGFtcGxlLm9y
+Zzo1ODciCiAgc210cF9mcm9tOiAidG9tQGV4YW1wbGUub3JnIgogIHNtdHBfYXV0aF91c2VybmFt
+ZTogInRvbUBleGFtcGxlLm9yZyIKICBzbXRwX2F1dGhfcGFzc3dvcmRfZmlsZToga2V5cy9hbGVy
+dHMtbWFpbApyb3V0ZToKICByZWNlaXZlcjogcGVvcGxlCiAgIyBXaGF0IGlzIHdyb25nIHdpdGgg
+b25lIHRoaW5nIGlzIG9uZSBtZXNzYWdlLgogIGdyb3VwX2J5OiBbYWxlcnRuYW1lLCByaWcsIGlu
+c3RhbmNlXQogIGdyb3VwX3dhaXQ6IDMwcwogIGdyb3VwX2ludGVydmFsOiA1bQogIHJlcGVhdF9p
+bnRlcnZhbDogMjE2MDBzCmluaGliaXRfcnVsZXM6CiAgIyBBIHJpZyB0aGF0IGlzIG9mZiBoYXMg
+bm8gc2VydmVyczogdGhhdCBpcyBvbmUgbWVzc2FnZSwgdG9vLgogIC0gc291cmNlX21hdGNoZXJz
+OiBbJ2FsZXJ0bmFtZT0iUmlnVW5yZWFjaGFibGUiJ10KICAgIHRhcmdldF9tYXRjaGVyczogWydh
+bGVydG5hbWUhPSJSaWdVbnJlYWNoYWJsZSInXQogICAgZXF1YWw6IFtyaWddCnJlY2VpdmVyczoK
+ICAtIG5hbWU6IHBlb3BsZQogICAgZW1haWxfY29uZmlnczoKICAgICAgLSB0bzogInRvbUBleGFt
+cGxlLm9yZyIKICAgICAgICBzZW5kX3Jlc29sdmVkOiB0cnVlCiAgICB3ZWJob29rX2NvbmZpZ3M6
+CiAgICAgIC0gdXJsOiAiaHR0cHM6Ly9udGZ5Lmxhbi9ob3VzZT90cGw9MSZ0PSU3QiU3QiUyMC5z
+dGF0dXMlMjAlN0QlN0QlM0ElMjAlN0IlN0IlMjAuZ3JvdXBMYWJlbHMuYWxlcnRuYW1lJTIwJTdE
+JTdEJm09JTdCJTdCJTIwcmFuZ2UlMjAuYWxlcnRzJTIwJTdEJTdEJTdCJTdCJTIwLmFubm90YXRp
+b25zLnN1bW1hcnklMjAlN0QlN0QuJTIwJTdCJTdCJTIwLmFubm90YXRpb25zLmhlbHAlMjAlN0Ql
+N0QuJTBBJTdCJTdCJTIwZW5kJTIwJTdEJTdEIgogICAgICAgIHNlbmRfcmVzb2x2ZWQ6IHRydWUK
+ICAgICAgICBtYXhfYWxlcnRzOiAyMAogICAgICAgIGh0dHBfY29uZmlnOgogICAgICAgICAgYXV0
+aG9yaXphdGlvbjoge2NyZWRlbnRpYWxzX2ZpbGU6IGtleXMvYWxlcnRzLW50Znl9CiAgICAgIC0g
+dXJsOiAiaHR0cDovLzE5Mi4wLjIuOTo4MDgwL2hvb2s/ZnJvbT1hdHRpYyIKICAgICAgICBzZW5k
+X3Jlc29sdmVkOiB0cnVlCiAgICAgICAgbWF4X2FsZXJ0czogMjAK
+END
+put_file /etc/llamaherd/monitoring.new/keys/box.chat /etc/llamaherd/monitoring.new/keys 0600 llamaherd-monitor <<'END'
+YSBrZXk=
+END
+
+refused() {
+    rm -rf "$new"
+    echo "$1; what ran before still does" >&2
+    exit 1
+}
+said=$(promtool check config "$new/prometheus.yml" 2>&1) || {
+    printf '%s\n' "$said" | grep -v SUCCESS | head -n 5 | cut -c -300 >&2
+    refused "Prometheus does not take this configuration"
+}
+said=$(amtool check-config "$new/alertmanager.yml" 2>&1) || {
+    printf '%s\n' "$said" | grep -iv success | head -n 5 | cut -c -300 >&2
+    refused "Alertmanager does not take this configuration"
+}
+[ ! -d /etc/llamaherd/monitoring ] || mv -T /etc/llamaherd/monitoring "$old" || exit 1
+mv -T "$new" /etc/llamaherd/monitoring || exit 1
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
+put_file /etc/systemd/system/llamaherd-prometheus.service /etc/systemd/system 0644 root <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBib3hgOiBjaGFuZ2UgZmxlZXQueWFtbCwg
+bm90IHRoaXMgZmlsZS4KW1VuaXRdCkRlc2NyaXB0aW9uPVdoYXQgd2F0Y2hlcyB0aGUgZmxlZXQK
+V2FudHM9bmV0d29yay1vbmxpbmUudGFyZ2V0CkFmdGVyPW5ldHdvcmstb25saW5lLnRhcmdldApT
+dGFydExpbWl0SW50ZXJ2YWxTZWM9MAoKW1NlcnZpY2VdCkV4ZWNTdGFydD0vdXNyL2Jpbi9wcm9t
+ZXRoZXVzIC0tY29uZmlnLmZpbGU9L2V0Yy9sbGFtYWhlcmQvbW9uaXRvcmluZy9wcm9tZXRoZXVz
+LnltbCAtLXN0b3JhZ2UudHNkYi5wYXRoPS92YXIvbGliL2xsYW1haGVyZC1tb25pdG9yaW5nL3By
+b21ldGhldXMgLS1zdG9yYWdlLnRzZGIucmV0ZW50aW9uLnRpbWU9OTBkIC0td2ViLmxpc3Rlbi1h
+ZGRyZXNzPTEyNy4wLjAuMTo5MDkwCkV4ZWNSZWxvYWQ9L2Jpbi9raWxsIC1IVVAgJE1BSU5QSUQK
+VGltZW91dFN0b3BTZWM9NjAKUmVzdGFydD1hbHdheXMKUmVzdGFydFNlYz01CkVudmlyb25tZW50
+PUxMQU1BSEVSRF9TUEVDPWZiMmQ2Y2FjNWEwNQoKVXNlcj1sbGFtYWhlcmQtbW9uaXRvcgpTdGF0
+ZURpcmVjdG9yeT1sbGFtYWhlcmQtbW9uaXRvcmluZy9wcm9tZXRoZXVzClN0YXRlRGlyZWN0b3J5
+TW9kZT0wNzAwCldvcmtpbmdEaXJlY3Rvcnk9L3Zhci9saWIvbGxhbWFoZXJkLW1vbml0b3Jpbmcv
+cHJvbWV0aGV1cwpMaW1pdE5PRklMRT02NTUzNgpQcm90ZWN0SG9tZT15ZXMKUHJvdGVjdFByb2M9
+aW52aXNpYmxlClJlc3RyaWN0QWRkcmVzc0ZhbWlsaWVzPUFGX0lORVQgQUZfSU5FVDYgQUZfVU5J
+WApVTWFzaz0wMDc3CkNhcGFiaWxpdHlCb3VuZGluZ1NldD0KTm9OZXdQcml2aWxlZ2VzPXllcwpE
+ZXZpY2VQb2xpY3k9Y2xvc2VkCkxvY2tQZXJzb25hbGl0eT15ZXMKUHJpdmF0ZURldmljZXM9eWVz
+ClByaXZhdGVUbXA9eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENvbnRyb2xHcm91cHM9eWVz
+ClByb3RlY3RIb3N0bmFtZT15ZXMKUHJvdGVjdEtlcm5lbExvZ3M9eWVzClByb3RlY3RLZXJuZWxN
+b2R1bGVzPXllcwpQcm90ZWN0S2VybmVsVHVuYWJsZXM9eWVzClByb3RlY3RTeXN0ZW09c3RyaWN0
+ClJlbW92ZUlQQz15ZXMKUmVzdHJpY3ROYW1lc3BhY2VzPXllcwpSZXN0cmljdFJlYWx0aW1lPXll
+cwpSZXN0cmljdFNVSURTR0lEPXllcwpTeXN0ZW1DYWxsQXJjaGl0ZWN0dXJlcz1uYXRpdmUKU3lz
+dGVtQ2FsbEVycm9yTnVtYmVyPUVQRVJNClN5c3RlbUNhbGxGaWx0ZXI9QHN5c3RlbS1zZXJ2aWNl
+CgpbSW5zdGFsbF0KV2FudGVkQnk9bXVsdGktdXNlci50YXJnZXQK
+END
+put_file /etc/systemd/system/llamaherd-alertmanager.service /etc/systemd/system 0644 root <<'END'
+IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBib3hgOiBjaGFuZ2UgZmxlZXQueWFtbCwg
+bm90IHRoaXMgZmlsZS4KW1VuaXRdCkRlc2NyaXB0aW9uPVRlbGxzIHBlb3BsZSB3aGF0IGlzIHdy
+b25nIHdpdGggdGhlIGZsZWV0CldhbnRzPW5ldHdvcmstb25saW5lLnRhcmdldApBZnRlcj1uZXR3
+b3JrLW9ubGluZS50YXJnZXQKU3RhcnRMaW1pdEludGVydmFsU2VjPTAKCltTZXJ2aWNlXQpFeGVj
+U3RhcnQ9L3Vzci9iaW4vcHJvbWV0aGV1cy1hbGVydG1hbmFnZXIgLS1jb25maWcuZmlsZT0vZXRj
+L2xsYW1haGVyZC9tb25pdG9yaW5nL2FsZXJ0bWFuYWdlci55bWwgLS1zdG9yYWdlLnBhdGg9L3Zh
+ci9saWIvbGxhbWFoZXJkLW1vbml0b3JpbmcvYWxlcnRtYW5hZ2VyIC0td2ViLmxpc3Rlbi1hZGRy
+ZXNzPTEyNy4wLjAuMTo5MDkzIC0tY2x1c3Rlci5saXN0ZW4tYWRkcmVzcz0KUmVzdGFydD1hbHdh
+eXMKUmVzdGFydFNlYz01CkVudmlyb25tZW50PUxMQU1BSEVSRF9TUEVDPWIwMzhmYzY2OGE3NAoK
+VXNlcj1sbGFtYWhlcmQtbW9uaXRvcgpTdGF0ZURpcmVjdG9yeT1sbGFtYWhlcmQtbW9uaXRvcmlu
+Zy9hbGVydG1hbmFnZXIKU3RhdGVEaXJlY3RvcnlNb2RlPTA3MDAKV29ya2luZ0RpcmVjdG9yeT0v
+dmFyL2xpYi9sbGFtYWhlcmQtbW9uaXRvcmluZy9hbGVydG1hbmFnZXIKUHJvdGVjdEhvbWU9eWVz
+ClByb3RlY3RQcm9jPWludmlzaWJsZQpSZXN0cmljdEFkZHJlc3NGYW1pbGllcz1BRl9JTkVUIEFG
+X0lORVQ2IEFGX1VOSVgKVU1hc2s9MDA3NwpDYXBhYmlsaXR5Qm91bmRpbmdTZXQ9Ck5vTmV3UHJp
+dmlsZWdlcz15ZXMKRGV2aWNlUG9saWN5PWNsb3NlZApMb2NrUGVyc29uYWxpdHk9eWVzClByaXZh
+dGVEZXZpY2VzPXllcwpQcml2YXRlVG1wPXllcwpQcm90ZWN0Q2xvY2s9eWVzClByb3RlY3RDb250
+cm9sR3JvdXBzPXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3RlY3RLZXJuZWxMb2dzPXllcwpQ
+cm90ZWN0S2VybmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1bmFibGVzPXllcwpQcm90ZWN0
+U3lzdGVtPXN0cmljdApSZW1vdmVJUEM9eWVzClJlc3RyaWN0TmFtZXNwYWNlcz15ZXMKUmVzdHJp
+Y3RSZWFsdGltZT15ZXMKUmVzdHJpY3RTVUlEU0dJRD15ZXMKU3lzdGVtQ2FsbEFyY2hpdGVjdHVy
+ZXM9bmF0aXZlClN5c3RlbUNhbGxFcnJvck51bWJlcj1FUEVSTQpTeXN0ZW1DYWxsRmlsdGVyPUBz
+eXN0ZW0tc2VydmljZQoKW0luc3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFyZ2V0Cg==
+END
+
+systemctl daemon-reload
+systemctl -q enable llamaherd-prometheus.service llamaherd-alertmanager.service || exit 1
+
+# What the Prometheus that runs has read, as a rule of it says.
+prometheus_read() {
+    curl -q -s --noproxy '*' --max-time 5 'http://127.0.0.1:9090/api/v1/rules?type=record' 2>/dev/null |
+        grep -o '"spec":"[0-9a-f]*"' | cut -d '"' -f 4 | head -n 1
+}
+# Whether what runs has read what lies there. Prometheus reads all that it remembers before it answers.
+settled() {
+    for _ in $(seq 240); do
+        [ "$(prometheus_read)" != e5762456748f ] ||
+            ! curl -q -s -f --noproxy '*' --max-time 5 -o /dev/null http://127.0.0.1:9093/-/ready || return 0
+        sleep 0.5
+    done
+    return 1
+}
+back() {
+    echo "what watches does not run with this; $1" >&2
+    journalctl -q -o cat --no-pager -n 10 -u llamaherd-prometheus.service -u llamaherd-alertmanager.service 2>/dev/null | cut -c -200 >&2
+    if [ -d "$old" ]; then
+        rm -rf /etc/llamaherd/monitoring
+        mv -T "$old" /etc/llamaherd/monitoring
+        systemctl restart llamaherd-prometheus.service llamaherd-alertmanager.service 2>/dev/null
+        echo "what was read before is read again" >&2
+    else
+        systemctl stop llamaherd-prometheus.service llamaherd-alertmanager.service 2>/dev/null
+    fi
+    exit 1
+}
+systemctl reset-failed llamaherd-prometheus.service llamaherd-alertmanager.service 2>/dev/null
+systemctl restart llamaherd-prometheus.service llamaherd-alertmanager.service 2>/dev/null || back "it does not start"
+settled || back "it does not say that it has read it"
+rm -rf "$old"
