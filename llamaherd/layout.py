@@ -71,6 +71,7 @@ POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
 GATEWAY_UNIT = "llamaherd-gateway.service"
 GATEWAY = PurePosixPath("/etc/llamaherd/gateway")
 """What the gateway reads, its user's alone: keys of servers, and hashes of people's."""
+GATEWAY_CERTIFICATE = GATEWAY / "gateway.pem"
 GATEWAY_TALK = LIBEXEC / "gateway-talk"
 """Asks a gateway that runs what it has read, and tells it what has changed in its maps."""
 GATEWAY_RUN = PurePosixPath("/run/llamaherd-gateway")
@@ -83,6 +84,10 @@ PROMETHEUS_PORT, ALERTMANAGER_PORT, EXPORTER_PORT = 9090, 9093, 9100
 """Those that everybody knows. The first two are their own host's alone."""
 MONITORING = PurePosixPath("/etc/llamaherd/monitoring")
 """What Prometheus and Alertmanager read, their user's alone: keys of servers, and of where alerts go."""
+FIGURES_TIMER, FIGURES_UNIT = "llamaherd-figures.timer", "llamaherd-figures.service"
+FIGURES_PROGRAM = LIBEXEC / "figures"
+"""Writes what the exporter has no name for, for the exporter."""
+FIGURES_DATA = PurePosixPath("/var/lib/llamaherd-figures")
 MONITORING_DATA = PurePosixPath("/var/lib/llamaherd-monitoring")
 """What they remember."""
 

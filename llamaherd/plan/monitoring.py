@@ -7,11 +7,21 @@ from llamaherd.inventory.schema import Secret
 from llamaherd.plan.base import Planned, TextFile
 
 
+class LimitedGpu(Planned):
+    """A GPU that is held to a power limit in watts; `label` says how it is found among figures: by `value` of that."""
+
+    label: str
+    value: str
+    limit: int
+
+
 class MonitoredHost(Planned):
-    """A rig that is watched, and where its exporter is asked."""
+    """A rig that is watched, where its exporter is asked, how many GPUs it has, and which are held to a limit."""
 
     rig: str
     address: str
+    gpus: int = 0
+    limits: tuple[LimitedGpu, ...] = ()
 
 
 class MonitoredServer(Planned):
@@ -53,6 +63,19 @@ class WatcherPlan(Planned):
     units: tuple[TextFile, TextFile]
 
 
+class FiguresPlan(Planned):
+    """What writes figures that the exporter has no name for, every half a minute."""
+
+    program: TextFile
+    service: TextFile
+    timer: TextFile
+
+    @property
+    def files(self) -> tuple[TextFile, ...]:
+        """All of it."""
+        return (self.program, self.service, self.timer)
+
+
 class ExporterPlan(Planned):
     """What tells the figures of a host: where it listens, and its unit. `asker` is the only address that may ask it
     from beyond its host."""
@@ -60,6 +83,7 @@ class ExporterPlan(Planned):
     listen: str
     asker: str | None
     unit: TextFile
+    figures: FiguresPlan | None = None
 
 
 class MonitoringPlan(Planned):
@@ -70,6 +94,12 @@ class MonitoringPlan(Planned):
 
     @property
     def units(self) -> tuple[TextFile, ...]:
-        """All units that are to run."""
+        """All services that are to run."""
         exporter = (self.exporter.unit,) if self.exporter else ()
         return (*exporter, *(self.watcher.units if self.watcher else ()))
+
+    @property
+    def brought(self) -> tuple[TextFile, ...]:
+        """All files of everybody's that are to be there."""
+        figures = self.exporter.figures.files if self.exporter and self.exporter.figures else ()
+        return (*self.units, *figures)

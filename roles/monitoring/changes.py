@@ -9,19 +9,23 @@ from llamaherd.layout import (
     ALERTMANAGER_PORT,
     ALERTMANAGER_UNIT,
     EXPORTER_UNIT,
+    FIGURES_DATA,
+    FIGURES_PROGRAM,
+    FIGURES_TIMER,
+    FIGURES_UNIT,
     MONITORING,
     MONITORING_USER,
     PROMETHEUS_PORT,
     PROMETHEUS_UNIT,
     UNITS,
 )
-from llamaherd.plan import ExporterPlan, Plan, TextFile, WatcherPlan
+from llamaherd.plan import ExporterPlan, FiguresPlan, Plan, TextFile, WatcherPlan
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, difference, differences, put_files, reads_otherwise
 from roles.monitoring.config import key_files
 from roles.monitoring.keys import read_keys
 from roles.monitoring.plan import unit_spec
-from roles.monitoring.state import DISTRIBUTIONS, MonitoringState
+from roles.monitoring.state import DISTRIBUTIONS, UNITS_OF_OURS, MonitoringState
 
 
 def exporter_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -33,7 +37,8 @@ def exporter_changes(plan: Plan, state: HostState) -> list[Change]:
 def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
     seen = MonitoringState.of(state)
     restart = _restart(exporter.unit, seen)
-    unsettled = _unsettled(exporter.unit, seen, state)
+    figures = exporter.figures
+    unsettled = [*_unsettled(exporter.unit, seen, state), *(_of_figures(figures, seen, state) if figures else ())]
     if restart or unsettled:
         script = render(
             "monitoring/exporter.sh.j2",
@@ -41,7 +46,8 @@ def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
             program="/usr/bin/prometheus-node-exporter",
             idle=_idle([exporter.unit], seen),
             restart=bool(restart),
-            put=put_files([exporter.unit]),
+            timer=FIGURES_TIMER if figures else None,
+            put=put_files([exporter.unit, *(figures.files if figures else ())]),
         )
         action, why = _action([exporter.unit], bool(restart), seen), _once(restart, unsettled)
         says = "starting what tells figures of this host"
@@ -88,13 +94,15 @@ def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
     """Take away what is not to be here any more. What Prometheus remembers stays."""
     if plan.monitoring is None:
         return
-    wanted = {unit.path.rpartition("/")[2] for unit in plan.monitoring.units}
-    gone = [name for name in DISTRIBUTIONS if name in MonitoringState.of(state).units and name not in wanted]
+    wanted = {file.path.rpartition("/")[2] for file in plan.monitoring.brought}
+    there = MonitoringState.of(state).units
+    gone = [name for name in UNITS_OF_OURS if name in there and name not in wanted]
     if gone:
         script = render(
             "monitoring/remove.sh.j2",
             units=[UNITS / name for name in gone],
             folder=MONITORING if PROMETHEUS_UNIT in gone else None,
+            also=[UNITS / FIGURES_UNIT, FIGURES_PROGRAM, FIGURES_DATA] if FIGURES_TIMER in gone else [],
         )
         why = ("it is not to be on this rig any more",)
         yield Change("remove", "monitoring", ", ".join(gone), why, RunScript(script, "ending what watches"))
@@ -129,6 +137,17 @@ def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[
         why.append(f"{name} is {have.enabled or 'not enabled'}")
     if have and have.needs_reload:
         why.append(f"systemd has not read {name} anew")
+    return why
+
+
+def _of_figures(figures: FiguresPlan, seen: MonitoringState, state: HostState) -> list[str]:
+    """Why what writes further figures is not as it must be. It begins anew each time, so that nothing old runs."""
+    why = [*differences(figures.files, state)]
+    have = seen.units.get(FIGURES_TIMER)
+    if have is None or have.active != "active":
+        why.append(f"{FIGURES_TIMER} is {have.active if have else 'not there'}")
+    elif have.enabled != "enabled" or have.needs_reload:
+        why.append(f"{FIGURES_TIMER} is {have.enabled or 'not enabled'}, or not as systemd has read it")
     return why
 
 

@@ -11,7 +11,7 @@ from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, MONITORING, MONIT
 from llamaherd.plan import MonitoredHost, MonitoredServer, TextFile, digest
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
-from roles.monitoring.rules import ALERTS, RECORDINGS, Recording, expected
+from roles.monitoring.rules import ALERTS, RECORDINGS, Recording, declared, expected
 
 PROMETHEUS, RULES, ALERTMANAGER = "prometheus.yml", "rules.yml", "alertmanager.yml"
 _TITLE = "{{ .status }}: {{ .groupLabels.alertname }}"
@@ -38,9 +38,11 @@ def prometheus(rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[Monit
     return own(PROMETHEUS, text)
 
 
-def rules(rig: str, servers: tuple[MonitoredServer, ...], asked: TextFile) -> tuple[TextFile, str]:
+def rules(
+    rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer], asked: TextFile
+) -> tuple[TextFile, str]:
     """The rules, and a hash of all that Prometheus reads: a rule names it, which the one that runs can be asked for."""
-    recordings = (*RECORDINGS, *expected(servers))
+    recordings = (*RECORDINGS, *expected(servers), *declared(hosts))
     spec = digest(_rules(rig, "", recordings), asked.text)
     return own(RULES, _rules(rig, spec, recordings)), spec
 

@@ -12,6 +12,11 @@ from llamaherd.layout import (
     ALERTMANAGER_UNIT,
     EXPORTER_PORT,
     EXPORTER_UNIT,
+    FIGURES_DATA,
+    FIGURES_PROGRAM,
+    FIGURES_TIMER,
+    FIGURES_UNIT,
+    GATEWAY_CERTIFICATE,
     MONITORING,
     MONITORING_DATA,
     MONITORING_USER,
@@ -22,6 +27,8 @@ from llamaherd.layout import (
 from llamaherd.plan import (
     AlertKey,
     ExporterPlan,
+    FiguresPlan,
+    LimitedGpu,
     MonitoredHost,
     MonitoredServer,
     MonitoringPlan,
@@ -30,6 +37,7 @@ from llamaherd.plan import (
     digest,
 )
 from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.power import declared_power
 from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
 from roles.monitoring.config import alertmanager, prometheus, rules
@@ -47,16 +55,20 @@ def plan(planning: Planning) -> PlanPart:
         return PlanPart()
     made = MonitoringPlan()
     if fleet.monitoring:
-        made = plan_monitoring(fleet.monitoring, rig.rig, {**planning.rigs, rig.rig: rig})
+        gateway = planning.planned.get("gateway")
+        secure = gateway is not None and gateway.certificate is not None
+        made = plan_monitoring(fleet.monitoring, rig.rig, {**planning.rigs, rig.rig: rig}, secure=secure)
     packages = (*EXPORTER_PACKAGES * bool(made.exporter), *WATCHER_PACKAGES * bool(made.watcher))
     return PlanPart(packages=frozenset(packages), fields={"monitoring": made})
 
 
-def plan_monitoring(declared: Monitoring, here: str, rigs: Mapping[str, Rig]) -> MonitoringPlan:
-    """What one rig has of it."""
+def plan_monitoring(
+    declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secure: bool = False
+) -> MonitoringPlan:
+    """What one rig has of it; `secure`: there is a gateway on it with a certificate."""
     named = {declared.on, *(declared.rigs or rigs)}
     watched = {name: rig for name, rig in sorted(rigs.items()) if name in named}
-    exporter = _exporter(declared, here, rigs) if here in watched else None
+    exporter = _exporter(declared, here, rigs, secure=secure) if here in watched else None
     watcher = _watcher(declared, watched) if here == declared.on else None
     return MonitoringPlan(exporter=exporter, watcher=watcher)
 
@@ -66,21 +78,44 @@ def address_of(rig: Rig, here: str) -> str:
     return _LOOPBACK if rig.rig == here else rig.store.share.address or rig.connect.host
 
 
-def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig]) -> ExporterPlan:
+def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secure: bool) -> ExporterPlan:
     """Beside what watches it is its own host's alone; elsewhere, that one's address is let in."""
     alone = here == declared.on
     asker = None if alone or declared.on not in rigs else address_of(rigs[declared.on], here)
     listen = _LOOPBACK if alone else ""
-    text = render("monitoring/exporter.service.j2", rig=here, listen=f"{listen}:{EXPORTER_PORT}", asker=asker)
-    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=_unit(EXPORTER_UNIT, text, ""))
+    figures = _figures(rigs[here], secure=secure)
+    text = render(
+        "monitoring/exporter.service.j2",
+        rig=here,
+        listen=f"{listen}:{EXPORTER_PORT}",
+        asker=asker,
+        figures=FIGURES_DATA if figures else None,
+    )
+    unit = _unit(EXPORTER_UNIT, text, "")
+    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures)
+
+
+def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
+    """Where there are GPUs, or a certificate that will end."""
+    gpus = rig.gpus is not None
+    if not gpus and not secure:
+        return None
+    certificate = GATEWAY_CERTIFICATE if secure else None
+    values = {"rig": rig.rig, "program": FIGURES_PROGRAM, "data": FIGURES_DATA}
+    service = render("monitoring/figures.service.j2", gpus=gpus, certificate=certificate, **values)
+    return FiguresPlan(
+        program=TextFile(path=str(FIGURES_PROGRAM), text=render("monitoring/figures.py"), mode="0755"),
+        service=TextFile(path=str(UNITS / FIGURES_UNIT), text=service),
+        timer=TextFile(path=str(UNITS / FIGURES_TIMER), text=render("monitoring/figures.timer.j2", rig=rig.rig)),
+    )
 
 
 def _watcher(declared: Monitoring, watched: Mapping[str, Rig]) -> WatcherPlan:
     here, alerts = declared.on, declared.alerts
-    hosts = tuple(MonitoredHost(rig=name, address=address_of(rig, here)) for name, rig in watched.items())
+    hosts = tuple(_host(rig, here) for rig in watched.values())
     servers = tuple(each for rig in watched.values() for each in _servers(rig, here))
     asked, told = prometheus(here, hosts, servers), alertmanager(here, alerts)
-    ruled, spec = rules(here, servers, asked)
+    ruled, spec = rules(here, hosts, servers, asked)
     return WatcherPlan(
         hosts=hosts,
         servers=servers,
@@ -89,6 +124,19 @@ def _watcher(declared: Monitoring, watched: Mapping[str, Rig]) -> WatcherPlan:
         files=(asked, ruled, told),
         units=_units(here, declared.retention, told),
     )
+
+
+def _host(rig: Rig, here: str) -> MonitoredHost:
+    """What is declared of its GPUs. Those of WSL are Windows' to hold."""
+    held = () if rig.host.wsl else declared_power(rig)
+    limits = (LimitedGpu(label=_label(gpu.at), value=gpu.at, limit=gpu.limit) for gpu in held if gpu.limit is not None)
+    gpus = len(rig.gpus.cards) if rig.gpus else 0
+    return MonitoredHost(rig=rig.rig, address=address_of(rig, here), gpus=gpus, limits=tuple(limits))
+
+
+def _label(at: str) -> str:
+    """By what a GPU is found among figures that is known so."""
+    return "gpu" if at.startswith("GPU-") else "pci" if ":" in at else "index"
 
 
 def _alert_keys(alerts: Alerts) -> Iterator[AlertKey]:

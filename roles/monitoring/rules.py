@@ -6,10 +6,10 @@ scrape every 30 seconds gives ten figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from llamaherd.plan import MonitoredServer
+from llamaherd.plan import MonitoredHost, MonitoredServer
 
 BUSY = 0.1
 """Seconds of writing in a second, from which on a speed says something."""
@@ -19,6 +19,14 @@ LEAST_ACCEPTED = 0.4
 """Of drafted tokens; with fewer, drafting costs more than it brings."""
 SOON = 4 * 86400
 """Seconds in which a disk is full, from which on somebody is told."""
+
+XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
+"""Errors after which a GPU needs a reset: of nvidia_gpu_exporter's docs/METRICS.md, by NVIDIA's list. Those of
+applications (13, 31, 43) and what is only told (63, 92) are not among them."""
+HOT = 88
+"""°C, where GeForce cards are near what slows them down."""
+ENDS = 14 * 86400
+"""Seconds before a certificate ends, from which on somebody is told."""
 
 
 class Recording(NamedTuple):
@@ -142,13 +150,91 @@ ALERTS = (
         "{{ $labels.mountpoint }} on {{ $labels.rig }} has {{ humanize1024 $value }}B left",
         "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` say what can go",
     ),
+    Alert(
+        "GpuMissing",
+        "llamaherd_gpus < on(rig) group_left llamaherd:gpus:declared",
+        "5m",
+        "page",
+        "{{ $labels.rig }} has {{ $value }} GPUs, and more are declared",
+        "see `nvidia-smi` and `journalctl -k -g NVRM` there; what has fallen off the bus needs a reboot",
+    ),
+    Alert(
+        "GpuError",
+        f'time() - llamaherd_gpu_xid_last_seconds{{xid=~"{"|".join(XIDS)}"}} < 3600',
+        "0m",
+        "page",
+        "GPU {{ $labels.pci }} of {{ $labels.rig }} failed: Xid {{ $labels.xid }}",
+        "see `journalctl -k -g NVRM` there, and NVIDIA's list of Xid errors; most of these need a reset or a reboot",
+    ),
+    Alert(
+        "GpuHot",
+        f"llamaherd_gpu_temperature_celsius > {HOT}",
+        "10m",
+        "warning",
+        "GPU {{ $labels.index }} of {{ $labels.rig }} has {{ $value }} °C",
+        "see its fans and its air; `power_limit` makes it cooler",
+    ),
+    Alert(
+        "GpuThrottled",
+        'llamaherd_gpu_throttled{why=~"hw_thermal|hw_power_brake"} == 1',
+        "5m",
+        "warning",
+        "GPU {{ $labels.index }} of {{ $labels.rig }} slows itself down: {{ $labels.why }}",
+        "it is too hot, or its power supply says stop: see fans, air and cables",
+    ),
+    Alert(
+        "GpuMemoryErrors",
+        "llamaherd_gpu_ecc_uncorrected_errors > 0",
+        "0m",
+        "page",
+        "GPU {{ $labels.index }} of {{ $labels.rig }} has {{ $value }} memory errors that nothing corrected",
+        "what it computes may be wrong: reset it, and see `nvidia-smi -q -d ECC` there",
+    ),
+    Alert(
+        "PowerLimitLost",
+        "llamaherd_gpu_power_limit_watts > 1.02 * llamaherd:gpu_power_limit_watts:declared",
+        "10m",
+        "warning",
+        "GPU {{ $labels.index }} of {{ $labels.rig }} may take {{ $value }} W, more than is declared",
+        "`herd up {{ $labels.rig }}` holds it again; see what changed it",
+    ),
+    Alert(
+        "FiguresOld",
+        "time() - llamaherd_figures_seconds > 300",
+        "5m",
+        "warning",
+        "nobody knows how the GPUs of {{ $labels.rig }} are",
+        "see `systemctl status llamaherd-figures` there: nvidia-smi may hang",
+    ),
+    Alert(
+        "CertificateEnds",
+        f"llamaherd_certificate_end_seconds < time() + {ENDS}",
+        "1h",
+        "warning",
+        "the gateway's certificate on {{ $labels.rig }} ends on {{ humanizeTimestamp $value }}",
+        "put a new one where `gateway.tls` says, and run `herd up {{ $labels.rig }}`",
+    ),
 )
 """Each has a test in which it fires, and one in which it does not."""
 
 
-def expected(servers: tuple[MonitoredServer, ...]) -> Iterator[Recording]:
+def expected(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
     """What owners expect of their servers, as figures to compare with."""
     for server in servers:
         if server.decode is not None:
             labels = (("rig", server.rig), ("instance", server.name))
             yield Recording("llm:decode_tokens_per_second:expected", f"vector({server.decode:g})", labels)
+
+
+def declared(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
+    """How many GPUs there must be, and what they are held to: each limit with the labels of its GPU's own figure."""
+    for host in hosts:
+        if host.gpus:
+            yield Recording("llamaherd:gpus:declared", f"vector({host.gpus})", (("rig", host.rig),))
+    limits = [
+        f'0 * llamaherd_gpu_power_limit_watts{{rig="{host.rig}",{gpu.label}="{gpu.value}"}} + {gpu.limit}'
+        for host in hosts
+        for gpu in host.limits
+    ]
+    if limits:
+        yield Recording("llamaherd:gpu_power_limit_watts:declared", " or ".join(limits))

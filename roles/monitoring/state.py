@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
-from llamaherd.layout import ALERTMANAGER_UNIT, EXPORTER_UNIT, PROMETHEUS_PORT, PROMETHEUS_UNIT
+from llamaherd.layout import ALERTMANAGER_UNIT, EXPORTER_UNIT, FIGURES_TIMER, PROMETHEUS_PORT, PROMETHEUS_UNIT
 from llamaherd.plan import Plan
 from llamaherd.render import render
 
@@ -16,7 +16,9 @@ DISTRIBUTIONS = {
     PROMETHEUS_UNIT: "prometheus",
     ALERTMANAGER_UNIT: "prometheus-alertmanager",
 }
-"""The package that each unit of ours runs a program of, which is also what the distribution's own unit is called."""
+"""The package that each service of ours runs a program of, which is also what the distribution's own unit is called."""
+
+UNITS_OF_OURS = (FIGURES_TIMER, *DISTRIBUTIONS)
 
 
 class UnitState(NamedTuple):
@@ -45,7 +47,7 @@ def inspect(plan: Plan) -> str:
     planned = [unit.path.rpartition("/")[2] for unit in made.units]
     return render(
         "monitoring/inspect.sh.j2",
-        units=list(DISTRIBUTIONS),
+        units=list(UNITS_OF_OURS),
         watcher=made.watcher is not None,
         prometheus=PROMETHEUS_PORT,
         packages=[DISTRIBUTIONS[name] for name in planned],
@@ -55,7 +57,7 @@ def inspect(plan: Plan) -> str:
 def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
     """Take in one line of the answer; returns whether it was about that."""
     match kind, fields:
-        case "monitoring", ["unit", name, active, enabled, needs_reload, spec] if name in DISTRIBUTIONS:
+        case "monitoring", ["unit", name, active, enabled, needs_reload, spec] if name in UNITS_OF_OURS:
             MonitoringState.within(state).units[name] = UnitState(active, enabled, needs_reload == "yes", spec)
         case "monitoring", ["read", spec]:
             MonitoringState.within(state).read = spec

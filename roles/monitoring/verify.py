@@ -21,6 +21,7 @@ def question(plan: Plan) -> str:
         "monitoring/verify.sh.j2",
         units=[unit.path.rpartition("/")[2] for unit in made.units],
         exporter=EXPORTER_PORT if made.exporter else None,
+        figures=made.exporter is not None and made.exporter.figures is not None,
         watcher=made.watcher is not None,
         folder=MONITORING,
         prometheus=PROMETHEUS_PORT,
@@ -45,6 +46,10 @@ def monitoring_checks(made: MonitoringPlan, answers: Answers) -> Iterator[Check]
         count = answers.get(("monitoring exporter", ""), "").strip()
         told = count.isdecimal() and int(count) > 0
         yield Check("figures of the host", told, f"{count} are told" if told else "none are told: `herd up`")
+    if made.exporter and made.exporter.figures:
+        told = bool(answers.get(("monitoring figures", ""), "").strip())
+        why = "see `systemctl status llamaherd-figures` there"
+        yield Check("further figures", told, "GPUs or a certificate are told of" if told else f"none are told: {why}")
     if made.watcher:
         yield from _watcher(made.watcher, answers)
 

@@ -618,6 +618,10 @@ def texts() -> dict[str, str]:
             for unit in monitored(WATCHING["box"]).units
         },
         "exporter_for_another.service": monitored(WATCHING["duo"]).units[0].text,
+        **{
+            f"figures{PurePosixPath(file.path).suffix or '.program'}": file.text
+            for file in monitored(WATCHING["duo"]).brought[1:]
+        },
         **{PurePosixPath(file.path).name: file.text for file in watcher_of(WATCHING["box"]).files},
         "gpu_power.service": power(HELD).unit.text,
         "gpu_fans.program": power(HELD).fans.text,
@@ -811,6 +815,23 @@ def test_the_unit_that_holds_cards_is_right_and_hardened(tmp_path: Path) -> None
     # It has to be root with CAP_SYS_ADMIN, which is most of what is left.
     done = run([str(analyze), "security", "--offline=yes", "--threshold=40", str(file)])
     assert done.returncode == 0, done.stdout[-200:] + done.stderr
+
+
+@needs_analyze
+@pytest.mark.parametrize("rig", ["box", "duo"])
+def test_the_units_that_watch_are_right_and_hardened(tmp_path: Path, rig: str) -> None:
+    for unit in monitored(WATCHING[rig]).brought:
+        name = PurePosixPath(unit.path).name
+        if name.endswith((".service", ".timer")):
+            text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.text, flags=re.MULTILINE)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    for file in sorted(tmp_path.iterdir()):
+        done = run([str(analyze), "verify", "--man=no", "--recursive-errors=no", str(file)])
+        assert (done.returncode, [line for line in done.stderr.splitlines() if file.name in line]) == (0, [])
+        if file.suffix == ".service":  # what writes figures has to be root with GPUs
+            threshold = "45" if "figures" in file.name else "25"
+            done = run([str(analyze), "security", "--offline=yes", f"--threshold={threshold}", str(file)])
+            assert done.returncode == 0, done.stdout[-200:] + done.stderr
 
 
 def service(plan: InstancePlan) -> dict[str, Any]:

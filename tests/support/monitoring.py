@@ -38,6 +38,7 @@ def rigs() -> dict[str, Rig]:
     """Their inventories."""
     watching = {"instances/chat/expect": {"decode": "45 t/s"}, "store/share": {"address": "192.0.2.1"}}
     open_ = {"instances/worker/listen": "0.0.0.0", "instances/worker/api_key": {"env": "CHAT_KEY"}}
+    open_ |= {"gpus/cards/old/power_limit": "280W"}
     made = {
         "box": changed(cpu_rig(), watching),
         "duo": changed(gpu_rig(), open_),

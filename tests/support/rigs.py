@@ -13,7 +13,7 @@ import yaml
 
 from llamaherd.host.limits import declared_limits
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import GATEWAY_USER, OURS
+from llamaherd.layout import FIGURES_TIMER, GATEWAY_USER, OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import DriverPlan, GatewayPlan, GpuPower, InstancePlan, MonitoringPlan, Plan, WslPlan
 from llamaherd.role.programs import fingerprint
@@ -303,7 +303,11 @@ def monitoring_lines(made: MonitoringPlan, keys: Mapping[str, str]) -> list[tupl
         for file in (*made.watcher.files, *key_files(needed)):
             lines += _file(file.path, file.text, file.mode, f"993 {file.owner}")
         lines += [("monitoring", "read", made.watcher.spec), *(("listens", f"{port:04X}") for port in (9090, 9093))]
-    return [*lines, *((("listens", f"{9100:04X}"),) if made.exporter else ())]
+    if made.exporter:
+        lines.append(("listens", f"{9100:04X}"))
+    if made.exporter and made.exporter.figures:
+        lines.append(("monitoring", "unit", FIGURES_TIMER, "active", "enabled", "no", ""))
+    return lines
 
 
 _GATEWAYS = f"994 {GATEWAY_USER}"

@@ -253,7 +253,7 @@ fi
 
 
 # Also where nothing is declared any more: what was is taken away.
-for unit in llamaherd-exporter.service llamaherd-prometheus.service llamaherd-alertmanager.service; do
+for unit in llamaherd-figures.timer llamaherd-exporter.service llamaherd-prometheus.service llamaherd-alertmanager.service; do
     [ -f "/etc/systemd/system/$unit" ] || continue
     show=$(systemctl show -p ActiveState,UnitFileState,NeedDaemonReload,MainPID "$unit")
     of() { printf '%s\n' "$show" | sed -n "s/^$1=//p"; }

@@ -148,7 +148,7 @@ def test_the_distributions_own_units_end(box: Plan, duo: Plan) -> None:
     lines = [*converged(duo, HELD), "monitoring\tidle\tprometheus-node-exporter"]
     (change,) = exporter_changes(duo, parse_state(lines))
     assert "systemctl -q disable --now prometheus-node-exporter.service" in change.script
-    assert "systemctl restart" not in change.script
+    assert "systemctl restart llamaherd-exporter" not in change.script
 
 
 def test_who_is_not_watched_any_more_loses_it(box: Plan, duo: Plan) -> None:
@@ -211,3 +211,20 @@ def test_a_fleet_of_one_watches_itself() -> None:
     assert alone.monitoring
     assert alone.monitoring.watcher
     assert [host.address for host in alone.monitoring.watcher.hosts] == ["127.0.0.1"]
+
+
+def test_figures_of_gpus_are_written_where_there_are_gpus(box: Plan, duo: Plan) -> None:
+    (change,) = exporter_changes(duo, parse_state(drifted(duo, "(figures.timer\tactive\t)enabled", r"\1disabled")))
+    assert "llamaherd-figures.timer is disabled" in change.reasons[0]
+    assert "systemctl restart llamaherd-figures.timer" in change.script
+    assert "systemctl restart llamaherd-exporter" not in change.script
+    (first,) = exporter_changes(box, parse_state(VIRGIN))
+    assert "figures.timer" not in first.script
+
+
+def test_a_rig_without_gpus_any_more_writes_none(box: Plan) -> None:
+    lines = [*converged(box, HELD), "monitoring\tunit\tllamaherd-figures.timer\tactive\tenabled\tno\t"]
+    (change,) = leftovers(box, parse_state(lines))
+    assert change.name == "llamaherd-figures.timer"
+    assert "/opt/llamaherd/libexec/figures" in change.script
+    assert "rm -rf /etc/llamaherd/monitoring" not in change.script
