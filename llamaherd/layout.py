@@ -82,6 +82,8 @@ ALERTMANAGER_UNIT = "llamaherd-alertmanager.service"
 EXPORTER_UNIT = "llamaherd-exporter.service"
 PROMETHEUS_PORT, ALERTMANAGER_PORT, EXPORTER_PORT = 9090, 9093, 9100
 """Those that everybody knows. The first two are their own host's alone."""
+GATEWAY_FIGURES_PORT = 8405
+"""Where a gateway that is watched tells its figures."""
 MONITORING = PurePosixPath("/etc/llamaherd/monitoring")
 """What Prometheus and Alertmanager read, their user's alone: keys of servers, and of where alerts go."""
 FIGURES_TIMER, FIGURES_UNIT = "llamaherd-figures.timer", "llamaherd-figures.service"

@@ -2,7 +2,7 @@
 
 from llamaherd.plan.base import Planned, TextFile, digest
 from llamaherd.plan.endpoint import Endpoint
-from llamaherd.plan.gateway import GatewayModel, GatewayPlan, GatewayServer, GatewayUser
+from llamaherd.plan.gateway import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser
 from llamaherd.plan.machine import (
     ContainerToolkitPlan,
     DriverPlan,
@@ -59,6 +59,7 @@ __all__ = [
     "FromHub",
     "FromNeighbour",
     "GatePlan",
+    "GatewayFigures",
     "GatewayModel",
     "GatewayPlan",
     "GatewayServer",

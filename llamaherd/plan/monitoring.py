@@ -16,10 +16,11 @@ class LimitedGpu(Planned):
 
 
 class MonitoredHost(Planned):
-    """A rig that is watched, where its exporter is asked, how many GPUs it has, and which are held to a limit."""
+    """A rig that is watched: where it is asked, whether it has a gateway, how many GPUs, and those with a limit."""
 
     rig: str
     address: str
+    gateway: bool = False
     gpus: int = 0
     limits: tuple[LimitedGpu, ...] = ()
 

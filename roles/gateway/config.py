@@ -113,6 +113,7 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
         keys=keys.servers,
         sticks=_STICKS,
         error=_error,
+        figures=plan.figures,
     )
 
 

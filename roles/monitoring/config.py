@@ -7,7 +7,14 @@ from urllib.parse import quote, urlsplit
 
 from llamaherd.inventory.schema import Secret
 from llamaherd.inventory.schema.monitoring import Alerts
-from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, MONITORING, MONITORING_USER, PROMETHEUS_PORT
+from llamaherd.layout import (
+    ALERTMANAGER_PORT,
+    EXPORTER_PORT,
+    GATEWAY_FIGURES_PORT,
+    MONITORING,
+    MONITORING_USER,
+    PROMETHEUS_PORT,
+)
 from llamaherd.plan import MonitoredHost, MonitoredServer, TextFile, digest
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
@@ -32,6 +39,8 @@ def prometheus(rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[Monit
         prometheus=f"127.0.0.1:{PROMETHEUS_PORT}",
         alertmanager=f"127.0.0.1:{ALERTMANAGER_PORT}",
         exporter_port=EXPORTER_PORT,
+        gateway_port=GATEWAY_FIGURES_PORT,
+        gateways=[host for host in hosts if host.gateway],
         hosts=hosts,
         servers=servers,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from llamaherd.engines import DIALECTS
 from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.gateway import Gateway
 from llamaherd.inventory.schema.monitoring import Alerts, Monitoring
 from llamaherd.layout import (
     ALERTMANAGER_PORT,
@@ -55,21 +56,20 @@ def plan(planning: Planning) -> PlanPart:
         return PlanPart()
     made = MonitoringPlan()
     if fleet.monitoring:
-        gateway = planning.planned.get("gateway")
-        secure = gateway is not None and gateway.certificate is not None
-        made = plan_monitoring(fleet.monitoring, rig.rig, {**planning.rigs, rig.rig: rig}, secure=secure)
+        made = plan_monitoring(fleet.monitoring, rig.rig, {**planning.rigs, rig.rig: rig}, fleet.gateway)
     packages = (*EXPORTER_PACKAGES * bool(made.exporter), *WATCHER_PACKAGES * bool(made.watcher))
     return PlanPart(packages=frozenset(packages), fields={"monitoring": made})
 
 
 def plan_monitoring(
-    declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secure: bool = False
+    declared: Monitoring, here: str, rigs: Mapping[str, Rig], gateway: Gateway | None = None
 ) -> MonitoringPlan:
-    """What one rig has of it; `secure`: there is a gateway on it with a certificate."""
-    named = {declared.on, *(declared.rigs or rigs)}
-    watched = {name: rig for name, rig in sorted(rigs.items()) if name in named}
+    """What one rig has of it."""
+    watched = {name: rig for name, rig in sorted(rigs.items()) if declared.watches(name)}
+    gateways = frozenset(gateway.on if gateway else ())
+    secure = gateway is not None and gateway.tls is not None and here in gateways
     exporter = _exporter(declared, here, rigs, secure=secure) if here in watched else None
-    watcher = _watcher(declared, watched) if here == declared.on else None
+    watcher = _watcher(declared, watched, gateways) if here == declared.on else None
     return MonitoringPlan(exporter=exporter, watcher=watcher)
 
 
@@ -110,9 +110,9 @@ def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
     )
 
 
-def _watcher(declared: Monitoring, watched: Mapping[str, Rig]) -> WatcherPlan:
+def _watcher(declared: Monitoring, watched: Mapping[str, Rig], gateways: Collection[str]) -> WatcherPlan:
     here, alerts = declared.on, declared.alerts
-    hosts = tuple(_host(rig, here) for rig in watched.values())
+    hosts = tuple(_host(rig, here, gateway=rig.rig in gateways) for rig in watched.values())
     servers = tuple(each for rig in watched.values() for each in _servers(rig, here))
     asked, told = prometheus(here, hosts, servers), alertmanager(here, alerts)
     ruled, spec = rules(here, hosts, servers, asked)
@@ -126,12 +126,12 @@ def _watcher(declared: Monitoring, watched: Mapping[str, Rig]) -> WatcherPlan:
     )
 
 
-def _host(rig: Rig, here: str) -> MonitoredHost:
-    """What is declared of its GPUs. Those of WSL are Windows' to hold."""
+def _host(rig: Rig, here: str, *, gateway: bool) -> MonitoredHost:
+    """What is declared of it. GPUs of WSL are Windows' to hold."""
     held = () if rig.host.wsl else declared_power(rig)
     limits = (LimitedGpu(label=_label(gpu.at), value=gpu.at, limit=gpu.limit) for gpu in held if gpu.limit is not None)
     gpus = len(rig.gpus.cards) if rig.gpus else 0
-    return MonitoredHost(rig=rig.rig, address=address_of(rig, here), gpus=gpus, limits=tuple(limits))
+    return MonitoredHost(rig=rig.rig, address=address_of(rig, here), gateway=gateway, gpus=gpus, limits=tuple(limits))
 
 
 def _label(at: str) -> str:

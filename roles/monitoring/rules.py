@@ -23,6 +23,8 @@ SOON = 4 * 86400
 XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
 """Errors after which a GPU needs a reset: of nvidia_gpu_exporter's docs/METRICS.md, by NVIDIA's list. Those of
 applications (13, 31, 43) and what is only told (63, 92) are not among them."""
+LONG = 60
+"""Seconds that requests wait on average, from which on somebody is told."""
 HOT = 88
 """°C, where GeForce cards are near what slows them down."""
 ENDS = 14 * 86400
@@ -213,6 +215,46 @@ ALERTS = (
         "warning",
         "the gateway's certificate on {{ $labels.rig }} ends on {{ humanizeTimestamp $value }}",
         "put a new one where `gateway.tls` says, and run `herd up {{ $labels.rig }}`",
+    ),
+    Alert(
+        "GatewayDown",
+        'up{job="gateway"} == 0',
+        "2m",
+        "page",
+        "the gateway on {{ $labels.rig }} does not answer",
+        "see `herd gateway status`, and `journalctl -u llamaherd-gateway` there",
+    ),
+    Alert(
+        "GatewayServerDown",
+        'haproxy_server_status{proxy=~"m_.+",state="DOWN"} == 1',
+        "5m",
+        "page",
+        "the gateway on {{ $labels.rig }} finds {{ $labels.server }} away",
+        "see `herd gateway status`, and that server",
+    ),
+    Alert(
+        "GatewayServerFlaps",
+        'changes(haproxy_server_check_up_down_total{proxy=~"m_.+"}[30m]) > 3',
+        "0m",
+        "warning",
+        "{{ $labels.server }} was away {{ $value }} times in half an hour, by the gateway on {{ $labels.rig }}",
+        "see its log, and the network between both",
+    ),
+    Alert(
+        "PeopleWait",
+        f'haproxy_backend_queue_time_average_seconds{{proxy=~"m_.+"}} > {LONG} and haproxy_backend_current_queue > 0',
+        "10m",
+        "warning",
+        '{{ $labels.proxy }} on {{ $labels.rig }}: requests wait for {{ printf "%.0f" $value }} s',
+        "more is asked than its servers answer: see `herd gateway status`",
+    ),
+    Alert(
+        "PeopleRefused",
+        '60 * rate(haproxy_frontend_requests_denied_total{proxy="gateway"}[10m]) > 2',
+        "10m",
+        "warning",
+        'the gateway on {{ $labels.rig }} tells people {{ printf "%.0f" $value }} times a minute to come back',
+        "see `herd gateway status` for who asks, and `queue` and `streams` in fleet.yaml",
     ),
 )
 """Each has a test in which it fires, and one in which it does not."""

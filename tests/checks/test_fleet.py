@@ -283,10 +283,16 @@ def test_who_watches_others_must_be_known_by_an_address(survey: Found, address: 
     assert codes(survey(WATCH.replace("[porch]", "[]"), known_as(address))) == ["LH321"], "all are watched"
 
 
-@pytest.mark.parametrize(("port", "found"), [(9090, True), (9093, True), (9100, True), (9091, False)])
+@pytest.mark.parametrize(("port", "found"), [(9090, True), (9093, True), (9100, True), (9091, False), (8405, False)])
 def test_a_servers_port_is_not_what_watches(survey: Found, port: int, found: bool) -> None:
     box = changed(known_as("192.168.1.20"), {"instances/chat/port": port})
     assert ("LH322" in codes(survey(WATCH, box))) is found
+
+
+def test_a_gateway_that_is_watched_has_a_port_for_its_figures(survey: Found) -> None:
+    box = changed(known_as("192.168.1.20"), {"instances/drafter/port": 8405})
+    assert codes(survey(f"{FLEET}{WATCH}", box)) == ["LH322"]
+    assert codes(survey(f"{FLEET.replace('port: 8000', '')}{WATCH}", known_as("192.168.1.20"))) == []
 
 
 def test_a_rig_that_is_watched_has_one_port_less(survey: Found) -> None:

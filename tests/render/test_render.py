@@ -42,6 +42,7 @@ from llamaherd.plan import (
     Estimate,
     FromNeighbour,
     GatePlan,
+    GatewayFigures,
     Grows,
     Holds,
     InstancePlan,
@@ -544,6 +545,13 @@ SCRIPTS: dict[str, Callable[[], str]] = {
 }
 
 
+def watched_gateway() -> str:
+    """What HAProxy reads on a rig that another one watches."""
+    figures = GatewayFigures(listen="0.0.0.0", port=8405, asker="192.0.2.1")
+    watched = gateway_of(GATEWAY).model_copy(update={"figures": figures})
+    return configuration(watched, keys_of(watched)).text
+
+
 def watching(read: str) -> HostState:
     """A host where all runs that watches, and has read this."""
     units = {PurePosixPath(unit.path).name: unit for unit in monitored(WATCHING["box"]).units}
@@ -617,6 +625,7 @@ def texts() -> dict[str, str]:
             PurePosixPath(unit.path).name.removeprefix("llamaherd-"): unit.text
             for unit in monitored(WATCHING["box"]).units
         },
+        "gateway_watched.cfg": watched_gateway(),
         "exporter_for_another.service": monitored(WATCHING["duo"]).units[0].text,
         **{
             f"figures{PurePosixPath(file.path).suffix or '.program'}": file.text

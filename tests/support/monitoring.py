@@ -9,6 +9,10 @@ from tests.support.ours import plan
 from tests.support.rigs import changed, cpu_rig, gpu_rig, hub_lock
 
 HOUSEHOLD = """
+gateway:
+  on: [duo]
+  users: {tom: {key: {env: TOM_KEY}}}
+  models: {coder: {serve: [duo.worker]}}
 monitoring:
   on: box
   rigs: [duo]
@@ -23,6 +27,7 @@ KEYS = {
     "MAIL_KEY": "mail-canary-1",
     "NTFY_KEY": "tk_canary-2",
     "CHAT_KEY": "sk-canary-3",
+    "TOM_KEY": "herd-canary-4",
 }
 """Variables that hold keys."""
 FILES = {

@@ -10,7 +10,7 @@ from llamaherd.checks.store import is_own_host
 from llamaherd.diagnostics.findings import Finding, nearest
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, PROMETHEUS_PORT
+from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, GATEWAY_FIGURES_PORT, PROMETHEUS_PORT
 
 UNKNOWN_MONITORED_RIG = Rule(
     "LH320",
@@ -78,14 +78,14 @@ def _is_ip(address: str) -> bool:
 MONITORING_PORT = Rule(
     "LH322",
     "A server, or the gateway, has a port of what watches.",
-    why="Prometheus, Alertmanager and the exporter of a host's figures have ports of their own there.",
+    why="Prometheus, Alertmanager, the exporter of a host's figures, and a gateway's have ports of their own there.",
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:2:7: error LH322: port 9090 of rig `attic` is Prometheus', and instance `coder` has it
       help: choose another port for it, such as 8080
     """,
     language="console",
-    way_out="choose another port than 9090, 9093 and 9100 for it.",
+    way_out="choose another port than 8405, 9090, 9093 and 9100 for it.",
 )
 
 
@@ -99,6 +99,8 @@ def free_ports(subject: FleetContext) -> Iterator[Finding]:
             ours = {EXPORTER_PORT: "the exporter's"}
             if name == declared.on:
                 ours |= {PROMETHEUS_PORT: "Prometheus'", ALERTMANAGER_PORT: "Alertmanager's"}
+            if any(name in gateway.on for gateway in subject.gateways):
+                ours[GATEWAY_FIGURES_PORT] = "for the gateway's figures"
             for what, port in _taken(subject, rig):
                 if port in ours:
                     message = f"port {port} of rig `{name}` is {ours[port]}, and {what} has it"

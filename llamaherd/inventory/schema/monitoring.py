@@ -94,3 +94,7 @@ class Monitoring(Declared):
     """Days that figures are kept, `1d` to `3650d`."""
     alerts: Alerts = Alerts()
     """Who is told."""
+
+    def watches(self, rig: str) -> bool:
+        """Whether a rig is watched: the one that watches always is."""
+        return not self.rigs or rig in (*self.rigs, self.on)

@@ -18,7 +18,7 @@ from tests.support.ours import inspect_script, parse_state, plan, refusals, show
 from tests.support.rigs import converged, cpu_rig
 
 EXPORTER, WATCHER = "monitoring | figures of this host", "monitoring | what watches the fleet"
-HELD = {**FILES, "chat": KEYS["CHAT_KEY"], "worker": KEYS["CHAT_KEY"]}
+HELD = {**FILES, "chat": KEYS["CHAT_KEY"], "worker": KEYS["CHAT_KEY"], "tom": KEYS["TOM_KEY"]}
 VIRGIN = [
     *("os\tdebian-13", "arch\tx86_64", "systemd\tyes"),
     *(f"free\t/var/lib\t{10**12}\toverlay", f"store\t/var/lib\t{10**12}\toverlay\toverlay\trw"),
