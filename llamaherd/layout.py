@@ -13,6 +13,8 @@ GATEWAY_USER = "llamaherd-gateway"
 """No user of an instance begins like this."""
 MONITORING_USER = "llamaherd-monitor"
 """Prometheus and Alertmanager."""
+EXPORTER_USER = "llamaherd-exporter"
+"""What tells figures of a host. systemd could make one up, but the system bus answers to none that it does not know."""
 ACCOUNTS = (ASK_USER, BUILD_USER, FETCH_USER)
 
 BUILDS = PurePosixPath("/opt/llamaherd/builds")

@@ -4,6 +4,7 @@ Alertmanager. Never a key, only where keys are."""
 from __future__ import annotations
 
 from llamaherd.inventory.schema import Secret
+from llamaherd.layout import EXPORTER_USER, MONITORING_USER
 from llamaherd.plan.base import Planned, TextFile
 
 
@@ -104,3 +105,8 @@ class MonitoringPlan(Planned):
         """All files of everybody's that are to be there."""
         figures = self.exporter.figures.files if self.exporter and self.exporter.figures else ()
         return (*self.units, *figures)
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """The users that both need: none of them is the other's."""
+        return (*(EXPORTER_USER,) * bool(self.exporter), *(MONITORING_USER,) * bool(self.watcher))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, JsonValue
 
 from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Connect, Expect, Source
-from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, GATEWAY_USER, MONITORING_USER, STATE
+from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, GATEWAY_USER, STATE
 from llamaherd.plan.base import Planned, TextFile
 from llamaherd.plan.endpoint import Endpoint
 from llamaherd.plan.gateway import GatewayPlan
@@ -303,7 +303,7 @@ class Plan(Planned):
     def accounts(self) -> tuple[str, ...]:
         """The users that must be there: those of every host, and one for each unit, a gateway, and what watches."""
         own = (GATEWAY_USER,) if self.gateway else ()
-        watching = (MONITORING_USER,) if self.monitoring and self.monitoring.watcher else ()
+        watching = self.monitoring.accounts if self.monitoring else ()
         return (*ACCOUNTS, *(instance.server.user for instance in self.of("systemd")), *own, *watching)
 
     def of(self, backend: Backend) -> tuple[InstancePlan, ...]:

@@ -9,6 +9,7 @@ from llamaherd.layout import (
     ALERTMANAGER_PORT,
     ALERTMANAGER_UNIT,
     EXPORTER_UNIT,
+    EXPORTER_USER,
     FIGURES_DATA,
     FIGURES_PROGRAM,
     FIGURES_TIMER,
@@ -43,6 +44,7 @@ def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
         script = render(
             "monitoring/exporter.sh.j2",
             unit=EXPORTER_UNIT,
+            user=EXPORTER_USER,
             program="/usr/bin/prometheus-node-exporter",
             idle=_idle([exporter.unit], seen),
             restart=bool(restart),

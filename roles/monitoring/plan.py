@@ -13,6 +13,7 @@ from llamaherd.layout import (
     ALERTMANAGER_UNIT,
     EXPORTER_PORT,
     EXPORTER_UNIT,
+    EXPORTER_USER,
     FIGURES_DATA,
     FIGURES_PROGRAM,
     FIGURES_TIMER,
@@ -87,6 +88,7 @@ def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secur
     text = render(
         "monitoring/exporter.service.j2",
         rig=here,
+        user=EXPORTER_USER,
         listen=f"{listen}:{EXPORTER_PORT}",
         asker=asker,
         figures=FIGURES_DATA if figures else None,

@@ -64,6 +64,7 @@ def _watcher(watcher: WatcherPlan, answers: Answers) -> Iterator[Check]:
     yield Check("Prometheus", read == watcher.spec, detail)
     status = answers.get(("monitoring alertmanager", ""), "").strip()
     yield Check("Alertmanager", status == "200", f"HTTP {status or 'no answer'} to whether it is ready")
-    down = [line for line in answers.get(("monitoring down", ""), "").split("\n") if line]
+    down = {line for line in answers.get(("monitoring down", ""), "").split("\n") if line}
+    # Another rig may be off, and a server may read a long prompt: whom it concerns is told by an alert.
     detail = f"no answer from {', '.join(sorted(down))}" if down else "all that is watched answers"
-    yield Check("what is watched", not down, detail)
+    yield Check("what is watched", True, detail, doubt=bool(down))

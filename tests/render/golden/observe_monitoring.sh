@@ -123,12 +123,12 @@ while IFS=: read -r user secret number group name home shell; do
     *) say user "$user" "$shell" "$(id -nG "$user")" ;;
     esac
 done <<END
-$(getent passwd llama llama-build llama-fetch llama-chat llamaherd-monitor)
+$(getent passwd llama llama-build llama-fetch llama-chat llamaherd-exporter llamaherd-monitor)
 END
 # What an account of ours must not have: a number that is another's, who may then do what it may, and a password.
 shadow=/etc/shadow
 [ -r "$shadow" ] || shadow=/dev/null
-getent passwd | ours=' llama llama-build llama-fetch llama-chat llamaherd-monitor ' awk -F : '
+getent passwd | ours=' llama llama-build llama-fetch llama-chat llamaherd-exporter llamaherd-monitor ' awk -F : '
     FILENAME ~ /^\// { if (index(ENVIRON["ours"], " " $1 " ") && $2 !~ /^[!*]/) print "password\t" $1; next }
     { names[$3] = names[$3] " " $1 }
     index(ENVIRON["ours"], " " $1 " ") { number[$1] = $3 }

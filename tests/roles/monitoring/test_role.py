@@ -73,6 +73,7 @@ def test_a_rig_that_is_watched_has_an_exporter_alone(duo: Plan) -> None:
     assert change.action == "create"
     assert "prometheus" not in duo.packages
     assert "llamaherd-monitor" not in duo.accounts
+    assert "llamaherd-exporter" in duo.accounts
 
 
 def test_others_are_let_in_by_their_address_alone(box: Plan, duo: Plan) -> None:

@@ -46,8 +46,15 @@ def test_what_watches_as_declared_passes() -> None:
         (("monitoring read", ""), "abc", "Prometheus"),
         (("monitoring read", ""), "", "Prometheus"),
         (("monitoring alertmanager", ""), "503", "Alertmanager"),
-        (("monitoring down", ""), "duo.worker\nduo", "what is watched"),
     ],
 )
 def test_what_is_not_so_fails(section: tuple[str, str], said: str, check: str) -> None:
     assert failed({**FINE, section: said}) == [check]
+
+
+def test_what_does_not_answer_is_a_doubt() -> None:
+    """Another rig may be off."""
+    assert BOX.monitoring
+    checks = monitoring_checks(BOX.monitoring, {**FINE, ("monitoring down", ""): "duo\nduo.worker\nduo"})
+    (doubtful,) = [each for each in checks if each.doubt]
+    assert (doubtful.name, doubtful.detail) == ("what is watched", "no answer from duo, duo.worker")
