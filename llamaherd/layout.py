@@ -11,6 +11,10 @@ BUILD_USER = "llama-build"
 FETCH_USER = "llama-fetch"
 GATEWAY_USER = "llamaherd-gateway"
 """No user of an instance begins like this."""
+MONITORING_USER = "llamaherd-monitor"
+"""Prometheus and Alertmanager."""
+EXPORTER_USER = "llamaherd-exporter"
+"""What tells figures of a host. systemd could make one up, but the system bus answers to none that it does not know."""
 ACCOUNTS = (ASK_USER, BUILD_USER, FETCH_USER)
 
 BUILDS = PurePosixPath("/opt/llamaherd/builds")
@@ -69,10 +73,27 @@ POWER_RUN = PurePosixPath("/run/llamaherd/gpu-power")
 GATEWAY_UNIT = "llamaherd-gateway.service"
 GATEWAY = PurePosixPath("/etc/llamaherd/gateway")
 """What the gateway reads, its user's alone: keys of servers, and hashes of people's."""
+GATEWAY_CERTIFICATE = GATEWAY / "gateway.pem"
 GATEWAY_TALK = LIBEXEC / "gateway-talk"
 """Asks a gateway that runs what it has read, and tells it what has changed in its maps."""
 GATEWAY_RUN = PurePosixPath("/run/llamaherd-gateway")
 """Its socket, its user's and root's alone."""
+
+PROMETHEUS_UNIT = "llamaherd-prometheus.service"
+ALERTMANAGER_UNIT = "llamaherd-alertmanager.service"
+EXPORTER_UNIT = "llamaherd-exporter.service"
+PROMETHEUS_PORT, ALERTMANAGER_PORT, EXPORTER_PORT = 9090, 9093, 9100
+"""Those that everybody knows. The first two are their own host's alone."""
+GATEWAY_FIGURES_PORT = 8405
+"""Where a gateway that is watched tells its figures."""
+MONITORING = PurePosixPath("/etc/llamaherd/monitoring")
+"""What Prometheus and Alertmanager read, their user's alone: keys of servers, and of where alerts go."""
+FIGURES_TIMER, FIGURES_UNIT = "llamaherd-figures.timer", "llamaherd-figures.service"
+FIGURES_PROGRAM = LIBEXEC / "figures"
+"""Writes what the exporter has no name for, for the exporter."""
+FIGURES_DATA = PurePosixPath("/var/lib/llamaherd-figures")
+MONITORING_DATA = PurePosixPath("/var/lib/llamaherd-monitoring")
+"""What they remember."""
 
 DRIVER_KEPT = PurePosixPath("/etc/apt/preferences.d/00-llamaherd-nvidia-kept")
 """Which version of the driver stays. apt takes the first entry that matches: this file comes before the next."""

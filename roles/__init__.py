@@ -8,6 +8,7 @@ from roles import (
     gateway,
     gpus,
     models,
+    monitoring,
     nvidia_driver,
     power,
     serve,
@@ -27,4 +28,5 @@ ROLES = (
     power.ROLE,
     gateway.ROLE,
     serve.ROLE,
+    monitoring.ROLE,  # last: what it watches serves by then, and nobody is told of a rig that is being made
 )

@@ -100,7 +100,7 @@ def plans(
     sound(rigs)
     planned = _planned(rigs, parts, surveyed, locked, roles, lock_path(inventory), command)
     chosen = {document.file for name, document in surveyed.documents.items() if name in rigs}
-    if surveyed.own and surveyed.own.gateway and rigs.keys() & set(surveyed.own.gateway.on):
+    if surveyed.own and rigs.keys() & surveyed.own.on:
         chosen |= {document.file.with_name(FLEET) for document in surveyed.documents.values()}
     doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
     return planned

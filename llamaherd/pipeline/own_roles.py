@@ -20,11 +20,11 @@ def all_roles(inventory: Path) -> tuple[Role, ...]:
 
     The fleet's own come before servers, by name. Raises InventoryError.
     """
-    *first, last = ROLES
+    servers = next(number for number, role in enumerate(ROLES) if role.name == "serve")
     found = [_own(module) for module in sorted(_folder(inventory).glob("*/__init__.py"))]
     if wrong := [each for each in found if isinstance(each, Finding)]:
         raise InventoryError(wrong)
-    return (*first, *(each for each in found if isinstance(each, Role)), last)
+    return (*ROLES[:servers], *(each for each in found if isinstance(each, Role)), *ROLES[servers:])
 
 
 def _folder(inventory: Path) -> Path:

@@ -53,6 +53,7 @@ SECTIONS = (
     Section(274, "Names and values that stand for nothing"),
     Section(290, "Roles of a fleet's own"),
     Section(300, "The gateway", "These look at `fleet.yaml` and the rigs beside it."),
+    Section(320, "Monitoring", "These look at `fleet.yaml` and the rigs beside it."),
     Section(330, "What a change must prove"),
 )
 """A new rule takes the first free number of its section that never had a page, or opens one at the end."""

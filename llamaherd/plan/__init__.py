@@ -2,7 +2,7 @@
 
 from llamaherd.plan.base import Planned, TextFile, digest
 from llamaherd.plan.endpoint import Endpoint
-from llamaherd.plan.gateway import GatewayModel, GatewayPlan, GatewayServer, GatewayUser
+from llamaherd.plan.gateway import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser
 from llamaherd.plan.machine import (
     ContainerToolkitPlan,
     DriverPlan,
@@ -16,6 +16,16 @@ from llamaherd.plan.machine import (
     WslPlan,
 )
 from llamaherd.plan.memory import RAM, Estimate, Grows, Holds
+from llamaherd.plan.monitoring import (
+    AlertKey,
+    ExporterPlan,
+    FiguresPlan,
+    LimitedGpu,
+    MonitoredHost,
+    MonitoredServer,
+    MonitoringPlan,
+    WatcherPlan,
+)
 from llamaherd.plan.plan import (
     BandwidthRule,
     BuildPlan,
@@ -36,16 +46,20 @@ from llamaherd.plan.server import Health, KeyFile, ServerGpus, ServerLimits, Ser
 
 __all__ = [
     "RAM",
+    "AlertKey",
     "BandwidthRule",
     "BuildPlan",
     "ContainerToolkitPlan",
     "DriverPlan",
     "Endpoint",
     "Estimate",
+    "ExporterPlan",
+    "FiguresPlan",
     "FromFolder",
     "FromHub",
     "FromNeighbour",
     "GatePlan",
+    "GatewayFigures",
     "GatewayModel",
     "GatewayPlan",
     "GatewayServer",
@@ -59,9 +73,13 @@ __all__ = [
     "ImagePlan",
     "InstancePlan",
     "KeyFile",
+    "LimitedGpu",
     "ModelFile",
     "ModelOrigin",
     "ModelPlan",
+    "MonitoredHost",
+    "MonitoredServer",
+    "MonitoringPlan",
     "Only",
     "Plan",
     "Planned",
@@ -75,6 +93,7 @@ __all__ = [
     "StorePlan",
     "TextFile",
     "ToolkitPlan",
+    "WatcherPlan",
     "WslPlan",
     "digest",
 ]

@@ -54,10 +54,19 @@ class GatewayUser(Planned):
     models: tuple[str, ...]
 
 
+class GatewayFigures(Planned):
+    """Where the gateway tells its figures, and the only address that may ask for them from beyond its host."""
+
+    listen: str
+    port: int
+    asker: str | None = None
+
+
 class GatewayPlan(Planned):
     """The gateway of a rig. `wait` is in seconds, `length` in requests, `body` in bytes.
 
     `certificate` and `private_key` are files of the controller. `unit` runs it, and `talk` is what asks it.
+    `figures` is there where something watches it.
     """
 
     rig: str
@@ -72,6 +81,7 @@ class GatewayPlan(Planned):
     users: tuple[GatewayUser, ...]
     unit: TextFile
     talk: TextFile
+    figures: GatewayFigures | None = None
 
     @property
     def most_connections(self) -> int:

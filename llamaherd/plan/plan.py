@@ -24,6 +24,7 @@ from llamaherd.plan.machine import (
     WslPlan,
 )
 from llamaherd.plan.memory import Estimate
+from llamaherd.plan.monitoring import MonitoringPlan
 from llamaherd.plan.server import ServerSpec
 
 
@@ -282,6 +283,7 @@ class Plan(Planned):
     wsl: WslPlan | None = None
     of_fleet: bool = False
     gateway: GatewayPlan | None = None
+    monitoring: MonitoringPlan | None = None
     parts: dict[str, JsonValue] = Field(default_factory=dict)
     """What roles of the fleet's own have planned, by their names."""
     only: Only | None = None
@@ -299,9 +301,10 @@ class Plan(Planned):
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """The users that must be there: those of every host, and one for each unit and a gateway."""
+        """The users that must be there: those of every host, and one for each unit, a gateway, and what watches."""
         own = (GATEWAY_USER,) if self.gateway else ()
-        return (*ACCOUNTS, *(instance.server.user for instance in self.of("systemd")), *own)
+        watching = self.monitoring.accounts if self.monitoring else ()
+        return (*ACCOUNTS, *(instance.server.user for instance in self.of("systemd")), *own, *watching)
 
     def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
         """The instances of one backend."""

@@ -28,6 +28,7 @@ from llamaherd.plan import (
     ImagePlan,
     InstancePlan,
     ModelPlan,
+    MonitoringPlan,
     Plan,
     PowerPlan,
     RepositoryPlan,
@@ -62,6 +63,7 @@ class PlanFields(TypedDict, total=False):
     wsl: WslPlan | None
     of_fleet: bool
     gateway: GatewayPlan | None
+    monitoring: MonitoringPlan | None
 
 
 @dataclass(frozen=True)

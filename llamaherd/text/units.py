@@ -71,6 +71,14 @@ def parse_duration(text: object) -> int:
     return int(match[1]) * _SECONDS[match[2]]
 
 
+def parse_days(text: object) -> int:
+    """Days of `30d`, `4w`. Raises ValueError."""
+    match = re.fullmatch(r"\s*(\d{1,4})\s*([dw])\s*", str(text), re.ASCII)
+    if not match:
+        raise ValueError(f"`{text}` is no number of days; write it like 30d or 4w")
+    return int(match[1]) * (7 if match[2] == "w" else 1)
+
+
 _LEAST_LOSS, _MOST_LOSS = 0.5, 50
 """Percent. Less is not told by measuring, and more is no loss any more."""
 

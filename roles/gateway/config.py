@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.layout import GATEWAY, GATEWAY_RUN, GATEWAY_USER
+from llamaherd.layout import GATEWAY, GATEWAY_CERTIFICATE, GATEWAY_RUN, GATEWAY_USER
 from llamaherd.plan import GatewayModel, GatewayPlan, TextFile, digest
 from llamaherd.render import render
 from llamaherd.text.quoting import Written, haproxy, url_host
@@ -28,7 +28,7 @@ PATHS = (
 )
 """What is passed on; everything else is refused."""
 
-CONFIGURATION, CERTIFICATE = "haproxy.cfg", "gateway.pem"
+CONFIGURATION, CERTIFICATE = "haproxy.cfg", GATEWAY_CERTIFICATE.name
 HEADERS = 64 << 10
 """Bytes for a request's headers, beside its body."""
 REWRITE = 8 << 10
@@ -113,6 +113,7 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
         keys=keys.servers,
         sticks=_STICKS,
         error=_error,
+        figures=plan.figures,
     )
 
 

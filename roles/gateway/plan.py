@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from llamaherd.engines import DIALECTS
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import Gateway, ServedModel, User
+from llamaherd.inventory.schema.monitoring import Monitoring
 from llamaherd.inventory.served import split_served
-from llamaherd.layout import GATEWAY, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
-from llamaherd.plan import GatewayModel, GatewayPlan, GatewayServer, GatewayUser, TextFile, digest
+from llamaherd.layout import GATEWAY, GATEWAY_FIGURES_PORT, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
+from llamaherd.plan import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser, TextFile, digest
 from llamaherd.plan.endpoint import Endpoint
 from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
@@ -27,11 +28,14 @@ def plan(planning: Planning) -> PlanPart:
     declared, rig = planning.fleet.gateway, planning.rig
     if declared is None or rig.rig not in declared.on:
         return PlanPart(fields={"of_fleet": True})
-    made = plan_gateway(declared, rig.rig, {**planning.rigs, rig.rig: rig})
+    rigs = {**planning.rigs, rig.rig: rig}
+    made = plan_gateway(declared, rig.rig, rigs, planning.fleet.monitoring)
     return PlanPart(packages=frozenset({PACKAGE}), fields={"of_fleet": True, "gateway": made})
 
 
-def plan_gateway(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> GatewayPlan:
+def plan_gateway(
+    declared: Gateway, rig: str, rigs: Mapping[str, Rig], monitoring: Monitoring | None = None
+) -> GatewayPlan:
     """The gateway of this rig."""
     return GatewayPlan(
         rig=rig,
@@ -46,7 +50,18 @@ def plan_gateway(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> Gatewa
         users=tuple(_user(name, user, declared) for name, user in sorted(declared.users.items())),
         unit=_unit(rig, declared.port),
         talk=TextFile(path=str(GATEWAY_TALK), text=render("gateway/gateway-talk.py"), mode="0755"),
+        figures=_figures(monitoring, rig, rigs) if monitoring and monitoring.watches(rig) else None,
     )
+
+
+def _figures(monitoring: Monitoring, here: str, rigs: Mapping[str, Rig]) -> GatewayFigures:
+    """On the rig that watches they are its own host's alone; on another one, that rig's address is let in."""
+    watching = rigs.get(monitoring.on)
+    if watching is None or watching.rig == here:
+        return GatewayFigures(listen="127.0.0.1", port=GATEWAY_FIGURES_PORT)
+    asker = watching.store.share.address or watching.connect.host
+    every = "::" if ":" in asker else "0.0.0.0"
+    return GatewayFigures(listen=every, port=GATEWAY_FIGURES_PORT, asker=asker)
 
 
 def _user(name: str, user: User, declared: Gateway) -> GatewayUser:

@@ -244,3 +244,70 @@ def test_the_schema_for_editors_takes_what_is_taken_here() -> None:
     assert list(validator.iter_errors(yaml.load(FLEET, Loader=Loader))) == []
     for was, now in (("sticky: session", "sticky: 7"), ("on: [box]", "on: []"), ("streams: 4", "steams: 4")):
         assert list(validator.iter_errors(yaml.load(FLEET.replace(was, now), Loader=Loader)))
+
+
+WATCH = "monitoring: {on: box, rigs: [porch], alerts: {ntfy: {url: 'https://ntfy.sh/a', key: {file: keys/tom}}}}"
+
+
+def known_as(address: str | None) -> Declared:
+    """A rig with an address of its own in the LAN, or none."""
+    return changed(cpu_rig(), {"store/share": {"address": address}} if address else {})
+
+
+def test_what_watches_as_it_must_has_no_findings(survey: Found) -> None:
+    assert codes(survey(WATCH, known_as("192.168.1.20"))) == []
+    assert codes(survey(WATCH.replace("[porch]", "[box]"), known_as(None))) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "code"),
+    [
+        ("on: box", "on: bxo", "LH320"),
+        ("[porch]", "[porsch]", "LH320"),
+        (", alerts: {ntfy: {url: 'https://ntfy.sh/a', key: {file: keys/tom}}}", "", "LH323"),
+        ("https:", "htps:", "LH012"),
+        ("on: box", "retention: 5000d, on: box", "LH012"),
+    ],
+    ids=["no rig watches", "no rig is watched", "nobody is told", "no URL", "too long"],
+)
+def test_what_cannot_watch_is_found(survey: Found, was: str, now: str, code: str) -> None:
+    assert was in WATCH
+    found = survey(WATCH.replace(was, now), known_as("192.168.1.20"))
+    assert code in codes(found)
+
+
+@pytest.mark.parametrize("address", ["attic.lan", "127.0.0.1", None])
+def test_who_watches_others_must_be_known_by_an_address(survey: Found, address: str | None) -> None:
+    found = survey(WATCH, known_as(address))
+    assert codes(found) == ["LH321"]
+    assert codes(survey(WATCH.replace("[porch]", "[]"), known_as(address))) == ["LH321"], "all are watched"
+
+
+@pytest.mark.parametrize(("port", "found"), [(9090, True), (9093, True), (9100, True), (9091, False), (8405, False)])
+def test_a_servers_port_is_not_what_watches(survey: Found, port: int, found: bool) -> None:
+    box = changed(known_as("192.168.1.20"), {"instances/chat/port": port})
+    assert ("LH322" in codes(survey(WATCH, box))) is found
+
+
+def test_a_gateway_that_is_watched_has_a_port_for_its_figures(survey: Found) -> None:
+    box = changed(known_as("192.168.1.20"), {"instances/drafter/port": 8405})
+    assert codes(survey(f"{FLEET}{WATCH}", box)) == ["LH322"]
+    assert codes(survey(f"{FLEET.replace('port: 8000', '')}{WATCH}", known_as("192.168.1.20"))) == []
+
+
+def test_a_rig_that_is_watched_has_one_port_less(survey: Found) -> None:
+    for port, expected in ((9100, ["LH322"]), (9090, [])):
+        beside = changed(porch(), {"instances/chat/port": port})
+        assert codes(survey(WATCH, known_as("192.168.1.20"), beside)) == expected
+
+
+def test_a_key_that_alerts_are_sent_with_must_be_there_and_its_owners_alone(survey: Found, tmp_path: Path) -> None:
+    box = known_as("192.168.1.20")
+    survey(WATCH, box)
+    (tmp_path / "keys/tom").chmod(0o644)
+    assert codes(survey(WATCH, box)) == ["LH315"]
+    (tmp_path / "keys/tom").unlink()
+    for deploying, severity in ((True, "error"), (False, "warning")):
+        findings = survey(WATCH, box, deploying=deploying).findings
+        found = [(each.code, each.severity) for each in findings if each.place.file.name == "fleet.yaml"]
+        assert found == [("LH024", severity)]

@@ -14,14 +14,14 @@ from llamaherd.checks.mistakes import mistake
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.declared_at import choices, container, declared_at
-from llamaherd.inventory.schema import Rig, gateway
+from llamaherd.inventory.schema import Rig, gateway, monitoring
 from llamaherd.inventory.schema.base import Declared
 from llamaherd.inventory.schema.examples import EXAMPLES
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.inventory.yamltext import Loader
 from tests.text.test_hostile_strings import Path_, named, put, rigs_for
 
-KNOWN = {**vars(fleet), **vars(gateway)}.values()
+KNOWN = {**vars(fleet), **vars(gateway), **vars(monitoring)}.values()
 MODELS = dict.fromkeys(model for model in KNOWN if isinstance(model, type) and issubclass(model, Declared))
 EVERY_FIELD = sorted(
     f"{model.__name__}.{field.alias or name}"

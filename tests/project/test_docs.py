@@ -35,6 +35,7 @@ from tests.support import gguf_files
 
 ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = ROOT / "docs" / "gateway.md"
+MONITORING = ROOT / "docs" / "monitoring.md"
 README, ARCHITECTURE, INVENTORY, FLEET = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )
@@ -53,7 +54,7 @@ NOT_EXAMINED = {
     *("LH005", "LH006", "LH007", "LH008"),  # what files there are, and what is said on the command line
     "LH014",  # what takes very many lines
     *("LH030", "LH031", "LH032", "LH033", "LH034", "LH035"),  # the lock
-    *(f"LH{number}" for number in range(300, 317)),  # what stands in `fleet.yaml`, beside rigs
+    *(f"LH{number}" for number in range(300, 324)),  # what stands in `fleet.yaml`, beside rigs
     "LH162",  # what a file of this machine holds
     "LH279",  # what lies on this machine
     "LH282",  # a config.yaml of llama-swap
@@ -151,7 +152,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page not in (FLEET, GATEWAY) and page.stem not in rules() and page.parent.name != "rigs"
+        if page not in (FLEET, GATEWAY, MONITORING) and page.stem not in rules() and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -262,8 +263,9 @@ OF_FLEETS = list(documented(FleetFile))[1:]
 
 @pytest.mark.parametrize(("path", "model"), OF_FLEETS, ids=[path for path, _ in OF_FLEETS])
 def test_keys_of_a_fleets_file_are_described(path: str, model: type[BaseModel]) -> None:
-    described = sections(text_of(GATEWAY))
-    assert path in described, f"docs/gateway.md has no section `{path}`"
+    page = MONITORING if path.startswith("monitoring") else GATEWAY
+    described = sections(text_of(page))
+    assert path in described, f"docs/{page.name} has no section `{path}`"
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+) \|$", described[path], re.MULTILINE)
     assert [(key, default) for key, _, default, _ in rows] == [
         (key, shown_default(field)) for key, field in model.model_fields.items()
@@ -272,12 +274,14 @@ def test_keys_of_a_fleets_file_are_described(path: str, model: type[BaseModel]) 
     assert [choice for choice in wanted if f"`{choice}`" not in described[path]] == []
 
 
-def test_the_fleets_file_of_the_page_is_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [GATEWAY, MONITORING], ids=["gateway", "monitoring"])
+def test_the_fleets_file_of_a_page_is_right(tmp_path: Path, page: Path) -> None:
     """The first one, with rigs that have what it names."""
-    (tmp_path / "fleet.yaml").write_text(blocks(text_of(GATEWAY), "yaml")[0], encoding="utf-8")
+    (tmp_path / "fleet.yaml").write_text(blocks(text_of(page), "yaml")[0], encoding="utf-8")
     for name in ("attic", "porch"):
         rig = render("scaffold/example.yaml.j2", rig=name)
         reached = rig.replace("    port: 8080", "    listen: 0.0.0.0\n    api_key: {env: K}\n    port: 8080")
+        reached += "store: {share: {address: 192.168.1.20}}\n"
         (tmp_path / f"{name}.yaml").write_text(reached, encoding="utf-8")
     survey = survey_fleet(tmp_path)
     found = [str(each) for each in survey.findings if each.place.file.name == "fleet.yaml" and each.severity == "error"]

@@ -42,6 +42,7 @@ from llamaherd.plan import (
     Estimate,
     FromNeighbour,
     GatePlan,
+    GatewayFigures,
     Grows,
     Holds,
     InstancePlan,
@@ -76,6 +77,13 @@ from roles.gateway.state import UnitState as GatewayUnitState
 from roles.gateway.verify import question as gateway_question
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
 from roles.models.lending import share
+from roles.monitoring.changes import changes_with as watcher_changes
+from roles.monitoring.changes import exporter_changes
+from roles.monitoring.changes import leftovers as monitoring_leftovers
+from roles.monitoring.plan import unit_spec as unit_of
+from roles.monitoring.state import MonitoringState
+from roles.monitoring.state import UnitState as MonitoringUnitState
+from roles.monitoring.verify import question as monitoring_question
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from roles.nvidia_driver.going_back import undo_files
 from roles.nvidia_driver.plan import version_hold
@@ -92,7 +100,9 @@ from roles.serve.trial import container_trial
 from roles.wsl.changes import wsl_changes
 from tests.support import ours as verify
 from tests.support.gateway import as_written, gateway_files, gateway_of, gateway_plans, keys_of
+from tests.support.monitoring import household
 from tests.support.ours import inspect_script, parse_state, tasks
+from tests.support.prometheus import monitored, watcher_of
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -152,6 +162,7 @@ HELD = planned(
     },
 )
 GATEWAY, SECURE = gateway_plans()
+WATCHING = household()
 WSL = planned(wsl_rig())
 WSL_NAT = planned(
     gpu_rig(),
@@ -358,7 +369,14 @@ PROJECTS: dict[str, InstancePlan] = {
     "compose_image_by_digest": instance(GPU, "small"),
     "compose_vllm": instance(VLLM, "v"),
 }
-RUNS: dict[str, Plan] = {"cpu": CPU, "driver": DRIVER, "power": HELD, "wsl": WSL, "gateway": GATEWAY}
+RUNS: dict[str, Plan] = {
+    "cpu": CPU,
+    "driver": DRIVER,
+    "power": HELD,
+    "wsl": WSL,
+    "gateway": GATEWAY,
+    "monitoring": WATCHING["box"],
+}
 """What a run does there, in its order."""
 SCRIPTS: dict[str, Callable[[], str]] = {
     "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
@@ -504,6 +522,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_remove_gateway": lambda: script(
         gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(GatewayUnitState("active", "", False, ""))}))
     ),
+    "observe_monitoring": lambda: inspect_script(WATCHING["box"]),
+    "verify_monitoring": lambda: monitoring_question(WATCHING["box"]),
+    "step_exporter": lambda: script(exporter_changes(WATCHING["duo"], HostState())),
+    "step_monitoring": lambda: script(watcher_changes(watcher_of(WATCHING["box"]), HostState(), {"box.chat": "a key"})),
+    "step_monitoring_reload": lambda: script(
+        watcher_changes(watcher_of(WATCHING["box"]), watching("another"), {"box.chat": "a key"})
+    ),
+    "step_remove_monitoring": lambda: script(list(monitoring_leftovers(WATCHING["porch"], watching("")))),
     "observe_power": lambda: inspect_script(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
@@ -517,6 +543,20 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_refuse": lambda: refused_for("writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"),
     "step_remove_project": lambda: script(removal_changes(CPU, HostState(projects={"old"}))),
 }
+
+
+def watched_gateway() -> str:
+    """What HAProxy reads on a rig that another one watches."""
+    figures = GatewayFigures(listen="0.0.0.0", port=8405, asker="192.0.2.1")
+    watched = gateway_of(GATEWAY).model_copy(update={"figures": figures})
+    return configuration(watched, keys_of(watched)).text
+
+
+def watching(read: str) -> HostState:
+    """A host where all runs that watches, and has read this."""
+    units = {PurePosixPath(unit.path).name: unit for unit in monitored(WATCHING["box"]).units}
+    seen = {name: MonitoringUnitState("active", "enabled", False, unit_of(unit)) for name, unit in units.items()}
+    return HostState(parts={MonitoringState: MonitoringState(seen, read)})
 
 
 def refused_for(why: str) -> str:
@@ -581,6 +621,17 @@ def texts() -> dict[str, str]:
             f"gateway_{PurePosixPath(file.path).name}": file.text
             for file in maps(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY)))
         },
+        **{
+            PurePosixPath(unit.path).name.removeprefix("llamaherd-"): unit.text
+            for unit in monitored(WATCHING["box"]).units
+        },
+        "gateway_watched.cfg": watched_gateway(),
+        "exporter_for_another.service": monitored(WATCHING["duo"]).units[0].text,
+        **{
+            f"figures{PurePosixPath(file.path).suffix or '.program'}": file.text
+            for file in monitored(WATCHING["duo"]).brought[1:]
+        },
+        **{PurePosixPath(file.path).name: file.text for file in watcher_of(WATCHING["box"]).files},
         "gpu_power.service": power(HELD).unit.text,
         "gpu_fans.program": power(HELD).fans.text,
         "gpu_power.table": power(HELD).table.text,
@@ -773,6 +824,23 @@ def test_the_unit_that_holds_cards_is_right_and_hardened(tmp_path: Path) -> None
     # It has to be root with CAP_SYS_ADMIN, which is most of what is left.
     done = run([str(analyze), "security", "--offline=yes", "--threshold=40", str(file)])
     assert done.returncode == 0, done.stdout[-200:] + done.stderr
+
+
+@needs_analyze
+@pytest.mark.parametrize("rig", ["box", "duo"])
+def test_the_units_that_watch_are_right_and_hardened(tmp_path: Path, rig: str) -> None:
+    for unit in monitored(WATCHING[rig]).brought:
+        name = PurePosixPath(unit.path).name
+        if name.endswith((".service", ".timer")):
+            text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.text, flags=re.MULTILINE)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    for file in sorted(tmp_path.iterdir()):
+        done = run([str(analyze), "verify", "--man=no", "--recursive-errors=no", str(file)])
+        assert (done.returncode, [line for line in done.stderr.splitlines() if file.name in line]) == (0, [])
+        if file.suffix == ".service":  # what writes figures has to be root with GPUs
+            threshold = "45" if "figures" in file.name else "25"
+            done = run([str(analyze), "security", "--offline=yes", f"--threshold={threshold}", str(file)])
+            assert done.returncode == 0, done.stdout[-200:] + done.stderr
 
 
 def service(plan: InstancePlan) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import yaml
 
 from llamaherd.host.limits import declared_limits
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import GATEWAY_USER, OURS
+from llamaherd.layout import FIGURES_TIMER, GATEWAY_USER, OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
-from llamaherd.plan import DriverPlan, GatewayPlan, GpuPower, InstancePlan, Plan, WslPlan
+from llamaherd.plan import DriverPlan, GatewayPlan, GpuPower, InstancePlan, MonitoringPlan, Plan, WslPlan
 from llamaherd.role.programs import fingerprint
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import merge_wslconfig
@@ -25,6 +25,9 @@ from roles.container_runtime.daemon import merge as merge_settings
 from roles.container_runtime.state import PACKAGES as TOOLKIT_PACKAGES
 from roles.gateway.config import GatewayKeys, configuration, maps, spec_of
 from roles.gateway.plan import unit_spec
+from roles.monitoring.config import key_files
+from roles.monitoring.keys import key_places
+from roles.monitoring.plan import unit_spec as unit_of
 from roles.nvidia_driver.plan import version_hold
 from tests.support.ours import plan
 
@@ -259,6 +262,8 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
         lines += [("card", line) for line in cards(plan)]
     if plan.gateway:
         lines += gateway_lines(plan.gateway, keys)
+    if plan.monitoring:
+        lines += monitoring_lines(plan.monitoring, keys)
     if plan.toolkit:
         preferences = plan.toolkit.preferences
         lines += [("toolkit", plan.toolkit.version), *_file(preferences.path, preferences.text, "0644", "0 root")]
@@ -284,6 +289,24 @@ def gateway_lines(gateway: GatewayPlan, keys: Mapping[str, str]) -> list[tuple[s
     lines = [line for file in (config, *maps(gateway, told)) for line in _file(file.path, file.text, "0600", _GATEWAYS)]
     lines += [("gateway", "unit", "active", "enabled", "no", unit_spec(gateway))]
     lines += [("gateway", "running", spec_of(config.text), "same"), ("listens", f"{gateway.port:04X}")]
+    return lines
+
+
+def monitoring_lines(made: MonitoringPlan, keys: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """What watches as planned; `keys` by the names of their files on the host."""
+    lines: list[tuple[str, ...]] = [
+        ("monitoring", "unit", unit.path.rpartition("/")[2], "active", "enabled", "no", unit_of(unit))
+        for unit in made.units
+    ]
+    if made.watcher:
+        needed = {name: keys[name] for name, _, _ in key_places(made.watcher)}
+        for file in (*made.watcher.files, *key_files(needed)):
+            lines += _file(file.path, file.text, file.mode, f"993 {file.owner}")
+        lines += [("monitoring", "read", made.watcher.spec), *(("listens", f"{port:04X}") for port in (9090, 9093))]
+    if made.exporter:
+        lines.append(("listens", f"{9100:04X}"))
+    if made.exporter and made.exporter.figures:
+        lines.append(("monitoring", "unit", FIGURES_TIMER, "active", "enabled", "no", ""))
     return lines
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.inventory.schema.gateway import FleetFile, Gateway, ServedModel
+from llamaherd.inventory.schema.monitoring import Monitoring
 from llamaherd.inventory.served import split_served
 from llamaherd.inventory.yamlfile import Document
 
@@ -37,6 +38,12 @@ class FleetContext:
         """The gateway, if there is one."""
         if self.declared.gateway is not None:
             yield self.declared.gateway
+
+    @property
+    def monitoring(self) -> Iterator[Monitoring]:
+        """What watches, if anything does."""
+        if self.declared.monitoring is not None:
+            yield self.declared.monitoring
 
     @property
     def models(self) -> Iterator[tuple[str, ServedModel]]:

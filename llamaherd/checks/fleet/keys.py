@@ -16,7 +16,7 @@ from llamaherd.inventory.keys import UnreadableKeyError, read_key
 OPEN_KEY = Rule(
     "LH315",
     "Others on this machine may read a key.",
-    why="The file of a user's key, or of the certificate's, has a mode that lets its group or everybody read it.",
+    why="The file of a key has a mode that lets its group or everybody read it.",
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:5:17: warning LH315: others on this machine may read keys/tom (mode 644)
@@ -46,7 +46,24 @@ def unfit_files(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
             if (mode := _mode(file)) is not None and mode & 0o044:
                 message = f"others on this machine may read {file} (mode {mode:o})"
                 yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
+    yield from _of_alerts(subject, absent)
     yield from _twice(subject)
+
+
+def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
+    """The same of keys that alerts are sent with."""
+    for declared in subject.monitoring:
+        for way, key in declared.alerts.keys.items():
+            if key.file is None:
+                continue
+            place = subject.document.value(("monitoring", "alerts", way, "key", "file"))
+            mode = _mode(key.file)
+            if mode is None:
+                help_ = "put the password or token there, and nothing else, with mode 600"
+                yield MISSING_FILE.at(place, f"there is no file {key.file}", help_, absent)
+            elif mode & 0o044:
+                message = f"others on this machine may read {key.file} (mode {mode:o})"
+                yield OPEN_KEY.at(place, message, f"run `chmod 600 {key.file}`")
 
 
 def _twice(subject: FleetContext) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from llamaherd.inventory.schema.base import Declared, LocalPath, Name, Port, Secret, Size, wrong
+from llamaherd.inventory.schema.monitoring import Monitoring
 from llamaherd.text.characters import Line
 from llamaherd.text.units import parse_duration
 
@@ -115,3 +116,16 @@ class FleetFile(Declared):
 
     gateway: Gateway | None = None
     """One address for people, before all servers of the fleet."""
+    monitoring: Monitoring | None = None
+    """What watches the fleet."""
+
+    @property
+    def on(self) -> frozenset[str]:
+        """Rigs that any of it runs on."""
+        gateways = self.gateway.on if self.gateway else ()
+        return frozenset((*gateways, *((self.monitoring.on,) if self.monitoring else ())))
+
+    @property
+    def knows_monitoring(self) -> bool:
+        """Whether it says anything of it, be it that there is none: then rigs are asked for what is left of it."""
+        return "monitoring" in self.model_fields_set

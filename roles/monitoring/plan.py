@@ -1,0 +1,198 @@
+"""From a fleet's file to what watches it: which hosts and servers are asked, where, and what runs for that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from llamaherd.engines import DIALECTS
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.gateway import Gateway
+from llamaherd.inventory.schema.monitoring import Alerts, Monitoring
+from llamaherd.layout import (
+    ALERTMANAGER_PORT,
+    ALERTMANAGER_UNIT,
+    EXPORTER_PORT,
+    EXPORTER_UNIT,
+    EXPORTER_USER,
+    FIGURES_DATA,
+    FIGURES_PROGRAM,
+    FIGURES_TIMER,
+    FIGURES_UNIT,
+    GATEWAY_CERTIFICATE,
+    MONITORING,
+    MONITORING_DATA,
+    MONITORING_USER,
+    PROMETHEUS_PORT,
+    PROMETHEUS_UNIT,
+    UNITS,
+)
+from llamaherd.plan import (
+    AlertKey,
+    ExporterPlan,
+    FiguresPlan,
+    LimitedGpu,
+    MonitoredHost,
+    MonitoredServer,
+    MonitoringPlan,
+    TextFile,
+    WatcherPlan,
+    digest,
+)
+from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.power import declared_power
+from llamaherd.render import render
+from llamaherd.role.role import Planning, PlanPart
+from roles.monitoring.config import alertmanager, prometheus, rules
+
+EXPORTER_PACKAGES = ("dbus", "prometheus-node-exporter")
+"""Units are asked for over the system bus."""
+WATCHER_PACKAGES = ("prometheus", "prometheus-alertmanager")
+_LOOPBACK = "127.0.0.1"
+
+
+def plan(planning: Planning) -> PlanPart:
+    """What watches, on the rig that is declared for it, and what tells of a host, on those that are watched."""
+    fleet, rig = planning.fleet, planning.rig
+    if fleet is None or not fleet.knows_monitoring:
+        return PlanPart()
+    made = MonitoringPlan()
+    if fleet.monitoring:
+        made = plan_monitoring(fleet.monitoring, rig.rig, {**planning.rigs, rig.rig: rig}, fleet.gateway)
+    packages = (*EXPORTER_PACKAGES * bool(made.exporter), *WATCHER_PACKAGES * bool(made.watcher))
+    return PlanPart(packages=frozenset(packages), fields={"monitoring": made})
+
+
+def plan_monitoring(
+    declared: Monitoring, here: str, rigs: Mapping[str, Rig], gateway: Gateway | None = None
+) -> MonitoringPlan:
+    """What one rig has of it."""
+    watched = {name: rig for name, rig in sorted(rigs.items()) if declared.watches(name)}
+    gateways = frozenset(gateway.on if gateway else ())
+    secure = gateway is not None and gateway.tls is not None and here in gateways
+    exporter = _exporter(declared, here, rigs, secure=secure) if here in watched else None
+    watcher = _watcher(declared, watched, gateways) if here == declared.on else None
+    return MonitoringPlan(exporter=exporter, watcher=watcher)
+
+
+def address_of(rig: Rig, here: str) -> str:
+    """Where a rig is asked: on its own host there, else at its address."""
+    return _LOOPBACK if rig.rig == here else rig.store.share.address or rig.connect.host
+
+
+def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secure: bool) -> ExporterPlan:
+    """Beside what watches it is its own host's alone; elsewhere, that one's address is let in."""
+    alone = here == declared.on
+    asker = None if alone or declared.on not in rigs else address_of(rigs[declared.on], here)
+    listen = _LOOPBACK if alone else ""
+    figures = _figures(rigs[here], secure=secure)
+    text = render(
+        "monitoring/exporter.service.j2",
+        rig=here,
+        user=EXPORTER_USER,
+        listen=f"{listen}:{EXPORTER_PORT}",
+        asker=asker,
+        figures=FIGURES_DATA if figures else None,
+    )
+    unit = _unit(EXPORTER_UNIT, text, "")
+    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures)
+
+
+def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
+    """Where there are GPUs, or a certificate that will end."""
+    gpus = rig.gpus is not None
+    if not gpus and not secure:
+        return None
+    certificate = GATEWAY_CERTIFICATE if secure else None
+    values = {"rig": rig.rig, "program": FIGURES_PROGRAM, "data": FIGURES_DATA}
+    service = render("monitoring/figures.service.j2", gpus=gpus, certificate=certificate, **values)
+    return FiguresPlan(
+        program=TextFile(path=str(FIGURES_PROGRAM), text=render("monitoring/figures.py"), mode="0755"),
+        service=TextFile(path=str(UNITS / FIGURES_UNIT), text=service),
+        timer=TextFile(path=str(UNITS / FIGURES_TIMER), text=render("monitoring/figures.timer.j2", rig=rig.rig)),
+    )
+
+
+def _watcher(declared: Monitoring, watched: Mapping[str, Rig], gateways: Collection[str]) -> WatcherPlan:
+    here, alerts = declared.on, declared.alerts
+    hosts = tuple(_host(rig, here, gateway=rig.rig in gateways) for rig in watched.values())
+    servers = tuple(each for rig in watched.values() for each in _servers(rig, here))
+    asked, told = prometheus(here, hosts, servers), alertmanager(here, alerts)
+    ruled, spec = rules(here, hosts, servers, asked)
+    return WatcherPlan(
+        hosts=hosts,
+        servers=servers,
+        keys=tuple(_alert_keys(alerts)),
+        spec=spec,
+        files=(asked, ruled, told),
+        units=_units(here, declared.retention, told),
+    )
+
+
+def _host(rig: Rig, here: str, *, gateway: bool) -> MonitoredHost:
+    """What is declared of it. GPUs of WSL are Windows' to hold."""
+    held = () if rig.host.wsl else declared_power(rig)
+    limits = (LimitedGpu(label=_label(gpu.at), value=gpu.at, limit=gpu.limit) for gpu in held if gpu.limit is not None)
+    gpus = len(rig.gpus.cards) if rig.gpus else 0
+    return MonitoredHost(rig=rig.rig, address=address_of(rig, here), gateway=gateway, gpus=gpus, limits=tuple(limits))
+
+
+def _label(at: str) -> str:
+    """By what a GPU is found among figures that is known so."""
+    return "gpu" if at.startswith("GPU-") else "pci" if ":" in at else "index"
+
+
+def _alert_keys(alerts: Alerts) -> Iterator[AlertKey]:
+    yield from (AlertKey(way=way, key=key) for way, key in sorted(alerts.keys.items()))
+
+
+def _servers(rig: Rig, here: str) -> Iterator[MonitoredServer]:
+    """Servers that can be asked: those of another rig only where they listen for others."""
+    for name, each in sorted(rig.instances.items()):
+        if each.loopback and rig.rig != here:
+            continue
+        kind = rig.engines[each.engine].kind
+        endpoint = Endpoint(listen=each.listen, port=each.port, models=(each.model,), streams=each.parallel)
+        yield MonitoredServer(
+            name=f"{rig.rig}.{name}",
+            rig=rig.rig,
+            address=endpoint.local_address if rig.rig == here else address_of(rig, here),
+            port=each.port,
+            path=endpoint.metrics_path,
+            model=each.model,
+            engine=kind,
+            key=each.api_key,
+            decode=each.expect.decode if each.expect else None,
+            waits=DIALECTS[kind].traits.health_waits,
+        )
+
+
+def _units(rig: str, retention: int, told: TextFile) -> tuple[TextFile, TextFile]:
+    """Alertmanager reads its configuration when it starts, which takes no time: its unit hangs on that, too."""
+    watching = render(
+        "monitoring/prometheus.service.j2",
+        rig=rig,
+        user=MONITORING_USER,
+        folder=MONITORING,
+        data=MONITORING_DATA,
+        days=retention,
+        listen=f"{_LOOPBACK}:{PROMETHEUS_PORT}",
+    )
+    telling = render(
+        "monitoring/alertmanager.service.j2",
+        rig=rig,
+        user=MONITORING_USER,
+        folder=MONITORING,
+        data=MONITORING_DATA,
+        listen=f"{_LOOPBACK}:{ALERTMANAGER_PORT}",
+    )
+    return _unit(PROMETHEUS_UNIT, watching, ""), _unit(ALERTMANAGER_UNIT, telling, told.text)
+
+
+def _unit(name: str, text: str, read: str) -> TextFile:
+    """A unit that names a hash of itself and of what it reads as it starts: a process by another one is told by it."""
+    return TextFile(path=str(UNITS / name), text=text.replace("@SPEC@", digest(text, read)))
+
+
+def unit_spec(unit: TextFile) -> str:
+    """The hash that a unit names."""
+    return unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]

@@ -1,0 +1,46 @@
+"""When alerts fire, by promtool: each in one case, and not in its neighbour, which are data in alerts.yaml."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from roles.monitoring.rules import ALERTS, Alert
+from tests.support.monitoring import household
+from tests.support.prometheus import ask, watcher_of, write_files
+
+CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("alerts.yaml").read_text(encoding="utf-8"))
+
+
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    assert list(CASES) == [alert.name for alert in ALERTS]
+    assert all(list(case) == ["fires", "silent"] for case in CASES.values())
+
+
+@pytest.mark.parametrize("kind", ["fires", "silent"])
+@pytest.mark.parametrize("alert", ALERTS, ids=[alert.name for alert in ALERTS])
+def test_an_alert_fires_when_it_must(tmp_path: Path, alert: Alert, kind: str) -> None:
+    case = CASES[alert.name][kind]
+    write_files(watcher_of(household()["box"]), {}, tmp_path)
+    series = [{"series": name, "values": str(values)} for name, values in case["series"].items()]
+    expected = {"eval_time": case["at"], "alertname": alert.name, "exp_alerts": _said(alert, case)}
+    test = {"interval": "30s", "input_series": series, "alert_rule_test": [expected]}
+    asked = {"rule_files": ["rules.yml"], "evaluation_interval": "30s", "tests": [test]}
+    (tmp_path / "test.yml").write_text(json.dumps(asked), encoding="utf-8")
+    done = ask("promtool", "test", "rules", "test.yml", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _said(alert: Alert, case: dict[str, Any]) -> list[Any]:
+    """The one alert that is to fire, with all that is said of it."""
+    if "summary" not in case:
+        return []
+    labels = case["labels"]
+    help_ = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels[found[1]], alert.help)
+    annotations = {"summary": case["summary"], "help": help_}
+    return [{"exp_labels": {**labels, "severity": alert.severity}, "exp_annotations": annotations}]

@@ -1,0 +1,60 @@
+"""Whether verify believes what watches: by what its host was told."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.host.answers import Answers
+from roles.monitoring.verify import monitoring_checks
+from tests.support.monitoring import household
+from tests.support.prometheus import watcher_of
+
+BOX = household()["box"]
+FINE: Answers = {
+    **{
+        ("monitoring unit", f"llamaherd-{name}.service"): "ActiveState=active\nUnitFileState=enabled"
+        for name in ("exporter", "prometheus", "alertmanager")
+    },
+    ("monitoring exporter", ""): "412",
+    ("monitoring files", ""): "700 llamaherd-monitor /etc/llamaherd/monitoring\n600 llamaherd-monitor /e/rules.yml",
+    ("monitoring read", ""): watcher_of(BOX).spec,
+    ("monitoring down", ""): "",
+    ("monitoring alertmanager", ""): "200",
+}
+
+
+def failed(answers: Answers) -> list[str]:
+    """The names of checks that do not pass."""
+    assert BOX.monitoring
+    return [each.name for each in monitoring_checks(BOX.monitoring, answers) if not each.ok]
+
+
+def test_what_watches_as_declared_passes() -> None:
+    assert failed(FINE) == []
+
+
+@pytest.mark.parametrize(
+    ("section", "said", "check"),
+    [
+        (("monitoring unit", "llamaherd-prometheus.service"), "ActiveState=failed", "llamaherd-prometheus"),
+        (("monitoring unit", "llamaherd-exporter.service"), "", "llamaherd-exporter"),
+        (("monitoring exporter", ""), "0", "figures of the host"),
+        (("monitoring exporter", ""), "", "figures of the host"),
+        (("monitoring files", ""), "644 llamaherd-monitor /e/keys/box.chat", "monitoring files"),
+        (("monitoring files", ""), "600 root /e/keys/box.chat", "monitoring files"),
+        (("monitoring files", ""), "", "monitoring files"),
+        (("monitoring read", ""), "abc", "Prometheus"),
+        (("monitoring read", ""), "", "Prometheus"),
+        (("monitoring alertmanager", ""), "503", "Alertmanager"),
+    ],
+)
+def test_what_is_not_so_fails(section: tuple[str, str], said: str, check: str) -> None:
+    assert failed({**FINE, section: said}) == [check]
+
+
+def test_what_does_not_answer_is_a_doubt() -> None:
+    """Another rig may be off."""
+    assert BOX.monitoring
+    checks = monitoring_checks(BOX.monitoring, {**FINE, ("monitoring down", ""): "duo\nduo.worker\nduo"})
+    (doubtful,) = [each for each in checks if each.doubt]
+    assert (doubtful.name, doubtful.detail) == ("what is watched", "no answer from duo, duo.worker")
