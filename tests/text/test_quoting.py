@@ -154,6 +154,7 @@ READERS = {
     ".service": {"unit_quote", "unit_value"},
     ".conf": {"unit_quote", "unit_value"},
     ".yaml": {"compose", "yaml", "comment"},
+    ".yml": {"yaml", "url_host"},
     ".ps1": {"powershell"},
     ".cfg": {"haproxy", "haproxy_format", "url_host"},
 }
