@@ -108,6 +108,7 @@ def run(
         "rig_back_to": None,
         "rig_lock_wait": 0,
         "rig_origin": {},
+        "inventory": "/nowhere/box.yaml",
         "plan": plan.model_dump(mode="json"),
         "fake_responses": {**(responses or {}), "sh -s": look(world)},
         "fake_delay": 0,
