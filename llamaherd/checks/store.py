@@ -160,7 +160,7 @@ UNREACHED_NEIGHBOUR = Rule(
 def reached_neighbours(subject: RigContext) -> Iterator[Finding]:
     """Neighbours whose addresses mean something else on this rig."""
     for name, neighbour, place in _neighbours(subject):
-        address = neighbour.store.share.address or neighbour.connect.host
+        address = neighbour.address
         if is_own_host(address):
             message = f"rig `{name}` is known as {address}, where another host does not reach it"
             help_ = f"give rig `{name}` an address of the LAN: `store: {{share: {{address: 192.168.1.20}}}}`"

@@ -54,7 +54,7 @@ def _url(gateway: DeclaredGateway) -> str:
     host = declared.listen
     if host in ("0.0.0.0", "::"):
         rig = gateway.rigs[declared.on[0]]
-        host = rig.store.share.address or rig.connect.host
+        host = rig.address
         host = "127.0.0.1" if host == LOCAL else host
     return f"{'https' if declared.tls else 'http'}://{url_host(host)}:{declared.port}"
 

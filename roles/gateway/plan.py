@@ -59,7 +59,7 @@ def _figures(monitoring: Monitoring, here: str, rigs: Mapping[str, Rig]) -> Gate
     watching = rigs.get(monitoring.on)
     if watching is None or watching.rig == here:
         return GatewayFigures(listen="127.0.0.1", port=GATEWAY_FIGURES_PORT)
-    asker = watching.store.share.address or watching.connect.host
+    asker = watching.address
     every = "::" if ":" in asker else "0.0.0.0"
     return GatewayFigures(listen=every, port=GATEWAY_FIGURES_PORT, asker=asker)
 
@@ -87,7 +87,7 @@ def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer
     instance = rig.instances[name]
     traits = DIALECTS[rig.engines[instance.engine].kind].traits
     endpoint = Endpoint(listen=instance.listen, port=instance.port, models=(instance.model,), streams=instance.parallel)
-    address = endpoint.local_address if rig.rig == here else rig.store.share.address or rig.connect.host
+    address = endpoint.local_address if rig.rig == here else rig.address
     return GatewayServer(
         name=f"{rig.rig}.{name}",
         address=address,

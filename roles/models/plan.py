@@ -46,12 +46,11 @@ def _sources(store: Store, rigs: Mapping[str, Rig]) -> Iterator[ModelOrigin]:
         elif origin.startswith("/"):
             yield FromFolder(path=origin)
         elif neighbour := rigs.get(origin):
-            share = neighbour.store.share
             yield FromNeighbour(
                 name=origin,
                 connect=neighbour.connect,
-                address=share.address or neighbour.connect.host,
-                port=share.port,
+                address=neighbour.address,
+                port=neighbour.store.share.port,
                 store=neighbour.store.path,
             )
 

@@ -76,7 +76,7 @@ def plan_monitoring(
 
 def address_of(rig: Rig, here: str) -> str:
     """Where a rig is asked: on its own host there, else at its address."""
-    return _LOOPBACK if rig.rig == here else rig.store.share.address or rig.connect.host
+    return _LOOPBACK if rig.rig == here else rig.address
 
 
 def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secure: bool) -> ExporterPlan:

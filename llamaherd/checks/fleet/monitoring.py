@@ -61,7 +61,7 @@ def known_by_address(subject: FleetContext) -> Iterator[Finding]:
         others = [name for name in (declared.rigs or subject.names) if name != declared.on]
         if rig is None or not others:
             continue
-        address = rig.store.share.address or rig.connect.host
+        address = rig.address
         if is_own_host(address) or not _is_ip(address):
             message = f"rig `{rig.rig}` watches others, and is known as `{address}`, which is no address"
             help_ = f"give it `store: {{share: {{address: 192.168.1.20}}}}`, or watch it alone: `rigs: [{rig.rig}]`"

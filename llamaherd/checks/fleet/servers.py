@@ -38,7 +38,7 @@ def within_reach(subject: FleetContext) -> Iterator[Finding]:
             if not others:
                 continue
             named = f"{each.rig.rig}.{each.name}"
-            address = each.rig.store.share.address or each.rig.connect.host
+            address = each.rig.address
             why = help_ = ""
             if each.instance.loopback:
                 why = f"it listens on {each.instance.listen}"

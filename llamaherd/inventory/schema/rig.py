@@ -38,6 +38,11 @@ class Rig(Declared):
     """Servers to run."""
 
     @property
+    def address(self) -> str:
+        """Where other machines reach it: as its store says, else as we do."""
+        return self.store.share.address or self.connect.host
+
+    @property
     def used_models(self) -> set[str]:
         """Names of the models that instances read: those that they serve, and those that draft."""
         drafts = {each.draft.model for each in self.instances.values() if each.draft and each.draft.model}
