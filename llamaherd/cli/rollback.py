@@ -93,7 +93,7 @@ def _carry_out(path: Path, rig: Rig, back: WayBack, lock_wait: int) -> None:
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    asked = Asked(retry=True, roles=ROLES, back_to=back.number, lock_wait=lock_wait)
+    asked = Asked(changing=frozenset([rig.rig]), retry=True, roles=ROLES, back_to=back.number, lock_wait=lock_wait)
     if deploy({rig.rig: (rig, back.plan)}, path, 0, {}, asked):
         say("the host is not as it was; the reason is above", err=True)
         sys.exit(FAILED)

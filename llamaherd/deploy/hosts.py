@@ -64,10 +64,12 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
 class Asked:
     """What is asked of a run, beside the plans.
 
-    `retry`: what was tried and taken back is tried again. `roles`: the names of those that take part; all, where there
+    `changing`: the rigs on which a look has just found something to do. `retry`: what was tried and taken back is tried
+    again. `roles`: the names of those that take part; all, where there
     is none. `back_to`: the release that it brings back. `lock_wait`: seconds for which another run is waited for.
     """
 
+    changing: frozenset[str] = frozenset()
     retry: bool = False
     roles: tuple[str, ...] = ()
     back_to: int | None = None
@@ -77,6 +79,7 @@ class Asked:
 def host_data(rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: Asked, unreached: str = "") -> dict[str, Any]:
     """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not."""
     return {
+        "rig_turn_first": rig.rig in asked.changing,
         "rig_retry": asked.retry,
         "rig_roles": list(asked.roles),
         "rig_back_to": asked.back_to,

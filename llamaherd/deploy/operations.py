@@ -38,12 +38,11 @@ TOLD = (UserError, InventoryError, UnreadableKeyError)
 def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot.
 
-    A run that goes back has just looked, and knows that it has something to do: its turn comes first, so that what is
-    seen now holds until it begins.
+    Where a look has just found something to do, its turn comes first, so that what is seen now holds until it begins.
     """
     here = ctx_host.get()
     try:
-        if host.state.is_executing and host.data.rig_back_to is not None:
+        if host.state.is_executing and host.data.rig_turn_first:
             take_turn(here)
             pause_turn(here)
         seen = settled(plan, roles, looking)

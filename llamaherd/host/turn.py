@@ -24,6 +24,11 @@ class Turn:
         self._rig, self._connect = rig, connect
         self._who = " ".join(who.split())[:_LETTERS]  # one line of the lock, and one field of an answer
         self._shell: Shell | None = None
+        self._ready: Shell | None = None
+
+    def log_in(self) -> None:
+        """Log in for it, so that it is quickly taken. Raises RemoteError."""
+        self._ready = Shell(self._connect)
 
     def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
         """Take it, or keep it. Whether it was taken just now: another run may have changed the host since it was seen.
@@ -33,8 +38,9 @@ class Turn:
         """
         if self._shell and self._shell.alive:
             return False
+        ready, self._ready = self._ready, None
         self.give_back()
-        shell = Shell(self._connect)
+        shell = ready if ready and ready.alive else Shell(self._connect)
         try:
             script = render("host/turn.sh.j2", rig=self._rig, who=self._who, wait=wait, yours=_YOURS)
             for line in shell.before_it_listens(script, wait + _SECONDS):
@@ -49,9 +55,9 @@ class Turn:
 
     def give_back(self) -> None:
         """Let the next run have it."""
-        if self._shell:
-            self._shell.close()
-        self._shell = None
+        for shell in filter(None, (self._shell, self._ready)):
+            shell.close()
+        self._shell = self._ready = None
 
 
 def _refused(complaints: list[str]) -> UserError:

@@ -104,6 +104,7 @@ def run(
     data = {
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
+        "rig_turn_first": False,
         "rig_roles": [],
         "rig_back_to": None,
         "rig_lock_wait": 0,
