@@ -19,7 +19,7 @@ from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
 
-from llamaherd.deploy.turns import is_ours, log_in_for_turn
+from llamaherd.deploy.turns import Held, is_ours, log_in_for_turn
 from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.inventory.schema import Connect
@@ -47,12 +47,14 @@ class RigData(TypedDict):
     rig_connect: dict[str, Any]
     rig_unreached: str
     rig_turn_first: bool
+    rig_held: Held | None
 
 
 _META = {
     "rig_connect": DataMeta("`connect:` of the rig in its inventory"),
     "rig_unreached": DataMeta("why a look a moment ago could not ask it, in the words of ours", ""),
     "rig_turn_first": DataMeta("whether a look a moment ago has found something to do", False),
+    "rig_held": DataMeta("the turn that was taken before, and what was seen under it", None),
 }
 
 
@@ -76,12 +78,16 @@ class RigConnector(BaseConnector):
     def _connect(self) -> Connect:
         return Connect.model_validate(self.data["rig_connect"])
 
+    @property
+    def _turn_is_next(self) -> bool:
+        return bool(self.data["rig_turn_first"]) and not self.data["rig_held"]
+
     @override
     def connect(self) -> None:
         """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
         if why := self.data["rig_unreached"]:
             raise ConnectError(why)
-        turn = [gevent.spawn(log_in_for_turn, self.host)] if self.data["rig_turn_first"] else []
+        turn = [gevent.spawn(log_in_for_turn, self.host)] if self._turn_is_next else []
         try:
             self._waiting = Shell(self._connect, note_key=True)
         except RemoteError as error:

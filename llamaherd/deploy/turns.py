@@ -16,9 +16,19 @@ from pyinfra.api import Host
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.history.release import Origin
 from llamaherd.host.remote import RemoteError
+from llamaherd.host.state import HostState
 from llamaherd.host.turn import Turn
 from llamaherd.inventory.schema import Connect
 from llamaherd.text.terminal import plain
+
+
+@dataclass(frozen=True)
+class Held:
+    """A host on which a run has its turn before it begins: how it looked under it, and when, in seconds."""
+
+    turn: Turn
+    seen: HostState
+    at: float
 
 
 @dataclass
@@ -63,7 +73,9 @@ def take_turn(host: Host) -> bool:
 
 
 def _turn(host: Host) -> Turn:
-    if host not in _turns.of:
+    if host not in _turns.of and (held := host.data.rig_held):
+        _turns.of[host] = held.turn
+    elif host not in _turns.of:
         by = Origin.model_validate(host.data.rig_origin)
         connect = Connect.model_validate(host.data.rig_connect)
         _turns.of[host] = Turn(host.name, connect, by.who)

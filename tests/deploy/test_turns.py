@@ -28,6 +28,7 @@ class FakeHost:
             rig_origin={"user": "tom", "machine": "desk"},
             rig_connect=Connect(host=LOCAL).model_dump(mode="json"),
             rig_lock_wait=60,
+            rig_held=None,
         )
 
 

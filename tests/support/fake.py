@@ -105,6 +105,7 @@ def run(
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
         "rig_turn_first": False,
+        "rig_held": None,
         "rig_roles": [],
         "rig_back_to": None,
         "rig_lock_wait": 0,
