@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -90,7 +91,7 @@ def _way_back(rig: Rig, roles: Sequence[Role], instance: str | None, number: int
     from llamaherd.pipeline.rollback_ask import ask_way_back
 
     try:
-        return ask_way_back(rig, roles, instance, number, turn)
+        return ask_way_back(rig, roles, instance, number, turn, monotonic)
     except RemoteError as error:
         say(f"{rig.rig}: {error}", err=True)
         sys.exit(FAILED)

@@ -89,7 +89,8 @@ class RigConnector(BaseConnector):
             raise ConnectError(why)
         turn = [gevent.spawn(log_in_for_turn, self.host)] if self._turn_is_next else []
         try:
-            self._waiting = Shell(self._connect, note_key=True)
+            held = self.data["rig_held"]
+            self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True)
         except RemoteError as error:
             raise ConnectError(str(error)) from None
         finally:

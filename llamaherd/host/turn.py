@@ -27,8 +27,13 @@ class Turn:
         self._ready: Shell | None = None
 
     def log_in(self) -> None:
-        """Log in for it, so that it is quickly taken. Raises RemoteError."""
+        """Log in for it, to take it quickly; or, where it is ours, for the first script. Raises RemoteError."""
         self._ready = Shell(self._connect)
+
+    def ready(self) -> Shell | None:
+        """The shell that was logged in to, if it still waits. It is the caller's."""
+        shell, self._ready = self._ready, None
+        return shell if shell and shell.alive else None
 
     def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
         """Take it, or keep it. Whether it was taken just now: another run may have changed the host since it was seen.
@@ -38,9 +43,8 @@ class Turn:
         """
         if self._shell and self._shell.alive:
             return False
-        ready, self._ready = self._ready, None
+        shell = self.ready() or Shell(self._connect)
         self.give_back()
-        shell = ready if ready and ready.alive else Shell(self._connect)
         try:
             script = render("host/turn.sh.j2", rig=self._rig, who=self._who, wait=wait, yours=_YOURS)
             for line in shell.before_it_listens(script, wait + _SECONDS):

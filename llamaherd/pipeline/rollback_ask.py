@@ -5,14 +5,14 @@ Where no person is asked first, its lock is taken before the look: what was seen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from time import monotonic
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host import protocol
-from llamaherd.host.remote import Remote
+from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.host.state import HostState
 from llamaherd.host.turn import Turn
 from llamaherd.inventory.schema import Rig
@@ -40,12 +40,17 @@ class WayBack:
 
 
 def ask_way_back(
-    rig: Rig, roles: Sequence[Role], instance: str | None, number: int | None, turn: Turn | None = None
+    rig: Rig,
+    roles: Sequence[Role],
+    instance: str | None,
+    number: int | None,
+    turn: Turn | None,
+    clock: Callable[[], float],
 ) -> WayBack:
     """What it takes to go back, with one instance or all. Raises RemoteError, and UserError where there is no way.
 
     The host is logged in to for its look while it still says what it remembers. The turn, if there is one, is taken
-    before that look, unless it is another run's just now.
+    before that look, unless it is another run's just now. `clock` says when that was.
     """
     script: Future[str] = Future()
     pool = ThreadPoolExecutor(2)
@@ -56,9 +61,11 @@ def ask_way_back(
         chosen = to_release(past, rig.rig, instance, number)
         plan = plan_of(past, chosen, instance)
         ours = taken.result()
-        seen_at = monotonic() if ours else None
+        seen_at = clock() if ours else None
         script.set_result(inspect_script(plan, roles))
+        logged_in = pool.submit(_log_in, turn if ours else None)
         seen = parse_state(looked.result(), roles)
+        logged_in.result()
     finally:
         script.cancel()  # whoever still waits for it asks nothing
         pool.shutdown(wait=False)
@@ -70,6 +77,13 @@ def ask_way_back(
     taking_part = tuple(role for role in roles if role.name in ROLES)
     would = outlook(plan, taking_part, seen, rig.connect, {}, retry=True)
     return WayBack(chosen, plan, would, seen, seen_at)
+
+
+def _log_in(turn: Turn | None) -> None:
+    """For the first script, while the host is looked at. Where it fails, the next try is told why."""
+    with suppress(RemoteError):
+        if turn:
+            turn.log_in()
 
 
 def _is_taken(turn: Turn | None) -> bool:

@@ -55,7 +55,7 @@ class Alone:
     def __init__(self, *_: object) -> None:
         pass
 
-    def take(self, *_: object) -> bool:
+    def take(self, *_: object, **__: object) -> bool:
         """It has been ours all along."""
         return False
 

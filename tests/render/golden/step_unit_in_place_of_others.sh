@@ -637,10 +637,13 @@ YWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0luc3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFy
 Z2V0Cg==
 END
 
+# With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
+systemctl -q --no-reload enable llama-chat.service || exit 1
+systemctl daemon-reload &
+reload=$!
 drain
+wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
-# With --no-reload: systemd reads all of its files anew each time, which takes as long as many servers stop.
-systemctl -q --no-reload enable llama-chat.service && systemctl daemon-reload || exit 1
 systemctl reset-failed llama-chat.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-chat.service)

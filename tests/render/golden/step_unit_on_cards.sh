@@ -589,10 +589,13 @@ RmlsdGVyPUBzeXN0ZW0tc2VydmljZQpTeXN0ZW1DYWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0lu
 c3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFyZ2V0Cg==
 END
 
+# With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
+systemctl -q --no-reload enable llama-reasoner.service || exit 1
+systemctl daemon-reload &
+reload=$!
 drain
+wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
-# With --no-reload: systemd reads all of its files anew each time, which takes as long as many servers stop.
-systemctl -q --no-reload enable llama-reasoner.service && systemctl daemon-reload || exit 1
 systemctl reset-failed llama-reasoner.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-reasoner.service)

@@ -523,9 +523,12 @@ put_file() {
     } 2>&1) || cannot_write "$1" "$why"
 }
 
+# With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
+systemctl -q --no-reload enable llama-chat.service || exit 1
+systemctl daemon-reload &
+reload=$!
+wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
-# With --no-reload: systemd reads all of its files anew each time, which takes as long as many servers stop.
-systemctl -q --no-reload enable llama-chat.service && systemctl daemon-reload || exit 1
 systemctl reset-failed llama-chat.service 2>/dev/null
 if ! systemctl start llama-chat.service 2>/dev/null; then
     journalctl -q -u llama-chat.service -n 20 --no-pager -o cat | cut -c -300 >&2
