@@ -596,7 +596,6 @@ reload=$!
 drain
 wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
-systemctl reset-failed llama-reasoner.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-reasoner.service)
 if [ -z "$unproven" ] && [ "$run" != '' ] && systemctl -q is-active llama-reasoner.service &&
@@ -611,6 +610,8 @@ systemctl stop llama-reasoner.service 2>/dev/null
 # Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
 # engine has its own way of sharing a port. Nobody reads what they still hold.
 ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8001 >/dev/null 2>&1
+# Not before the old server is stopped: what is asked of it between its last request and that is cut off.
+systemctl reset-failed llama-reasoner.service 2>/dev/null
 if ! systemctl restart llama-reasoner.service 2>/dev/null; then
     # Said first, and long gone from the last lines.
     journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID llama-reasoner.service)" --no-pager -o cat | grep -i cuda | head -n 3 | cut -c -300 >&2

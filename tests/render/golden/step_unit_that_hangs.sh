@@ -536,7 +536,6 @@ systemctl daemon-reload &
 reload=$!
 wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
-systemctl reset-failed llama-chat.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-chat.service)
 if [ -z "$unproven" ] && [ "$run" != 8f8f8f8f8f8f8f8f8f8f8f8f8f8f8f8f ] && systemctl -q is-active llama-chat.service &&
@@ -555,6 +554,8 @@ systemctl stop llama-chat.service 2>/dev/null
 # Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
 # engine has its own way of sharing a port. Nobody reads what they still hold.
 ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8080 >/dev/null 2>&1
+# Not before the old server is stopped: what is asked of it between its last request and that is cut off.
+systemctl reset-failed llama-chat.service 2>/dev/null
 if ! systemctl restart llama-chat.service 2>/dev/null; then
     journalctl -q -u llama-chat.service -n 20 --no-pager -o cat | cut -c -300 >&2
     echo "llama-chat.service is not healthy after $(($(date +%s) - began)) s of 300; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2

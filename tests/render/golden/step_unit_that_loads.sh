@@ -529,6 +529,7 @@ systemctl daemon-reload &
 reload=$!
 wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
+# Not before the old server is stopped: what is asked of it between its last request and that is cut off.
 systemctl reset-failed llama-chat.service 2>/dev/null
 if ! systemctl start llama-chat.service 2>/dev/null; then
     journalctl -q -u llama-chat.service -n 20 --no-pager -o cat | cut -c -300 >&2
