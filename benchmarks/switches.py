@@ -195,7 +195,8 @@ def tried(inventory: Path, case: Case, *, both: bool, streams: bool) -> tuple[in
             time.sleep(1)
             code, said = up(inventory)
             time.sleep(2)
-        times, became = answered(box), f"{streamed(box)}  " if streams else ""
+        times = answered(box)
+        became = f"{streamed(box, times)}  " if streams else ""
     finally:
         box.exec("sh", "-c", case.after)
     assert (code == 0) == case.good, said

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 from box.host import BoxHost
 
@@ -16,6 +17,8 @@ while :; do
     sleep 0.1
 done >/run/answered
 """
+STOPPED = 0.3
+"""Seconds between two answers of the one, by which a server was stopped."""
 # A stream takes two seconds or so, and a second goes by before the next: a server that is drained finds that moment.
 STREAM = """
 exec python3 -I - >/run/streamed <<'END'
@@ -50,8 +53,7 @@ END
 class Streams:
     """Answers that a client had written to it: how many came whole, and how many were cut, by whom.
 
-    `cut`: by the server that served before, up to when it first answered nobody. `later`: after that, as by one that is
-    taken back.
+    `cut`: by the server that served before. `later`: by one that was tried, as it was taken back.
     """
 
     whole: int
@@ -96,11 +98,10 @@ def answered(box: BoxHost) -> list[float]:
     return [float(line) for line in box.exec("cat", "/run/answered").split()]
 
 
-def streamed(box: BoxHost) -> Streams:
-    """What the other was told. A stream that ends with the client itself is not among them."""
+def streamed(box: BoxHost, times: Sequence[float]) -> Streams:
+    """What the other was told, beside when the first was answered. What ends with the client itself does not count."""
     found = [json.loads(line) for line in box.exec("cat", "/run/streamed").splitlines()]
-    ends = [end for *_, end in found]
-    first = ends.index("refused") if "refused" in ends else len(ends)
-    # The first that is cut says that its server was stopped, too.
-    first = min(first, ends.index("cut") + 1 if "cut" in ends else first)
-    return Streams(ends.count("whole"), ends[:first].count("cut"), ends[first:].count("cut"))
+    began = [at for at, _, _, end in found if end == "cut"]
+    stopped = next((before for before, after in pairwise(times) if after - before > STOPPED), times[-1])
+    before = sum(at <= stopped for at in began)
+    return Streams(sum(end == "whole" for *_, end in found), before, len(began) - before)
