@@ -1,10 +1,11 @@
 """Changes of a server, bad ones above all: what becomes of each, and how long nobody was answered.
 
-    .venv/bin/python -m benchmarks.switches [--beside] [CASE...]
+    .venv/bin/python -m benchmarks.switches [--beside] [--stream] [CASE...]
 
 The box that scripts/box makes must be there. With --beside it is given nftables, so that what is new is tried beside
-what serves; else it has none. A client on it asks the server ten times a second for its health. Printed are, for each
-case, how `herd up` ended, the longest time between two answers, and the sentence that it ended with.
+what serves; else it has none. A client on it asks the server ten times a second for its health; with --stream, another
+has it write all the time. Printed are, for each case, how `herd up` ended, the longest time between two answers, what
+became of what was written, and the sentence that it ended with.
 After each bad change the server must answer a prompt as before, and at the end the box is as declared.
 """
 
@@ -15,8 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.switches_clients import answered, asking, beside, streamed, streaming
 from box.cli import API_KEY, CACHE, ROOT, TINY_MOE, host
 from box.compiling import OPTIONS
 from box.host import BoxHost
@@ -31,17 +33,13 @@ from box.host import BoxHost
 HERD = Path(sys.executable).parent / "herd"
 Rig = dict[str, Any]
 PORTS = {"chat": 8080, "drafter": 8081}
+TOKENS = {"chat": 40, "drafter": 1500}
+"""Of a stream: some two seconds on two cores, one for the other."""
 UNIT = "/etc/systemd/system/llama-chat.service"
 FAILS_AT_PROMPTS = (
     "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_exception('no') }}{% endif %}{{ m.content }}"
     "{% endfor %}"
 )
-ASK = """
-while :; do
-    if curl -s -o /dev/null -f -m 1 http://127.0.0.1:{port}/health; then date +%s.%N; fi
-    sleep 0.1
-done >/run/answered
-"""
 CAUGHT = """
 old=$(systemctl show -P MainPID llama-chat)
 until new=$(systemctl show -P MainPID llama-chat); [ "$new" != "$old" ] && [ "$new" != 0 ] &&
@@ -168,67 +166,49 @@ CASES = {
 
 def main() -> None:
     """Try all cases, or those that are named by a part of their name."""
-    both, parts = "--beside" in sys.argv[1:], [word for word in sys.argv[1:] if word != "--beside"]
+    parts = [word for word in sys.argv[1:] if not word.startswith("--")]
+    both, streams = "--beside" in sys.argv[1:], "--stream" in sys.argv[1:]
     chosen = [name for name in CASES if not parts or any(part in name for part in parts)]
     host().exec("sh", "-c", NFT[both])
     with tempfile.TemporaryDirectory() as folder:
         inventory = Path(folder) / "box.yaml"
         declare(inventory)
         assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
-        print(f"{'case':48} {'ends with':>9} {'away, s':>8}")
+        print(f"{'case':48} {'ends with':>9} {'away, s':>8}  {'streams' if streams else ''}")
         for name in chosen:
-            code, away, said = tried(inventory, CASES[name], both)
-            print(f"{name:48} {code:9} {away:8.1f}  {said[:200]}", flush=True)
+            code, away, became, said = tried(inventory, CASES[name], both=both, streams=streams)
+            print(f"{name:48} {code:9} {away:8.1f}  {became}{said[:200]}", flush=True)
             declare(inventory)
             assert up(inventory)[0] == 0, f"after {name}, the box does not become as declared"
 
 
-def tried(inventory: Path, case: Case, both: bool) -> tuple[int, float, str]:
-    """How the run ended, the longest time without an answer in seconds, and its last sentence."""
+def tried(inventory: Path, case: Case, *, both: bool, streams: bool) -> tuple[int, float, str, str]:
+    """How the run ended, the longest time without an answer in seconds, what became of streams, and a sentence."""
     box = host()
     box.exec("sh", "-c", case.before)
     declare(inventory, case.change)
     meanwhile = case.meanwhile.replace("llama-", "llamaherd-beside-") if both else case.meanwhile
+    port = PORTS[case.server]
+    writing = streaming(box, case.server, port, TOKENS[case.server]) if streams else nullcontext()
     try:
-        with asking(PORTS[case.server]), beside(meanwhile):
+        with asking(box, port), writing, beside(box, meanwhile):
             time.sleep(1)
             code, said = up(inventory)
             time.sleep(2)
-        times = [float(line) for line in box.exec("cat", "/run/answered").split()]
+        times = answered(box)
+        became = f"{streamed(box, times)}  " if streams else ""
     finally:
         box.exec("sh", "-c", case.after)
     assert (code == 0) == case.good, said
     assert time.time() - times[-1] < 5, f"nobody answers any more: {said}"
     away = max(after - before for before, after in pairwise(times)) - 0.1
-    return code, away, "" if case.good else why(said)
+    return code, away, became, "" if case.good else why(said)
 
 
 def why(said: str) -> str:
     """The sentence that a run ended with."""
     about = ("-->", "not every host", "help:", "explained by:", "[box] Error")
     return [line for line in map(str.strip, said.splitlines()) if line and not line.startswith(about)][-1]
-
-
-@contextmanager
-def asking(port: int) -> Iterator[None]:
-    """A client on the box, meanwhile."""
-    with beside(ASK.format(port=port)):
-        yield
-
-
-@contextmanager
-def beside(script: str) -> Iterator[None]:
-    """A script on the box, meanwhile; ended with what it has started."""
-    if not script:
-        yield
-        return
-    box = host()
-    unit = f"bench-{time.monotonic_ns()}"
-    box.exec("systemd-run", "-q", f"--unit={unit}", "sh", "-c", script)
-    try:
-        yield
-    finally:
-        box.exec("systemctl", "stop", unit, check=False)
 
 
 def declare(inventory: Path, change: Callable[[Rig], None] = lambda _: None) -> None:

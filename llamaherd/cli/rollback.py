@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -21,8 +24,10 @@ from llamaherd.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from llamaherd.host.turn import Turn
     from llamaherd.inventory.schema import Rig
     from llamaherd.pipeline.rollback_ask import WayBack
+    from llamaherd.role.role import Role
 
 
 @click.command()
@@ -48,25 +53,51 @@ def rollback(
       herd rollback duo coder       one instance
       herd rollback duo --to 12     a release that `herd history` lists
     """
-    from llamaherd.host.remote import RemoteError
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.load import rigs as declared
-    from llamaherd.pipeline.rollback_ask import ask_way_back
 
     path = inventory_path(inventory)
     one = usable_or_exit(lambda: declared(path, (rig,))).rigs[rig]
-    try:
-        back = ask_way_back(one, roles_of(inventory), instance, number)
-    except RemoteError as error:
-        say(f"{rig}: {error}", err=True)
-        sys.exit(FAILED)
-    if not _wanted(rig, back, yes):
-        return
-    _carry_out(path, one, back, lock_wait)
+    asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
+    with _turn(one, path, asks) as turn:
+        back = _way_back(one, roles_of(inventory), instance, number, turn)
+        if not _wanted(rig, back, asks):
+            return
+        _carry_out(path, one, back, lock_wait, turn)
     say(f"{rig}: the inventory is as it was, and the next `herd up` goes to what it declares", err=True)
 
 
-def _wanted(rig: str, back: WayBack, yes: bool) -> bool:
+@contextmanager
+def _turn(rig: Rig, path: Path, asks: bool) -> Iterator[Turn | None]:
+    """A turn on the host, to be taken at once; none where a person is asked first, who may take a while."""
+    from llamaherd.deploy.lean import load_pyinfra
+
+    load_pyinfra()
+    from llamaherd.deploy.origin import origin
+    from llamaherd.host.turn import Turn
+
+    if asks:
+        yield None
+        return
+    turn = Turn(rig.rig, rig.connect, origin(path).who)
+    try:
+        yield turn
+    finally:
+        turn.give_back()
+
+
+def _way_back(rig: Rig, roles: Sequence[Role], instance: str | None, number: int | None, turn: Turn | None) -> WayBack:
+    from llamaherd.host.remote import RemoteError
+    from llamaherd.pipeline.rollback_ask import ask_way_back
+
+    try:
+        return ask_way_back(rig, roles, instance, number, turn, monotonic)
+    except RemoteError as error:
+        say(f"{rig.rig}: {error}", err=True)
+        sys.exit(FAILED)
+
+
+def _wanted(rig: str, back: WayBack, asks: bool) -> bool:
     """Whether there is anything to do, which is said and asked about. Ends the program where it is not to be."""
     for problem in back.outlook.problems:
         say(f"{rig}: {problem}", err=True)
@@ -77,23 +108,22 @@ def _wanted(rig: str, back: WayBack, yes: bool) -> bool:
         return False
     say(f"{rig}: back to release {back.number}")
     show_changes(rig, back.outlook)
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
+    if asks and not click.confirm("Go on?", err=True):
         say("nothing was changed", err=True)
         sys.exit(FAILED)
     return True
 
 
-def _carry_out(path: Path, rig: Rig, back: WayBack, lock_wait: int) -> None:
-    from llamaherd.deploy.lean import load_pyinfra
-    from llamaherd.pipeline.rollback import ROLES
-
-    load_pyinfra()
+def _carry_out(path: Path, rig: Rig, back: WayBack, lock_wait: int, turn: Turn | None) -> None:
     from llamaherd.deploy.deploying import deploy
     from llamaherd.deploy.hosts import Asked
+    from llamaherd.deploy.turns import Held
+    from llamaherd.pipeline.rollback import ROLES
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    asked = Asked(retry=True, roles=ROLES, back_to=back.number, lock_wait=lock_wait)
+    held = Held(turn, back.seen, back.seen_at) if turn and back.seen_at is not None else None
+    asked = Asked(frozenset([rig.rig]), True, ROLES, back.number, lock_wait, held)
     if deploy({rig.rig: (rig, back.plan)}, path, 0, {}, asked):
         say("the host is not as it was; the reason is above", err=True)
         sys.exit(FAILED)

@@ -60,10 +60,14 @@ class Wish:
 
 @dataclass(frozen=True)
 class Begun:
-    """The rigs that a run changes, each with its plan; and why some of them could not be asked just now, by name."""
+    """The rigs that a run changes, each with its plan; and why some of them could not be asked just now, by name.
+
+    `changing`: those on which a look has found something to do.
+    """
 
     planned: Mapping[str, tuple[Rig, Plan]]
     unreached: Mapping[str, str] = field(default_factory=dict)
+    changing: frozenset[str] = frozenset()
 
 
 @click.command()
@@ -193,7 +197,8 @@ def _with_something_to_do(wish: Wish) -> Begun:
         say("nothing was changed", err=True)
         sys.exit(FAILED)
     left = {name: each for name, each in planned.items() if not found[name].as_planned}
-    return Begun(left, {name: found[name].unreached for name in left})
+    changing = frozenset(name for name in left if found[name].changes)
+    return Begun(left, {name: found[name].unreached for name in left}, changing)
 
 
 def _carry_out(wish: Wish, begun: Begun) -> bool:
@@ -209,7 +214,7 @@ def _carry_out(wish: Wish, begun: Begun) -> bool:
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    asked = Asked(retry=wish.retry, lock_wait=wish.lock_wait)
+    asked = Asked(begun.changing, retry=wish.retry, lock_wait=wish.lock_wait)
     path = inventory_path(wish.inventory)
     own = survey_fleet_file(path if path.is_dir() else path.parent).declared
     apart = backing_up(own, {name: rig for name, (rig, _) in begun.planned.items()})

@@ -11,6 +11,7 @@ from io import IOBase
 from pathlib import Path
 from typing import Any, TypedDict
 
+import gevent
 from pyinfra.api import StringCommand
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.output import echo, format_text
@@ -18,6 +19,7 @@ from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
 
+from llamaherd.deploy.turns import Held, is_ours, log_in_for_turn
 from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.inventory.schema import Connect
@@ -44,11 +46,15 @@ class RigData(TypedDict):
 
     rig_connect: dict[str, Any]
     rig_unreached: str
+    rig_turn_first: bool
+    rig_held: Held | None
 
 
 _META = {
     "rig_connect": DataMeta("`connect:` of the rig in its inventory"),
     "rig_unreached": DataMeta("why a look a moment ago could not ask it, in the words of ours", ""),
+    "rig_turn_first": DataMeta("whether a look a moment ago has found something to do", False),
+    "rig_held": DataMeta("the turn that was taken before, and what was seen under it", None),
 }
 
 
@@ -59,6 +65,8 @@ class RigConnector(BaseConnector):
     data_cls = RigData
     data_meta = _META
     _waiting: Shell | None = None
+    _coming: Any = None
+    """A greenlet that logs in while another shell works, to what `_waiting` is then."""
 
     @staticmethod
     @override
@@ -70,19 +78,30 @@ class RigConnector(BaseConnector):
     def _connect(self) -> Connect:
         return Connect.model_validate(self.data["rig_connect"])
 
+    @property
+    def _turn_is_next(self) -> bool:
+        return bool(self.data["rig_turn_first"]) and not self.data["rig_held"]
+
     @override
     def connect(self) -> None:
         """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
         if why := self.data["rig_unreached"]:
             raise ConnectError(why)
+        turn = [gevent.spawn(log_in_for_turn, self.host)] if self._turn_is_next else []
         try:
-            self._waiting = Shell(self._connect, note_key=True)
+            held = self.data["rig_held"]
+            self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True)
         except RemoteError as error:
             raise ConnectError(str(error)) from None
+        finally:
+            gevent.joinall(turn)
 
     @override
     def disconnect(self) -> None:
-        """Let the shell go."""
+        """Let the shell go, and the one that may be on its way."""
+        if self._coming is not None:
+            self._coming.kill()
+            self._arrived()
         if self._waiting:
             self._waiting.close()
         self._waiting = None
@@ -91,23 +110,43 @@ class RigConnector(BaseConnector):
         """The shell that waits, or another: each runs one script. A `fresh` one is by a connection of its own."""
         if fresh:
             return Shell(self._connect, root=root, fresh=True)
+        if root:
+            self._arrived()
         waiting, self._waiting = (self._waiting, None) if root else (None, self._waiting)
         return waiting if waiting and waiting.alive else Shell(self._connect, root=root)
+
+    def _log_in_ahead(self) -> None:
+        """Log in for the script after this one."""
+        if self._coming is None and self._waiting is None:
+            self._coming = gevent.spawn(_shell_or_none, self._connect)
+
+    def _arrived(self) -> None:
+        """Wait for the shell that is on its way; it waits from now on."""
+        coming, self._coming = self._coming, None
+        came = coming.get() if coming is not None else None
+        if isinstance(came, Shell):  # and no end of the greenlet
+            self._waiting = came
 
     @override
     def run_shell_command(
         self, command: StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
     ) -> tuple[bool, CommandOutput]:
-        """Run a command; where it could not be run, the sentence that says why is its output."""
+        """Run a command; where it could not be run, the sentence that says why is its output.
+
+        While it is our turn on the host, another one follows, until the `_last`: that is logged in for meanwhile.
+        """
         if print_input:
             echo(f"{self.host.print_prefix}>>> {command}", err=True)
         said = Said(self.host.print_prefix, aloud=print_output)
         patience = Patience(arguments.pop("_timeout", None) or SILENCE)
         expected = arguments.pop("_success_exit_codes", None) or [0]
         fresh = bool(arguments.pop("_fresh", False))
+        last = bool(arguments.pop("_last", False))
         root = bool(arguments.get("_sudo")) and not arguments.get("_sudo_user")
         try:
             with self._shell(root=root, fresh=fresh) as shell:
+                if root and not fresh and not last and is_ours(self.host):
+                    self._log_in_ahead()
                 code = shell.run(_script(command, arguments, root=root), said.hear, patience)
         except RemoteError as error:
             said.hear_all(error)
@@ -149,6 +188,14 @@ class RigConnector(BaseConnector):
     def get_file(self, *_: Any, **__: Any) -> bool:
         """No role brings a file back."""
         raise NotImplementedError("files are sent to rigs, never fetched from them")
+
+
+def _shell_or_none(connect: Connect) -> Shell | None:
+    """A shell there as root. Why there is none, whoever needs one is told by the next try."""
+    try:
+        return Shell(connect)
+    except RemoteError:
+        return None
 
 
 class Said:

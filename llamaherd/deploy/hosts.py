@@ -15,6 +15,7 @@ import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
 from llamaherd.deploy.origin import origin
+from llamaherd.deploy.turns import Held
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.history.release import Origin
@@ -64,19 +65,25 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
 class Asked:
     """What is asked of a run, beside the plans.
 
-    `retry`: what was tried and taken back is tried again. `roles`: the names of those that take part; all, where there
-    is none. `back_to`: the release that it brings back. `lock_wait`: seconds for which another run is waited for.
+    `changing`: the rigs on which a look has just found something to do. `retry`: what was tried and taken back is tried
+    again. `roles`: the names of those that take part; all, where there is none. `back_to`: the release that it brings
+    back. `lock_wait`: seconds for which another run is waited for. `held`: the host of a run that has taken its turn
+    already; it has no other.
     """
 
+    changing: frozenset[str] = frozenset()
     retry: bool = False
     roles: tuple[str, ...] = ()
     back_to: int | None = None
     lock_wait: int = LOCK_WAIT
+    held: Held | None = None
 
 
 def host_data(rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: Asked, unreached: str = "") -> dict[str, Any]:
     """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not."""
     return {
+        "rig_turn_first": rig.rig in asked.changing,
+        "rig_held": asked.held,
         "rig_retry": asked.retry,
         "rig_roles": list(asked.roles),
         "rig_back_to": asked.back_to,

@@ -47,6 +47,11 @@ def forget() -> None:
     _looks.pop(ctx_host.get(), None)
 
 
+def remember(plan: Plan, seen: HostState, at: float) -> None:
+    """Have whoever comes next take this look, under our turn, for its own: it holds as long as any."""
+    _looks[ctx_host.get()] = Look(at, host.state.is_executing, plan, seen)
+
+
 def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
     """What the host looks like, by a fresh look. Raises UserError where it could not be asked."""
     here, executing = ctx_host.get(), host.state.is_executing

@@ -13,7 +13,7 @@ from pyinfra.context import ctx_host
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
 from llamaherd.deploy.draining import drained
 from llamaherd.deploy.gating import GateCommand
-from llamaherd.deploy.inspecting import forget, observe, settled
+from llamaherd.deploy.inspecting import forget, observe, remember, settled
 from llamaherd.deploy.reasons import noted
 from llamaherd.deploy.recording import begun, did, record, saw
 from llamaherd.deploy.turns import give_turn_back, pause_turn, take_turn
@@ -38,13 +38,13 @@ TOLD = (UserError, InventoryError, UnreadableKeyError)
 def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot.
 
-    A run that goes back has just looked, and knows that it has something to do: its turn comes first, so that what is
-    seen now holds until it begins.
+    Where a look has just found something to do, its turn comes first, so that what is seen now holds until it begins.
     """
     here = ctx_host.get()
     try:
-        if host.state.is_executing and host.data.rig_back_to is not None:
-            take_turn(here)
+        if host.state.is_executing and host.data.rig_turn_first:
+            if not take_turn(here) and (held := host.data.rig_held):
+                remember(plan, held.seen, held.at)
             pause_turn(here)
         seen = settled(plan, roles, looking)
         to_send = sends(plan, seen, roles)

@@ -71,7 +71,7 @@ def record(host: Host) -> None:
         only=plan.only.names if plan.only else (),
     )
     script = write_script(release, merged(_past(host), plan, done.running) if plan.only else plan)
-    written, said = _run(host, f"{{\n{script}\n}} </dev/null\n")
+    written, said = _run(host, f"{{\n{script}\n}} </dev/null\n", last=True)
     if not written:
         why = next((line for line in said.stderr_lines if line.strip()), "it does not say why")
         logger.warning(f"{host.print_prefix}what was done could not be written down there: {why}")
@@ -86,5 +86,6 @@ def _past(host: Host) -> Past:
         return Past({}, {})
 
 
-def _run(host: Host, script: str) -> tuple[bool, CommandOutput]:
-    return host.run_shell_command(StringCommand("sh", "-s"), _stdin=script, _sudo=True, _timeout=WRITE_SECONDS)
+def _run(host: Host, script: str, *, last: bool = False) -> tuple[bool, CommandOutput]:
+    arguments = {"_stdin": script, "_sudo": True, "_timeout": WRITE_SECONDS, "_last": last}
+    return host.run_shell_command(StringCommand("sh", "-s"), **arguments)

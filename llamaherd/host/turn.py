@@ -24,6 +24,16 @@ class Turn:
         self._rig, self._connect = rig, connect
         self._who = " ".join(who.split())[:_LETTERS]  # one line of the lock, and one field of an answer
         self._shell: Shell | None = None
+        self._ready: Shell | None = None
+
+    def log_in(self) -> None:
+        """Log in for it, to take it quickly; or, where it is ours, for the first script. Raises RemoteError."""
+        self._ready = Shell(self._connect)
+
+    def ready(self) -> Shell | None:
+        """The shell that was logged in to, if it still waits. It is the caller's."""
+        shell, self._ready = self._ready, None
+        return shell if shell and shell.alive else None
 
     def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
         """Take it, or keep it. Whether it was taken just now: another run may have changed the host since it was seen.
@@ -33,8 +43,8 @@ class Turn:
         """
         if self._shell and self._shell.alive:
             return False
+        shell = self.ready() or Shell(self._connect)
         self.give_back()
-        shell = Shell(self._connect)
         try:
             script = render("host/turn.sh.j2", rig=self._rig, who=self._who, wait=wait, yours=_YOURS)
             for line in shell.before_it_listens(script, wait + _SECONDS):
@@ -49,9 +59,9 @@ class Turn:
 
     def give_back(self) -> None:
         """Let the next run have it."""
-        if self._shell:
-            self._shell.close()
-        self._shell = None
+        for shell in filter(None, (self._shell, self._ready)):
+            shell.close()
+        self._shell = self._ready = None
 
 
 def _refused(complaints: list[str]) -> UserError:

@@ -71,7 +71,7 @@ def transaction(
         "started": STARTED,
         "kept": KEPT / instance.service,
         "refused": REFUSED / instance.service,
-        "asked": base64_lines(json.dumps({**asked(instance), "same": same(instance)})),
+        "asked": base64_lines(json.dumps({**asked(instance), "same": same(instance), "spec": instance.spec})),
         "tried": tried(instance),
         "kind": "unit" if systemd else "container",
         "forget": forget(instance.name, unit=systemd, project=not systemd),

@@ -197,6 +197,11 @@ class Bench:
         """A shell script inside, as root, past SSH and past everything under test."""
         return self.host.exec("sh", "-c", script, check=check).strip()
 
+    def sessions(self, since: str) -> int:
+        """How many commands were run over SSH since then, by the journal, once that has all that was said until now."""
+        self.sh('logger -t counted "$$"; until journalctl -q -t counted -o cat | grep -qx "$$"; do sleep 0.05; done')
+        return int(self.sh(f"journalctl --since=@{since} -t sshd-session -t sshd | grep -c 'Starting session'"))
+
     def restore(self) -> None:
         """Deploy from a clean slate, short of engines and models: what a failed test has left must not matter."""
         self.sh(

@@ -11,11 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from llamaherd.deploy import lean
 from llamaherd.history.release import Origin, Release
-from llamaherd.host import protocol
+from llamaherd.host import protocol, turn
 from llamaherd.host.remote import RemoteError
 from llamaherd.pipeline import history_ask
 from llamaherd.plan import Plan
+from tests.support.fake import Alone
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 NOW = planned(cpu_rig())
@@ -49,6 +51,8 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "box.yaml").write_text(json.dumps(changed(cpu_rig(), {})))
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
     monkeypatch.setattr(history_ask, "ask_host", lambda *_: told)
+    monkeypatch.setattr(turn, "Turn", Alone)
+    monkeypatch.setattr(lean, "load_pyinfra", lambda: None)  # which would change what all other tests wait by
     return tmp_path
 
 

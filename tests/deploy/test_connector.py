@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyinfra.api import Config, Host, Inventory, State, StringCommand, output
@@ -18,6 +19,8 @@ from pyinfra.api.connect import connect_all
 from llamaherd.cli.common import say, show
 from llamaherd.deploy import connector
 from llamaherd.diagnostics.findings import Finding, Place, UserError
+from llamaherd.host.remote import Shell
+from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.text.terminal import shown
 from tests.support.stores import needs_root
 
@@ -56,6 +59,37 @@ def test_a_script_is_run_and_its_lines_are_kept(here: Host) -> None:
     assert run(here, "id -u; echo oops >&2; exit 3") == (False, ["0"], ["oops"])
     # The shell that waited has run one; another runs the next.
     assert run(here, "printf 'no end'") == (True, ["no end"], [])
+
+
+def test_the_next_script_is_logged_in_for_while_one_works(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where our turn says that one follows: no login more than without, and none after the last."""
+    logins: list[Shell] = []
+
+    class Counted(Shell):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            super().__init__(*words, **options)
+            logins.append(self)
+
+    monkeypatch.setattr(connector, "Shell", Counted)
+    monkeypatch.setattr(connector, "is_ours", lambda host: host is here)
+    # By the shell that waited; the next one logs in meanwhile, and the one after that.
+    assert run(here, "echo 1")[1] == ["1"]
+    assert run(here, "echo 2")[1] == ["2"]
+    assert run(here, "echo 3", _last=True)[1] == ["3"]
+    assert len(logins) == 2
+    assert run(here, "echo 4")[1] == ["4"]
+    here.disconnect()  # also of the one that is on its way
+    assert not any(shell.alive for shell in logins)
+
+
+def test_a_shell_that_is_gone_meanwhile_is_no_reason_to_fail(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Shell(Connect(host=LOCAL))
+    gone.close()
+    monkeypatch.setattr(connector, "is_ours", lambda _: True)
+    for ahead in (None, gone):
+        monkeypatch.setattr(connector, "_shell_or_none", lambda _, ahead=ahead: ahead)
+        assert run(here, "echo 1")[1] == ["1"]
+        assert run(here, "echo 2", _last=True)[1] == ["2"]
 
 
 def test_any_other_command_of_pyinfras_runs_too(here: Host) -> None:

@@ -10,9 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from llamaherd.deploy.turns import give_turn_back, pause_turn, take_turn
+from llamaherd.deploy.turns import Held, give_turn_back, is_ours, pause_turn, take_turn
+from llamaherd.host import turn
+from llamaherd.host.pipes import Patience
+from llamaherd.host.remote import Shell
 from llamaherd.host.turn import Turn
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.pipeline.inspect import parse_state
+from roles import ROLES
+from tests.support.rigs import KEY, converged, cpu_rig, planned
 from tests.support.stores import needs_root
 from tests.support.turns import lock_in
 
@@ -28,12 +34,56 @@ class FakeHost:
             rig_origin={"user": "tom", "machine": "desk"},
             rig_connect=Connect(host=LOCAL).model_dump(mode="json"),
             rig_lock_wait=60,
+            rig_held=None,
         )
 
 
 def host(name: str) -> Any:
     """One that stands in."""
     return cast(Any, FakeHost(name))
+
+
+def test_who_logs_in_before_waits_for_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell that is ready takes the turn; one that is made ready then runs what comes first, by whoever has it."""
+    lock_in(tmp_path, monkeypatch)
+    logins: list[Connect] = []
+
+    def login(connect: Connect) -> Shell:
+        logins.append(connect)
+        return Shell(connect)
+
+    monkeypatch.setattr(turn, "Shell", login)
+    mine = Turn("idle", Connect(host=LOCAL), "tom")
+    mine.log_in()
+    assert mine.take(never)
+    assert len(logins) == 1
+    assert mine.ready() is None
+    mine.log_in()
+    shell = mine.ready()
+    assert shell
+    with shell:
+        said: list[str] = []
+        assert shell.run("echo there; exit 3", lambda _, line: said.append(line), Patience.within(30)) == 3
+    assert said == ["there\n"]
+    assert not mine.take(never)
+    mine.log_in()
+    mine.give_back()
+    assert mine.ready() is None
+    assert len(logins) == 3
+
+
+def test_a_turn_that_was_taken_before_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock_in(tmp_path, monkeypatch)
+    mine = Turn("idle", Connect(host=LOCAL), "tom")
+    assert mine.take(never, wait=0)
+    idle = host("idle")
+    idle.data.rig_held = Held(mine, parse_state(converged(planned(cpu_rig()), {"chat": KEY}), ROLES), 0.0)
+    assert not take_turn(idle)
+    assert is_ours(idle)
+    # Once it was given back, another may have had it.
+    give_turn_back(idle)
+    assert take_turn(idle)
+    give_turn_back(idle)
 
 
 def never(line: str) -> None:

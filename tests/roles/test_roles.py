@@ -285,6 +285,8 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
         "inventory": "inventory",
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
+        "rig_turn_first": False,
+        "rig_held": None,
         "rig_roles": [],
         "rig_back_to": None,
         "rig_lock_wait": 0,

@@ -55,7 +55,7 @@ class Alone:
     def __init__(self, *_: object) -> None:
         pass
 
-    def take(self, *_: object) -> bool:
+    def take(self, *_: object, **__: object) -> bool:
         """It has been ours all along."""
         return False
 
@@ -104,6 +104,8 @@ def run(
     data = {
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
+        "rig_turn_first": False,
+        "rig_held": None,
         "rig_roles": [],
         "rig_back_to": None,
         "rig_lock_wait": 0,

@@ -10,12 +10,6 @@ from tests.box.bench import Bench, Ended
 pytestmark = pytest.mark.box
 
 
-def sessions(bench: Bench, since: str) -> int:
-    """How many commands were run over SSH since then, by the journal, once that has all that was said until now."""
-    bench.sh('logger -t counted "$$"; until journalctl -q -t counted -o cat | grep -qx "$$"; do sleep 0.05; done')
-    return int(bench.sh(f"journalctl --since=@{since} -t sshd-session -t sshd | grep -c 'Starting session'"))
-
-
 def processor() -> float:
     """Seconds of processor that all programs have taken that were begun here and have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -38,7 +32,7 @@ def test_another_run_costs_few_round_trips_and_seconds(converged: Bench) -> None
     began, before = converged.sh("date +%s.%N"), processor()
     ended = converged.deploy()
     took = processor() - before
-    counted = sessions(converged, began)
+    counted = converged.sessions(began)
     print(f"\n{counted} SSH execs, {took:.1f} s of processor")
     assert ended.changes == 0
     assert 0 < counted <= 4
@@ -57,7 +51,7 @@ def test_herd_up_is_the_same_run(converged: Bench) -> None:
 def test_herd_up_with_nothing_to_do_costs_one_round_trip(converged: Bench) -> None:
     began = converged.sh("date +%s.%N")
     ended = converged.up()
-    counted = sessions(converged, began)
+    counted = converged.sessions(began)
     print(f"\n{counted} SSH execs, {ended.seconds:.1f} s")
     assert ended.output.endswith("box: as planned, nothing to do\n")
     assert counted == 1
@@ -72,7 +66,7 @@ def test_herd_status_is_one_round_trip_to_servers_that_serve(converged: Bench) -
     assert {each["name"]: each["state"] for each in rig["instances"]} == dict.fromkeys(declared, "serves")
     assert all(each["streams"] == 0 and each["slots"] >= 1 for each in rig["instances"]), rig
     assert rig["change"]["changes"]
-    assert sessions(converged, began) == 1
+    assert converged.sessions(began) == 1
 
 
 def test_herd_diff_finds_nothing(converged: Bench) -> None:

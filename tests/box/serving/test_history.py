@@ -70,6 +70,19 @@ def test_a_change_is_remembered_and_taken_back(bench: Bench) -> None:
     assert (again.code, again.output) == (0, f"box: as in release {last['number']}, nothing to do\n")
 
 
+def test_a_way_back_costs_six_logins(bench: Bench) -> None:
+    """The past, the turn and a look, all begun at once; the switch, a look at what that did, and the release."""
+    shrink(bench, 4096)
+    shrink(bench, 2048)
+    began = bench.sh("date +%s.%N")
+    ended = bench.herd("rollback", "box", "--yes")
+    counted = bench.sessions(began)
+    print(f"\n{counted} SSH execs, {ended.seconds:.1f} s")
+    assert ended.code == 0, ended.output
+    assert context(bench) == 4096
+    assert counted == 6
+
+
 def test_no_secret_is_remembered(bench: Bench) -> None:
     shrink(bench, 4096)
     bench.sh(f"umask 077; printf %s '{bench.key()}' >/run/canary")

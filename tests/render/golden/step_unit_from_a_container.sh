@@ -69,7 +69,8 @@ cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwODAvbWV0cmljcyIsICJrZXkiOiAiL2V0Yy9sbGFt
 YWhlcmQva2V5cy9jaGF0IiwgInNlY29uZHMiOiAxMjAsICJkcmFmdHMiOiAwLCAiZmxvb3IiOiAw
 LCAiYm9keSI6IHsibW9kZWwiOiAiZ2VtbWEiLCAibWVzc2FnZXMiOiBbeyJyb2xlIjogInVzZXIi
 LCAiY29udGVudCI6ICJUaGUgdGhyZWUgcHJpbWFyeSBjb2xvdXJzIGFyZSJ9XSwgInRlbXBlcmF0
-dXJlIjogMCwgIm1heF90b2tlbnMiOiA4fSwgInNhbWUiOiAiMmI0YTEwMmQ3MTQyIn0=
+dXJlIjogMCwgIm1heF90b2tlbnMiOiA4fSwgInNhbWUiOiAiMmI0YTEwMmQ3MTQyIiwgInNwZWMi
+OiAiZWEzZDM2YTdhMDcyIn0=
 END
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-chat.service; else echo /etc/llamaherd/compose/chat/compose.yaml; fi; }
 how_kept() {
@@ -127,6 +128,7 @@ what about the answer is not as declared, or how much slower it is than the same
 
 A second prompt, as long as the first lets it be, says how fast it decodes: by then, the model is in memory. One that is
 slow has three tries, and the best counts. Nothing does while it answers others, or while its host computes for others.
+What may have any speed, and has served here before, is not measured again: that counts which it had then.
 """
 
 import json
@@ -198,6 +200,9 @@ def main(path: str, record: str, out: str, how: str, *pids: str) -> tuple[int, s
 
 def judged(asked: Mapping[str, Any], first: Answer, known: Speeds, out: Path, how: str) -> tuple[int, str]:
     floor, before = asked["floor"], usual(asked, known)
+    if how == "any" and not floor and (then := own_speeds(asked, known)):
+        keep([*others(asked, known), *then], out)
+        return 0, ""
     best, alone = measured(asked, first, floor or (FLOOR * before if how == "judge" else 0))
     if (declared := max(best, first.rate)) < floor:
         return 2, f"it decodes {declared:.1f} tokens/s, and `expect` allows no less than {floor:g}"
@@ -348,9 +353,19 @@ def others(asked: Mapping[str, Any], known: Speeds) -> Speeds:
     return [each for each in known if each["same"] != asked["same"]]
 
 
+def own_speeds(asked: Mapping[str, Any], known: Speeds) -> Speeds:
+    """What the very same server decoded here, if it was measured."""
+    alike = (each for each in known if each["same"] == asked.get("same") and each["drafts"] == bool(asked["drafts"]))
+    return [each for each in alike if "spec" in asked and each.get("spec") == asked["spec"]]
+
+
 def write(asked: Mapping[str, Any], known: Speeds, best: float, out: Path) -> None:
-    one = {"same": asked["same"], "drafts": bool(asked["drafts"]), "rate": round(best, 3)}
-    out.write_text(json.dumps([*known, one][-MOST:]), encoding="utf-8")
+    one = {"same": asked["same"], "spec": asked.get("spec"), "drafts": bool(asked["drafts"]), "rate": round(best, 3)}
+    keep([*known, one], out)
+
+
+def keep(known: Speeds, out: Path) -> None:
+    out.write_text(json.dumps(known[-MOST:]), encoding="utf-8")
 
 
 code, why = main(*sys.argv[1:])
@@ -433,9 +448,9 @@ end_beside() {
 put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
 start_what_was() {
     if [ "$was_kind" = unit ]; then
-        systemctl daemon-reload
+        systemctl -q --no-reload enable llama-chat.service && systemctl daemon-reload || return 1
         systemctl reset-failed llama-chat.service 2>/dev/null
-        systemctl -q enable llama-chat.service && systemctl start llama-chat.service 2>/dev/null
+        systemctl start llama-chat.service 2>/dev/null
     else
         docker compose --progress plain -f "$was_file" up -d --force-recreate --remove-orphans --wait --wait-timeout "$was_seconds" >/run/llamaherd-compose.log 2>&1 || return 1
         eval "set -- $was_inputs"
@@ -556,11 +571,13 @@ YWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0luc3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFy
 Z2V0Cg==
 END
 
+# With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
+systemctl -q --no-reload enable llama-chat.service || exit 1
+systemctl daemon-reload &
+reload=$!
 drain
+wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
-systemctl daemon-reload
-systemctl -q enable llama-chat.service || exit 1
-systemctl reset-failed llama-chat.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-chat.service)
 if [ -z "$unproven" ] && [ "$run" != '' ] && systemctl -q is-active llama-chat.service &&
@@ -577,6 +594,8 @@ docker stop llama-chat >/dev/null 2>&1
 # Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
 # engine has its own way of sharing a port. Nobody reads what they still hold.
 ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8080 >/dev/null 2>&1
+# Not before the old server is stopped: what is asked of it between its last request and that is cut off.
+systemctl reset-failed llama-chat.service 2>/dev/null
 if ! systemctl restart llama-chat.service 2>/dev/null; then
     journalctl -q -u llama-chat.service -n 20 --no-pager -o cat | cut -c -300 >&2
     echo "llama-chat.service is not healthy after $(($(date +%s) - began)) s of 300; its last lines are above, all of them in: journalctl -u llama-chat.service" >&2

@@ -69,7 +69,7 @@ cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwMDEvbWV0cmljcyIsICJrZXkiOiBudWxsLCAic2Vj
 b25kcyI6IDEyMCwgImRyYWZ0cyI6IDE2LCAiZmxvb3IiOiAwLCAiYm9keSI6IHsibW9kZWwiOiAi
 MzViIiwgIm1lc3NhZ2VzIjogW3sicm9sZSI6ICJ1c2VyIiwgImNvbnRlbnQiOiAiVGhlIHRocmVl
 IHByaW1hcnkgY29sb3VycyBhcmUifV0sICJ0ZW1wZXJhdHVyZSI6IDAsICJtYXhfdG9rZW5zIjog
-NjR9LCAic2FtZSI6ICJlMzc4M2E2YmQzZWIifQ==
+NjR9LCAic2FtZSI6ICJlMzc4M2E2YmQzZWIiLCAic3BlYyI6ICI5NDEzZTgwNzEzY2IifQ==
 END
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-reasoner.service; else echo /etc/llamaherd/compose/reasoner/compose.yaml; fi; }
 how_kept() {
@@ -127,6 +127,7 @@ what about the answer is not as declared, or how much slower it is than the same
 
 A second prompt, as long as the first lets it be, says how fast it decodes: by then, the model is in memory. One that is
 slow has three tries, and the best counts. Nothing does while it answers others, or while its host computes for others.
+What may have any speed, and has served here before, is not measured again: that counts which it had then.
 """
 
 import json
@@ -198,6 +199,9 @@ def main(path: str, record: str, out: str, how: str, *pids: str) -> tuple[int, s
 
 def judged(asked: Mapping[str, Any], first: Answer, known: Speeds, out: Path, how: str) -> tuple[int, str]:
     floor, before = asked["floor"], usual(asked, known)
+    if how == "any" and not floor and (then := own_speeds(asked, known)):
+        keep([*others(asked, known), *then], out)
+        return 0, ""
     best, alone = measured(asked, first, floor or (FLOOR * before if how == "judge" else 0))
     if (declared := max(best, first.rate)) < floor:
         return 2, f"it decodes {declared:.1f} tokens/s, and `expect` allows no less than {floor:g}"
@@ -348,9 +352,19 @@ def others(asked: Mapping[str, Any], known: Speeds) -> Speeds:
     return [each for each in known if each["same"] != asked["same"]]
 
 
+def own_speeds(asked: Mapping[str, Any], known: Speeds) -> Speeds:
+    """What the very same server decoded here, if it was measured."""
+    alike = (each for each in known if each["same"] == asked.get("same") and each["drafts"] == bool(asked["drafts"]))
+    return [each for each in alike if "spec" in asked and each.get("spec") == asked["spec"]]
+
+
 def write(asked: Mapping[str, Any], known: Speeds, best: float, out: Path) -> None:
-    one = {"same": asked["same"], "drafts": bool(asked["drafts"]), "rate": round(best, 3)}
-    out.write_text(json.dumps([*known, one][-MOST:]), encoding="utf-8")
+    one = {"same": asked["same"], "spec": asked.get("spec"), "drafts": bool(asked["drafts"]), "rate": round(best, 3)}
+    keep([*known, one], out)
+
+
+def keep(known: Speeds, out: Path) -> None:
+    out.write_text(json.dumps(known[-MOST:]), encoding="utf-8")
 
 
 code, why = main(*sys.argv[1:])
@@ -433,9 +447,9 @@ end_beside() {
 put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
 start_what_was() {
     if [ "$was_kind" = unit ]; then
-        systemctl daemon-reload
+        systemctl -q --no-reload enable llama-reasoner.service && systemctl daemon-reload || return 1
         systemctl reset-failed llama-reasoner.service 2>/dev/null
-        systemctl -q enable llama-reasoner.service && systemctl start llama-reasoner.service 2>/dev/null
+        systemctl start llama-reasoner.service 2>/dev/null
     else
         docker compose --progress plain -f "$was_file" up -d --force-recreate --remove-orphans --wait --wait-timeout "$was_seconds" >/run/llamaherd-compose.log 2>&1 || return 1
         eval "set -- $was_inputs"
@@ -575,11 +589,13 @@ RmlsdGVyPUBzeXN0ZW0tc2VydmljZQpTeXN0ZW1DYWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0lu
 c3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFyZ2V0Cg==
 END
 
+# With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
+systemctl -q --no-reload enable llama-reasoner.service || exit 1
+systemctl daemon-reload &
+reload=$!
 drain
+wait $reload || exit 1
 began=$(date +%s) stopped=$(date +%s%3N)
-systemctl daemon-reload
-systemctl -q enable llama-reasoner.service || exit 1
-systemctl reset-failed llama-reasoner.service 2>/dev/null
 # Who held the lock before us may have started what we want. What was seen to be wrong is not asked about again.
 run=$(systemctl show -P InvocationID llama-reasoner.service)
 if [ -z "$unproven" ] && [ "$run" != '' ] && systemctl -q is-active llama-reasoner.service &&
@@ -594,6 +610,8 @@ systemctl stop llama-reasoner.service 2>/dev/null
 # Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
 # engine has its own way of sharing a port. Nobody reads what they still hold.
 ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8001 >/dev/null 2>&1
+# Not before the old server is stopped: what is asked of it between its last request and that is cut off.
+systemctl reset-failed llama-reasoner.service 2>/dev/null
 if ! systemctl restart llama-reasoner.service 2>/dev/null; then
     # Said first, and long gone from the last lines.
     journalctl -q _SYSTEMD_INVOCATION_ID="$(systemctl show -P InvocationID llama-reasoner.service)" --no-pager -o cat | grep -i cuda | head -n 3 | cut -c -300 >&2

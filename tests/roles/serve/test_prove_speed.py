@@ -170,6 +170,36 @@ def test_where_any_speed_will_do_it_is_what_counts_from_now_on(server: Scripted,
     assert kept(tmp_path) == [("a", 5)]
 
 
+def test_what_served_here_before_is_not_measured_again(server: Scripted, tmp_path: Path) -> None:
+    """A way back asks one prompt, where it is known how fast that server was: this is what counts from now on."""
+    says(server)
+    spec = "0123456789ab"
+    server.timings = [at(5)]
+    assert prove(server, tmp_path, spec=spec) == (0, "")
+    (tmp_path / "out").rename(tmp_path / "record")
+    server.timings = [at(20)]
+    assert prove(server, tmp_path, spec="another") == (0, "")
+    (tmp_path / "out").rename(tmp_path / "record")
+    server.told.clear()
+    assert prove(server, tmp_path, how="any", spec=spec) == (0, "")
+    assert [each["max_tokens"] for each in server.told] == [8]
+    assert kept(tmp_path) == [("a", 5)]
+    # One that never served here is measured; so is one that drafts, beside the same one that did not.
+    for other in ({"spec": "a third"}, {"spec": spec, "drafts": 16}):
+        server.told.clear()
+        server.timings = [each | {"draft_n": 40, "draft_n_accepted": 3} for each in (at(20, tokens=8), at(20))]
+        assert prove(server, tmp_path, how="any", **other) == (0, "")
+        assert len(server.told) == 2
+
+
+def test_a_way_back_is_held_to_what_is_expected(server: Scripted, tmp_path: Path) -> None:
+    says(server)
+    known(tmp_path, 20, spec="0123456789ab")
+    server.timings = [at(5)]
+    code, why = prove(server, tmp_path, how="any", spec="0123456789ab", floor=10)
+    assert (code, why) == (2, "it decodes 5.0 tokens/s, and `expect` allows no less than 10")
+
+
 def test_what_is_started_as_before_is_not_judged(server: Scripted, tmp_path: Path) -> None:
     says(server)
     known(tmp_path, 100)
