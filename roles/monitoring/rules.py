@@ -13,8 +13,6 @@ from llamaherd.plan import MonitoredHost, MonitoredServer
 
 BUSY = 0.1
 """Seconds of writing in a second, from which on a speed says something."""
-SLOW = 0.5
-"""Of what its owner expects: where `herd verify` fails, too."""
 LEAST_ACCEPTED = 0.4
 """Of drafted tokens; with fewer, drafting costs more than it brings."""
 SOON = 4 * 86400
@@ -119,12 +117,13 @@ ALERTS = (
     ),
     Alert(
         "SlowerThanExpected",
-        f"llm:decode_tokens_per_second:rate5m < on(instance) group_left {SLOW} * llm:decode_tokens_per_second:expected"
+        "llm:decode_tokens_per_second:rate5m < on(instance) group_left llm:decode_tokens_per_second:floor"
         " and on(instance) max_over_time(llm:requests:processing[5m]) <= 1",
         "15m",
         "warning",
         '{{ $labels.instance }} writes {{ printf "%.1f" $value }} tokens a second to one client',
-        "that is less than half of `expect.decode`: measure it with `herd bench`, and see what else runs there",
+        "that is less than half of `expect.decode`, or than 70 % of what was measured: see what else runs there, and "
+        "measure it anew with `herd bench`",
     ),
     Alert(
         "DraftsRefused",
@@ -261,11 +260,13 @@ ALERTS = (
 
 
 def expected(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
-    """What owners expect of their servers, as figures to compare with."""
+    """What owners expect of their servers, what was measured of them, and below what they are too slow."""
     for server in servers:
-        if server.decode is not None:
-            labels = (("rig", server.rig), ("instance", server.name))
-            yield Recording("llm:decode_tokens_per_second:expected", f"vector({server.decode:g})", labels)
+        labels = (("rig", server.rig), ("instance", server.name))
+        known = {"expected": server.decode, "measured": server.measured, "floor": server.floor}
+        for name, speed in known.items():
+            if speed is not None:
+                yield Recording(f"llm:decode_tokens_per_second:{name}", f"vector({speed:g})", labels)
 
 
 def declared(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
