@@ -88,12 +88,13 @@ class FiguresPlan(Planned):
 
 class ExporterPlan(Planned):
     """What tells the figures of a host: where it listens, and its unit. `asker` is the only address that may ask it
-    from beyond its host."""
+    from beyond its host. `told`: `herd diff --tell` writes figures there."""
 
     listen: str
     asker: str | None
     unit: TextFile
     figures: FiguresPlan | None = None
+    told: bool = False
 
 
 class MonitoringPlan(Planned):

@@ -16,6 +16,7 @@ from llamaherd.layout import (
     EXPORTER_UNIT,
     EXPORTER_USER,
     FIGURES_DATA,
+    FIGURES_FILE,
     FIGURES_PROGRAM,
     FIGURES_TIMER,
     FIGURES_UNIT,
@@ -91,17 +92,17 @@ def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secur
     alone = here == declared.on
     asker = None if alone or declared.on not in rigs else address_of(rigs[declared.on], here)
     listen = _LOOPBACK if alone else ""
-    figures = _figures(rigs[here], secure=secure)
+    figures, told = _figures(rigs[here], secure=secure), alone and declared.drift
     text = render(
         "monitoring/exporter.service.j2",
         rig=here,
         user=EXPORTER_USER,
         listen=f"{listen}:{EXPORTER_PORT}",
         asker=asker,
-        figures=FIGURES_DATA if figures else None,
+        figures=FIGURES_DATA if figures or told else None,
     )
     unit = _unit(EXPORTER_UNIT, text, "")
-    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures)
+    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures, told=told)
 
 
 def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
@@ -110,7 +111,7 @@ def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
     if not gpus and not secure:
         return None
     certificate = GATEWAY_CERTIFICATE if secure else None
-    values = {"rig": rig.rig, "program": FIGURES_PROGRAM, "data": FIGURES_DATA}
+    values = {"rig": rig.rig, "program": FIGURES_PROGRAM, "data": FIGURES_DATA, "file": FIGURES_FILE}
     service = render("monitoring/figures.service.j2", gpus=gpus, certificate=certificate, **values)
     return FiguresPlan(
         program=TextFile(path=str(FIGURES_PROGRAM), text=render("monitoring/figures.py"), mode="0755"),
@@ -126,7 +127,7 @@ def _watcher(
     hosts = tuple(_host(rig, here, gateway=rig.rig in gateways) for rig in watched.values())
     servers = tuple(each for rig in watched.values() for each in _servers(rig, here, measured))
     asked, told = prometheus(here, hosts, servers), alertmanager(here, alerts)
-    ruled, spec = rules(here, hosts, servers, asked)
+    ruled, spec = rules(here, hosts, servers, asked, drift=declared.drift)
     return WatcherPlan(
         hosts=hosts,
         servers=servers,

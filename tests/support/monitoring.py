@@ -20,6 +20,7 @@ monitoring:
   on: box
   rigs: [duo]
   retention: 90d
+  drift: true
   alerts:
     mail: {to: tom@example.org, server: "mail.example.org:587", key: {env: MAIL_KEY}}
     ntfy: {url: "https://ntfy.lan/house", key: {env: NTFY_KEY}}

@@ -34,8 +34,9 @@ def _asked(tmp_path: Path, alert: Alert, case: dict[str, Any], watching: Plan) -
     write_files(watcher_of(watching), {}, tmp_path)
     series = [{"series": name, "values": str(values)} for name, values in case["series"].items()]
     expected = {"eval_time": case["at"], "alertname": alert.name, "exp_alerts": _said(alert, case)}
-    test = {"interval": "30s", "input_series": series, "alert_rule_test": [expected]}
-    asked = {"rule_files": ["rules.yml"], "evaluation_interval": "30s", "tests": [test]}
+    every = case.get("every", "30s")
+    test = {"interval": every, "input_series": series, "alert_rule_test": [expected]}
+    asked = {"rule_files": ["rules.yml"], "evaluation_interval": every, "tests": [test]}
     (tmp_path / "test.yml").write_text(json.dumps(asked), encoding="utf-8")
     done = ask("promtool", "test", "rules", "test.yml", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
