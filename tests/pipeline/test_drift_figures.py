@@ -14,7 +14,7 @@ def rig(*changes: SavedChange, **more: Any) -> SavedRig:
     return SavedRig(changes=changes, **declared)
 
 
-def change(**causes: tuple[str, ...]) -> SavedChange:
+def change(**causes: Any) -> SavedChange:
     """A change with its causes."""
     return SavedChange(action="restart", kind="server", name="llama-chat", reasons=("why",), **causes)
 
