@@ -85,8 +85,8 @@ def diff(
 
     With `--save` it is written to a file, too: `herd up --plan FILE` makes it so, if all is still as it was then.
 
-    With `--tell`, Prometheus learns how many changes there are: one file is written, on the rig that watches. People are
-    told of drift, as far as `fleet.yaml` says `monitoring: {drift: true}`. `herd monitoring timer` has it done each
+    With `--tell`, Prometheus learns how many changes there are: one file is written, on the rig that watches. People
+    are told of drift, as far as `fleet.yaml` says `monitoring: {drift: true}`. `herd monitoring timer` has it done each
     night.
 
     \b

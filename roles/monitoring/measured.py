@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from llamaherd.bench.results.expected import slowest_of
-from llamaherd.bench.results.result import Result
-from llamaherd.bench.results.store import last_result, results_folder
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.inventory.schema.gateway import FleetFile
+
+if TYPE_CHECKING:
+    from llamaherd.bench.results.result import Result
 
 
 def measured(folder: Path, rigs: Mapping[str, Rig], fleet: FleetFile) -> dict[str, float]:
     """Tokens a second of each server whose newest result says it, by `RIG.INSTANCE`."""
     if fleet.monitoring is None:
         return {}
+    from llamaherd.bench.results.store import results_folder
+
     watched = {name: rig for name, rig in rigs.items() if fleet.monitoring.watches(name)}
     return dict(_speeds(results_folder(folder), watched))
 
 
 def _speeds(results: Path, rigs: Mapping[str, Rig]) -> Iterator[tuple[str, float]]:
+    # Reading results takes modules that most fleets do without.
+    from llamaherd.bench.results.expected import slowest_of
+    from llamaherd.bench.results.store import last_result
+
     for rig_name, rig in sorted(rigs.items()):
         for name, instance in sorted(rig.instances.items()):
             found = last_result(results, rig_name, name, results)
