@@ -26,8 +26,8 @@ def figures(rigs: Sequence[SavedRig], at: int) -> str:
     told = [("llamaherd_diff_seconds", f" {at}"), *(each for rig in rigs for each in _of_rig(rig, at))]
     lines: list[str] = []
     for name, meaning in FIGURES.items():
-        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{rest}" for figure, rest in told if figure == name]
+        if of_it := [f"{name}{rest}" for figure, rest in told if figure == name]:
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge", *of_it]
     return "".join(f"{line}\n" for line in lines)
 
 
