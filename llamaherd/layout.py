@@ -92,6 +92,9 @@ FIGURES_TIMER, FIGURES_UNIT = "llamaherd-figures.timer", "llamaherd-figures.serv
 FIGURES_PROGRAM = LIBEXEC / "figures"
 """Writes what the exporter has no name for, for the exporter."""
 FIGURES_DATA = PurePosixPath("/var/lib/llamaherd-figures")
+"""The exporter reads all that ends with .prom there."""
+FIGURES_FILE, DRIFT_FILE = FIGURES_DATA / "llamaherd.prom", FIGURES_DATA / "drift.prom"
+"""What that program writes, and what `herd diff --tell` says."""
 MONITORING_DATA = PurePosixPath("/var/lib/llamaherd-monitoring")
 """What they remember."""
 

@@ -28,6 +28,7 @@ from llamaherd.cli.history import history
 from llamaherd.cli.init import init
 from llamaherd.cli.lock import lock
 from llamaherd.cli.models import models
+from llamaherd.cli.monitoring import monitoring
 from llamaherd.cli.plan import plan
 from llamaherd.cli.preflight import preflight
 from llamaherd.cli.prune import prune
@@ -125,6 +126,6 @@ def completion(shell: str) -> None:
 for command in (
     *(init, schema, explain, check, plan, lock, fit, preflight),
     *(diff, up, unlock, verify, bench, compare, report, tune, history, rollback, models, prune),
-    *(users, clients, gateway, drain, ready, status),
+    *(users, clients, gateway, drain, ready, status, monitoring),
 ):
     main.add_command(command)

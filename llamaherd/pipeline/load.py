@@ -118,10 +118,11 @@ def _planned(
     """Each rig with its plan. Raises InventoryError for what is not locked: `command` locks it, in this file."""
     planned: dict[str, tuple[Rig, Plan]] = {}
     findings = []
+    measured = _measured(roles, surveyed, file.parent) if rigs else {}
     for name, rig in rigs.items():
         try:
             headers = local_headers(rig, locked).headers
-            made = plan(rig, locked, roles, surveyed.around, headers, parts[name], surveyed.own)
+            made = plan(rig, locked, roles, surveyed.around, headers, parts[name], surveyed.own, measured)
             planned[name] = (rig, made)
         except NotLockedError as error:
             # A file of this machine may do without an entry; experts that are told apart by its header may not.
@@ -131,3 +132,11 @@ def _planned(
     if findings:
         raise InventoryError(findings)
     return planned
+
+
+def _measured(roles: Sequence[Role], surveyed: Survey, folder: Path) -> dict[str, float]:
+    """What roles need to know of measurements beside the inventory, which lies in this folder."""
+    if surveyed.own is None:
+        return {}
+    found = (role.measured(folder, surveyed.around, surveyed.own) for role in roles)
+    return {server: speed for each in found for server, speed in each.items()}

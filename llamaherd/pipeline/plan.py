@@ -27,14 +27,16 @@ def plan(
     unlocked: Mapping[str, Header] = MappingProxyType({}),
     only: Only | None = None,
     fleet: FleetFile | None = None,
+    measured: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """What must be true on the host of the rig that is declared; or of `only` a part. Raises NotLockedError.
 
     `rigs` are those of the fleet by name: models may come from one of them. One that is not there is left out.
     `unlocked` are headers of models that the lock does not know, by name. `fleet` is what its `fleet.yaml` says.
+    `measured` are tokens a second of servers, by `RIG.INSTANCE`.
     """
     rig = pinned(declared, lock)
-    whole, parts = _planned(roles, Planning(rig, lock, rigs, unlocked, PlanFields(), fleet))
+    whole, parts = _planned(roles, Planning(rig, lock, rigs, unlocked, PlanFields(), fleet, measured))
     if only is None:
         return whole
     needs = None

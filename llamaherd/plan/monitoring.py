@@ -6,6 +6,7 @@ from __future__ import annotations
 from llamaherd.inventory.schema import Secret
 from llamaherd.layout import EXPORTER_USER, MONITORING_USER
 from llamaherd.plan.base import Planned, TextFile
+from llamaherd.plan.speed import floor
 
 
 class LimitedGpu(Planned):
@@ -29,7 +30,8 @@ class MonitoredHost(Planned):
 class MonitoredServer(Planned):
     """A server whose figures are read: `RIG.INSTANCE`, where it is asked, with which key, and how fast it must be.
 
-    `decode` is in tokens a second, for one request. `waits`: it does not answer while it reads a prompt.
+    `decode` is what its owner expects, and `measured` what `herd bench` has found: tokens a second, for one request.
+    `waits`: it does not answer while it reads a prompt.
     """
 
     name: str
@@ -41,7 +43,13 @@ class MonitoredServer(Planned):
     engine: str
     key: Secret | None = None
     decode: float | None = None
+    measured: float | None = None
     waits: bool = False
+
+    @property
+    def floor(self) -> float | None:
+        """Tokens a second below which it is too slow, where that is known."""
+        return floor(self.decode, self.measured)
 
 
 class AlertKey(Planned):
@@ -80,12 +88,13 @@ class FiguresPlan(Planned):
 
 class ExporterPlan(Planned):
     """What tells the figures of a host: where it listens, and its unit. `asker` is the only address that may ask it
-    from beyond its host."""
+    from beyond its host. `told`: `herd diff --tell` writes figures there."""
 
     listen: str
     asker: str | None
     unit: TextFile
     figures: FiguresPlan | None = None
+    told: bool = False
 
 
 class MonitoringPlan(Planned):

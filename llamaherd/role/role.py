@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from pydantic import JsonValue
@@ -78,6 +79,8 @@ class Planning:
     planned: PlanFields
     fleet: FleetFile | None = None
     """What `fleet.yaml` says, if there is one."""
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Tokens a second that were measured of servers, by `RIG.INSTANCE`: what the role's `measured` has found."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,9 @@ class Role:
     """Whether instances need it, so that it takes part in a run that is for some of them alone."""
     ground: bool = False
     """Whether all others stand on it, so that its refusals count in a run that is for others alone."""
+    measured: Callable[[Path, Mapping[str, Rig], FleetFile], Mapping[str, float]] = lambda *_: {}
+    """What it needs to know of measurements: tokens a second, by `RIG.INSTANCE`. They lie beside the inventory, whose
+    folder it is given, with all rigs and the fleet's file, before anything is planned."""
     plan: Callable[[Planning], PlanPart] = lambda _: PlanPart()
     """Its part of the desired state. Raises NotLockedError."""
     brings: Callable[[Plan], Iterable[TextFile]] = _nothing

@@ -11,6 +11,7 @@ from roles.monitoring.changes import exporter_changes, leftovers, watcher_change
 from roles.monitoring.config import own
 from roles.monitoring.describe import describe
 from roles.monitoring.keys import key_places
+from roles.monitoring.measured import measured
 from roles.monitoring.plan import plan
 from roles.monitoring.refusals import facts, refusals
 from roles.monitoring.state import inspect, parse
@@ -38,6 +39,7 @@ def _files(plan: Plan) -> Iterator[str]:
 ROLE = Role(
     name="monitoring",
     summary="Prometheus reads figures of hosts and servers, and people are told when something is wrong.",
+    measured=measured,
     plan=plan,
     brings=lambda plan: plan.monitoring.brought if plan.monitoring else (),
     files=_files,

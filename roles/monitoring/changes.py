@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import (
@@ -11,6 +12,7 @@ from llamaherd.layout import (
     EXPORTER_UNIT,
     EXPORTER_USER,
     FIGURES_DATA,
+    FIGURES_FILE,
     FIGURES_PROGRAM,
     FIGURES_TIMER,
     FIGURES_UNIT,
@@ -49,6 +51,7 @@ def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
             idle=_idle([exporter.unit], seen),
             restart=bool(restart),
             timer=FIGURES_TIMER if figures else None,
+            data=FIGURES_DATA if exporter.told else None,
             put=put_files([exporter.unit, *(figures.files if figures else ())]),
         )
         action, why = _action([exporter.unit], bool(restart), seen), _once(restart, unsettled)
@@ -104,10 +107,15 @@ def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
             "monitoring/remove.sh.j2",
             units=[UNITS / name for name in gone],
             folder=MONITORING if PROMETHEUS_UNIT in gone else None,
-            also=[UNITS / FIGURES_UNIT, FIGURES_PROGRAM, FIGURES_DATA] if FIGURES_TIMER in gone else [],
+            also=[*_beside_timer(gone), *([FIGURES_DATA] if EXPORTER_UNIT in gone else [])],
         )
         why = ("it is not to be on this rig any more",)
         yield Change("remove", "monitoring", ", ".join(gone), why, RunScript(script, "ending what watches"))
+
+
+def _beside_timer(gone: Sequence[str]) -> list[PurePosixPath]:
+    """What goes with the timer of further figures."""
+    return [UNITS / FIGURES_UNIT, FIGURES_PROGRAM, FIGURES_FILE] if FIGURES_TIMER in gone else []
 
 
 def _restart(unit: TextFile, seen: MonitoringState) -> list[str]:

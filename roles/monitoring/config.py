@@ -18,7 +18,8 @@ from llamaherd.layout import (
 from llamaherd.plan import MonitoredHost, MonitoredServer, TextFile, digest
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
-from roles.monitoring.rules import ALERTS, RECORDINGS, Recording, declared, expected
+from roles.monitoring.recordings import RECORDINGS, Recording, declared, expected, looks
+from roles.monitoring.rules import ALERTS
 
 PROMETHEUS, RULES, ALERTMANAGER = "prometheus.yml", "rules.yml", "alertmanager.yml"
 _TITLE = "{{ .status }}: {{ .groupLabels.alertname }}"
@@ -48,10 +49,13 @@ def prometheus(rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[Monit
 
 
 def rules(
-    rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer], asked: TextFile
+    rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer], asked: TextFile, *, drift: bool
 ) -> tuple[TextFile, str]:
-    """The rules, and a hash of all that Prometheus reads: a rule names it, which the one that runs can be asked for."""
-    recordings = (*RECORDINGS, *expected(servers), *declared(hosts))
+    """The rules, and a hash of all that Prometheus reads: a rule names it, which the one that runs can be asked for.
+
+    `drift`: people are told of that, too.
+    """
+    recordings = (*RECORDINGS, *expected(servers), *declared(hosts), *(looks(hosts) if drift else ()))
     spec = digest(_rules(rig, "", recordings), asked.text)
     return own(RULES, _rules(rig, spec, recordings)), spec
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 
 from llamaherd.engines import DIALECTS
 from llamaherd.inventory.schema import Rig
@@ -15,6 +16,7 @@ from llamaherd.layout import (
     EXPORTER_UNIT,
     EXPORTER_USER,
     FIGURES_DATA,
+    FIGURES_FILE,
     FIGURES_PROGRAM,
     FIGURES_TIMER,
     FIGURES_UNIT,
@@ -57,20 +59,26 @@ def plan(planning: Planning) -> PlanPart:
         return PlanPart()
     made = MonitoringPlan()
     if fleet.monitoring:
-        made = plan_monitoring(fleet.monitoring, rig.rig, {**planning.rigs, rig.rig: rig}, fleet.gateway)
+        made = plan_monitoring(
+            fleet.monitoring, rig.rig, {**planning.rigs, rig.rig: rig}, fleet.gateway, planning.measured
+        )
     packages = (*EXPORTER_PACKAGES * bool(made.exporter), *WATCHER_PACKAGES * bool(made.watcher))
     return PlanPart(packages=frozenset(packages), fields={"monitoring": made})
 
 
 def plan_monitoring(
-    declared: Monitoring, here: str, rigs: Mapping[str, Rig], gateway: Gateway | None = None
+    declared: Monitoring,
+    here: str,
+    rigs: Mapping[str, Rig],
+    gateway: Gateway | None = None,
+    measured: Mapping[str, float] = MappingProxyType({}),
 ) -> MonitoringPlan:
-    """What one rig has of it."""
+    """What one rig has of it. `measured` are tokens a second, by `RIG.INSTANCE`."""
     watched = {name: rig for name, rig in sorted(rigs.items()) if declared.watches(name)}
     gateways = frozenset(gateway.on if gateway else ())
     secure = gateway is not None and gateway.tls is not None and here in gateways
     exporter = _exporter(declared, here, rigs, secure=secure) if here in watched else None
-    watcher = _watcher(declared, watched, gateways) if here == declared.on else None
+    watcher = _watcher(declared, watched, gateways, measured) if here == declared.on else None
     return MonitoringPlan(exporter=exporter, watcher=watcher)
 
 
@@ -84,17 +92,17 @@ def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secur
     alone = here == declared.on
     asker = None if alone or declared.on not in rigs else address_of(rigs[declared.on], here)
     listen = _LOOPBACK if alone else ""
-    figures = _figures(rigs[here], secure=secure)
+    figures, told = _figures(rigs[here], secure=secure), alone and declared.drift
     text = render(
         "monitoring/exporter.service.j2",
         rig=here,
         user=EXPORTER_USER,
         listen=f"{listen}:{EXPORTER_PORT}",
         asker=asker,
-        figures=FIGURES_DATA if figures else None,
+        figures=FIGURES_DATA if figures or told else None,
     )
     unit = _unit(EXPORTER_UNIT, text, "")
-    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures)
+    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures, told=told)
 
 
 def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
@@ -103,7 +111,7 @@ def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
     if not gpus and not secure:
         return None
     certificate = GATEWAY_CERTIFICATE if secure else None
-    values = {"rig": rig.rig, "program": FIGURES_PROGRAM, "data": FIGURES_DATA}
+    values = {"rig": rig.rig, "program": FIGURES_PROGRAM, "data": FIGURES_DATA, "file": FIGURES_FILE}
     service = render("monitoring/figures.service.j2", gpus=gpus, certificate=certificate, **values)
     return FiguresPlan(
         program=TextFile(path=str(FIGURES_PROGRAM), text=render("monitoring/figures.py"), mode="0755"),
@@ -112,12 +120,14 @@ def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
     )
 
 
-def _watcher(declared: Monitoring, watched: Mapping[str, Rig], gateways: Collection[str]) -> WatcherPlan:
+def _watcher(
+    declared: Monitoring, watched: Mapping[str, Rig], gateways: Collection[str], measured: Mapping[str, float]
+) -> WatcherPlan:
     here, alerts = declared.on, declared.alerts
     hosts = tuple(_host(rig, here, gateway=rig.rig in gateways) for rig in watched.values())
-    servers = tuple(each for rig in watched.values() for each in _servers(rig, here))
+    servers = tuple(each for rig in watched.values() for each in _servers(rig, here, measured))
     asked, told = prometheus(here, hosts, servers), alertmanager(here, alerts)
-    ruled, spec = rules(here, hosts, servers, asked)
+    ruled, spec = rules(here, hosts, servers, asked, drift=declared.drift)
     return WatcherPlan(
         hosts=hosts,
         servers=servers,
@@ -145,7 +155,7 @@ def _alert_keys(alerts: Alerts) -> Iterator[AlertKey]:
     yield from (AlertKey(way=way, key=key) for way, key in sorted(alerts.keys.items()))
 
 
-def _servers(rig: Rig, here: str) -> Iterator[MonitoredServer]:
+def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[MonitoredServer]:
     """Servers that can be asked: those of another rig only where they listen for others."""
     for name, each in sorted(rig.instances.items()):
         if each.loopback and rig.rig != here:
@@ -162,6 +172,7 @@ def _servers(rig: Rig, here: str) -> Iterator[MonitoredServer]:
             engine=kind,
             key=each.api_key,
             decode=each.expect.decode if each.expect else None,
+            measured=measured.get(f"{rig.rig}.{name}"),
             waits=DIALECTS[kind].traits.health_waits,
         )
 

@@ -1,20 +1,11 @@
-"""What Prometheus works out of figures, and when it says that something is wrong. Values; no host is asked.
-
-`instance` is a server as `RIG.INSTANCE`, or a rig for what is of its host. Rates are over five minutes, so that a
-scrape every 30 seconds gives ten figures.
-"""
+"""When Prometheus says that something is wrong. Values; no host is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from llamaherd.plan import MonitoredHost, MonitoredServer
+from roles.monitoring.recordings import UNSEEN
 
-BUSY = 0.1
-"""Seconds of writing in a second, from which on a speed says something."""
-SLOW = 0.5
-"""Of what its owner expects: where `herd verify` fails, too."""
 LEAST_ACCEPTED = 0.4
 """Of drafted tokens; with fewer, drafting costs more than it brings."""
 SOON = 4 * 86400
@@ -29,14 +20,8 @@ HOT = 88
 """°C, where GeForce cards are near what slows them down."""
 ENDS = 14 * 86400
 """Seconds before a certificate ends, from which on somebody is told."""
-
-
-class Recording(NamedTuple):
-    """A figure under a name of its own, for dashboards and alerts; `labels` are added to it."""
-
-    record: str
-    expr: str
-    labels: tuple[tuple[str, str], ...] = ()
+SECONDS_UNSEEN = 2 * 86400
+"""The same as `UNSEEN`."""
 
 
 class Alert(NamedTuple):
@@ -49,32 +34,6 @@ class Alert(NamedTuple):
     summary: str
     help: str
 
-
-def _rate(metric: str, over: str = "5m") -> str:
-    return f"rate({metric}[{over}])"
-
-
-_BY = "sum by (rig, instance, model, engine)"
-RECORDINGS = (
-    Recording(
-        "llm:decode_tokens_per_second:rate5m",
-        f"{_rate('llamacpp:tokens_predicted_total')} / ({_rate('llamacpp:tokens_predicted_seconds_total')} > {BUSY})"
-        f" or {_BY} ({_rate('vllm:inter_token_latency_seconds_count')})"
-        f" / ({_BY} ({_rate('vllm:inter_token_latency_seconds_sum')}) > {BUSY})",
-    ),
-    Recording(
-        "llm:prefill_tokens_per_second:rate5m",
-        f"{_rate('llamacpp:prompt_tokens_total')} / ({_rate('llamacpp:prompt_seconds_total')} > {BUSY})",
-    ),
-    Recording(
-        "llm:drafts_accepted:ratio30m",
-        f"{_rate('llamacpp:spec_decode_num_accepted_tokens_total', '30m')}"
-        f" / ({_rate('llamacpp:spec_decode_num_draft_tokens_total', '30m')} > 0)",
-    ),
-    Recording("llm:requests:processing", f"llamacpp:requests_processing or {_BY} (vllm:num_requests_running)"),
-    Recording("llm:requests:waiting", f"llamacpp:requests_deferred or {_BY} (vllm:num_requests_waiting)"),
-)
-"""Engines' figures by one name each. llama-server's own rates are reset by whoever asks: these are of its counters."""
 
 ALERTS = (
     Alert(
@@ -119,12 +78,13 @@ ALERTS = (
     ),
     Alert(
         "SlowerThanExpected",
-        f"llm:decode_tokens_per_second:rate5m < on(instance) group_left {SLOW} * llm:decode_tokens_per_second:expected"
+        "llm:decode_tokens_per_second:rate5m < on(instance) group_left llm:decode_tokens_per_second:floor"
         " and on(instance) max_over_time(llm:requests:processing[5m]) <= 1",
         "15m",
         "warning",
         '{{ $labels.instance }} writes {{ printf "%.1f" $value }} tokens a second to one client',
-        "that is less than half of `expect.decode`: measure it with `herd bench`, and see what else runs there",
+        "that is less than half of `expect.decode`, or than 70 % of what was measured: see what else runs there, and "
+        "measure it anew with `herd bench`",
     ),
     Alert(
         "DraftsRefused",
@@ -256,27 +216,22 @@ ALERTS = (
         'the gateway on {{ $labels.rig }} tells people {{ printf "%.0f" $value }} times a minute to come back',
         "see `herd gateway status` for who asks, and `queue` and `streams` in fleet.yaml",
     ),
+    Alert(
+        "DriftFound",
+        "llamaherd:drift:changes > 0 and on(rig) llamaherd:drift:expected",
+        "0m",
+        "warning",
+        "somebody has changed {{ $labels.rig }}: {{ $value }} changes would bring it back",
+        "`herd diff {{ $labels.rig }}` says what, `herd up {{ $labels.rig }}` makes it as declared, and "
+        "`herd diff --tell` looks again",
+    ),
+    Alert(
+        "DriftUnknown",
+        f"llamaherd:drift:expected unless on(rig) llamaherd:drift:seen_seconds > time() - {SECONDS_UNSEEN}",
+        "1h",
+        "warning",
+        f"nobody has seen for {UNSEEN} whether {{{{ $labels.rig }}}} is as declared",
+        "see `systemctl --user status llamaherd-look` where the inventory is; `herd diff --tell` looks now",
+    ),
 )
 """Each has a test in which it fires, and one in which it does not."""
-
-
-def expected(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
-    """What owners expect of their servers, as figures to compare with."""
-    for server in servers:
-        if server.decode is not None:
-            labels = (("rig", server.rig), ("instance", server.name))
-            yield Recording("llm:decode_tokens_per_second:expected", f"vector({server.decode:g})", labels)
-
-
-def declared(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
-    """How many GPUs there must be, and what they are held to: each limit with the labels of its GPU's own figure."""
-    for host in hosts:
-        if host.gpus:
-            yield Recording("llamaherd:gpus:declared", f"vector({host.gpus})", (("rig", host.rig),))
-    limits = [
-        f'0 * llamaherd_gpu_power_limit_watts{{rig="{host.rig}",{gpu.label}="{gpu.value}"}} + {gpu.limit}'
-        for host in hosts
-        for gpu in host.limits
-    ]
-    if limits:
-        yield Recording("llamaherd:gpu_power_limit_watts:declared", " or ".join(limits))

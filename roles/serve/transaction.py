@@ -24,10 +24,10 @@ from llamaherd.layout import (
     unit_user,
 )
 from llamaherd.plan import InstancePlan, digest
+from llamaherd.plan.speed import floor
 from llamaherd.render import render
 from llamaherd.role.report import CHAT_SECONDS, PROMPT
 from llamaherd.text.quoting import Written, base64_lines
-from roles.serve.verify.answering import SLOW
 
 MEASURED_TOKENS = 64
 """Tokens of an answer whose speed, or whose drafts, are looked at; else a few will do."""
@@ -160,19 +160,19 @@ def asked(instance: InstancePlan) -> dict[str, object]:
     `drafts`: drafted tokens from which on some must have been accepted, 0 where nothing drafts. `floor`: tokens/s.
     """
     drafts = instance.drafts and instance.endpoint.counts_drafts
-    floor = instance.expect.decode * SLOW if instance.expect and instance.expect.decode else 0
+    least = floor(instance.expect.decode if instance.expect else None) or 0
     return {
         "url": instance.endpoint.url(instance.endpoint.chat_path),
         "metrics": instance.endpoint.url(instance.endpoint.metrics_path),
         "key": instance.key_file,
         "seconds": CHAT_SECONDS,
         "drafts": DRAFTED if drafts else 0,
-        "floor": floor,
+        "floor": least,
         "body": {
             "model": instance.model,
             "messages": [{"role": "user", "content": PROMPT}],
             "temperature": 0,
-            "max_tokens": MEASURED_TOKENS if drafts or floor else _FEW_TOKENS,
+            "max_tokens": MEASURED_TOKENS if drafts or least else _FEW_TOKENS,
         },
     }
 

@@ -18,7 +18,7 @@ TAKE_AN_INVENTORY = (
     *("plan", "preflight", "prune", "ready", "report", "rollback", "status", "tune", "unlock", "up", "verify"),
 )
 WITHOUT_JSON = (
-    *("clients", "completion", "drain", "explain", "init", "ready"),
+    *("clients", "completion", "drain", "explain", "init", "monitoring", "ready"),
     *("schema", "rollback", "unlock", "up", "users"),
 )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
 from tests.support.gateway import fleet_of
@@ -17,6 +20,7 @@ monitoring:
   on: box
   rigs: [duo]
   retention: 90d
+  drift: true
   alerts:
     mail: {to: tom@example.org, server: "mail.example.org:587", key: {env: MAIL_KEY}}
     ntfy: {url: "https://ntfy.lan/house", key: {env: NTFY_KEY}}
@@ -52,7 +56,7 @@ def rigs() -> dict[str, Rig]:
     return {name: Rig.model_validate(each) for name, each in made.items()}
 
 
-def household(text: str = HOUSEHOLD) -> dict[str, Plan]:
-    """What each of them must be, by a fleet's file."""
+def household(text: str = HOUSEHOLD, measured: Mapping[str, float] = MappingProxyType({})) -> dict[str, Plan]:
+    """What each of them must be, by a fleet's file and what was measured."""
     every, fleet = rigs(), fleet_of(text)
-    return {name: plan(every[name], hub_lock(), every, fleet=fleet) for name in every}
+    return {name: plan(every[name], hub_lock(), every, fleet=fleet, measured=measured) for name in every}

@@ -29,9 +29,10 @@ def plan(
     rigs: Mapping[str, Rig] = MappingProxyType({}),
     unlocked: Mapping[str, Header] = MappingProxyType({}),
     fleet: FleetFile | None = None,
+    measured: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """The plan."""
-    return planning.plan(declared, lock, ROLES, rigs, unlocked, fleet=fleet)
+    return planning.plan(declared, lock, ROLES, rigs, unlocked, fleet=fleet, measured=measured)
 
 
 def plans(inventory: Path, names: Iterable[str] = (), **options: Any) -> dict[str, tuple[Rig, Plan]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from llamaherd.plan import MonitoringPlan, Plan, WatcherPlan
 from roles.monitoring.config import key_files
@@ -61,6 +65,17 @@ def watcher_of(planned: Plan) -> WatcherPlan:
     watcher = monitored(planned).watcher
     assert watcher
     return watcher
+
+
+def queried(port: int, query: str) -> list[Any]:
+    """What a Prometheus of this machine answers to a query: its series, none where it does not answer."""
+    url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found: list[Any] = json.load(answer)["data"]["result"]
+    except OSError:
+        return []
+    return found
 
 
 def write_files(watcher: WatcherPlan, keys: dict[str, str], folder: Path) -> None:

@@ -87,6 +87,12 @@ def decode_of(result: Result) -> Estimate | None:
     return found[0] if found else None
 
 
+def slowest_of(result: Result) -> float | None:
+    """How fast one request is answered under the condition in which that is slowest, be it the text or the depth."""
+    cells = (cell for cell in _written(result.cells) if _is_of_one(cell))
+    return min((each.value for cell in cells if (each := estimate(by_start(cell.counted, DECODE)))), default=None)
+
+
 def _written(cells: Iterable[Cell]) -> list[Cell]:
     """Those in which an answer is what is measured."""
     return [cell for cell in cells if cell.condition.kind != "long"]
@@ -94,8 +100,12 @@ def _written(cells: Iterable[Cell]) -> list[Cell]:
 
 def _is_as_declared(cell: Cell) -> bool:
     """One request at a time, with nothing before it, and no other power limit than the declared one."""
-    condition = cell.condition
-    return condition.concurrency == 1 and not condition.depth and condition.power_limit_watts is None
+    return _is_of_one(cell) and not cell.condition.depth
+
+
+def _is_of_one(cell: Cell) -> bool:
+    """One request at a time, under the declared power limit."""
+    return cell.condition.concurrency == 1 and cell.condition.power_limit_watts is None
 
 
 def _speed(figure: Figure, metric: Metric, cells: Sequence[Cell], expected: float) -> Judged:

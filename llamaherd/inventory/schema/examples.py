@@ -64,6 +64,7 @@ EXAMPLES: Mapping[str, str] = {
     "Mail.to": "tom@example.org",
     "Mail.user": "tom@example.org",
     "Monitoring.alerts": "{ntfy: {url: 'https://ntfy.sh/a-name-that-nobody-guesses'}}",
+    "Monitoring.drift": "true",
     "Monitoring.on": "attic",
     "Monitoring.retention": "30d",
     "Monitoring.rigs": "[attic, porch]",

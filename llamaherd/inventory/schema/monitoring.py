@@ -92,6 +92,8 @@ class Monitoring(Declared):
     """Rigs that are watched. Empty: all."""
     retention: Retention = 30
     """Days that figures are kept, `1d` to `3650d`."""
+    drift: bool = False
+    """Whether people are told of drift that `herd diff --tell` finds, and where nobody has looked for two days."""
     alerts: Alerts = Alerts()
     """Who is told."""
 

@@ -44,7 +44,8 @@ def watched(converged: Bench) -> Iterator[Bench]:
     (converged.folder / "hook").chmod(0o600)
     declare(
         converged,
-        "monitoring: {on: box, alerts: {webhook: {url: 'http://127.0.0.1:9999/hook', key: {file: hook}}}}\n",
+        "monitoring: {on: box, drift: true, "
+        "alerts: {webhook: {url: 'http://127.0.0.1:9999/hook', key: {file: hook}}}}\n",
     )
     ended = converged.up()
     assert ended.code == 0, ended.output
@@ -94,6 +95,27 @@ def test_each_server_is_asked_with_its_key(watched: Bench) -> None:
         time.sleep(2)
     states = {each["name"] for each in answered(watched, 'node_systemd_unit_state{state="active"} == 1')}
     assert {"llama-chat.service", "llama-drafter.service"} & states == {"llama-chat.service"}
+
+
+def test_a_drift_is_told_and_that_it_is_mended(watched: Bench) -> None:
+    """By a look from here, as a timer would have it."""
+    told_of = 'ALERTS{alertname="DriftFound",alertstate="firing"}'
+    assert watched.herd("diff", "--tell").code == 0
+    watched.sh("echo '# somebody was here' >>/etc/systemd/system/llamaherd-exporter.service")
+    looked = watched.herd("diff", "--tell")
+    assert looked.code == 2, looked.output
+    until_answered(watched, told_of, ["box"])
+    assert watched.up().code == 0
+    assert watched.herd("diff", "--tell").code == 0
+    until_answered(watched, told_of, [])
+
+
+def until_answered(bench: Bench, query: str, rigs: list[str]) -> None:
+    """Wait until Prometheus answers with these rigs."""
+    deadline = time.monotonic() + 180
+    while (found := [each["rig"] for each in answered(bench, query)]) != rigs:
+        assert time.monotonic() < deadline, (query, found)
+        time.sleep(5)
 
 
 def test_it_is_confined_and_for_its_own_host_alone(asked: Host, watched: Bench) -> None:

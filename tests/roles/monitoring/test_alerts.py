@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from llamaherd.plan import Plan
 from roles.monitoring.rules import ALERTS, Alert
 from tests.support.monitoring import household
 from tests.support.prometheus import ask, watcher_of, write_files
@@ -25,15 +26,40 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
 @pytest.mark.parametrize("kind", ["fires", "silent"])
 @pytest.mark.parametrize("alert", ALERTS, ids=[alert.name for alert in ALERTS])
 def test_an_alert_fires_when_it_must(tmp_path: Path, alert: Alert, kind: str) -> None:
-    case = CASES[alert.name][kind]
-    write_files(watcher_of(household()["box"]), {}, tmp_path)
+    _asked(tmp_path, alert, CASES[alert.name][kind], household()["box"])
+
+
+def _asked(tmp_path: Path, alert: Alert, case: dict[str, Any], watching: Plan) -> None:
+    """What promtool says of a case, by the rules of a rig that watches."""
+    write_files(watcher_of(watching), {}, tmp_path)
     series = [{"series": name, "values": str(values)} for name, values in case["series"].items()]
     expected = {"eval_time": case["at"], "alertname": alert.name, "exp_alerts": _said(alert, case)}
-    test = {"interval": "30s", "input_series": series, "alert_rule_test": [expected]}
-    asked = {"rule_files": ["rules.yml"], "evaluation_interval": "30s", "tests": [test]}
+    every = case.get("every", "30s")
+    test = {"interval": every, "input_series": series, "alert_rule_test": [expected]}
+    asked = {"rule_files": ["rules.yml"], "evaluation_interval": every, "tests": [test]}
     (tmp_path / "test.yml").write_text(json.dumps(asked), encoding="utf-8")
     done = ask("promtool", "test", "rules", "test.yml", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("measured", "fires"),
+    [({"duo.worker": 30.0}, True), ({"duo.worker": 28.0}, False), ({"box.chat": 30.0}, False), ({}, False)],
+    ids=["under 70 % of it", "over 70 % of it", "another was measured", "nothing was measured"],
+)
+def test_a_server_is_slow_by_what_was_measured_of_it(
+    tmp_path: Path, measured: dict[str, float], *, fires: bool
+) -> None:
+    """20 tokens a second, where nobody has said what is expected."""
+    alert = next(each for each in ALERTS if each.name == "SlowerThanExpected")
+    labels = 'rig="duo",instance="duo.worker"'
+    counters = {"tokens_predicted_total": "0+600x80", "tokens_predicted_seconds_total": "0+30x80"}
+    series = {f"llamacpp:{name}{{{labels}}}": values for name, values in counters.items()}
+    case = {"at": "30m", "series": {**series, f"llamacpp:requests_processing{{{labels}}}": "1x80"}}
+    if fires:
+        said = "duo.worker writes 20.0 tokens a second to one client"
+        case |= {"labels": {"rig": "duo", "instance": "duo.worker"}, "summary": said}
+    _asked(tmp_path, alert, case, household(measured=measured)["box"])
 
 
 def _said(alert: Alert, case: dict[str, Any]) -> list[Any]:

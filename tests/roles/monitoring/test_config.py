@@ -6,8 +6,6 @@ import json
 import re
 import subprocess
 import threading
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +21,7 @@ from llamaherd.plan import TextFile
 from roles.monitoring.verify import question
 from tests.support.gateway import fleet_of, free_port, until
 from tests.support.monitoring import FILES, HOUSEHOLD, KEYS, household
-from tests.support.prometheus import ask, monitored, program, watcher_of, write_files
+from tests.support.prometheus import ask, monitored, program, queried, watcher_of, write_files
 
 NOBODY = "monitoring: {on: box}"
 
@@ -175,13 +173,8 @@ def _hasten(folder: Path, ports: Mapping[str, int]) -> None:
 
 
 def _value(port: int, query: str) -> str:
-    """What Prometheus says to a query."""
-    url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            found = json.load(answer)["data"]["result"]
-    except OSError:
-        return ""
+    """The first figure that Prometheus answers to a query."""
+    found = queried(port, query)
     return str(found[0]["value"][1]) if found else ""
 
 

@@ -15,6 +15,7 @@ from tests.support.fake import run
 from tests.support.gateway import fleet_of
 from tests.support.monitoring import FILES, HOUSEHOLD, KEYS, household
 from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan, tasks
+from tests.support.prometheus import monitored
 from tests.support.rigs import converged, cpu_rig
 
 EXPORTER, WATCHER = "monitoring | figures of this host", "monitoring | what watches the fleet"
@@ -229,3 +230,30 @@ def test_a_rig_without_gpus_any_more_writes_none(box: Plan) -> None:
     assert change.name == "llamaherd-figures.timer"
     assert "/opt/llamaherd/libexec/figures" in change.script
     assert "rm -rf /etc/llamaherd/monitoring" not in change.script
+
+
+def test_who_watches_reads_figures_of_drift_where_they_are_told(box: Plan, duo: Plan) -> None:
+    """Also without a GPU. Elsewhere nobody writes any."""
+    told, reads = monitored(box).exporter, "--collector.textfile.directory=/var/lib/llamaherd-figures"
+    assert told
+    assert (told.told, told.figures) == (True, None)
+    assert reads in told.unit.text
+    (change,) = exporter_changes(box, parse_state(VIRGIN))
+    assert "install -d -m 0755 /var/lib/llamaherd-figures " in change.script
+    assert "install -d" not in exporter_changes(duo, parse_state(VIRGIN))[0].script
+    silent = monitored(household(HOUSEHOLD.replace("drift: true", "drift: false"))["box"])
+    assert silent.exporter
+    assert silent.watcher
+    assert reads not in silent.exporter.unit.text
+    assert "llamaherd_diff" not in silent.watcher.files[1].text
+
+
+def test_figures_go_with_the_exporter_and_not_with_a_timer(box: Plan, duo: Plan) -> None:
+    gone = household("monitoring: null")["duo"]
+    (change,) = leftovers(gone, parse_state(converged(duo, HELD)))
+    assert "rm -rf /etc/systemd/system/llamaherd-figures.service" in change.script
+    assert re.search("^rm -rf .*/var/lib/llamaherd-figures$", change.script, re.MULTILINE)
+    lines = [*converged(box, HELD), "monitoring\tunit\tllamaherd-figures.timer\tactive\tenabled\tno\t"]
+    (change,) = leftovers(box, parse_state(lines))
+    assert "/var/lib/llamaherd-figures/llamaherd.prom" in change.script
+    assert not re.search("/var/lib/llamaherd-figures( |$)", change.script, re.MULTILINE)

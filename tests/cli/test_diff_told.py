@@ -1,0 +1,161 @@
+"""What Prometheus learns of a look: figures in a file, and at the rig that watches, whose exporter reads them for real.
+
+Hosts answer as tests have them; who is told runs the script that SSH would bring it, with its folders elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from llamaherd.cli.herd import main
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.remote import Result as Ended
+from llamaherd.layout import EXPORTER_UNIT, FIGURES_DATA, UNITS
+from llamaherd.pipeline import outlook_ask
+from llamaherd.plan import Plan
+from tests.support.gateway import free_port, until
+from tests.support.ours import plans
+from tests.support.prometheus import monitored, program
+from tests.support.rigs import converged, cpu_rig
+
+WATCHED = "monitoring: {on: box, rigs: [box], drift: true}"
+LOOK = re.compile(r"(?<= )\d{10}$", re.MULTILINE)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A rig that watches itself, whose host answers that all is as planned."""
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    declared: dict[str, Any] = {**cpu_rig(), "engines": {}, "models": {}, "instances": {}}
+    (folder / "box.yaml").write_text(json.dumps(declared))
+    (folder / "fleet.yaml").write_text(WATCHED)
+    monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: converged(of(folder), {}))
+    return folder
+
+
+def of(folder: Path) -> Plan:
+    """What the rig must be."""
+    return plans(folder)["box"][1]
+
+
+@pytest.fixture
+def there(tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The rig's own files, in a folder of this machine."""
+    exporter = monitored(of(fleet)).exporter
+    assert exporter
+    units, data = tmp_path / "units", tmp_path / "figures"
+    units.mkdir()
+    data.mkdir()
+    elsewhere = {str(UNITS): str(units), f"{FIGURES_DATA}/": f"{data}/", " root <<": ' "$(id -un)" <<'}
+
+    def run(_: Remote, script: str, timeout: float) -> Ended:
+        for was, now in elsewhere.items():
+            script = script.replace(was, now)
+        done = subprocess.run(["sh"], input=script, capture_output=True, text=True, check=False, timeout=timeout)
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    monkeypatch.setattr(Remote, "run", run)
+    (units / EXPORTER_UNIT).write_text(exporter.unit.text)
+    return tmp_path
+
+
+def herd(fleet: Path, *words: str) -> Result:
+    """Run it to its end."""
+    ended = CliRunner().invoke(main, ["-i", str(fleet), *words])
+    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+    return ended
+
+
+def test_figures_are_written_whole(fleet: Path, tmp_path: Path) -> None:
+    file = tmp_path / "drift.prom"
+    said = herd(fleet, "diff", "--metrics", str(file))
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, f"written: {file}")
+    told = [line for line in LOOK.sub("NOW", file.read_text()).splitlines() if not line.startswith("#")]
+    assert told == [
+        "llamaherd_diff_seconds NOW",
+        'llamaherd_diff_seen_seconds{rig="box"} NOW',
+        'llamaherd_diff_failed{rig="box"} 0',
+        'llamaherd_diff_changes{rig="box"} 0',
+        'llamaherd_diff_drift_changes{rig="box"} 0',
+        'llamaherd_diff_inventory_changes{rig="box"} 0',
+    ]
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert not list(tmp_path.glob(".herd-*"))
+
+
+def test_the_rig_that_watches_is_told_and_its_exporter_reads_it(fleet: Path, there: Path) -> None:
+    said = herd(fleet, "diff", "--tell")
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "told box, which watches the fleet")
+    port = free_port()
+    words = ("--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={there}/figures")
+    exporter = [*program("prometheus-node-exporter"), *words, f"--web.listen-address=127.0.0.1:{port}"]
+    asking = ["curl", "-q", "-s", f"http://127.0.0.1:{port}/metrics"]
+
+    def asked() -> str:
+        return subprocess.run(asking, capture_output=True, text=True, check=False, timeout=30).stdout
+
+    with subprocess.Popen(exporter, stderr=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: "llamaherd_diff_seconds" in asked())
+            told = asked()
+        finally:
+            process.terminate()
+    assert 'llamaherd_diff_drift_changes{rig="box"} 0' in told
+    assert "node_textfile_scrape_error 0" in told
+
+
+def test_a_host_that_is_away_is_told_of_and_ends_with_1(
+    fleet: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise RemoteError("nothing listens there", "is it on?")
+
+    monkeypatch.setattr(outlook_ask, "ask_host", away)
+    assert herd(fleet, "diff", "--tell").exit_code == 1
+    told = (there / "figures" / "drift.prom").read_text()
+    assert 'llamaherd_diff_failed{rig="box"} 1' in told
+    assert "seen_seconds{" not in told
+
+
+def test_a_rig_that_does_not_read_it_is_not_told(fleet: Path, there: Path) -> None:
+    unit = there / "units" / EXPORTER_UNIT
+    unit.write_text(unit.read_text().replace("--collector.textfile.directory", "--collector.other"))
+    said = herd(fleet, "diff", "--tell")
+    assert said.exit_code == 1
+    assert said.stderr.splitlines()[-2:] == [
+        "error: nothing on box reads figures of drift",
+        "  help: `herd up box` changes that",
+    ]
+    assert not list((there / "figures").iterdir())
+
+
+def test_a_folder_that_takes_nothing_is_said(fleet: Path, there: Path) -> None:
+    (there / "figures" / "drift.prom").mkdir()
+    said = herd(fleet, "diff", "--tell")
+    assert (said.exit_code, "could not write /var/lib/llamaherd-figures/drift.prom" in said.stderr) == (1, True)
+
+
+def test_nobody_is_told_where_that_is_not_declared(fleet: Path) -> None:
+    (fleet / "fleet.yaml").write_text("monitoring: {on: box}")
+    said = herd(fleet, "diff", "--tell")
+    assert said.exit_code == 1
+    assert said.stderr.startswith(f"error: nobody is to be told of drift by {fleet / 'fleet.yaml'}\n")
+
+
+def test_a_look_at_a_part_is_not_told(fleet: Path, there: Path, tmp_path: Path) -> None:
+    beside = {**cpu_rig(), "rig": "porch", "connect": {"host": "porch.lan"}}
+    (fleet / "porch.yaml").write_text(json.dumps({**beside, "engines": {}, "models": {}, "instances": {}}))
+    alone = herd(fleet / "box.yaml", "diff", "--tell")
+    assert (alone.exit_code, "of the whole fleet, and porch is not looked at" in alone.stderr) == (1, True)
+    for words in (["box", "--tell"], ["--only", "monitoring", "--tell"], ["--only", "power", "--metrics", "a.prom"]):
+        assert herd(fleet, "diff", *words).exit_code == 2
+    assert not list((there / "figures").iterdir())
+    assert herd(fleet, "diff", "--metrics", str(tmp_path / "box.yaml")).exit_code == 2
