@@ -38,6 +38,7 @@ def _speeds(results: Path, rigs: Mapping[str, Rig]) -> Iterator[tuple[str, float
 
 def _counts(found: Result, instance: Instance, rig: Rig) -> bool:
     """Whether it says how fast this server should be: measured undisturbed, with the model and engine of today."""
-    known = found.provenance
-    same = (known.model, known.engine.kind) == (instance.model, rig.engines[instance.engine].kind)
-    return same and not found.method.anyway and not known.host.swapped_bytes
+    known, engine = found.provenance, rig.engines.get(instance.engine)
+    # Of an image that is not ours, a result knows the engine by its name in the inventory.
+    same = engine is not None and known.engine.kind in (engine.kind, instance.engine)
+    return same and known.model == instance.model and not found.method.anyway and not known.host.swapped_bytes

@@ -221,7 +221,7 @@ ALERTS = (
         "llamaherd:drift:changes > 0 and on(rig) llamaherd:drift:expected",
         "0m",
         "warning",
-        "somebody has changed {{ $labels.rig }}: {{ $value }} changes would bring it back",
+        "somebody has changed {{ $labels.rig }}; changes that bring it back: {{ $value }}",
         "`herd diff {{ $labels.rig }}` says what, `herd up {{ $labels.rig }}` makes it as declared, and "
         "`herd diff --tell` looks again",
     ),

@@ -36,6 +36,7 @@ from llamaherd.layout import RELEASES
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.pipeline.diff import MOST
+from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.plan import (
     RAM,
     BuildPlan,
@@ -513,6 +514,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_docker": lambda: script(docker_changes(CPU, HostState())),
     "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
+    "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     "observe_gateway": lambda: inspect_script(GATEWAY),
     "verify_gateway": lambda: gateway_question(GATEWAY),
     "ask_gateway": lambda: gateway_ask("drain", "box.chat", "60"),
@@ -632,6 +634,8 @@ def texts() -> dict[str, str]:
             for file in monitored(WATCHING["duo"]).brought[1:]
         },
         **{PurePosixPath(file.path).name: file.text for file in watcher_of(WATCHING["box"]).files},
+        "look.service": render("monitoring/look.service.j2", herd="/opt/a b/herd", inventory="/home/tom/50% of it"),
+        "look.timer": render("monitoring/look.timer.j2", at="03:30"),
         "gpu_power.service": power(HELD).unit.text,
         "gpu_fans.program": power(HELD).fans.text,
         "gpu_power.table": power(HELD).table.text,

@@ -69,6 +69,11 @@ def test_what_is_not_of_this_server_as_it_is_does_not_count(tmp_path: Path, more
     assert found(tmp_path, of_box(cell(60.0), **more)) == {}
 
 
+def test_a_result_of_an_image_knows_the_engine_by_its_name(tmp_path: Path) -> None:
+    known = KNOWN.model_copy(update={"engine": Engine(kind="main")})
+    assert "box.chat" in found(tmp_path, of_box(cell(60.0), provenance=known))
+
+
 def test_what_is_damaged_is_passed_over(tmp_path: Path) -> None:
     path = write_result(results_folder(tmp_path), of_box(cell(60.0), began=LATER))
     path.write_text(path.read_text().replace("256", "257"))
