@@ -6,10 +6,11 @@ import re
 from ipaddress import ip_address
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from llamaherd.inventory.schema.base import Declared, LocalPath, Name, Port, Secret, Size, wrong
 from llamaherd.inventory.schema.monitoring import Monitoring
+from llamaherd.inventory.schema.software import Image
 from llamaherd.text.characters import Line
 from llamaherd.text.units import parse_duration
 
@@ -41,6 +42,17 @@ def _certified(name: str) -> str:
     return held
 
 
+def _address(value: str) -> str:
+    try:
+        if "%" in value:
+            raise ValueError
+        return str(ip_address("127.0.0.1" if value == "localhost" else value))
+    except ValueError:
+        help_ = "write `listen: 127.0.0.1` for its host alone, or `listen: 0.0.0.0` for every network"
+        raise wrong(f"`{value}` is no IP address", help_) from None
+
+
+Listen = Annotated[Line, AfterValidator(_address)]
 HostName = Annotated[Line, AfterValidator(_certified)]
 
 
@@ -113,12 +125,35 @@ class ServedModel(Declared):
         return self
 
 
+class Chat(Declared):
+    """A page that people chat on: Open WebUI, in a container beside the gateway, which it asks with one user's key."""
+
+    image: Image
+    """Its image: by digest, or by a tag that `herd lock` resolves to one."""
+    user: Name
+    """The user of the gateway whose key and models it has."""
+    listen: Listen = "127.0.0.1"
+    """IP address to listen on, or `localhost`."""
+    port: Port = 3000
+    """Its port."""
+
+    @property
+    def digest(self) -> bool:
+        """Whether the image is named by digest, which cannot move."""
+        return re.search(r"@sha256:[0-9a-f]{64}$", self.image) is not None
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only its own host can reach it."""
+        return ip_address(self.listen).is_loopback
+
+
 class Gateway(Declared):
     """One address for people, before all servers of the fleet."""
 
     on: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
     """Rigs that it runs on, each by itself."""
-    listen: Line = "127.0.0.1"
+    listen: Listen = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port = 8000
     """Port of all models."""
@@ -132,17 +167,8 @@ class Gateway(Declared):
     """Who may use it."""
     models: Annotated[dict[Name, ServedModel], Field(min_length=1, max_length=200)]
     """What they may use."""
-
-    @field_validator("listen")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        try:
-            if "%" in value:
-                raise ValueError
-            return str(ip_address("127.0.0.1" if value == "localhost" else value))
-        except ValueError:
-            help_ = "write `listen: 127.0.0.1` for its host alone, or `listen: 0.0.0.0` for every network"
-            raise wrong(f"`{value}` is no IP address", help_) from None
+    chat: Chat | None = None
+    """A page that people chat on, on the first rig of `on`."""
 
     @property
     def loopback(self) -> bool:
