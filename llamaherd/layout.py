@@ -79,6 +79,12 @@ GATEWAY_TALK = LIBEXEC / "gateway-talk"
 GATEWAY_RUN = PurePosixPath("/run/llamaherd-gateway")
 """Its socket, its user's and root's alone."""
 
+CHAT = PurePosixPath("/etc/llamaherd/chat")
+"""What the page reads that people chat on, root's alone: its container is given the files of it one by one."""
+CHAT_DATA = PurePosixPath("/var/lib/llamaherd-chat")
+"""People's accounts and conversations."""
+CHAT_CONTAINER = "llamaherd-chat"
+
 PROMETHEUS_UNIT = "llamaherd-prometheus.service"
 ALERTMANAGER_UNIT = "llamaherd-alertmanager.service"
 EXPORTER_UNIT = "llamaherd-exporter.service"
@@ -197,3 +203,7 @@ def container_user(instance: str) -> str:
     """The number that an instance's server is in its container and on the host; no account has it."""
     number = int(hashlib.sha256(instance.encode()).hexdigest()[:12], 16)
     return str(_CONTAINER_UIDS[number % len(_CONTAINER_UIDS)])
+
+
+CHAT_USER = container_user("the chat page")
+"""Whose number it runs by. No instance has such a name."""

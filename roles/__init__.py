@@ -2,6 +2,7 @@
 
 from roles import (
     base,
+    chat_page,
     container_runtime,
     cuda_toolkit,
     engines,
@@ -28,5 +29,6 @@ ROLES = (
     power.ROLE,
     gateway.ROLE,
     serve.ROLE,
+    chat_page.ROLE,
     monitoring.ROLE,  # last: what it watches serves by then, and nobody is told of a rig that is being made
 )

@@ -21,9 +21,12 @@ CLIENTS = (
 @click.argument("client", type=click.Choice(CLIENTS))
 @click.option("--user", required=True, help="Whose models it is told.")
 @click.option("--url", metavar="URL", help="Where it reaches the gateway. Default: its rig's address in the inventory.")
+@click.option(
+    "--ca", metavar="FILE", help="Where it has the root certificate of the gateway's own CA. Default: as here."
+)
 @inventory_option
 @click.pass_obj
-def clients(inventory: Path | None, client: str, user: str, url: str | None) -> None:
+def clients(inventory: Path | None, client: str, user: str, url: str | None, ca: str | None) -> None:
     """Print the file, or the lines for a shell, that a program needs to use the gateway.
 
     Models, with the tokens that each takes, are those that the user may use. The key is in the variable HERD_KEY, and
@@ -33,6 +36,7 @@ def clients(inventory: Path | None, client: str, user: str, url: str | None) -> 
     Examples:
       herd clients opencode --user tom > ~/.config/opencode/opencode.json
       herd clients curl --user tom --url https://llm.lan | sh
+      herd clients claude-code --user ann --ca /Users/ann/herd-root.pem
     """
     from llamaherd.gateway.clients import client_facts, told_to
     from llamaherd.gateway.people import declared_gateway
@@ -41,7 +45,7 @@ def clients(inventory: Path | None, client: str, user: str, url: str | None) -> 
 
     try:
         gateway = usable_or_exit(lambda: declared_gateway(inventory_path(inventory)))
-        told = told_to(client, client_facts(gateway, user, url))
+        told = told_to(client, client_facts(gateway, user, url, ca))
     except UserError as error:
         say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)

@@ -1,4 +1,4 @@
-"""`herd gateway`: what the gateway does now."""
+"""`herd gateway`: what the gateway does now, and the CA by which clients know it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 @inventory_option
 @json_option
 def gateway(as_json: bool) -> None:
-    """What the gateway does now.
+    """What the gateway does now, and the CA by which clients know it.
 
     \b
-    Example:
+    Examples:
       herd gateway status
+      herd gateway ca > herd-root.pem
     """
 
 
@@ -66,6 +67,40 @@ def status(inventory: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({"gateways": values}))
     if not all(value["ok"] for value in values):
         sys.exit(FAILED)
+
+
+@gateway.command()
+@inventory_option
+@json_option
+@click.pass_obj
+def ca(inventory: Path | None, as_json: bool) -> None:
+    """Print the root certificate of the gateway's own CA, for clients to trust. The first time, the CA is made.
+
+    `gateway.tls.ca` in fleet.yaml names its folder. Its private key stays there: who has it can pretend to be any site
+    to those who trust the CA.
+
+    \b
+    Examples:
+      herd gateway ca > herd-root.pem
+      herd gateway ca --json
+    """
+    from llamaherd.inventory.authority import KEY, make_root, root_in
+
+    try:
+        folder = usable_gateway(inventory).authority
+        is_new = make_root(folder)
+        root = root_in(folder)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    if as_json:
+        told = {"root": str(root.file), "fingerprint": root.fingerprint, "ends": root.ends.isoformat()}
+        click.echo(json.dumps({**told, "pem": root.pem}))
+    else:
+        click.echo(root.pem, nl=False)
+    if is_new:
+        say(f"a CA was made; its key is in {folder / KEY}: keep a copy where nobody else finds it", err=True)
+    say(f"the root certificate is in {root.file}, until {root.ends:%Y-%m-%d}; SHA-256 {root.fingerprint}", err=True)
 
 
 def usable_gateway(inventory: Path | None) -> DeclaredGateway:

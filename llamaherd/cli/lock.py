@@ -63,7 +63,9 @@ def _resolved(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
     survey = usable_or_exit(lambda: declared(path))
     old = usable_or_exit(lambda: read_lock(path))
     where = value_places(survey.documents, path)
-    return usable_or_exit(lambda: lock_fleet(survey.fleet, old, where, _tell, upgrade, whole=path.is_dir()))
+    return usable_or_exit(
+        lambda: lock_fleet(survey.fleet, old, where, _tell, upgrade, whole=path.is_dir(), own=survey.own)
+    )
 
 
 def _newer(path: Path, upgrade: tuple[str, ...]) -> Lock:

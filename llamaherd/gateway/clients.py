@@ -16,7 +16,18 @@ import yaml
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gateway.clients_web import librechat, litellm, open_webui
 from llamaherd.gateway.people import DeclaredGateway
-from llamaherd.gateway.told import KEY_VARIABLE, PATIENCE, ClientFacts, ClientModel, Told
+from llamaherd.gateway.told import (
+    KEY_VARIABLE,
+    NODE,
+    OPENSSL,
+    PATIENCE,
+    ClientFacts,
+    ClientModel,
+    Told,
+    exported,
+    started,
+)
+from llamaherd.inventory.authority import ROOT
 from llamaherd.inventory.schema import LOCAL
 from llamaherd.inventory.served import split_served
 from llamaherd.text.quoting import sh, url_host
@@ -25,14 +36,17 @@ _MOST_OUTPUT = 32_768
 """Tokens of one answer that programs may ask for, and no more than a quarter of the context."""
 
 
-def client_facts(gateway: DeclaredGateway, user: str, url: str | None) -> ClientFacts:
-    """What is to be told to a user's programs; `url` is where they reach the gateway, if they know a better one.
+def client_facts(gateway: DeclaredGateway, user: str, url: str | None = None, root: str | None = None) -> ClientFacts:
+    """What is to be told to a user's programs; `url` is where they reach the gateway, if they know a better one, and
+    `root` where they have the root certificate of its CA.
 
     Raises UserError where there is no such user.
     """
     may = gateway.user(user).models or tuple(gateway.declared.models)
     models = tuple(ClientModel(name, *_tokens(gateway, name)) for name in gateway.declared.models if name in may)
-    return ClientFacts((url or _url(gateway)).rstrip("/").removesuffix("/v1"), models)
+    tls = gateway.declared.tls
+    trusted = root or str(tls.ca / ROOT) if tls and tls.ca else root
+    return ClientFacts((url or _url(gateway)).rstrip("/").removesuffix("/v1"), models, trusted)
 
 
 def _tokens(gateway: DeclaredGateway, model: str) -> tuple[int, int]:
@@ -83,7 +97,8 @@ def _opencode(facts: ClientFacts) -> Told:
         "provider": {"herd": provider},
         "model": f"herd/{facts.models[0].name}",
     }
-    return Told(_json(whole), "~/.config/opencode/opencode.json, or opencode.json in a project")
+    place = "~/.config/opencode/opencode.json, or opencode.json in a project"
+    return Told(_json(whole), started(facts, place, NODE))
 
 
 def _continue(facts: ClientFacts) -> Told:
@@ -96,7 +111,7 @@ def _continue(facts: ClientFacts) -> Told:
             "apiKey": f"${{{{ secrets.{KEY_VARIABLE} }}}}",
             "roles": ["chat", "edit", "apply"],
             "defaultCompletionOptions": {"contextLength": each.context, "maxTokens": each.output},
-            "requestOptions": {"timeout": PATIENCE},
+            "requestOptions": {"timeout": PATIENCE, **({"caBundlePath": facts.root} if facts.root else {})},
         }
         for each in facts.models
     ]
@@ -121,6 +136,7 @@ def _aider(facts: ClientFacts) -> Told:
         f"cat >.aider.model.metadata.json <<'END'\n{_json(known)}END",
         f"export OPENAI_API_BASE={sh(f'{facts.url}/v1')}",
         f'export OPENAI_API_KEY="${KEY_VARIABLE}"',
+        *exported(facts, OPENSSL),
         f"aider --model {sh(f'openai/{facts.models[0].name}')} --timeout {PATIENCE}",
     ]
     return Told("\n".join([*lines, ""]), "a shell in the folder that aider works in")
@@ -140,6 +156,7 @@ def _zed(facts: ClientFacts) -> Told:
     ]
     provider = {"api_url": f"{facts.url}/v1", "available_models": models}
     place = f'~/.config/zed/settings.json; start it by `HERD_API_KEY="${KEY_VARIABLE}" zed`, where it looks for the key'
+    place += f"; its system must trust {facts.root}" if facts.root else ""
     return Told(_json({"language_models": {"openai_compatible": {"herd": provider}}}), place)
 
 
@@ -158,6 +175,7 @@ def _claude_code(facts: ClientFacts) -> Told:
         *(f"export {name}={sh(value)}" for name, value in variables.items()),
         f'export ANTHROPIC_AUTH_TOKEN="${KEY_VARIABLE}"',
         "unset ANTHROPIC_API_KEY",
+        *exported(facts, NODE),
         "# Else the head of each request is another one, and no prompt is ever found in the cache.",
         "export CLAUDE_CODE_ATTRIBUTION_HEADER=0",
         f"claude  # with --model, of {', '.join(each.name for each in facts.models)}",
@@ -166,12 +184,20 @@ def _claude_code(facts: ClientFacts) -> Told:
 
 
 def _openai_python(facts: ClientFacts) -> Told:
+    ssl, names, trusts = "", "OpenAI", ""
+    if facts.root:
+        ssl, names = "import ssl\n", "DefaultHttpxClient, OpenAI"
+        trusts = f"\n    http_client=DefaultHttpxClient(verify=ssl.create_default_context(cafile={facts.root!r})),"
     text = f"""\
 import os
+{ssl}
+from openai import {names}
 
-from openai import OpenAI
-
-client = OpenAI(base_url={f"{facts.url}/v1"!r}, api_key=os.environ[{KEY_VARIABLE!r}], timeout={PATIENCE})
+client = OpenAI(
+    base_url={f"{facts.url}/v1"!r},
+    api_key=os.environ[{KEY_VARIABLE!r}],
+    timeout={PATIENCE},{trusts}
+)
 answer = client.chat.completions.create(
     model={facts.models[0].name!r},  # of {", ".join(each.name for each in facts.models)}
     messages=[{{"role": "user", "content": "Hello"}}],
@@ -183,10 +209,11 @@ print(answer.choices[0].message.content)
 
 def _curl(facts: ClientFacts) -> Told:
     body = {"model": facts.models[0].name, "messages": [{"role": "user", "content": "Hello"}]}
+    trusts = f" --cacert {sh(facts.root)}" if facts.root else ""
     # The key comes on stdin: arguments are in the list of processes.
     lines = [
         f"printf 'Authorization: Bearer %s\\n' \"${KEY_VARIABLE}\" |",
-        f"    curl -sS -H @- -H 'Content-Type: application/json' -d {sh(json.dumps(body))} \\",
+        f"    curl -sS{trusts} -H @- -H 'Content-Type: application/json' -d {sh(json.dumps(body))} \\",
         f"    {sh(f'{facts.url}/v1/chat/completions')}",
     ]
     return Told("\n".join([*lines, ""]), "a shell")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import yaml
 
-from llamaherd.gateway.told import KEY_VARIABLE, PATIENCE, ClientFacts, Told
+from llamaherd.gateway.told import KEY_VARIABLE, NODE, OPENSSL, PATIENCE, ClientFacts, Told, exported, started
 from llamaherd.text.quoting import sh
 
 _LIBRECHAT = "1.3.17"
@@ -26,6 +26,7 @@ def open_webui(facts: ClientFacts) -> Told:
     lines = [
         *(f"export {name}={sh(value)}" for name, value in variables.items()),
         f'export OPENAI_API_KEYS="${KEY_VARIABLE}"',
+        *exported(facts, "AIOHTTP_CLIENT_SSL_CERT_FILE"),
         "open-webui serve",
     ]
     return Told("\n".join([*lines, ""]), "a shell that starts Open WebUI; a container is given each by `-e NAME`")
@@ -45,7 +46,8 @@ def librechat(facts: ClientFacts) -> Told:
         "modelDisplayLabel": "herd",
     }
     whole = {"version": _LIBRECHAT, "endpoints": {"custom": [endpoint]}}
-    return Told(yaml.safe_dump(whole, sort_keys=False), f"librechat.yaml; and {KEY_VARIABLE}=… in its .env")
+    place = f"librechat.yaml; and {KEY_VARIABLE}=… in its .env"
+    return Told(yaml.safe_dump(whole, sort_keys=False), started(facts, place, NODE))
 
 
 def litellm(facts: ClientFacts) -> Told:
@@ -69,6 +71,5 @@ def litellm(facts: ClientFacts) -> Told:
         }
         for each in facts.models
     ]
-    return Told(
-        yaml.safe_dump({"model_list": models}, sort_keys=False), "config.yaml, for `litellm --config config.yaml`"
-    )
+    place = "config.yaml, for `litellm --config config.yaml`"
+    return Told(yaml.safe_dump({"model_list": models}, sort_keys=False), started(facts, place, OPENSSL))

@@ -38,6 +38,14 @@ class DeclaredGateway:
         return {name: self.rigs[name] for name in self.declared.on}
 
     @property
+    def authority(self) -> Path:
+        """The folder of its own CA. Raises UserError where it is to have none."""
+        if self.declared.tls is None or self.declared.tls.ca is None:
+            help_ = f"write `tls: {{ca: keys/ca}}` below `gateway` in {self.file}"
+            raise UserError("the gateway is to have no certificate of a CA of your own", help_)
+        return self.declared.tls.ca
+
+    @property
     def served(self) -> tuple[tuple[str, str], ...]:
         """Each model with each of its servers."""
         return tuple((name, server) for name, model in self.declared.models.items() for server in model.serve)

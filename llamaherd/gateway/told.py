@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llamaherd.text.quoting import sh
+
 KEY_VARIABLE = "HERD_KEY"
 """Where programs find the key: it is in no file of ours."""
 PATIENCE = 3600
@@ -21,10 +23,12 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What a user's programs are told: where the gateway is, and what may be used there."""
+    """What a user's programs are told: where the gateway is, what may be used there, and the file of the root
+    certificate that they must trust, where the CA is our own."""
 
     url: str
     models: tuple[ClientModel, ...]
+    root: str | None = None
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,19 @@ class Told:
 
     text: str
     place: str
+
+
+NODE = "NODE_EXTRA_CA_CERTS"
+"""The file of certificates that programs of Node trust beside those that they bring."""
+OPENSSL = "SSL_CERT_FILE"
+"""The file of certificates that programs in Python trust, and no others."""
+
+
+def exported(facts: ClientFacts, variable: str) -> list[str]:
+    """The line for a shell that has a program trust our own CA; none where there is none."""
+    return [f"export {variable}={sh(facts.root)}"] if facts.root else []
+
+
+def started(facts: ClientFacts, place: str, variable: str) -> str:
+    """Where a text belongs, and what a program that reads it must find in its environment to trust our own CA."""
+    return f"{place}; start it with {variable}={sh(facts.root)}" if facts.root else place

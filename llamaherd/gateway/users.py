@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gateway.people import DeclaredGateway
 from llamaherd.inventory.patch import with_value
+from llamaherd.inventory.written import said, write_whole
 
 KEYS = "keys/users"
 """The folder of users' keys, beside the inventory."""
@@ -66,7 +65,7 @@ def revoke(gateway: DeclaredGateway, name: str) -> Path | None:
     folder = gateway.file.parent
     if user.key.file is None or not user.key.file.resolve().is_relative_to(folder) or _shared(gateway, name):
         return None
-    with _said():
+    with said():
         user.key.file.unlink(missing_ok=True)
     return user.key.file
 
@@ -91,39 +90,18 @@ def _shared(gateway: DeclaredGateway, name: str) -> str | None:
 
 def _written_key(file: Path) -> NewKey:
     key = f"sk-herd-{secrets.token_hex(_KEY_BYTES)}"
-    with _said():
+    with said():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _whole(file, f"{key}\n", 0o600)
+        write_whole(file, f"{key}\n", 0o600)
     return NewKey(key, file)
 
 
 def _text(file: Path) -> str:
-    with _said():
+    with said():
         return file.read_text(encoding="utf-8")
 
 
 def _replace(file: Path, text: str) -> None:
     """All of the file at once, with the mode that it had."""
-    with _said():
-        _whole(file, text, file.stat().st_mode & 0o777)
-
-
-def _whole(file: Path, text: str, mode: int) -> None:
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        # Nobody else may read it at any moment.
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as writer:
-            writer.write(text)
-        part.chmod(mode)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@contextmanager
-def _said() -> Iterator[None]:
-    """What a disk refuses, as a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename}: {error.strerror}", "check its mode and its disk") from None
+    with said():
+        write_whole(file, text, file.stat().st_mode & 0o777)

@@ -25,11 +25,16 @@ def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
     if engine.source and engine.source.ref:
         return engine.model_copy(update={"source": _source(name, engine.source, lock)})
     if engine.image and not engine.digest:
-        digest = lock.digest(engine.image)
-        if digest is None:
-            raise NotLockedError(f"engine `{name}` ({engine.image})")
-        return engine.model_copy(update={"image": f"{_without_tag(engine.image)}@{digest}"})
+        return engine.model_copy(update={"image": pinned_image(engine.image, lock, f"engine `{name}`")})
     return engine
+
+
+def pinned_image(image: str, lock: Lock, what: str) -> str:
+    """An image by the digest that its tag stood for. Raises NotLockedError."""
+    digest = lock.digest(image)
+    if digest is None:
+        raise NotLockedError(f"{what} ({image})")
+    return f"{_without_tag(image)}@{digest}"
 
 
 def _source(name: str, source: Source, lock: Lock) -> Source:

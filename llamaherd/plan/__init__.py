@@ -1,6 +1,7 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.plan.base import Planned, TextFile, digest
+from llamaherd.plan.chat import ChatPlan
 from llamaherd.plan.endpoint import Endpoint
 from llamaherd.plan.gateway import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser
 from llamaherd.plan.machine import (
@@ -49,6 +50,7 @@ __all__ = [
     "AlertKey",
     "BandwidthRule",
     "BuildPlan",
+    "ChatPlan",
     "ContainerToolkitPlan",
     "DriverPlan",
     "Endpoint",

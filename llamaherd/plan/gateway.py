@@ -65,7 +65,8 @@ class GatewayFigures(Planned):
 class GatewayPlan(Planned):
     """The gateway of a rig. `wait` is in seconds, `length` in requests, `body` in bytes.
 
-    `certificate` and `private_key` are files of the controller. `unit` runs it, and `talk` is what asks it.
+    `certificate` and `private_key` are files of the controller, or `authority` is the folder there of a CA, which signs
+    one for `names`. `unit` runs it, and `talk` is what asks it.
     `figures` is there where something watches it.
     """
 
@@ -74,6 +75,8 @@ class GatewayPlan(Planned):
     port: int
     certificate: Path | None = None
     private_key: Path | None = None
+    authority: Path | None = None
+    names: tuple[str, ...] = ()
     wait: int
     length: int
     body: int
@@ -82,6 +85,11 @@ class GatewayPlan(Planned):
     unit: TextFile
     talk: TextFile
     figures: GatewayFigures | None = None
+
+    @property
+    def secure(self) -> bool:
+        """Whether nobody can read on the way."""
+        return self.certificate is not None or self.authority is not None
 
     @property
     def most_connections(self) -> int:

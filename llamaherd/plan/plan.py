@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Connect, Expect, Source
 from llamaherd.layout import ACCOUNTS, BUILDS, DEFAULT_STORE, GATEWAY_USER, STATE
 from llamaherd.plan.base import Planned, TextFile
+from llamaherd.plan.chat import ChatPlan
 from llamaherd.plan.endpoint import Endpoint
 from llamaherd.plan.gateway import GatewayPlan
 from llamaherd.plan.machine import (
@@ -283,6 +284,7 @@ class Plan(Planned):
     wsl: WslPlan | None = None
     of_fleet: bool = False
     gateway: GatewayPlan | None = None
+    chat: ChatPlan | None = None
     monitoring: MonitoringPlan | None = None
     parts: dict[str, JsonValue] = Field(default_factory=dict)
     """What roles of the fleet's own have planned, by their names."""

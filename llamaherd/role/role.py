@@ -21,6 +21,7 @@ from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.plan import (
     BuildPlan,
+    ChatPlan,
     DriverPlan,
     Estimate,
     GatewayPlan,
@@ -64,6 +65,7 @@ class PlanFields(TypedDict, total=False):
     wsl: WslPlan | None
     of_fleet: bool
     gateway: GatewayPlan | None
+    chat: ChatPlan | None
     monitoring: MonitoringPlan | None
 
 

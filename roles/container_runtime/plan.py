@@ -24,15 +24,17 @@ ORDER = "/etc/systemd/system/docker.service.d/llamaherd-cards.conf"
 
 def plan(planning: Planning) -> PlanPart:
     """Docker, and the repository of what gives GPUs to containers."""
-    runtime = plan_runtime(planning.rig)
+    gateway = planning.fleet.gateway if planning.fleet else None
+    chats = gateway is not None and gateway.chat is not None and gateway.on[0] == planning.rig.rig
+    runtime = plan_runtime(planning.rig, chats=chats)
     toolkit = runtime.toolkit if runtime else None
     return PlanPart(repositories=(toolkit.repository,) if toolkit else (), fields={"runtime": runtime})
 
 
-def plan_runtime(rig: Rig) -> RuntimePlan | None:
-    """What a rig's containers need; None where no instance is one."""
+def plan_runtime(rig: Rig, *, chats: bool = False) -> RuntimePlan | None:
+    """What a rig's containers need; None where no instance is one, and neither is the page that people chat on."""
     instances = [each for each in rig.instances.values() if each.backend == "compose"]
-    if not instances:
+    if not instances and not chats:
         return None
     packages = COMPOSE_PACKAGES[rig.host.os]
     on_gpus = [each for each in instances if each.on]

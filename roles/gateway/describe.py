@@ -12,8 +12,10 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
     if plan.gateway is None:
         return
     made = plan.gateway
-    scheme = "https" if made.certificate else "http"
+    scheme = "https" if made.secure else "http"
     yield f"  gateway    {scheme} on {made.listen}:{made.port}, {made.length} wait for each model, up to {made.wait} s"
+    if made.authority:
+        yield f"             certificate of the CA in {made.authority}, for {', '.join(made.names)}"
     yield from (f"             {_model(model)}" for model in made.models)
     for user in made.users:
         yield f"             user {user.name}: {user.streams} at once, {', '.join(user.models)}"

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.authority import certificate_of
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import Secret
 from llamaherd.plan import GatewayPlan
@@ -40,7 +41,9 @@ def _key(secret: Secret, whose: str) -> str:
 
 
 def _certificate(plan: GatewayPlan) -> str | None:
-    """Certificate and key in one text, as HAProxy reads them."""
+    """Certificate and key in one text, as HAProxy reads them: of a CA of our own, or from files."""
+    if plan.authority is not None:
+        return certificate_of(plan.authority, plan.rig, plan.names)
     if plan.certificate is None or plan.private_key is None:
         return None
     return "".join(f"{_pem(file).strip()}\n" for file in (plan.certificate, plan.private_key))

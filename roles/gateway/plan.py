@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 from llamaherd.engines import DIALECTS
-from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import Gateway, ServedModel, User
+from llamaherd.inventory.schema import LOCAL, Rig
+from llamaherd.inventory.schema.gateway import Gateway, ServedModel, User, certified
 from llamaherd.inventory.schema.monitoring import Monitoring
 from llamaherd.inventory.served import split_served
 from llamaherd.layout import GATEWAY, GATEWAY_FIGURES_PORT, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
@@ -43,6 +44,8 @@ def plan_gateway(
         port=declared.port,
         certificate=declared.tls.certificate if declared.tls else None,
         private_key=declared.tls.key if declared.tls else None,
+        authority=declared.tls.ca if declared.tls else None,
+        names=_names(declared, rig, rigs) if declared.tls and declared.tls.ca else (),
         wait=declared.queue.wait,
         length=declared.queue.length,
         body=declared.body,
@@ -52,6 +55,15 @@ def plan_gateway(
         talk=TextFile(path=str(GATEWAY_TALK), text=render("gateway/gateway-talk.py"), mode="0755"),
         figures=_figures(monitoring, rig, rigs) if monitoring and monitoring.watches(rig) else None,
     )
+
+
+def _names(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> tuple[str, ...]:
+    """What the gateway is called: by its own host, by other machines as the inventory knows it, and as declared."""
+    tls, here = declared.tls, rigs[rig]
+    known = ["localhost", "127.0.0.1", "::1", here.connect.host, here.address, *(tls.names if tls else ())]
+    if not ip_address(declared.listen).is_unspecified:
+        known.append(declared.listen)
+    return tuple(sorted({held for name in known if name != LOCAL and (held := certified(name))}))
 
 
 def _figures(monitoring: Monitoring, here: str, rigs: Mapping[str, Rig]) -> GatewayFigures:

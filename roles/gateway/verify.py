@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.answers import Answers, pairs
+from llamaherd.inventory.authority import root_in
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
 from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER
 from llamaherd.plan import GatewayModel, GatewayPlan, Plan
@@ -24,7 +26,7 @@ def question(plan: Plan) -> str:
         return ""
     made = plan.gateway
     endpoint = Endpoint(listen=made.listen, port=made.port, models=(), streams=1)
-    url = endpoint.url().replace("http:", "https:") if made.certificate else endpoint.url()
+    url = endpoint.url().replace("http:", "https:") if made.secure else endpoint.url()
     keys = {model.name: key for model in made.models if (key := _key_for(made, model.name))}
     return render(
         "gateway/verify.sh.j2",
@@ -32,10 +34,19 @@ def question(plan: Plan) -> str:
         url=url,
         folder=GATEWAY,
         talk=GATEWAY_TALK,
+        root=_root(made),
         seconds=CHAT_SECONDS,
         asked=[(name, key, _body(name)) for name, key in keys.items()],
         strange=[("a model that is none", next(iter(keys.values())), _body(_NO_SUCH_MODEL))] if keys else [],
     )
+
+
+def _root(made: GatewayPlan) -> str | None:
+    """The root certificate by which clients know it; None where it has none of ours, or it is not on this machine."""
+    if made.authority is not None:
+        with suppress(UserError):
+            return root_in(made.authority).pem
+    return None
 
 
 def _key_for(made: GatewayPlan, model: str) -> str | None:
@@ -66,6 +77,7 @@ def gateway_checks(made: GatewayPlan, answers: Answers) -> Iterator[Check]:
     wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {GATEWAY_USER}", "700 "))]
     detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys and hashes"
     yield Check("gateway files", bool(owners) and not wrong, detail if owners else "there are none: `herd up`")
+    yield from _certificate(answers.get(("gateway certificate", "")))
     for what, section, status in (
         ("gateway without a key", "keyless", "401"),
         ("gateway with a wrong key", "wrong", "401"),
@@ -79,6 +91,15 @@ def gateway_checks(made: GatewayPlan, answers: Answers) -> Iterator[Check]:
         )
     for model in made.models:
         yield _answers(model, answers.get(("gateway model", model.name)))
+
+
+def _certificate(said: str | None) -> Iterator[Check]:
+    """Whether who trusts the CA can ask: curl says its exit status, and what it has against it."""
+    if said is None:
+        return
+    status, _, why = said.partition(" ")
+    detail = "is of the CA that clients trust, and holds today"
+    yield Check("gateway certificate", status == "0", detail if status == "0" else why or "no answer")
 
 
 def _answers(model: GatewayModel, said: str | None) -> Check:

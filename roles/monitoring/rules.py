@@ -174,7 +174,7 @@ ALERTS = (
         "1h",
         "warning",
         "the gateway's certificate on {{ $labels.rig }} ends on {{ humanizeTimestamp $value }}",
-        "put a new one where `gateway.tls` says, and run `herd up {{ $labels.rig }}`",
+        "run `herd up {{ $labels.rig }}`; where it is not of your own CA, put a new one where `gateway.tls` says first",
     ),
     Alert(
         "GatewayDown",

@@ -24,7 +24,7 @@ Declared = dict[str, Any]
 
 RIG = Draft202012Validator(rig_schema())
 DEFAULTS = Draft202012Validator(defaults_schema())
-EXAMPLES = sorted((ROOT / "inventory").rglob("*.yaml"))
+EXAMPLES = sorted(file for file in (ROOT / "inventory").rglob("*.yaml") if file.name != "fleet.yaml")
 
 
 def problems(declared: object, validator: Draft202012Validator = RIG) -> list[str]:

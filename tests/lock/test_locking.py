@@ -93,13 +93,13 @@ class World:
         return read_yaml(file)
 
     def lock(
-        self, *documents: Document, old: Lock | None = None, upgrade: tuple[str, ...] = (), **how: bool
+        self, *documents: Document, old: Lock | None = None, upgrade: tuple[str, ...] = (), whole: bool = True
     ) -> LockOutcome:
         """Lock the rigs in these files, and see that nothing secret was said."""
         by_name = {str(document.data["rig"]): document for document in documents}
         fleet = Fleet(rigs={name: Rig.model_validate(document.data) for name, document in by_name.items()})
         place = value_places(by_name, self.folder / "herd.lock")
-        outcome = lock_fleet(fleet, old or Lock(), place, self.said.append, upgrade, **how)
+        outcome = lock_fleet(fleet, old or Lock(), place, self.said.append, upgrade, whole=whole)
         assert TOKEN not in "\n".join((*self.said, *map(str, outcome.findings), lock.dumps(outcome.lock)))
         assert all(finding.help for finding in outcome.findings)
         return outcome

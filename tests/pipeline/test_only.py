@@ -69,7 +69,7 @@ def test_a_name_that_is_none(name: str, way_out: str) -> None:
         choose([name], FLEET, ROLES)
     assert raised.value.message == f"--only {name}: there is no such instance or role"
     assert way_out in raised.value.help
-    assert "roles: base, container_runtime, " in raised.value.help
+    assert "roles: base, chat_page, container_runtime, " in raised.value.help
 
 
 def test_a_name_of_both_is_asked_about() -> None:

@@ -36,6 +36,7 @@ from tests.support import gguf_files
 ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = ROOT / "docs" / "gateway.md"
 MONITORING = ROOT / "docs" / "monitoring.md"
+CHAT = ROOT / "docs" / "chat_page.md"
 README, ARCHITECTURE, INVENTORY, FLEET = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )
@@ -152,7 +153,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page not in (FLEET, GATEWAY, MONITORING) and page.stem not in rules() and page.parent.name != "rigs"
+        if page not in (FLEET, GATEWAY, MONITORING, CHAT) and page.stem not in rules() and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -263,7 +264,7 @@ OF_FLEETS = list(documented(FleetFile))[1:]
 
 @pytest.mark.parametrize(("path", "model"), OF_FLEETS, ids=[path for path, _ in OF_FLEETS])
 def test_keys_of_a_fleets_file_are_described(path: str, model: type[BaseModel]) -> None:
-    page = MONITORING if path.startswith("monitoring") else GATEWAY
+    page = MONITORING if path.startswith("monitoring") else CHAT if path == "gateway.chat" else GATEWAY
     described = sections(text_of(page))
     assert path in described, f"docs/{page.name} has no section `{path}`"
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+) \|$", described[path], re.MULTILINE)
@@ -274,7 +275,7 @@ def test_keys_of_a_fleets_file_are_described(path: str, model: type[BaseModel]) 
     assert [choice for choice in wanted if f"`{choice}`" not in described[path]] == []
 
 
-@pytest.mark.parametrize("page", [GATEWAY, MONITORING], ids=["gateway", "monitoring"])
+@pytest.mark.parametrize("page", [GATEWAY, MONITORING, CHAT], ids=["gateway", "monitoring", "chat"])
 def test_the_fleets_file_of_a_page_is_right(tmp_path: Path, page: Path) -> None:
     """The first one, with rigs that have what it names."""
     (tmp_path / "fleet.yaml").write_text(blocks(text_of(page), "yaml")[0], encoding="utf-8")

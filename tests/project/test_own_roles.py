@@ -38,7 +38,7 @@ def own_of(fleet: Path) -> Role:
 
 def test_it_comes_before_servers(fleet: Path) -> None:
     names = [role.name for role in all_roles(fleet)]
-    assert names[-3:] == ["motd", "serve", "monitoring"]
+    assert names[-4:] == ["motd", "serve", "chat_page", "monitoring"]
     assert [name for name in names if name != "motd"] == [role.name for role in ROLES]
 
 

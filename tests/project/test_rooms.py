@@ -25,13 +25,14 @@ EDGES = (
     *("bench/way.py", "bench/warming.py", "bench/session.py", "bench/conductor.py", "bench/foreign.py"),
     *("bench/arms/host.py", "bench/arms/measure.py"),
     *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
-    *("inventory/keys.py", "pipeline/load.py"),
+    *("inventory/authority.py", "inventory/keys.py", "pipeline/load.py"),
     "gateway/users.py",
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
 HEAVY = (
     "pyinfra",
     "pyinfra_cli",
+    "cryptography",
     "docker",
     "huggingface_hub",
     "paramiko",
@@ -47,6 +48,7 @@ LOADS_HEAVY = (
     "bench/comparing/show.py",
     "bench/show_outcome.py",
     "bounded.py",
+    "inventory/certificates.py",
     "pipeline/preflight_show.py",
     "report/show.py",
     "store/show.py",

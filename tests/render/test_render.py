@@ -49,6 +49,7 @@ from llamaherd.plan import (
     InstancePlan,
     Plan,
     PowerPlan,
+    TextFile,
     ToolkitPlan,
 )
 from llamaherd.prune import ask as prune
@@ -65,6 +66,12 @@ from llamaherd.text.quoting import base64_lines
 from llamaherd.text.quoting import systemd_argument as unit_quote
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.base.changes import base_changes, package_changes
+from roles.chat_page.changes import changes_with as chat_changes
+from roles.chat_page.changes import chat_leftovers
+from roles.chat_page.files import KEY as CHAT_KEY
+from roles.chat_page.state import ChatState
+from roles.chat_page.state import inspect as chat_inspect
+from roles.chat_page.verify import question as chat_question
 from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
 from roles.cuda_toolkit.changes import toolkit_changes
@@ -100,7 +107,7 @@ from roles.serve.removal import Going, removal_changes
 from roles.serve.trial import container_trial
 from roles.wsl.changes import wsl_changes
 from tests.support import ours as verify
-from tests.support.gateway import as_written, gateway_files, gateway_of, gateway_plans, keys_of
+from tests.support.gateway import as_written, chatting_plan, gateway_files, gateway_of, gateway_plans, keys_of
 from tests.support.monitoring import household
 from tests.support.ours import inspect_script, parse_state, tasks
 from tests.support.prometheus import monitored, watcher_of
@@ -163,6 +170,7 @@ HELD = planned(
     },
 )
 GATEWAY, SECURE = gateway_plans()
+CHATTING = chatting_plan()
 WATCHING = household()
 WSL = planned(wsl_rig())
 WSL_NAT = planned(
@@ -215,6 +223,13 @@ def unheld() -> HostState:
     seen = parse_state(converged(HELD, {}))
     PowerState.within(seen).unit = None
     return seen
+
+
+def chat(wanted: Plan) -> list[Change]:
+    """What makes the page on a virgin host."""
+    assert wanted.chat
+    key = TextFile(path=CHAT_KEY, text="a key", mode="0400", owner=wanted.chat.number)
+    return chat_changes(wanted.chat, HostState(), [key])
 
 
 def gateway(how: str = "") -> str:
@@ -376,6 +391,7 @@ RUNS: dict[str, Plan] = {
     "power": HELD,
     "wsl": WSL,
     "gateway": GATEWAY,
+    "chat": CHATTING,
     "monitoring": WATCHING["box"],
 }
 """What a run does there, in its order."""
@@ -517,6 +533,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     "observe_gateway": lambda: inspect_script(GATEWAY),
     "verify_gateway": lambda: gateway_question(GATEWAY),
+    "observe_chat": lambda: chat_inspect(CHATTING),
+    "verify_chat": lambda: chat_question(CHATTING),
+    "step_chat": lambda: script(chat(CHATTING)),
+    "step_remove_chat": lambda: script(chat_leftovers(GPU, HostState(parts={ChatState: ChatState(there=True)}))),
     "ask_gateway": lambda: gateway_ask("drain", "box.chat", "60"),
     "step_gateway": gateway,
     "step_gateway_reload": lambda: gateway("reload"),
@@ -615,6 +635,7 @@ def texts() -> dict[str, str]:
         "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),
+        "chat_compose.yaml": CHATTING.chat.file.text if CHATTING.chat else "",
         "gateway.service": gateway_of(GATEWAY).unit.text,
         "gateway_talk.program": gateway_of(GATEWAY).talk.text,
         "gateway.cfg": configuration(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY))).text,

@@ -27,7 +27,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.yamltext import Loader
 from llamaherd.layout import GATEWAY, GATEWAY_RUN
-from llamaherd.lock import Lock
+from llamaherd.lock import Lock, LockedImage
 from llamaherd.plan import GatewayPlan, Plan, TextFile
 from roles.gateway.config import GatewayKeys, certificate, configuration, maps
 from roles.gateway.plan import plan_gateway
@@ -353,6 +353,14 @@ def gateway_plans() -> tuple[Plan, Plan]:
     rigs = {"box": box, "duo": duo}
     first, second = (plan(box, Lock(), rigs, fleet=fleet_of(text)) for text in (HOUSEHOLD, SECURE))
     return first, second
+
+
+def chatting_plan() -> Plan:
+    """The plan of the rig whose gateway has a page that people chat on."""
+    text = f"{HOUSEHOLD}  chat: {{image: 'registry.example/open-webui:v0.12.4', user: ann}}\n"
+    box, duo = Rig.model_validate(cpu_rig()), Rig.model_validate(gpu_rig())
+    lock = Lock(images=(LockedImage(image="registry.example/open-webui:v0.12.4", digest=f"sha256:{'ef' * 32}"),))
+    return plan(box, lock, {"box": box, "duo": duo}, fleet=fleet_of(text))
 
 
 def gateway_of(planned: Plan) -> GatewayPlan:

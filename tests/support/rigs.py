@@ -15,11 +15,13 @@ from llamaherd.host.limits import declared_limits
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import FIGURES_TIMER, GATEWAY_USER, OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
-from llamaherd.plan import DriverPlan, GatewayPlan, GpuPower, InstancePlan, MonitoringPlan, Plan, WslPlan
+from llamaherd.plan import ChatPlan, DriverPlan, GatewayPlan, GpuPower, InstancePlan, MonitoringPlan, Plan, WslPlan
 from llamaherd.role.programs import fingerprint
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import merge_wslconfig
 from roles import ROLES
+from roles.chat_page.files import KEY as CHAT_KEY
+from roles.chat_page.files import ROOT as CHAT_ROOT
 from roles.container_runtime.changes import pins
 from roles.container_runtime.daemon import merge as merge_settings
 from roles.container_runtime.state import PACKAGES as TOOLKIT_PACKAGES
@@ -262,6 +264,8 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
         lines += [("card", line) for line in cards(plan)]
     if plan.gateway:
         lines += gateway_lines(plan.gateway, keys)
+    if plan.chat:
+        lines += chat_lines(plan.chat, keys)
     if plan.monitoring:
         lines += monitoring_lines(plan.monitoring, keys)
     if plan.toolkit:
@@ -278,6 +282,15 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     if plan.wsl:
         lines += _windows(plan.wsl)
     return ["\t".join(line) for line in lines]
+
+
+def chat_lines(chat: ChatPlan, keys: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """A chat page as planned, by the key of its user."""
+    lines = _file(CHAT_KEY, keys[chat.user], "0400", f"{chat.number} UNKNOWN")
+    if chat.root:
+        lines += _file(CHAT_ROOT, chat.root.read_text(encoding="ascii"), "0444", "0 root")
+    lines += [("chat", "there"), ("chat", "container", "running", "healthy", chat.spec, str(chat.port))]
+    return [*lines, ("listens", f"{chat.port:04X}")]
 
 
 def gateway_lines(gateway: GatewayPlan, keys: Mapping[str, str]) -> list[tuple[str, ...]]:

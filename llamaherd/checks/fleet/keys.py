@@ -11,7 +11,13 @@ from llamaherd.checks.fleet.context import FleetContext
 from llamaherd.checks.fleet.names import SAME_KEY
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.diagnostics.rule import Rule
+from llamaherd.inventory.authority import KEY as ROOT_KEY
+from llamaherd.inventory.authority import ROOT
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
+from llamaherd.inventory.schema.gateway import Tls
+
+Named = tuple[tuple[str | int, ...], Path]
+"""A file, and where the gateway names it."""
 
 OPEN_KEY = Rule(
     "LH315",
@@ -31,16 +37,16 @@ OPEN_KEY = Rule(
 def unfit_files(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
     """Files that are not there, which is `absent`, keys that others may read, and one key that two users have."""
     for gateway in subject.gateways:
-        private: list[tuple[tuple[str | int, ...], Path]] = [
+        private: list[Named] = [
             (("users", name, "key", "file"), user.key.file) for name, user in gateway.users.items() if user.key.file
         ]
         files = list(private)
-        if gateway.tls:
-            private.append((("tls", "key"), gateway.tls.key))
-            files += [(("tls", "certificate"), gateway.tls.certificate), (("tls", "key"), gateway.tls.key)]
+        private += _private(gateway.tls)
+        files += [*_private(gateway.tls), *_public(gateway.tls)]
         for path, file in files:
             if _mode(file) is None:
                 help_ = f"make one: `herd users rotate {path[1]}`" if path[0] == "users" else "check the spelling"
+                help_ = "make it: `herd gateway ca`" if path == ("tls", "ca") else help_
                 yield MISSING_FILE.at(subject.value(*path), f"there is no file {file}", help_, absent)
         for path, file in private:
             if (mode := _mode(file)) is not None and mode & 0o044:
@@ -48,6 +54,20 @@ def unfit_files(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
                 yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
     yield from _of_alerts(subject, absent)
     yield from _twice(subject)
+
+
+def _private(tls: Tls | None) -> list[Named]:
+    """Keys of a certificate."""
+    if tls and tls.ca:
+        return [(("tls", "ca"), tls.ca / ROOT_KEY)]
+    return [(("tls", "key"), tls.key)] if tls and tls.key else []
+
+
+def _public(tls: Tls | None) -> list[Named]:
+    """Certificates."""
+    if tls and tls.ca:
+        return [(("tls", "ca"), tls.ca / ROOT)]
+    return [(("tls", "certificate"), tls.certificate)] if tls and tls.certificate else []
 
 
 def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:

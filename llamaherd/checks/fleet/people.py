@@ -81,10 +81,13 @@ IN_THE_CLEAR = Rule(
     example="""
     $ herd check
     fleet/fleet.yaml:3:11: note LH313: the gateway listens on 0.0.0.0 without `tls`: keys can be read on the way
-      help: add `tls: {certificate: …, key: …}`, or keep to networks that you trust
+      help: add `tls: {ca: keys/ca}` and run `herd gateway ca`, or keep to networks that you trust
     """,
     language="console",
-    way_out="add `tls` with a certificate and its key, or keep the gateway in a network whose machines you trust.",
+    way_out="""
+    add `tls: {ca: keys/ca}` and run `herd gateway ca`: the CA is yours, and clients trust its root certificate. Or add
+    a certificate that you have, or keep the gateway in a network whose machines you trust.
+    """,
     severity="note",
 )
 
@@ -94,7 +97,7 @@ def in_the_clear(subject: FleetContext) -> Iterator[Finding]:
     for gateway in subject.gateways:
         if gateway.tls is None and not gateway.loopback:
             message = f"the gateway listens on {gateway.listen} without `tls`: keys can be read on the way"
-            help_ = "add `tls: {certificate: …, key: …}`, or keep to networks that you trust"
+            help_ = "add `tls: {ca: keys/ca}` and run `herd gateway ca`, or keep to networks that you trust"
             yield IN_THE_CLEAR.at(subject.value("listen"), message, help_)
 
 

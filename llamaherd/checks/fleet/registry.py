@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llamaherd.checks.fleet.chat import chat_in_the_clear, chat_port, chat_user
 from llamaherd.checks.fleet.context import FleetCheck
 from llamaherd.checks.fleet.monitoring import free_ports, known_by_address, monitored_rigs, somebody_told
 from llamaherd.checks.fleet.names import (
@@ -26,5 +27,6 @@ FLEET_CHECKS: tuple[FleetCheck, ...] = (
     *(gateway_rigs, known_servers, names_once, fallbacks, users_models, one_key_each),
     *(within_reach, one_key_a_model, within_slots, served_once, by_its_name, own_port),
     *(body, waiting, in_the_clear, somebody),
+    *(chat_user, chat_port, chat_in_the_clear),
     *(monitored_rigs, known_by_address, free_ports, somebody_told),
 )

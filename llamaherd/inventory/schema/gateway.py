@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from llamaherd.inventory.schema.base import Declared, LocalPath, Name, Port, Secret, Size, wrong
 from llamaherd.inventory.schema.monitoring import Monitoring
+from llamaherd.inventory.schema.software import Image
 from llamaherd.text.characters import Line
 from llamaherd.text.units import parse_duration
 
@@ -18,17 +20,66 @@ Served = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}\.
 Alias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}$")]
 Streams = Annotated[int, Field(ge=1, le=1024)]
 
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+_NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
+"""Of DNS, perhaps any name below one."""
+
 CLIENTS_WAIT = 300
 """Seconds after which clients give up on an answer's first word: opencode since September 2026."""
 
 
-class Tls(Declared):
-    """The certificate that the gateway shows, and its key."""
+def certified(name: str) -> str | None:
+    """A name or an address as a certificate holds it; None where it can hold no such thing."""
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        return name.lower() if len(name) <= 253 and _NAME.fullmatch(name) else None
 
-    certificate: LocalPath
+
+def _certified(name: str) -> str:
+    if (held := certified(name)) is None:
+        raise wrong(f"`{name}` is neither a name nor an IP address", "write it without `https://` and port: `llm.lan`")
+    return held
+
+
+def _address(value: str) -> str:
+    try:
+        if "%" in value:
+            raise ValueError
+        return str(ip_address("127.0.0.1" if value == "localhost" else value))
+    except ValueError:
+        help_ = "write `listen: 127.0.0.1` for its host alone, or `listen: 0.0.0.0` for every network"
+        raise wrong(f"`{value}` is no IP address", help_) from None
+
+
+Listen = Annotated[Line, AfterValidator(_address)]
+HostName = Annotated[Line, AfterValidator(_certified)]
+
+
+class Tls(Declared):
+    """The certificate that the gateway shows: one of a CA of your own, or one that you have."""
+
+    ca: LocalPath | None = None
+    """Folder of this machine with a CA of your own, which `herd gateway ca` makes; it signs the certificate."""
+    names: Annotated[tuple[HostName, ...], Field(max_length=32)] = ()
+    """Further names and addresses that people call the gateway by; the CA's certificate holds for them, too."""
+    certificate: LocalPath | None = None
     """File of this machine with the certificate in PEM, and the chain behind it."""
-    key: LocalPath
+    key: LocalPath | None = None
     """File of this machine with the certificate's private key in PEM."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Tls:
+        if self.ca and (self.certificate or self.key):
+            raise wrong("the certificate is a CA's, and another one is named", "leave out `ca`, or the other two")
+        if self.names and not self.ca:
+            raise wrong(
+                "`names` are for a certificate that is made here", "add `ca: keys/ca`, or leave them out", "names"
+            )
+        if not self.ca and not (self.certificate and self.key):
+            help_ = "write `ca: keys/ca` for a CA of your own, or both `certificate` and `key`"
+            raise wrong("nothing says which certificate is shown", help_)
+        return self
 
 
 class Queue(Declared):
@@ -74,12 +125,35 @@ class ServedModel(Declared):
         return self
 
 
+class Chat(Declared):
+    """A page that people chat on: Open WebUI, in a container beside the gateway, which it asks with one user's key."""
+
+    image: Image
+    """Its image: by digest, or by a tag that `herd lock` resolves to one."""
+    user: Name
+    """The user of the gateway whose key and models it has."""
+    listen: Listen = "127.0.0.1"
+    """IP address to listen on, or `localhost`."""
+    port: Port = 3000
+    """Its port."""
+
+    @property
+    def digest(self) -> bool:
+        """Whether the image is named by digest, which cannot move."""
+        return re.search(r"@sha256:[0-9a-f]{64}$", self.image) is not None
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only its own host can reach it."""
+        return ip_address(self.listen).is_loopback
+
+
 class Gateway(Declared):
     """One address for people, before all servers of the fleet."""
 
     on: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
     """Rigs that it runs on, each by itself."""
-    listen: Line = "127.0.0.1"
+    listen: Listen = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port = 8000
     """Port of all models."""
@@ -93,17 +167,8 @@ class Gateway(Declared):
     """Who may use it."""
     models: Annotated[dict[Name, ServedModel], Field(min_length=1, max_length=200)]
     """What they may use."""
-
-    @field_validator("listen")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        try:
-            if "%" in value:
-                raise ValueError
-            return str(ip_address("127.0.0.1" if value == "localhost" else value))
-        except ValueError:
-            help_ = "write `listen: 127.0.0.1` for its host alone, or `listen: 0.0.0.0` for every network"
-            raise wrong(f"`{value}` is no IP address", help_) from None
+    chat: Chat | None = None
+    """A page that people chat on, on the first rig of `on`."""
 
     @property
     def loopback(self) -> bool:

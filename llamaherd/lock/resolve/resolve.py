@@ -16,6 +16,7 @@ from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parsed import GgufError
 from llamaherd.inventory.schema import Fleet
+from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.lock import Lock, LockedImage, LockedLocal, LockedModel, LockedRef, ModelKey
 from llamaherd.lock.resolve import gitrefs, hub, registry
@@ -86,14 +87,16 @@ def lock_fleet(
     upgrade: Collection[str] = (),
     *,
     whole: bool = True,
+    own: FleetFile | None = None,
 ) -> LockOutcome:
     """The lock of a fleet: what is locked stays, what is new or to be upgraded is resolved, what is left over goes.
 
     `upgrade` names engines, images and models as the inventory does, or ALL. `say` is told what is being asked.
-    `whole` is False where other rigs share the lock, whose entries stay. One failure does not hide the others.
+    `own` is what the fleet's own file says. `whole` is False where other rigs share the lock, whose entries stay. One
+    failure does not hide the others.
     Raises InventoryError for an upgrade of what is not there (LH035).
     """
-    wants = wanted_by(fleet, place)
+    wants = wanted_by(fleet, place, own)
     unknown = [name for name in upgrade if name != EVERYTHING and name not in wants.names]
     if unknown:
         raise InventoryError(
@@ -114,7 +117,7 @@ def lock_fleet(
     return LockOutcome(new if whole else _merged(old, new), tuple(run.findings))
 
 
-def wanted_by(fleet: Fleet, place: PlaceIn) -> Wants:
+def wanted_by(fleet: Fleet, place: PlaceIn, own: FleetFile | None = None) -> Wants:
     """Everything in a fleet whose name may stand for something else tomorrow, and files whose header tells sizes."""
     wants = Wants()
     for name, rig in fleet.rigs.items():
@@ -138,6 +141,10 @@ def wanted_by(fleet: Fleet, place: PlaceIn) -> Wants:
                 where = place(name, ("models", model_name, "file"))
                 wanted = wants.files.setdefault((str(model.sha256), model.file), WantedName(where))
             wanted.names.add(model_name)
+    chat = own.gateway.chat if own and own.gateway else None
+    if chat and not chat.digest:
+        wanted = wants.images.setdefault(chat.image, WantedName(place("", ())))
+        wanted.names |= {"chat", chat.image}
     return wants
 
 

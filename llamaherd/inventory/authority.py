@@ -1,0 +1,111 @@
+"""A CA of the fleet's own, for the gateway: its key lies beside the inventory, and goes nowhere.
+
+Each file is written at once, and what it holds follows from those before it: whoever is killed in between leaves what
+the next run goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.written import create_whole, said, write_whole
+from llamaherd.text.textfile import UnreadableError, read_bytes
+
+KEY, ROOT = "root.key", "root.pem"
+"""The CA's private key, and the certificate that clients are to trust."""
+_MOST_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Root:
+    """The certificate that clients are to trust: its file, its text, what people compare, and when it ends."""
+
+    file: Path
+    pem: str
+    fingerprint: str
+    ends: datetime
+
+
+def make_root(folder: Path, now: datetime | None = None) -> bool:
+    """Make a CA in this folder, or what is missing of one; returns whether there was anything to make.
+
+    Raises UserError.
+    """
+    from llamaherd.inventory.certificates import new_key, root_for
+
+    key, root = folder / KEY, folder / ROOT
+    if root.exists():
+        root_in(folder)
+        return False
+    with said():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not key.exists():
+            create_whole(key, new_key(), 0o600)
+        create_whole(root, root_for(_read(key), now or datetime.now(UTC)), 0o644)
+    return True
+
+
+def root_in(folder: Path) -> Root:
+    """The root certificate of the CA in this folder. Raises UserError where there is none, or it has lost its key."""
+    from llamaherd.inventory.certificates import WrongPemError, fingerprint, is_root_of, valid
+
+    pem, key = _read(folder / ROOT), _read(folder / KEY)
+    try:
+        if not is_root_of(pem, key):
+            raise UserError(
+                f"{folder / KEY} is not the key of {folder / ROOT}", "bring back the one that was made with it"
+            )
+        return Root(folder / ROOT, pem, fingerprint(pem), valid(pem)[1])
+    except WrongPemError as error:
+        raise _unusable(folder, error) from None
+
+
+def certificate_of(folder: Path, rig: str, names: Collection[str], now: datetime | None = None) -> str:
+    """The certificate of a rig's gateway with its key, in PEM: what lies there, or one that is signed now.
+
+    Raises UserError.
+    """
+    from llamaherd.inventory.certificates import WrongPemError, lasting, signed
+
+    now = now or datetime.now(UTC)
+    file, root = folder / f"gateway-{rig}.pem", root_in(folder)
+    _within(root, now)
+    if file.exists() and lasting(text := _read(file), root.pem, names, now):
+        return text
+    try:
+        made = signed(root.pem, _read(folder / KEY), rig, names, now)
+    except WrongPemError as error:
+        raise _unusable(folder, error) from None
+    with said():
+        write_whole(file, made, 0o600)
+    return made
+
+
+def _within(root: Root, now: datetime) -> None:
+    """Whether the CA may sign now. Raises UserError."""
+    from llamaherd.inventory.certificates import valid
+
+    if now >= root.ends:
+        help_ = f"move {root.file.parent} away, make another one by `herd gateway ca`, and have clients trust that"
+        raise UserError(f"the CA in {root.file.parent} has ended on {root.ends:%Y-%m-%d}", help_)
+    if now < valid(root.pem)[0]:
+        made = f"the CA in {root.file.parent} was made after what this machine's clock says, {now:%Y-%m-%d}"
+        raise UserError(made, "set the clock")
+
+
+def _read(file: Path) -> str:
+    try:
+        return read_bytes(file, _MOST_BYTES).decode("ascii")
+    except UnreadableError as error:
+        help_ = "make it: `herd gateway ca`, or bring back the folder that clients know the CA of"
+        raise UserError(f"cannot read {file}: {error}", help_) from None
+    except UnicodeDecodeError:
+        raise UserError(f"what is in {file} is no PEM", "bring back the file that was there") from None
+
+
+def _unusable(folder: Path, error: ValueError) -> UserError:
+    return UserError(f"the CA in {folder} cannot be used: {error}", "bring back the files that were there")

@@ -1,0 +1,48 @@
+"""Files that commands write beside an inventory: whole at once, and never open to others meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from llamaherd.diagnostics.findings import UserError
+
+
+def write_whole(file: Path, text: str, mode: int) -> None:
+    """Put all of a file in the place of what was there. Raises OSError."""
+    with _part(file, text, mode) as part:
+        part.replace(file)
+
+
+def create_whole(file: Path, text: str, mode: int) -> None:
+    """Write a file that is not there yet; one that somebody else has written meanwhile stays. Raises OSError."""
+    with _part(file, text, mode) as part, suppress(FileExistsError):
+        file.hardlink_to(part)
+
+
+@contextmanager
+def said() -> Iterator[None]:
+    """What a disk refuses, as a sentence. Raises UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename}: {error.strerror}", "check its mode and its disk") from None
+
+
+@contextmanager
+def _part(file: Path, text: str, mode: int) -> Iterator[Path]:
+    """The same text in a file beside, which is gone afterwards. What a run left that was killed is in nobody's way."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    try:
+        # Nobody else may read it at any moment.
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as writer:
+            writer.write(text)
+            writer.flush()
+            os.fsync(writer.fileno())
+        part.chmod(mode)
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
