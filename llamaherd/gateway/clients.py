@@ -169,7 +169,8 @@ def _claude_code(facts: ClientFacts) -> Told:
         **dict.fromkeys(("ANTHROPIC_MODEL", *sizes), first.name),
         "API_TIMEOUT_MS": str(PATIENCE * 1000),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(first.output),
-        "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(first.context),
+        # Of a model that it does not know. CLAUDE_CODE_AUTO_COMPACT_WINDOW takes nothing below 100,000.
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(first.context),
     }
     lines = [
         *(f"export {name}={sh(value)}" for name, value in variables.items()),

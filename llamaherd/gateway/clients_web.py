@@ -12,6 +12,7 @@ from llamaherd.text.quoting import sh
 
 _LIBRECHAT = "1.3.17"
 """The version of its file's layout."""
+_LITELLM_KEY = "LITELLM_MASTER_KEY"
 
 
 def open_webui(facts: ClientFacts) -> Told:
@@ -71,5 +72,7 @@ def litellm(facts: ClientFacts) -> Told:
         }
         for each in facts.models
     ]
-    place = "config.yaml, for `litellm --config config.yaml`"
-    return Told(yaml.safe_dump({"model_list": models}, sort_keys=False), started(facts, place, OPENSSL))
+    # It does not start without a key of its own.
+    whole = {"model_list": models, "general_settings": {"master_key": f"os.environ/{_LITELLM_KEY}"}}
+    place = f"config.yaml, for `litellm --config config.yaml`; people are let in by {_LITELLM_KEY}=sk-… of your own"
+    return Told(yaml.safe_dump(whole, sort_keys=False), started(facts, place, OPENSSL))

@@ -133,7 +133,8 @@ def test_claude_codes_lines_set_what_it_reads(fleet: Path) -> None:
     assert "ANTHROPIC_API_KEY" not in has
     assert has["CLAUDE_CODE_ATTRIBUTION_HEADER"] == "0"
     assert {value for name, value in has.items() if name.startswith("ANTHROPIC_") and "MODEL" in name} == {"coder"}
-    assert (has["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], has["CLAUDE_CODE_AUTO_COMPACT_WINDOW"]) == ("1024", "4096")
+    assert (has["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], has["CLAUDE_CODE_MAX_CONTEXT_TOKENS"]) == ("1024", "4096")
+    assert "CLAUDE_CODE_AUTO_COMPACT_WINDOW" not in has, "what is below 100,000 it takes for that"
     assert has["API_TIMEOUT_MS"] == "3600000"
 
 
@@ -154,7 +155,11 @@ def test_librechat_reads_yaml(fleet: Path) -> None:
 
 
 def test_litellm_reads_yaml(fleet: Path) -> None:
-    models = yaml.safe_load(told(fleet, "litellm").stdout)["model_list"]
+    done = told(fleet, "litellm")
+    whole = yaml.safe_load(done.stdout)
+    assert whole["general_settings"] == {"master_key": "os.environ/LITELLM_MASTER_KEY"}, "else it does not start"
+    assert "LITELLM_MASTER_KEY" in done.stderr
+    models = whole["model_list"]
     assert {each["model_name"]: each["litellm_params"]["model"] for each in models} == {
         "coder": "openai/coder",
         "small": "openai/small",

@@ -111,7 +111,7 @@ def test_a_shell_completes_instances_and_roles(hosts: Hosts, monkeypatch: pytest
     monkeypatch.setenv("HERD_INVENTORY", str(hosts.folder / "fleet"))
     for command in ("up", "diff"):
         found = ShellComplete(main, {}, "herd", "_HERD_COMPLETE").get_completions([command, "--only"], "c")
-        assert [each.value for each in found] == ["chat", "container_runtime", "cuda_toolkit"]
+        assert [each.value for each in found] == ["chat", "chat_page", "container_runtime", "cuda_toolkit"]
 
 
 def chat(hosts: Hosts, name: str) -> None:
