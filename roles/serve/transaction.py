@@ -164,7 +164,7 @@ def asked(instance: InstancePlan) -> dict[str, object]:
     metrics = instance.endpoint.metrics
     return {
         "url": instance.endpoint.url(instance.endpoint.chat_path),
-        "metrics": metrics if instance.members else metrics[0],
+        "metrics": list(metrics) if instance.members else metrics[0],
         "key": instance.key_file,
         "seconds": chat_seconds(instance),
         "drafts": DRAFTED if drafts else 0,

@@ -107,7 +107,7 @@ def test_a_second_run_changes_nothing_and_verify_asks_each_model(group: Bench) -
     assert (again.code, again.changes) == (0, 0), again.output
     verified = group.herd("verify", "box", "--json")
     assert verified.code == 0, verified.output
-    (report,) = json.loads(verified.output[verified.output.index("[") :])
+    report, _ = json.JSONDecoder().raw_decode(verified.output[verified.output.index('{"rig"') :])
     (card,) = [each for each in report["instances"] if each["name"] == "card"]
     checks = {check["name"]: check for check in card["checks"]}
     assert {f"{name}: {what}" for name in ("writer", "guesser") for what in ("model", "context", "chat")} <= set(checks)

@@ -85,7 +85,8 @@ for pid in $pids; do
 done
 # A server of several models runs each in a process of its own.
 for pid in $pids; do
-    pids="$pids $(cat "/proc/$pid/task/"*/children 2>/dev/null)"
+    children=$(cat "/proc/$pid/task/"*/children 2>/dev/null)
+    pids="$pids${children:+ ${children% }}"
 done
 cards=$(all_cards)
 if ! on=$(listed) && ! on=$(opened); then
