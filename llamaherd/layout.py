@@ -23,6 +23,8 @@ STATE = PurePosixPath("/var/lib/llamaherd")
 CACHE = PurePosixPath("/var/cache/llamaherd")
 KEYS = PurePosixPath("/etc/llamaherd/keys")
 PROJECTS = PurePosixPath("/etc/llamaherd/compose")
+PRESETS = PurePosixPath("/etc/llamaherd/presets")
+"""What servers of groups read: a file for each, named by its hash, which stays for the way back."""
 UNITS = PurePosixPath("/etc/systemd/system")
 DEFAULT_STORE = STATE / "models"
 

@@ -45,8 +45,17 @@ def memory(subject: RigContext) -> Iterator[Finding]:
     """GPUs that are too full, RAM that is, and RAM that will be."""
     instances = sized(subject.rig, subject.headers, subject.projectors)
     yield from _gpus_full(subject, instances)
-    full = tuple(_ram_full(subject, instances))
-    yield from full or _grows(subject, instances)
+    at_once = _at_once(subject, instances)
+    full = tuple(_ram_full(subject, at_once))
+    yield from full or _grows(subject, at_once)
+
+
+def _at_once(subject: RigContext, instances: Mapping[str, Sized]) -> dict[str, Sized]:
+    """Those that are in RAM at the same time: of a group the one that holds most, grown."""
+    servers = subject.rig.servers.values()
+    known = ([instances[name] for name in names if name in instances] for names in servers)
+    most = (max(each, key=lambda one: one.ram + (one.growth.total or 0)) for each in known if each)
+    return {each.name: each for each in most}
 
 
 GPU_FULL = Rule(
@@ -78,7 +87,10 @@ def _gpus_full(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[
 
 def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[str, str]:
     there = show_mib(usable_bytes(subject.rig, card))
-    shared = [name for name, other in subject.rig.instances.items() if card in other.on and name != each.name]
+    own = subject.rig.server_of(each.name)
+    shared = [
+        name for name, other in subject.rig.instances.items() if card in other.on and subject.rig.server_of(name) != own
+    ]
     beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
     message = f"`{each.name}` wants {show_mib(lacking)} more of GPU `{card}` ({there}){beside} than there is"
     ways = ways_out(subject.rig, without_ram(each))[:MOST_WAYS]

@@ -81,6 +81,10 @@ def shared_cores(subject: RigContext) -> Iterator[Finding]:
     rig, cores = subject.rig, subject.rig.host.cpu.cores
     counts = shared_threads(rig, subject.headers)
     budgets = {name: counts[name] for name, each in rig.instances.items() if computes_on_cpu(subject, each)}
+    most: dict[str, str] = {}  # of a group, one runs at a time: the one with most threads stands for it
+    for name in sorted(budgets, key=budgets.__getitem__, reverse=True):
+        most.setdefault(rig.server_of(name), name)
+    budgets = {name: each for name, each in budgets.items() if name in most.values()}
     if len(budgets) > 1 and sum(budgets.values()) > cores and all(each <= cores for each in budgets.values()):
         shown = ", ".join(f"`{name}` ({each})" for name, each in budgets.items())
         message = f"{shown} compute on the CPU with {sum(budgets.values())} threads together on {cores} cores"
@@ -133,7 +137,7 @@ def affinity(subject: RigContext) -> Iterator[Finding]:
         if computes_on_cpu(subject, instance):
             sets[name] = parts
     for (one, first), (other, second) in combinations(sets.items(), 2):
-        if shared := _shared(first, second):
+        if rig.server_of(one) != rig.server_of(other) and (shared := _shared(first, second)):
             message = f"instances `{one}` and `{other}` both compute on logical processor {shared[0]}"
             help_ = "give each its own `cpus`, with both siblings of a core in the same set"
             yield WRONG_CPUS.at(document.value(("instances", other, "cpus")), message, help_, "warning")

@@ -73,7 +73,8 @@ def one_owner_of_a_port(subject: RigContext) -> Iterator[Finding]:
     """Two instances on one port."""
     owners: dict[int, str] = {}
     for name, instance in subject.rig.instances.items():
-        if instance.port in owners:
+        taken = instance.port in owners
+        if taken and subject.rig.server_of(owners[instance.port]) != subject.rig.server_of(name):
             yield SHARED_PORT.at(
                 subject.document.value(("instances", name, "port")),
                 f"port {instance.port} is taken by instance `{owners[instance.port]}` already",

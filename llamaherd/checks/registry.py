@@ -13,6 +13,7 @@ from llamaherd.checks.context import RigCheck
 from llamaherd.checks.driver import driver
 from llamaherd.checks.expecting import expecting
 from llamaherd.checks.gpus import clocks, identities, power, sizes, under_wsl
+from llamaherd.checks.groups import alike, lone_members, swaps
 from llamaherd.checks.images import images
 from llamaherd.checks.judging import judged
 from llamaherd.checks.memory import memory, slots
@@ -56,6 +57,7 @@ from llamaherd.checks.wsl import reclaimed, windows_paths, windows_profile, wsl_
 CHECKS: tuple[RigCheck, ...] = (
     *(declared_names, one_owner_of_a_port, key_beyond_loopback, heads_for_one_slot, cards_told_apart),
     *(images_in_containers, compose_there, built_for_containers),
+    *(lone_members, alike, swaps),
     *(refs, files, tags, ports, drafts_itself, gates, routed, any_page, unused, images),
     *(called_hub, store_folder, origins, known_neighbours, reached_neighbours, idle_neighbours, share_port),
     *(toolkit, compiling, architectures, driver, container_toolkit),

@@ -60,7 +60,11 @@ def shared_cards(subject: RigContext) -> Iterator[Finding]:
         engine = rig.engines.get(instance.engine)
         if engine is None or not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(rig, instance):
             continue
-        others = [key for key, other in rig.instances.items() if key != name and set(other.on) & set(instance.on)]
+        others = [
+            key
+            for key, other in rig.instances.items()
+            if rig.server_of(key) != rig.server_of(name) and set(other.on) & set(instance.on)
+        ]
         # What each GPU gives alike changes nothing.
         if not others or all(set(instance.on) <= set(rig.instances[key].on) for key in others):
             continue

@@ -176,6 +176,11 @@ def _chosen(plan: Plan, name: str | None) -> InstancePlan:
     """The instance that is named, or the only one; else the program ends."""
     names = [each.name for each in plan.instances]
     found = [each for each in plan.instances if name in (None, each.name)]
+    if len(found) == 1 and found[0].members:
+        url, models = found[0].endpoint.url("/v1"), " or ".join(found[0].endpoint.models)
+        say(f"error: {found[0].name} is a group, whose models swap", err=True)
+        say(f"  help: on the rig itself, `herd bench --url {url} --model NAME` measures {models}", err=True)
+        sys.exit(UNUSABLE)
     if len(found) == 1:
         return found[0]
     about = f"{plan.rig} has no instance {name}" if name else f"{plan.rig} has {len(names)} instances"

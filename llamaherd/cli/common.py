@@ -46,7 +46,7 @@ def complete_parts(context: click.Context, _parameter: click.Parameter, typed: s
 
     path = inventory_path(context.obj)
     try:
-        instances = {name for rig in rigs(path).rigs.values() for name in rig.instances}
+        instances = {name for rig in rigs(path).rigs.values() for name in rig.servers}
         roles = {role.thing for role in all_roles(path)}
     except InventoryError:
         return []

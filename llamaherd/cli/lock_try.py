@@ -44,7 +44,11 @@ class Try:
 
         units = {each.name for each in self.was.of("systemd")}
         for instance in self.new.of("systemd"):
-            if instance.name in units and not (arms := gate_arms(self.was, self.new, instance.name)).alike:
+            if (
+                instance.name in units
+                and not instance.members
+                and not (arms := gate_arms(self.was, self.new, instance.name)).alike
+            ):
                 yield arms
 
 
@@ -58,6 +62,8 @@ def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: b
     containers = [each.name for each in wanted.new.of("compose")]
     if containers:
         say(f"containers are not measured: {', '.join(containers)}", err=True)
+    if groups := [each.name for each in wanted.new.instances if each.members]:
+        say(f"groups are not measured: {', '.join(groups)}", err=True)
     if not arms:
         say(f"{rig}: no unit computes otherwise by it")
         return

@@ -92,8 +92,10 @@ def _front(host: Host, change: Change) -> _Front | None:
     plan = Plan.model_validate(host.data.plan)
     instance = next((each for each in plan.instances if each.service == change.name), None)
     served = {server for model in declared.gateway.models.values() for server in model.serve}
-    if instance is None or (server := f"{plan.rig}.{instance.name}") not in served:
+    names = [each.name for each in instance.members or (instance,)] if instance else []
+    if instance is None or served.isdisjoint(f"{plan.rig}.{name}" for name in names):
         return None
+    server = f"{plan.rig}.{instance.name}"
     try:
         gateway = declared_gateway(folder)
         return _Front(host, server, _longest(instance), gateway.hosts, gateway.fallbacks)

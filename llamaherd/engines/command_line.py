@@ -21,6 +21,7 @@ class CommandLine:
 
     meant: Meant
     keys: int
+    arguments: tuple[str, ...] = ()
 
     def is_by_key(self, option: Option) -> bool:
         """Whether llamaherd says it, from a key or by itself."""
@@ -53,7 +54,8 @@ def _command_line(of: Same[Instance], flags: Same[Catalogue], listen: str, proje
         mmproj_path=projector,
     )
     keys = DIALECTS[known.kind].arguments(server)
-    return CommandLine(meant(known, (*keys, *instance.extra_args), instance.environment), len(keys))
+    arguments = (*keys, *instance.extra_args)
+    return CommandLine(meant(known, arguments, instance.environment), len(keys), arguments)
 
 
 def by_hand(rig: Rig, instance: Instance) -> CommandLine | None:

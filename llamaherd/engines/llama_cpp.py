@@ -48,6 +48,7 @@ TRAITS = Traits(
     chooses_pairs=True,
     reads_experts_for_each=True,
     answers_any_name=True,  # tools/server/README.md:1483
+    swaps=True,  # tools/server/server-models.cpp
     divergence="llama-perplexity",  # tools/perplexity
 )
 

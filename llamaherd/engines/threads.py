@@ -6,7 +6,7 @@ there are processors, each waits for one that does not: measured in docs/serve.m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import reads_gguf
@@ -56,16 +56,27 @@ def best_threads(cpu: Cpu) -> int:
 def shared_threads(rig: Rig, headers: Mapping[str, Header]) -> dict[str, int]:
     """The threads of every instance, by name: those that do not say share what is left of the cores.
 
-    Only those that compute on the CPU share: the others need little of it.
+    Only those that compute on the CPU share: the others need little of it. Those of a group have one share, as one
+    of them runs at a time.
     """
     best = best_threads(rig.host.cpu)
     working = [name for name, each in rig.instances.items() if computes_on_cpu(rig, each, headers.get(each.model))]
     undecided = [name for name in working if not rig.instances[name].threads]
-    alone, fair = len(working) == 1, max(1, best // max(1, len(working)))
-    left = best if alone else rig.host.cpu.cores - sum(rig.instances[name].threads or 0 for name in working)
-    share = min(best, left // max(1, len(undecided)))
+    servers = {rig.server_of(name) for name in working}
+    alone, fair = len(servers) == 1, max(1, best // max(1, len(servers)))
+    left = best if alone else rig.host.cpu.cores - sum(_declared(rig, working).values())
+    share = min(best, left // max(1, len({rig.server_of(name) for name in undecided})))
     share = share if 2 * share >= fair else fair  # others have declared too many: a check says so
     return {name: each.threads or (share if name in undecided else best) for name, each in rig.instances.items()}
+
+
+def _declared(rig: Rig, names: Iterable[str]) -> dict[str, int]:
+    """The threads that are declared, by server; of a group the most."""
+    found: dict[str, int] = {}
+    for name in names:
+        server = rig.server_of(name)
+        found[server] = max(found.get(server, 0), rig.instances[name].threads or 0)
+    return found
 
 
 def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool:

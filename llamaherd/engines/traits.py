@@ -96,6 +96,8 @@ class Traits:
     """Experts on the CPU are read once for every drafted token."""
     answers_any_name: bool = False
     """It does not mind which model a request names."""
+    swaps: bool = False
+    """One server of it can have several command lines, and runs one of them at a time: see router.py."""
     health_waits: bool = False
     """Asked for its health, it answers when it has read the prompt that it is reading."""
 

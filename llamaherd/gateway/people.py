@@ -9,7 +9,7 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import InventoryError, UserError, nearest
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import Gateway, User
-from llamaherd.inventory.served import split_served
+from llamaherd.inventory.served import server_named, split_served
 from llamaherd.pipeline.fleet_file import FLEET
 from llamaherd.pipeline.load_fleet import survey_fleet
 
@@ -48,7 +48,8 @@ class DeclaredGateway:
     @property
     def served(self) -> tuple[tuple[str, str], ...]:
         """Each model with each of its servers."""
-        return tuple((name, server) for name, model in self.declared.models.items() for server in model.serve)
+        models = self.declared.models.items()
+        return tuple((name, server_named(server, self.rigs)) for name, model in models for server in model.serve)
 
     @property
     def fallbacks(self) -> Mapping[str, str | None]:
@@ -58,8 +59,8 @@ class DeclaredGateway:
     def server(self, named: str) -> str:
         """A server that it sends requests to, by its name. Raises UserError where it is none."""
         names = {server for _, server in self.served}
-        if named in names:
-            return named
+        if (server := server_named(named, self.rigs)) in names:
+            return server
         if split_served(named, self.rigs):
             raise UserError(
                 f"no model of the gateway is served by {named}", f"its servers are {', '.join(sorted(names))}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -52,6 +52,12 @@ class InstanceMemory:
     def ram(self) -> int:
         """Bytes of RAM that it cannot do without."""
         return self.memory.host.total + in_ram(self.header, self.placement)
+
+    @property
+    def on_gpus(self) -> dict[str, int]:
+        """Bytes of each of its GPUs, with what CUDA takes."""
+        parts = zip(self.instance.on, self.memory.devices, self.cuda, strict=True)
+        return {gpu: use.total + cuda for gpu, use, cuda in parts}
 
     @cached_property
     def growth(self) -> Growth:
@@ -107,7 +113,7 @@ def sized(
             each.header,
             each.placement,
             each.memory,
-            _room(rig, each, (other for key, other in found.items() if key != name)),
+            _room(rig, each, _others(rig, name, found)),
             each.drafting,
         )
         for name, each in found.items()
@@ -232,18 +238,26 @@ def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) 
     return tuple(cuda_on_gpus(sizes, header, placed, drafts=instance.draft is not None))
 
 
-def _room(rig: Rig, own: InstanceMemory, others: Iterable[InstanceMemory]) -> Room:
+def _others(rig: Rig, name: str, known: Mapping[str, InstanceMemory]) -> Iterator[list[InstanceMemory]]:
+    """What runs beside an instance: of each other server those of which one is loaded at a time."""
+    own = rig.server_of(name)
+    for server, names in rig.servers.items():
+        if server != own and (each := [known[name] for name in names if name in known]):
+            yield each
+
+
+def _room(rig: Rig, own: InstanceMemory, others: Iterable[Sequence[InstanceMemory]]) -> Room:
     """What is left for an instance's model when all others run, with what CUDA takes and what is beside its model."""
     left = {
         gpu: usable_bytes(rig, gpu) - cuda - use.total
         for gpu, cuda, use in zip(own.instance.on, own.cuda, own.extra.devices, strict=True)
     }
     ram = rig.host.ram - SYSTEM_RAM - own.extra.host.total - in_ram(own.header, own.placement)
-    for other in others:
-        ram -= other.ram
-        for gpu, use, cuda in zip(other.instance.on, other.memory.devices, other.cuda, strict=True):
-            if gpu in left:
-                left[gpu] -= use.total + cuda
+    for swapping in others:
+        ram -= max(other.ram for other in swapping)
+        held = [other.on_gpus for other in swapping]
+        for gpu in left:
+            left[gpu] -= max(each.get(gpu, 0) for each in held)
     return Room(cards=tuple(left.values()), ram=ram, reserve=MARGIN)
 
 

@@ -111,6 +111,8 @@ def ask_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstim
 
 def question_to_engine(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Question | str:
     """What to ask of an instance, or a sentence on why nothing can be asked."""
+    if planned.members:
+        return "it has one model after the other: `herd fit` says what each takes"
     declared = rig.instances[planned.name]
     build = next((build for build in plan.builds if build.id == planned.build), None)
     if build is None:

@@ -22,23 +22,23 @@ _GROUND = ("packages", "files", "repositories")
 def choose(names: Sequence[str], rigs: Mapping[str, Rig], roles: Sequence[Role]) -> dict[str, Only]:
     """What is chosen of each rig, where there is anything. Raises UserError for a name that is none, or is two."""
     there = {
-        "instance": {name for rig in rigs.values() for name in rig.instances},
+        "instance": {server for rig in rigs.values() for server in rig.servers},
         "role": {role.thing for role in roles},
     }
     wanted: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name in names:
-        kind, bare = _kind_of(name, there)
+        kind, bare = _kind_of(name, there, rigs)
         wanted[kind] += [bare] * (bare not in wanted[kind])
     found = {
         rig.rig: Only(
-            instances=tuple(name for name in wanted["instance"] if name in rig.instances), roles=tuple(wanted["role"])
+            instances=tuple(name for name in wanted["instance"] if name in rig.servers), roles=tuple(wanted["role"])
         )
         for rig in rigs.values()
     }
     return {name: only for name, only in found.items() if only.names}
 
 
-def _kind_of(name: str, there: Mapping[str, Collection[str]]) -> tuple[str, str]:
+def _kind_of(name: str, there: Mapping[str, Collection[str]], rigs: Mapping[str, Rig]) -> tuple[str, str]:
     before, _, after = name.rpartition(":")
     bare = after if before in KINDS else name
     kinds = [kind for kind in KINDS if bare in there[kind] and before in ("", kind)]
@@ -49,6 +49,8 @@ def _kind_of(name: str, there: Mapping[str, Collection[str]]) -> tuple[str, str]
             f"--only {name}: there is an instance and a role of this name",
             " or ".join(f"`--only {kind}:{name}`" for kind in kinds),
         )
+    if group := next((rig.instances[bare].group for rig in rigs.values() if bare in rig.instances), None):
+        raise UserError(f"--only {name}: it is one of group `{group}`, whose server is one", f"`--only {group}`")
     known = sorted({*there["instance"], *there["role"]})
     meant = slip(bare, known) or begun(bare, known)
     lists = [f"{kind}s: {', '.join(sorted(there[kind]))}" for kind in KINDS if there[kind]]

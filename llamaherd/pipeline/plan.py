@@ -41,7 +41,8 @@ def plan(
         return whole
     needs = None
     if only.instances:
-        alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in only.instances}})
+        names = [name for server in only.instances for name in rig.servers[server]]
+        alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in names}})
         planning = Planning(alone, lock, rigs, unlocked, PlanFields())
         needs = needed(whole, _planned(roles, planning)[0], only.instances)
     fields = filled((role, parts[role.name]) for role in roles if role.thing in only.roles)

@@ -71,7 +71,7 @@ def plan_of(past: Past, number: int, instance: str | None) -> Plan:
 def lacks(plan: Plan, state: HostState) -> Iterator[str]:
     """What the instances of a plan need, and the host has no more."""
     used = {instance.build for instance in plan.chosen}
-    folders = {instance.model_folder for instance in plan.chosen} | {each.draft_folder for each in plan.chosen}
+    folders = {folder for instance in plan.chosen for folder in instance.server.folders}
     images = {instance.server.image for instance in plan.chosen if instance.backend == "compose"}
     yield from (f"build {each.id}" for each in plan.builds if each.id in used and state.builds.get(each.id) != "done")
     yield from (f"image {each.tag}" for each in plan.images if each.tag in images and each.tag not in state.images)

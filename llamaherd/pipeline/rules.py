@@ -55,6 +55,7 @@ SECTIONS = (
     Section(300, "The gateway", "These look at `fleet.yaml` and the rigs beside it."),
     Section(320, "Monitoring", "These look at `fleet.yaml` and the rigs beside it."),
     Section(330, "What a change must prove"),
+    Section(340, "Groups that swap"),
 )
 """A new rule takes the first free number of its section that never had a page, or opens one at the end."""
 

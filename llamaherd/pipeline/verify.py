@@ -15,7 +15,7 @@ from llamaherd.pipeline.brought import brought_checks, places
 from llamaherd.plan import Plan
 from llamaherd.role.dial import reached
 from llamaherd.role.reach import Reach, doors, walls
-from llamaherd.role.report import CHAT_SECONDS, Check, Report
+from llamaherd.role.report import Check, Report, chat_seconds
 from llamaherd.role.role import Judging, Role, Verified
 
 _BASE_SECONDS = 60
@@ -23,7 +23,8 @@ _BASE_SECONDS = 60
 
 def verify(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Report:
     """Ask the rig's host, and judge. Raises RemoteError where it cannot be asked."""
-    seconds = _BASE_SECONDS + len(plan.instances) * (CHAT_SECONDS + 20)
+    chats = [chat_seconds(each) for each in plan.instances for _ in each.members or (each,)]
+    seconds = _BASE_SECONDS + sum(each + 20 for each in chats)
     answers = protocol.texts(protocol.ask_host(remote, question(plan, roles), seconds))
     return judge(rig, plan, roles, answers, _reached(rig, plan, answers))
 

@@ -16,6 +16,7 @@ from llamaherd.plan.machine import (
     ToolkitPlan,
     WslPlan,
 )
+from llamaherd.plan.member import MemberPlan
 from llamaherd.plan.memory import RAM, Estimate, Grows, Holds
 from llamaherd.plan.monitoring import (
     AlertKey,
@@ -76,6 +77,7 @@ __all__ = [
     "InstancePlan",
     "KeyFile",
     "LimitedGpu",
+    "MemberPlan",
     "ModelFile",
     "ModelOrigin",
     "ModelPlan",

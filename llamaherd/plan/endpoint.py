@@ -20,7 +20,7 @@ class Endpoint(Planned):
     once, `key` the place on this machine of the key that clients must send. `props_path` is where a server tells what
     it has loaded; None where its list of models is all that it tells.
     `health_status` is what it says of itself when it is well, where it says more than 200. `counts_drafts`: an answer
-    tells how many of its tokens were drafted.
+    tells how many of its tokens were drafted. `swaps`: it has one of its models loaded at a time.
     """
 
     scheme: Literal["http"] = "http"
@@ -36,6 +36,7 @@ class Endpoint(Planned):
     props_path: str | None = None
     health_status: str | None = None
     counts_drafts: bool = False
+    swaps: bool = False
 
     @property
     def for_others(self) -> bool:
@@ -55,6 +56,16 @@ class Endpoint(Planned):
     def url(self, path: str = "", *, address: str | None = None) -> str:
         """The URL of a path, from its own host, or at another address of it."""
         return f"{self.scheme}://{url_host(address or self.local_address)}:{self.port}{path}"
+
+    def of_model(self, path: str, model: str) -> str:
+        """A path at which one that swaps tells of a model, and does not load it for that."""
+        return f"{path}?model={model}&autoload=false" if self.swaps else path
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The URLs of what it counts, on its own host: of one that swaps, one for each model."""
+        every = [self.of_model(self.metrics_path, model) for model in self.models]
+        return tuple(self.url(path) for path in dict.fromkeys(every))
 
     @property
     def health(self) -> str:

@@ -33,6 +33,13 @@ class GatewayModel(Planned):
     key: Secret | None = None
     fallback: str | None = None
     sticky: Literal["session", "user"] | None = None
+    backend: str = ""
+    """The names of all models whose one server swaps, with colons between, where it is such a one."""
+
+    @property
+    def queue(self) -> str:
+        """What it waits in with those that have the same server; its own, if it has its own."""
+        return self.backend or self.name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,7 +101,15 @@ class GatewayPlan(Planned):
     @property
     def most_connections(self) -> int:
         """What it takes at once: all that is answered and waits, and as many again that only begin or end."""
-        return sum(model.streams + self.length for model in self.models) + SPARE_CONNECTIONS
+        return sum(model.streams + self.length for model in self.queues) + SPARE_CONNECTIONS
+
+    @property
+    def queues(self) -> tuple[GatewayModel, ...]:
+        """A model of each queue."""
+        found: dict[str, GatewayModel] = {}
+        for model in self.models:
+            found.setdefault(model.queue, model)
+        return tuple(found.values())
 
     @property
     def for_others(self) -> bool:

@@ -24,6 +24,7 @@ from llamaherd.plan.machine import (
     ToolkitPlan,
     WslPlan,
 )
+from llamaherd.plan.member import MemberPlan
 from llamaherd.plan.memory import Estimate
 from llamaherd.plan.monitoring import MonitoringPlan
 from llamaherd.plan.server import ServerSpec
@@ -159,7 +160,8 @@ class InstancePlan(Planned):
     """An instance: its server, what it is made of, and what is expected of it.
 
     `spec` hashes all that a restart is needed for, which is the text of `file`. `draft_folder` is that of the model
-    which drafts for it, where that is one of its own.
+    which drafts for it, where that is one of its own. Of a group, `members` are its instances, the first of them also
+    what is loaded first, and what stands here of a model; `preset` is the file that its server reads.
     """
 
     name: str
@@ -180,6 +182,8 @@ class InstancePlan(Planned):
     memory: Estimate | None = None
     spec: str
     file: TextFile
+    members: tuple[MemberPlan, ...] = ()
+    preset: TextFile | None = None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -200,7 +204,9 @@ class InstancePlan(Planned):
     def reads(self) -> tuple[str, ...]:
         """Files of the host that its user must be able to read: in a container, the program is the image's."""
         program = self.server.program if self.build and self.backend == "systemd" else None
-        return tuple(path for path in (program, self.model_path, self.key_file) if path)
+        models = [each.model_path for each in self.members] or [self.model_path]
+        preset = self.preset.path if self.preset else None
+        return tuple(path for path in (program, preset, *models, self.key_file) if path)
 
     @property
     def command_line(self) -> str:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from llamaherd.plan import InstancePlan
+
 PROMPT = "The three primary colours are"
 """Answered by models that were taught to chat, and completed by those that were not."""
 
 CHAT_SECONDS = 120
 """For one answer of at most 64 tokens: a big model on a slow host manages one token a second."""
+
+
+def chat_seconds(instance: InstancePlan) -> int:
+    """For one answer of an instance; one that swaps may have to load its model first."""
+    return CHAT_SECONDS + (instance.server.start_seconds if instance.members else 0)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from llamaherd.host.protocol import ask_host, question_of
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import RELEASES
-from llamaherd.plan import Plan
+from llamaherd.plan import Endpoint, Plan
 from llamaherd.status.judged import rig_now
 from llamaherd.status.now import RigNow, Speed
 from llamaherd.status.told import CARD_FIELDS, parse_told
@@ -88,7 +88,7 @@ def look_script(plan: Plan) -> Written:
                 "host": instance.endpoint.local_address,
                 "port": instance.endpoint.port,
                 "health": instance.endpoint.health_path,
-                "metrics": instance.endpoint.metrics_path,
+                "figures": _figures(instance.endpoint),
                 "key": instance.key_file,
                 "one_process": instance.server.one_process,
             }
@@ -100,6 +100,13 @@ def look_script(plan: Plan) -> Written:
     }
     gateway = {"gateway": plan.gateway is not None, **ask_values("status")}
     return question_of("status/look.sh.j2", asked=json.dumps(asked), **gateway)
+
+
+def _figures(endpoint: Endpoint) -> list[tuple[str, str]]:
+    """Where it tells of its slots and of what it counts; one that swaps, at one of these for each model."""
+    paths = ("/slots", endpoint.metrics_path)
+    every = ((endpoint.of_model(paths[0], model), endpoint.of_model(paths[1], model)) for model in endpoint.models)
+    return list(dict.fromkeys(every))
 
 
 def measured_speeds(planned: Mapping[str, tuple[Rig, Plan]], results: Path) -> dict[tuple[str, str], Speed]:

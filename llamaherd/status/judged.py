@@ -39,7 +39,7 @@ def _instance(plan: InstancePlan, told: ServerTold, measured: Speed | None) -> I
     serves = state == "serves"
     return InstanceNow(
         name=plan.name,
-        model=plan.model,
+        model=" or ".join(plan.endpoint.models),
         port=plan.endpoint.port,
         state=state,
         why=why,

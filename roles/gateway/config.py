@@ -109,6 +109,7 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
         certificate=CERTIFICATE if keys.certificate is not None else None,
         paths=PATHS,
         models=plan.models,
+        queues=plan.queues,
         fallbacks=list(_in_order(plan)),
         keys=keys.servers,
         sticks=_STICKS,

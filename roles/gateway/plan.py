@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 
 from llamaherd.engines import DIALECTS
@@ -49,7 +49,7 @@ def plan_gateway(
         wait=declared.queue.wait,
         length=declared.queue.length,
         body=declared.body,
-        models=tuple(_model(name, model, rig, rigs) for name, model in sorted(declared.models.items())),
+        models=tuple(_in_turn([_model(*each, rig, rigs) for each in sorted(declared.models.items())], declared, rigs)),
         users=tuple(_user(name, user, declared) for name, user in sorted(declared.users.items())),
         unit=_unit(rig, declared.port),
         talk=TextFile(path=str(GATEWAY_TALK), text=render("gateway/gateway-talk.py"), mode="0755"),
@@ -64,6 +64,17 @@ def _names(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> tuple[str, .
     if not ip_address(declared.listen).is_unspecified:
         known.append(declared.listen)
     return tuple(sorted({held for name in known if name != LOCAL and (held := certified(name))}))
+
+
+def _in_turn(models: list[GatewayModel], declared: Gateway, rigs: Mapping[str, Rig]) -> Iterator[GatewayModel]:
+    """Models whose one server swaps wait in one queue, and share what it takes: the least that any of them says."""
+    queues = {name: names for names in swapping(declared.models, rigs).values() for name in names}
+    servers = {model.name: model.servers for model in models}
+    for model in models:
+        names = queues.get(model.name, [])
+        least = min((server.streams for name in names for server in servers[name]), default=0)
+        shared = tuple(server.model_copy(update={"streams": least}) for server in model.servers)
+        yield model.model_copy(update={"backend": ":".join(names), "servers": shared}) if names else model
 
 
 def _figures(monitoring: Monitoring, here: str, rigs: Mapping[str, Rig]) -> GatewayFigures:
@@ -82,7 +93,7 @@ def _user(name: str, user: User, declared: Gateway) -> GatewayUser:
 
 
 def _model(name: str, model: ServedModel, here: str, rigs: Mapping[str, Rig]) -> GatewayModel:
-    places = [place for named in model.serve if (place := split_served(named, rigs))]
+    places = _places(model, rigs)
     keys = [rigs[rig].instances[instance].api_key for rig, instance in places]
     return GatewayModel(
         name=name,
@@ -94,6 +105,20 @@ def _model(name: str, model: ServedModel, here: str, rigs: Mapping[str, Rig]) ->
     )
 
 
+def _places(model: ServedModel, rigs: Mapping[str, Rig]) -> list[tuple[str, str]]:
+    return [place for named in model.serve if (place := split_served(named, rigs))]
+
+
+def swapping(models: Mapping[str, ServedModel], rigs: Mapping[str, Rig]) -> dict[tuple[str, str], list[str]]:
+    """By rig and group, the models that its one server has in turn."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, model in sorted(models.items()):
+        for rig, instance in _places(model, rigs):
+            if group := rigs[rig].instances[instance].group:
+                found.setdefault((rig, group), []).append(name)
+    return found
+
+
 def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer:
     """A server on the gateway's own host is asked there, one of another rig at that rig's address."""
     instance = rig.instances[name]
@@ -101,7 +126,7 @@ def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer
     endpoint = Endpoint(listen=instance.listen, port=instance.port, models=(instance.model,), streams=instance.parallel)
     address = endpoint.local_address if rig.rig == here else rig.address
     return GatewayServer(
-        name=f"{rig.rig}.{name}",
+        name=f"{rig.rig}.{rig.server_of(name)}",
         address=address,
         port=instance.port,
         streams=model.streams or instance.parallel,

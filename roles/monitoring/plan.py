@@ -158,7 +158,7 @@ def _alert_keys(alerts: Alerts) -> Iterator[AlertKey]:
 def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[MonitoredServer]:
     """Servers that can be asked: those of another rig only where they listen for others."""
     for name, each in sorted(rig.instances.items()):
-        if each.loopback and rig.rig != here:
+        if (each.loopback and rig.rig != here) or each.group:
             continue
         kind = rig.engines[each.engine].kind
         endpoint = Endpoint(listen=each.listen, port=each.port, models=(each.model,), streams=each.parallel)

@@ -56,7 +56,7 @@ def _served(rig: Rig) -> list[str]:
     """The units that are to find GPUs held already: at boot, Docker starts what is in containers."""
     return sorted(
         {
-            f"{service_of(name)}.service" if each.backend == "systemd" else "docker.service"
+            f"{service_of(rig.server_of(name))}.service" if each.backend == "systemd" else "docker.service"
             for name, each in rig.instances.items()
         }
     )

@@ -38,7 +38,7 @@ def fits_beside(plan: Plan, instance: InstancePlan, state: HostState) -> bool:
     serving = state.serving.get(instance.service, ServingState())
     if running in (None, instance.spec) or serving.hangs or not proven(instance, state):
         return False
-    if instance.memory is None or instance.memory.doubts or instance.server.one_card:
+    if instance.memory is None or instance.memory.doubts or instance.server.one_card or instance.members:
         return False
     return all(
         own.total + sum(_held(each, own.where) for each in plan.instances) + _spare(own.where) <= own.size

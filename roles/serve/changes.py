@@ -257,12 +257,17 @@ def _hashes(files: Sequence[TextFile], *, but: Sequence[TextFile]) -> dict[str, 
 
 
 def check_arguments(instance: InstancePlan, build_folder: str) -> str:
-    """The script that asks the built engine whether it understands the instance's arguments."""
-    return render(
-        "serve/check-arguments.sh.j2",
-        name=instance.name,
-        user=instance.server.user,
-        program=f"{build_folder}/bin/llama-server",
-        arguments=instance.server.arguments,
-        key_file=instance.key_file,
+    """The script that asks the built engine whether it understands the instance's arguments; of a group, all."""
+    every = (instance.server.arguments, *(each.arguments for each in instance.members))
+    scripts = (
+        render(
+            "serve/check-arguments.sh.j2",
+            name=instance.name,
+            user=instance.server.user,
+            program=f"{build_folder}/bin/llama-server",
+            arguments=arguments,
+            key_file=instance.key_file,
+        )
+        for arguments in every
     )
+    return Written("\n".join(scripts))

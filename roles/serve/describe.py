@@ -29,9 +29,18 @@ def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
         f"             {endpoint.listen}:{endpoint.port}, {key}, {server.start_seconds} s to load",
         f"             {shlex.join([program, *server.arguments])}",
         f"             in {instance.file.path}",
+        *_members(instance),
         *((*_memory(instance.memory), *_growing(instance.memory.grows)) if instance.memory else ()),
         *(_said(said, instance.memory) if said else ()),
     ]
+
+
+def _members(instance: InstancePlan) -> list[str]:
+    """What the server of a group has, one at a time."""
+    if not instance.members:
+        return []
+    lines = [f"             has one at a time, by {instance.preset.path}:"] if instance.preset else []
+    return lines + [f"             {each.name}: {shlex.join(each.arguments)}" for each in instance.members]
 
 
 _COLUMNS = ("weights", "kv", "state", "compute", "draft", "cuda", "total", "of")

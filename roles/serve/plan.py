@@ -1,57 +1,23 @@
-"""From one declared instance to the server that must run: its arguments, its unit or Compose file, its spec."""
+"""From declared instances to the servers that must run: units or Compose files, and what they read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from llamaherd.backends import definition
-from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
-from llamaherd.engines.threads import shared_threads
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import Engine, Gate, Instance, Rig
-from llamaherd.layout import KEYS, LIBEXEC, container_user, service_of, unit_user
-from llamaherd.lock.apply import NotLockedError
-from llamaherd.memory.instances import experts_on_cpu
-from llamaherd.plan import (
-    BuildPlan,
-    Endpoint,
-    GatePlan,
-    Health,
-    ImagePlan,
-    InstancePlan,
-    KeyFile,
-    ModelPlan,
-    ServerGpus,
-    ServerLimits,
-    ServerSpec,
-    Stop,
-    TextFile,
-)
-from llamaherd.plan.devices import cdi_devices, gpu_refs, on_one_gpu
-from llamaherd.plan.environment import environment
+from llamaherd.inventory.schema import Gate, Rig
+from llamaherd.layout import LIBEXEC
+from llamaherd.plan import BuildPlan, GatePlan, ImagePlan, InstancePlan, ModelPlan, TextFile
 from llamaherd.render import render
 from llamaherd.role.held import estimated
 from llamaherd.role.role import Planning, PlanPart
+from roles.serve.groups import plan_group
 from roles.serve.images import plan_image
-
-GATE_SECONDS = 120
-"""How long a unit waits for its GPUs, if its model has twice that to load: each command of a unit's start may take
-TimeoutStartSec=."""
+from roles.serve.spec import projectors_of, server_spec, told_server
 
 GATE_BUDGET = 20 * 60
 """Seconds for which a gate measures, where nothing is said."""
-
-MAX_FILES = 16384
-"""No more than a host in a container may give away, where Docker fails instead of taking less (here: 20,000)."""
-MAX_TASKS = 4096
-"""llama-server has up to 1,024 threads for connections besides those that compute (server-http.cpp, ThreadPool)."""
-OOM_SCORE = 500
-"""A server dies before sshd does when memory runs out."""
-STOP_SIGNAL = "SIGINT"
-_OUR_PROBE = ("/usr/bin/busybox", "wget", "-q", "-O", "/dev/null")
-"""What asks for health in images that are made here."""
-HEALTH_SECONDS = 30
-"""Between two questions of a container's health, and a second while it starts."""
 
 
 def plan(planning: Planning) -> PlanPart:
@@ -69,19 +35,14 @@ def plan(planning: Planning) -> PlanPart:
         if instance.backend == "compose" and (build := builds.get(instance.engine))
     }
     instances = tuple(
-        plan_instance(
-            rig,
-            name,
-            builds.get(instance.engine),
-            images.get(instance.engine) if instance.backend == "compose" else None,
-            models,
-            headers,
-        )
-        for name, instance in sorted(rig.instances.items())
+        plan_group(rig, server, names, builds.get(rig.instances[names[0]].engine), models, headers)
+        if rig.instances[names[0]].group
+        else _alone(rig, server, builds, images, models, headers)
+        for server, names in sorted(rig.servers.items())
     )
     return PlanPart(
         packages=frozenset({"mmdebstrap"} if images else ()),
-        files=_programs(instances),
+        files=(*_programs(instances), *(each.preset for each in instances if each.preset)),
         fields={"images": tuple(images.values()), "instances": instances},
     )
 
@@ -91,11 +52,25 @@ def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
     names = (
         "wait-healthy",
         "started",
+        *(("wait-loaded",) if any(each.members for each in instances) else ()),
         *(("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ()),
     )
     return tuple(
         TextFile(path=str(LIBEXEC / name), text=render(f"serve/{name}.sh", root=""), mode="0755") for name in names
     )
+
+
+def _alone(
+    rig: Rig,
+    name: str,
+    builds: Mapping[str, BuildPlan],
+    images: Mapping[str, ImagePlan],
+    models: Mapping[str, ModelPlan],
+    headers: Mapping[str, Header],
+) -> InstancePlan:
+    declared = rig.instances[name]
+    image = images.get(declared.engine) if declared.backend == "compose" else None
+    return plan_instance(rig, name, builds.get(declared.engine), image, models, headers)
 
 
 def plan_instance(
@@ -113,8 +88,8 @@ def plan_instance(
     declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
-    told = _server(rig, name, model, drafting, headers)
-    server = _spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
+    told = told_server(rig, name, model, drafting, headers)
+    server = server_spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
     spec, file = definition(declared.backend, server)
     return InstancePlan(
         name=name,
@@ -132,7 +107,7 @@ def plan_instance(
         expect=declared.expect,
         gate=_gate(declared.gate) if declared.gate else None,
         drain=declared.drain,
-        memory=estimated(rig, declared, headers, _projectors(models)),
+        memory=estimated(rig, declared, headers, projectors_of(models)),
         spec=spec,
         file=file,
     )
@@ -140,130 +115,3 @@ def plan_instance(
 
 def _gate(declared: Gate) -> GatePlan:
     return GatePlan(decode=declared.decode, prefill=declared.prefill, seconds=declared.budget or GATE_BUDGET)
-
-
-def _spec(
-    rig: Rig, name: str, told: Server, build: BuildPlan | None, image: ImagePlan | None, models: Sequence[ModelPlan]
-) -> ServerSpec:
-    """What systemd or Docker is to run."""
-    declared = rig.instances[name]
-    engine = rig.engines[declared.engine]
-    dialect = DIALECTS[engine.kind]
-    in_container = declared.backend == "compose"
-    start_seconds = declared.load_timeout or _load_timeout(*models)
-    endpoint = plan_endpoint(declared, dialect)
-    return ServerSpec(
-        rig=rig.rig,
-        name=name,
-        model=declared.model,
-        engine=declared.engine,
-        service=service_of(name),
-        user=container_user(name) if in_container else unit_user(name),
-        image=(image.tag if image else engine.image) if in_container else None,
-        program=_program(build, image),
-        command=dialect.command,
-        arguments=dialect.arguments(told),
-        environment={**dialect.told(declared), **environment(rig, declared, build)},
-        folders=tuple(dict.fromkeys(each.folder for each in models)),
-        key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
-        gpus=_gpus(rig, declared, start_seconds) if declared.on else None,
-        endpoint=endpoint,
-        host_network=on_host_network(engine, declared),
-        one_process=dialect.one_process,
-        limits=_limits(declared, dialect),
-        health=_health(engine, declared, endpoint, bool(image)),
-        stop=Stop(signal=STOP_SIGNAL, seconds=dialect.stop_seconds),
-        start_seconds=start_seconds,
-    )
-
-
-def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
-    """Where an instance is reached, and what it answers there."""
-    return Endpoint(
-        listen=declared.listen,
-        port=declared.port,
-        models=(declared.model,),
-        streams=declared.parallel,
-        key=declared.api_key,
-        props_path=dialect.props_path,
-        health_status=dialect.health_status,
-        counts_drafts=dialect.counts_drafts,
-    )
-
-
-def _gpus(rig: Rig, declared: Instance, start_seconds: int) -> ServerGpus:
-    at = gpu_refs(rig, declared)
-    return ServerGpus(
-        cdi=cdi_devices(rig, declared),
-        at=at,
-        any_one=bool(at) and on_one_gpu(declared),
-        gate_seconds=min(GATE_SECONDS, start_seconds // 2),
-        wsl=rig.host.wsl is not None,
-    )
-
-
-def _limits(declared: Instance, dialect: Dialect) -> ServerLimits:
-    return ServerLimits(
-        files=MAX_FILES,
-        tasks=MAX_TASKS,
-        oom_score=OOM_SCORE,
-        cpus=declared.cpus,
-        locks_memory=declared.mlock,
-        scratch=dialect.scratch.size,
-        scratch_runs=dialect.scratch.executable,
-        shared_memory=dialect.scratch.shared,
-    )
-
-
-def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) -> Health:
-    """Asked from inside, where a network of the container's own has a loopback of its own."""
-    address = None if on_host_network(engine, declared) else "127.0.0.1"
-    url = endpoint.url(endpoint.health_path, address=address)
-    return Health(
-        probe=(*_OUR_PROBE, url) if ours else DIALECTS[engine.kind].probe(url),
-        interval=HEALTH_SECONDS,
-        timeout=5,
-        retries=3,
-        start_interval=1,
-    )
-
-
-def _projectors(models: Mapping[str, ModelPlan]) -> dict[str, int]:
-    """Bytes of vision projectors by name of model."""
-    return {name: file.size or 0 for name, model in models.items() for file in model.files if file.name == model.mmproj}
-
-
-def _server(rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, headers: Mapping[str, Header]) -> Server:
-    declared = rig.instances[name]
-    header = headers.get(declared.model)
-    engine = rig.engines[declared.engine]
-    if header is None and declared.moves_experts:
-        raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
-    moved = experts_on_cpu(declared, header) if header else None
-    return Server(
-        declared=declared,
-        model_path=model.path,
-        threads=shared_threads(rig, headers)[name],
-        listen=listens_on(engine, declared),
-        overrides=(f"{moved}=CPU",) if moved else (),
-        api_key_file=str(KEYS / name) if declared.api_key else None,
-        flags=flags_of(engine),
-        draft_path=drafting.path if drafting else None,
-        mmproj_path=model.mmproj_path,
-    )
-
-
-def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
-    """None for an image that is pulled: it starts by itself."""
-    if image:
-        return "/usr/local/bin/llama-server"
-    return f"{build.folder}/bin/llama-server" if build else None
-
-
-def _load_timeout(*models: ModelPlan) -> int:
-    """Seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
-
-    How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
-    """
-    files = [file for model in models for file in model.files]
-    return 60 + sum(24 * 10**9 if file.size is None else file.size for file in files) // 100_000_000

@@ -75,7 +75,7 @@ def lacks(instance: InstancePlan, plan: Plan, state: HostState, missing: Collect
     if instance.server.image in {image.tag for image in plan.images} - state.images:
         return f"its image {instance.server.image} is not made"
     for model in plan.models:
-        if model.name in missing and (model.name == instance.model or model.folder == instance.draft_folder):
+        if model.name in missing and model.folder in instance.server.folders:
             return f"its model `{model.name}` is not in the store"
     return None
 

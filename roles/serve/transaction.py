@@ -26,7 +26,7 @@ from llamaherd.layout import (
 from llamaherd.plan import InstancePlan, digest
 from llamaherd.plan.speed import floor
 from llamaherd.render import render
-from llamaherd.role.report import CHAT_SECONDS, PROMPT
+from llamaherd.role.report import PROMPT, chat_seconds
 from llamaherd.text.quoting import Written, base64_lines
 
 MEASURED_TOKENS = 64
@@ -161,11 +161,12 @@ def asked(instance: InstancePlan) -> dict[str, object]:
     """
     drafts = instance.drafts and instance.endpoint.counts_drafts
     least = floor(instance.expect.decode if instance.expect else None) or 0
+    metrics = instance.endpoint.metrics
     return {
         "url": instance.endpoint.url(instance.endpoint.chat_path),
-        "metrics": instance.endpoint.url(instance.endpoint.metrics_path),
+        "metrics": list(metrics) if instance.members else metrics[0],
         "key": instance.key_file,
-        "seconds": CHAT_SECONDS,
+        "seconds": chat_seconds(instance),
         "drafts": DRAFTED if drafts else 0,
         "floor": least,
         "body": {

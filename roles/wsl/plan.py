@@ -33,7 +33,7 @@ def plan_wsl(rig: Rig) -> WslPlan | None:
     settings = wslconfig(wsl)
     effective = {canonical(f"{name}.{key}"): value for name, keys in settings.items() for key, value in keys.items()}
     mode = effective.get("wsl2.networkingmode", "nat").lower()
-    ports = sorted(each.port for each in rig.instances.values() if not ip_address(each.listen).is_loopback)
+    ports = sorted({each.port for each in rig.instances.values() if not ip_address(each.listen).is_loopback})
     return WslPlan(
         profile=wsl.windows_profile.rstrip("/") if wsl.windows_profile else None,
         settings=settings,

@@ -97,11 +97,12 @@ def status():
     servers = counted(SERVER)
     for row in counted(BACKEND):
         own = [each for each in servers if each["pxname"] == row["pxname"]]
-        name = row["pxname"].removeprefix(MODEL)
-        yield "model", name, sum(number(each, "qcur") for each in (row, *own))
-        for each in own:
-            figures = number(each, "scur"), number(each, "slim"), number(each, *ANSWERS)
-            yield "server", name, each["svname"], each["status"], *figures
+        # Models whose server has one of them at a time wait in one queue.
+        for name in row["pxname"].removeprefix(MODEL).split(":"):
+            yield "model", name, sum(number(each, "qcur") for each in (row, *own))
+            for each in own:
+                figures = number(each, "scur"), number(each, "slim"), number(each, *ANSWERS)
+                yield "server", name, each["svname"], each["status"], *figures
     at_once = dict(re.findall(r"key=(\S+) .*\bconn_cur=(\d+)", ask("show table users")))
     for user, most in map(str.split, running("streams.map")):
         yield "user", user, at_once.get(user, 0), most

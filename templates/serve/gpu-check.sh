@@ -55,6 +55,11 @@ shift 3
 for pid in $pids; do
     [ -d "/proc/$pid" ] || fail "process $pid is gone: see \`$log\`"
 done
+# A server of several models runs each in a process of its own.
+for pid in $pids; do
+    children=$(cat "/proc/$pid/task/"*/children 2>/dev/null)
+    pids="$pids${children:+ ${children% }}"
+done
 cards=$(all_cards)
 if ! on=$(listed) && ! on=$(opened); then
     echo "whether process $pids is on its cards cannot be seen here: nvidia-smi says $(first_line "$(smi -L)")" >&2

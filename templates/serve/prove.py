@@ -183,7 +183,12 @@ def in_flight(asked: Mapping[str, Any]) -> bool:
 
 
 def busy(asked: Mapping[str, Any]) -> bool:
-    request = urllib.request.Request(asked["metrics"])
+    urls = asked["metrics"] if isinstance(asked["metrics"], list) else [asked["metrics"]]
+    return any(busy_at(url, asked) for url in urls)
+
+
+def busy_at(url: str, asked: Mapping[str, Any]) -> bool:
+    request = urllib.request.Request(url)
     if asked["key"]:
         request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
     try:

@@ -36,6 +36,9 @@ WAITING = re.compile(r"^(?:llamacpp:requests_deferred|vllm:num_requests_waiting)
 WRITTEN = re.compile(r"^vllm:generation_tokens_total(?:\{.*\})? ([0-9.e+]+)$", re.M)
 """The one that counts while an answer is written: llama.cpp's is counted up at its end."""
 
+NOT_LOADED = "400"
+"""What a server of several models says of one that it has not loaded."""
+
 Facts = list[list[str]]
 
 
@@ -197,19 +200,23 @@ class Server:
             self.say("still", how)
         if status != "200":
             return
-        status, text = get(self.asked, "/slots")
+        for figures in self.asked["figures"]:
+            slots_at, metrics_at = figures
+            status, text = get(self.asked, slots_at)
+            if status != NOT_LOADED:
+                break
         if status == "silent":
             self.say("silent")
             return
         every, since = slots(text) if status == "200" else None, time.monotonic()
-        status, metrics = get(self.asked, self.asked["metrics"])
+        status, metrics = get(self.asked, metrics_at)
         metrics = metrics if status == "200" else ""
         self.tell_requests(every, metrics)
         count = total(WRITTEN, metrics)
         if every is None and count is None:
             return
         time.sleep(max(0.0, since + APART - time.monotonic()))
-        path = "/slots" if every is not None else self.asked["metrics"]
+        path = slots_at if every is not None else metrics_at
         status, text = get(self.asked, path)
         milliseconds = round((time.monotonic() - since) * 1000)
         if status != "200":

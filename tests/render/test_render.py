@@ -117,6 +117,18 @@ from tests.support.shell import expands
 GOLDEN = Path(__file__).parent / "golden"
 CPU = planned(cpu_rig())
 GPU = planned(gpu_rig())
+_SWAPPING = {"engine": "main", "on": ["new"], "context": 8192, "port": 8010, "group": "card", "api_key": {"env": "K"}}
+GROUP = next(
+    each
+    for each in planned(
+        gpu_rig(),
+        {
+            "instances/one": _SWAPPING | {"model": "35b", "draft": {"mtp": 2}},
+            "instances/two": _SWAPPING | {"model": "gemma", "mmap": False},
+        },
+    ).instances
+    if each.members
+)
 KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
 KEYLESS = planned(cpu_rig(), {"instances/chat/api_key": None})
 LAN = planned(cpu_rig(), {"instances/chat/listen": "0.0.0.0"})
@@ -407,6 +419,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),
+    "wait_loaded": lambda: render("serve/wait-loaded.sh"),
     "started": lambda: render("serve/started.sh", root=""),
     "gpu_gate": lambda: render("serve/gpu-gate.sh"),
     "gpu_check": lambda: render("serve/gpu-check.sh"),
@@ -636,6 +649,8 @@ def texts() -> dict[str, str]:
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),
         "chat_compose.yaml": CHATTING.chat.file.text if CHATTING.chat else "",
+        "group.service": GROUP.file.text,
+        "group.ini": GROUP.preset.text if GROUP.preset else "",
         "gateway.service": gateway_of(GATEWAY).unit.text,
         "gateway_talk.program": gateway_of(GATEWAY).talk.text,
         "gateway.cfg": configuration(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY))).text,

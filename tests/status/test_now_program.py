@@ -15,7 +15,7 @@ import pytest
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.status.ask import look_script
 from llamaherd.status.told import HostTold, ServerTold, parse_told
-from tests.support.rigs import cpu_rig, gpu_rig, planned
+from tests.support.rigs import changed, cpu_rig, gpu_rig, planned
 from tests.support.slots_server import KEY, PROMPT, SlotsServer
 
 PROGRAMS = {
@@ -90,6 +90,28 @@ def test_a_server_that_writes_is_counted_by_its_slots(host: Host) -> None:
     tokens, milliseconds = told.wrote
     assert tokens == 2 * 40
     assert milliseconds >= 1000
+
+
+def test_a_group_is_asked_of_the_model_that_is_loaded(host: Host) -> None:
+    """And no other is loaded for that: each question says so. Programs are those of `chat`, which is its unit."""
+    alike = {"engine": "main", "context": 4096, "port": 8080, "group": "chat"}
+    rig = changed(
+        cpu_rig(),
+        {"instances": {"one": alike | {"model": "gemma"}, "two": alike | {"model": "moe"}}},
+    )
+    ends = {name: f"?model={name}&autoload=false" for name in ("gemma", "moe")}
+    slots = [{"id": 0, "is_processing": True, "next_token": [{"n_decoded": 3}]}]
+    host.server.paths = {
+        **{f"{path}{ends['gemma']}": (400, b"{}") for path in ("/slots", "/metrics")},
+        f"/slots{ends['moe']}": (200, json.dumps(slots).encode()),
+        f"/metrics{ends['moe']}": (200, b"llamacpp:requests_deferred 4\n"),
+    }
+    told = host.told(rig).servers["llama-chat"]
+    assert (told.health, told.slots, told.busy, told.waiting) == ("200", 1, 1, 4)
+    assert "/slots" not in [path for path, _ in host.server.seen]
+    host.server.paths = {f"{path}{end}": (400, b"{}") for path in ("/slots", "/metrics") for end in ends.values()}
+    idle = host.told(rig).servers["llama-chat"]
+    assert (idle.health, idle.slots) == ("200", None), "nothing is loaded"
 
 
 def test_a_prompt_that_is_read_is_no_token(host: Host) -> None:

@@ -111,6 +111,11 @@ def unit_instance(plan: Plan, rig: str, name: str) -> InstancePlan:
     if found is None:
         there = ", ".join(each.name for each in plan.instances) or "none"
         raise UserError(f"{rig} has no instance `{name}`", f"its instances: {there}")
+    if found.members:
+        raise UserError(
+            f"{rig}/{name} is a group, and arms have one model each",
+            "leave `group` out of the instance for as long as it is measured",
+        )
     if found.backend != "systemd":
         raise UserError(
             f"{rig}/{name} is a container, and arms are units of systemd",

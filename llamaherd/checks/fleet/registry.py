@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llamaherd.checks.fleet.chat import chat_in_the_clear, chat_port, chat_user
 from llamaherd.checks.fleet.context import FleetCheck
+from llamaherd.checks.fleet.groups import served_in_turn, unwatched_groups
 from llamaherd.checks.fleet.monitoring import free_ports, known_by_address, monitored_rigs, somebody_told
 from llamaherd.checks.fleet.names import (
     fallbacks,
@@ -26,6 +27,7 @@ from llamaherd.checks.fleet.servers import (
 FLEET_CHECKS: tuple[FleetCheck, ...] = (
     *(gateway_rigs, known_servers, names_once, fallbacks, users_models, one_key_each),
     *(within_reach, one_key_a_model, within_slots, served_once, by_its_name, own_port),
+    *(served_in_turn, unwatched_groups),
     *(body, waiting, in_the_clear, somebody),
     *(chat_user, chat_port, chat_in_the_clear),
     *(monitored_rigs, known_by_address, free_ports, somebody_told),

@@ -118,7 +118,8 @@ OTHER_NAME = Rule(
     "A server that minds names is served under another one.",
     why="""
     llama.cpp answers whatever model a request names. vLLM answers to its own name alone: the name that its rig has for
-    the model. A request by an alias, or one that falls back to it, would be refused.
+    the model. So does the server of a group, which has several. A request by an alias, or one that falls back to it,
+    would be refused.
     """,
     example="""
     $ herd check
@@ -135,7 +136,7 @@ def by_its_name(subject: FleetContext) -> Iterator[Finding]:
     models = dict(subject.models)
     for each in subject.served():
         engine = each.rig.engines.get(each.instance.engine)
-        if engine is None or DIALECTS[engine.kind].traits.answers_any_name:
+        if engine is None or (DIALECTS[engine.kind].traits.answers_any_name and not each.instance.group):
             continue
         falling = [name for name, model in models.items() if model.fallback == each.model]
         asked = [name for name in (each.model, *models[each.model].aliases, *falling) if name != each.instance.model]

@@ -121,6 +121,7 @@ EXAMPLES: Mapping[str, str] = {
     "Instance.gate": "{decode: -3%, prefill: -5%}",
     "Instance.listen": "127.0.0.1",
     "Instance.port": "8080",
+    "Instance.group": "card",
     "Instance.backend": "systemd",
     "Instance.api_key": "{file: keys/coder}",
     "Instance.environment": '{GGML_CUDA_P2P: "1"}',

@@ -48,6 +48,19 @@ class Rig(Declared):
         drafts = {each.draft.model for each in self.instances.values() if each.draft and each.draft.model}
         return {each.model for each in self.instances.values()} | drafts
 
+    @property
+    def servers(self) -> dict[str, tuple[str, ...]]:
+        """Servers by name, each with its instances: those of a group are one, which is called as the group is."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self.instances:
+            server = self.server_of(name)
+            found[server] = (*found.get(server, ()), name)
+        return found
+
+    def server_of(self, instance: str) -> str:
+        """The name of an instance's server."""
+        return self.instances[instance].group or instance
+
     @field_validator("connect", mode="before", json_schema_input_type=Connect | str)
     @classmethod
     def _local(cls, value: Any) -> Any:

@@ -225,6 +225,8 @@ class Instance(Declared):
     """IP address to listen on, or `localhost`."""
     port: Port
     """Port, one per instance."""
+    group: Name | None = None
+    """Instances of a group are one server at one port, which has the model of one of them loaded at a time."""
     backend: Backend = "systemd"
     """`systemd`: a unit. `compose`: a Docker Compose project."""
     api_key: Secret | None = None

@@ -4,41 +4,43 @@ from __future__ import annotations
 
 import json
 
-from llamaherd.host.answers import Answers, chat, pairs, reply
+from llamaherd.host.answers import Answers, Reply, chat, pairs, reply
 from llamaherd.host.limits import LIMITS_FORMAT
 from llamaherd.host.serving import DECIDING
-from llamaherd.inventory.schema import Instance
+from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.plan import BuildPlan, InstancePlan, Plan
 from llamaherd.render import render
 from llamaherd.role.reach import Reach
-from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check, InstanceReport
+from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified
 from roles.serve.verify.answering import drafts, fast, health, listening, locked, serves, streams
 from roles.serve.verify.container import WALLS_FORMAT
 from roles.serve.verify.exposure import exposed
 from roles.serve.verify.gpus import on_gpus
+from roles.serve.verify.members import member_checks
 from roles.serve.verify.process import in_place, installed, process, serving
 
 
 def question(plan: Plan) -> str:
     """Ask each server all that it answers, and the host what runs; no key is in it."""
+    asked = [each for instance in plan.instances for each in instance.members or (instance,)]
     bodies = {
-        instance.name: json.dumps(
+        each.name: json.dumps(
             {
-                "model": instance.model,
+                "model": each.model,
                 "messages": [{"role": "user", "content": PROMPT}],
                 "stream": True,
                 "temperature": 0,
                 "max_tokens": 64,
             }
         )
-        for instance in plan.instances
+        for each in asked
     }
     return render(
         "serve/verify.sh.j2",
         plan=plan,
         chat=bodies,
-        chat_seconds=CHAT_SECONDS,
+        chat_seconds=chat_seconds,
         limits=LIMITS_FORMAT,
         deciding=DECIDING,
         walls=WALLS_FORMAT,
@@ -54,7 +56,7 @@ def judge(judging: Judging) -> Verified:
         installed=tuple(installed(plan, answers)),
         instances=tuple(
             _instance(
-                rig.instances[planned.name],
+                rig,
                 planned,
                 builds.get(planned.build or ""),
                 plan,
@@ -67,7 +69,7 @@ def judge(judging: Judging) -> Verified:
 
 
 def _instance(
-    declared: Instance,
+    rig: Rig,
     planned: InstancePlan,
     build: BuildPlan | None,
     plan: Plan,
@@ -75,9 +77,14 @@ def _instance(
     reach: Reach | None,
 ) -> InstanceReport:
     name = planned.name
-    streamed = reply(answers.get(("chat", name), ""))
-    said = chat(streamed.body)
-    props = reply(answers.get(("props", name), ""))
+    first = planned.members[0].name if planned.members else name
+    said = chat(reply(answers.get(("chat", first), "")).body)
+    models = reply(answers.get(("models", name), ""))
+    answering = (
+        [check for member in planned.members for check in member_checks(rig, planned, member, models, answers)]
+        if planned.members
+        else _answering(rig.instances[name], planned, models, answers)
+    )
     checks = [
         serving(planned, pairs(answers.get(("serving", name), "")), answers.get(("shared", name), "")),
         process(planned, answers),
@@ -87,15 +94,12 @@ def _instance(
         *([Check("reach", reach.ok, reach.detail, reach.doubt)] if reach else []),
         *([Check("on GPUs", *on_gpus(planned, answers))] if planned.server.cards else []),
         *([locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
-        *serves(declared, planned, reply(answers.get(("models", name), "")), props),
-        streams(streamed, said),
-        *([drafts(streamed, said)] if planned.drafts and planned.endpoint.counts_drafts else []),
-        *([fast(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
+        *answering,
     ]
     return InstanceReport(
         name=name,
         backend=planned.backend,
-        model=planned.model,
+        model=" or ".join(planned.endpoint.models),
         engine=planned.engine,
         build=planned.build or planned.server.image,
         port=planned.endpoint.port,
@@ -105,3 +109,15 @@ def _instance(
         draft_accepted=said.draft_accepted,
         checks=tuple(checks),
     )
+
+
+def _answering(declared: Instance, planned: InstancePlan, models: Reply, answers: Answers) -> list[Check]:
+    """What it serves, and how a chat with it went."""
+    streamed = reply(answers.get(("chat", planned.name), ""))
+    said = chat(streamed.body)
+    return [
+        *serves(declared, planned, models, reply(answers.get(("props", planned.name), ""))),
+        streams(streamed, said),
+        *([drafts(streamed, said)] if planned.drafts and planned.endpoint.counts_drafts else []),
+        *([fast(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
+    ]

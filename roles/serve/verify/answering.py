@@ -51,15 +51,15 @@ def locked(keyless: Reply) -> Check:
 def serves(declared: Instance, planned: InstancePlan, models: Reply, props: Reply) -> tuple[Check, Check]:
     """The model and its context; an engine that tells nothing else has both in its list of models."""
     if planned.endpoint.props_path:
-        return _model(planned, models, props), _context(declared, props)
+        return _model(planned, models, props), context(declared, props)
     if models.problem:
         return Check("model", False, models.problem), Check("context", False, models.problem)
     served = {str(model.get("id")): model.get("max_model_len") for model in objects(models.json.get("data"))}
-    names, context = ", ".join(served) or "none", served.get(planned.model)
+    names, found = ", ".join(served) or "none", served.get(planned.model)
     right = list(served) == [planned.model]
     return (
         Check("model", right, names if right else f"{names}; declared is {planned.model}"),
-        Check("context", context == declared.context, f"{context} tokens, declared are {declared.context}"),
+        Check("context", found == declared.context, f"{found} tokens, declared are {declared.context}"),
     )
 
 
@@ -74,7 +74,7 @@ def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
     return Check("model", right, found if right else f"{found}; declared is {planned.model} from {planned.model_path}")
 
 
-def _context(declared: Instance, props: Reply) -> Check:
+def context(declared: Instance, props: Reply) -> Check:
     """Slots share the declared context unless they have one cache together; engines round up to 256 cells."""
     if props.problem:
         return Check("context", False, props.problem)

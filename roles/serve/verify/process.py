@@ -96,7 +96,7 @@ def in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers
         problems.append(f"{planned.file.path} is {'not as planned: `herd up`' if definition else 'not there'}")
     for model in plan.models:
         stored = stored_files(model.folder, answers)
-        for file in model.files if model.name == planned.model else ():
+        for file in model.files if model.folder in planned.server.folders else ():
             if file.name not in stored:
                 problems.append(f"{PurePosixPath(model.folder, file.name)} is not there")
             elif file.size not in (None, stored[file.name]):

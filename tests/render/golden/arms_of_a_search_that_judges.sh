@@ -177,8 +177,14 @@ def main(path: str, seconds: float) -> None:
 
 
 def in_flight(asked: dict[str, Any]) -> int:
-    """Requests that are answered or wait for that; 0 where nobody says. One that is too busy to say answers some."""
-    request = urllib.request.Request(asked["metrics"])
+    """Requests that are answered or wait for that, of all models that it has."""
+    urls = asked["metrics"] if isinstance(asked["metrics"], list) else [asked["metrics"]]
+    return sum(in_flight_at(url, asked) for url in urls)
+
+
+def in_flight_at(url: str, asked: dict[str, Any]) -> int:
+    """The same of one model; 0 where nobody says. One that is too busy to say answers some."""
+    request = urllib.request.Request(url)
     if asked["key"]:
         request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
     # No proxy: this host is asked.

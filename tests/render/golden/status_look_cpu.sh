@@ -27,7 +27,7 @@ printf '\n@ begin\n'
 
 # What runs here now, in one look that changes nothing. Keys stay in their files, and prompts in their servers.
 if command -v python3 >/dev/null; then
-    python3 -I - '{"servers": [{"name": "llama-chat", "backend": "systemd", "host": "127.0.0.1", "port": 8080, "health": "/health", "metrics": "/metrics", "key": "/etc/llamaherd/keys/chat", "one_process": true}, {"name": "llama-drafter", "backend": "compose", "host": "127.0.0.1", "port": 8081, "health": "/health", "metrics": "/metrics", "key": null, "one_process": true}], "form": "{{.Name}} {{.State.Status}} {{.State.Pid}} {{with .State.Health}}{{.Status}}{{end}}", "fields": [], "releases": "/var/lib/llamaherd/releases"}' <<'END'
+    python3 -I - '{"servers": [{"name": "llama-chat", "backend": "systemd", "host": "127.0.0.1", "port": 8080, "health": "/health", "figures": [["/slots", "/metrics"]], "key": "/etc/llamaherd/keys/chat", "one_process": true}, {"name": "llama-drafter", "backend": "compose", "host": "127.0.0.1", "port": 8081, "health": "/health", "figures": [["/slots", "/metrics"]], "key": null, "one_process": true}], "form": "{{.Name}} {{.State.Status}} {{.State.Pid}} {{with .State.Health}}{{.Status}}{{end}}", "fields": [], "releases": "/var/lib/llamaherd/releases"}' <<'END'
 """What servers, GPUs and the newest release of this host are now: a fact a line, from one look that changes nothing.
 
 Every question is bounded in time and asked beside the others. Of a server counts are told: no text of a prompt is.
@@ -65,6 +65,9 @@ RUNNING = re.compile(r"^(?:llamacpp:requests_processing|vllm:num_requests_runnin
 WAITING = re.compile(r"^(?:llamacpp:requests_deferred|vllm:num_requests_waiting)(?:\{.*\})? ([0-9.e+]+)$", re.M)
 WRITTEN = re.compile(r"^vllm:generation_tokens_total(?:\{.*\})? ([0-9.e+]+)$", re.M)
 """The one that counts while an answer is written: llama.cpp's is counted up at its end."""
+
+NOT_LOADED = "400"
+"""What a server of several models says of one that it has not loaded."""
 
 Facts = list[list[str]]
 
@@ -227,19 +230,23 @@ class Server:
             self.say("still", how)
         if status != "200":
             return
-        status, text = get(self.asked, "/slots")
+        for figures in self.asked["figures"]:
+            slots_at, metrics_at = figures
+            status, text = get(self.asked, slots_at)
+            if status != NOT_LOADED:
+                break
         if status == "silent":
             self.say("silent")
             return
         every, since = slots(text) if status == "200" else None, time.monotonic()
-        status, metrics = get(self.asked, self.asked["metrics"])
+        status, metrics = get(self.asked, metrics_at)
         metrics = metrics if status == "200" else ""
         self.tell_requests(every, metrics)
         count = total(WRITTEN, metrics)
         if every is None and count is None:
             return
         time.sleep(max(0.0, since + APART - time.monotonic()))
-        path = "/slots" if every is not None else self.asked["metrics"]
+        path = slots_at if every is not None else metrics_at
         status, text = get(self.asked, path)
         milliseconds = round((time.monotonic() - since) * 1000)
         if status != "200":

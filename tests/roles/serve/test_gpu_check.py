@@ -59,6 +59,16 @@ def test_the_processes_of_a_container_count_together(host: GpuHost) -> None:
     assert check(host, "GPU-3090", "GPU-5090", pids="77 77\n78") == (0, "")
 
 
+def test_the_model_of_a_group_is_in_a_process_of_its_own(host: GpuHost) -> None:
+    host.process(78)
+    host.put(with_apps(OLD, (78, 1)), NEW)
+    assert check(host, "GPU-3090") == (1, NOWHERE)
+    threads = host.folder / "proc/77/task/77"
+    threads.mkdir(parents=True)
+    (threads / "children").write_text("78 ")
+    assert check(host, "GPU-3090") == (0, "")
+
+
 @pytest.mark.parametrize("how", ["every", "one"])
 def test_a_server_on_no_card_fails(host: GpuHost, how: str) -> None:
     assert check(host, "GPU-3090", how=how) == (1, NOWHERE)

@@ -1,0 +1,178 @@
+"""Groups: instances that are one server, which has the model of one of them loaded at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.context import RigContext
+from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.near import slip
+from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines import TRAITS, flags_of
+from llamaherd.engines.command_line import CommandLine, command_line
+from llamaherd.engines.flags.model import Catalogue
+from llamaherd.engines.router import NEEDED, ROUTED_SINCE, NotRoutedError, section
+from llamaherd.inventory.schema import Instance, Rig
+
+ALIKE = ("engine", "on", "listen", "port", "api_key", "environment", "cpus")
+"""Keys of the one server that all instances of a group are: what it is, sees, and is reached at."""
+
+LONE_MEMBER = Rule(
+    "LH340",
+    "A group has one instance.",
+    why="Nothing swaps with it: its name may be misspelt, here or in the others.",
+    example="""
+    instances:
+      helper: {group: card}
+    """,
+    way_out="give the other instances the same `group`, or take it out.",
+)
+
+
+def lone_members(subject: RigContext) -> Iterator[Finding]:
+    """Groups of one."""
+    servers = subject.rig.servers
+    groups = [each.group for each in subject.rig.instances.values() if each.group]
+    for name, instance in subject.rig.instances.items():
+        if instance.group and groups.count(instance.group) == 1:
+            place = subject.document.value(("instances", name, "group"))
+            meant = slip(instance.group, [group for group in groups if group != instance.group])
+            help_ = f"did you mean `group: {meant}`?" if meant else "give another instance this group, or leave it out"
+            yield LONE_MEMBER.at(place, f"group `{instance.group}` has no instance but `{name}`", help_)
+        elif instance.group in subject.rig.instances and name == servers[instance.group][0]:
+            place = subject.document.value(("instances", name, "group"))
+            yield GROUPS_NAME.at(
+                place,
+                f"group `{instance.group}` is called like an instance, and both would be {instance.group}'s unit",
+                f"call the group something else, such as `group: {instance.group}-group`",
+            )
+
+
+GROUPS_NAME = Rule(
+    "LH341",
+    "A group is called like an instance.",
+    why="A group is one server. Its unit, its user and its key's file are called as the group is.",
+    example="""
+    instances:
+      one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: one}
+      two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8003, group: one}
+    """,
+    way_out="give the group a name that no instance has.",
+)
+
+CONTRADICTS_GROUP = Rule(
+    "LH342",
+    "Instances of a group contradict each other.",
+    why="""
+    They are one server: with one engine, at one address and port, with one key, on the same GPUs, and with the
+    environment and processors that each of its models inherits. Everything else may differ. Two that serve the same
+    model cannot be told apart: a request names a model.
+    """,
+    example="""
+    instances:
+      one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card}
+      two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8004, group: card}
+    """,
+    way_out="write the same in all of them, or leave one out of the group. `instance_defaults` says it once.",
+)
+
+
+def alike(subject: RigContext) -> Iterator[Finding]:
+    """Instances of a group that could not be one server."""
+    for first, name, instance in _beside_first(subject.rig):
+        declared = subject.rig.instances[first]
+        for key in ALIKE:
+            if getattr(declared, key) != getattr(instance, key):
+                message = f"`{first}` and `{name}` are one server by `group: {instance.group}`, and differ in `{key}`"
+                place = subject.document.value(("instances", name, key))
+                yield CONTRADICTS_GROUP.at(place, message, f"write the same `{key}` in both, or leave one out of it")
+        before = _before(subject.rig, name)
+        if same := [one for one in before if subject.rig.instances[one].model == instance.model]:
+            message = f"`{same[0]}` and `{name}` of group `{instance.group}` both serve `{instance.model}`"
+            place = subject.document.value(("instances", name, "model"))
+            help_ = "leave one out of the group: a request names a model, and could not say which of them it means"
+            yield CONTRADICTS_GROUP.at(place, message, help_)
+
+
+def _beside_first(rig: Rig) -> Iterator[tuple[str, str, Instance]]:
+    """Each instance of a group but the first, with that one's name."""
+    for names in rig.servers.values():
+        yield from ((names[0], name, rig.instances[name]) for name in names[1:])
+
+
+def _before(rig: Rig, name: str) -> tuple[str, ...]:
+    names = rig.servers[rig.server_of(name)]
+    return names[: names.index(name)]
+
+
+CANNOT_SWAP = Rule(
+    "LH343",
+    "An instance cannot be in a group.",
+    why="""
+    A group is llama.cpp's router, as a unit of systemd: no other engine has one, and a container is started by Docker.
+    What each instance is told stands in a preset file, which cannot say everything: a value ends at `;` and `#`, a
+    flag stands there once, and what the server in front would do is dropped. A `gate` compares two servers with one
+    model each. Versions before July 2026 end the requests that are being answered when another model is asked for:
+    a warning.
+    """,
+    example="""
+    instances:
+      one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
+      two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
+    """,
+    way_out="do what the help line says, or leave the instance out of the group.",
+    sometimes=("warning",),
+)
+
+
+def swaps(subject: RigContext) -> Iterator[Finding]:
+    """Instances of groups that the server of a group could not run."""
+    for name, instance in subject.rig.instances.items():
+        if instance.group is None:
+            continue
+        for key, why, help_ in _unable(subject.rig, instance):
+            place = subject.document.value(("instances", name, key))
+            yield CANNOT_SWAP.at(place, f"instance `{name}` cannot be in a group: {why}", help_)
+        if not _before(subject.rig, name) and (version := _old(subject.rig, instance)):
+            message = (
+                f"{version} ends the requests that group `{instance.group}` answers when another model is asked for"
+            )
+            place = subject.document.value(("instances", name, "group"))
+            yield CANNOT_SWAP.at(place, message, "take a version of July 2026 or later", "warning")
+
+
+def _unable(rig: Rig, instance: Instance) -> Iterator[tuple[str, str, str]]:
+    """The key that says what cannot be, why not, and the way out."""
+    engine = rig.engines.get(instance.engine)
+    if instance.backend != "systemd":
+        yield "backend", "it is a container", "write `backend: systemd`, or leave `group` out"
+    if instance.gate:
+        yield "gate", "its gate compares servers with one model each", "take `gate` out, or leave `group` out"
+    if instance.tune:
+        yield "tune", "a search starts servers with one model each", "take `tune` out, or leave `group` out"
+    if engine is None:
+        return
+    known = flags_of(engine)
+    if not TRAITS[engine.kind].swaps:
+        able = " or ".join(kind for kind, traits in TRAITS.items() if traits.swaps)
+        yield "engine", f"{engine.kind} has no router", f"use an engine of kind {able}, or leave `group` out"
+    elif known and not all(known.knows(flag) for flag in NEEDED):
+        yield "engine", f"{known} has no router", "take a newer version, or leave `group` out"
+    elif known and (why := _unsaid(command_line(rig, instance, known), known)):
+        yield "extra_args", why, "take it out, or leave `group` out"
+
+
+def _unsaid(line: CommandLine, known: Catalogue) -> str | None:
+    """What of a command line a preset file cannot say."""
+    try:
+        section(line.arguments, known)
+    except NotRoutedError as error:
+        return str(error)
+    return None
+
+
+def _old(rig: Rig, instance: Instance) -> Catalogue | None:
+    """The version of its engine, if that ends requests for a swap."""
+    engine = rig.engines.get(instance.engine)
+    known = flags_of(engine) if engine and TRAITS[engine.kind].swaps else None
+    return known if known and known.date and known.date < ROUTED_SINCE else None

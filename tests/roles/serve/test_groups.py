@@ -1,0 +1,252 @@
+"""A group as one server: what its unit and its preset file say, what it holds, and how each instance is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.memory.instances import instance_memory, sized
+from llamaherd.pipeline.only import choose
+from llamaherd.pipeline.outlook import outlook
+from llamaherd.plan import Estimate, Grows, Holds, InstancePlan, Plan
+from llamaherd.render import render
+from llamaherd.role.changes import RunScript
+from roles import ROLES
+from roles.serve.changes import check_arguments, unit_changes
+from roles.serve.groups import largest
+from roles.serve.transaction import asked
+from tests.support.headers import gemma3, qwen_35b
+from tests.support.ours import judge, parse_state, question
+from tests.support.rigs import KEY, Declared, changed, converged, cpu_rig, gpu_rig, planned
+
+ONE = {
+    "engine": "main",
+    "model": "gemma",
+    "context": 8192,
+    "port": 8090,
+    "group": "card",
+    "api_key": {"env": "CHAT_KEY"},
+}
+TWO = ONE | {"model": "moe", "context": 4096, "parallel": 2, "draft": {"mtp": 2}, "drain": 90}
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key is at hand."""
+    monkeypatch.setenv("CHAT_KEY", KEY)
+
+
+def declared(**two: object) -> Declared:
+    """The machine without a GPU, with a group beside its servers."""
+    return changed(cpu_rig(), {"instances/one": ONE, "instances/two": TWO | two})
+
+
+def group(plan: Plan) -> InstancePlan:
+    return next(each for each in plan.instances if each.name == "card")
+
+
+PLAN = planned(declared())
+CARD = group(PLAN)
+
+
+def test_a_group_is_one_server_called_as_it_is() -> None:
+    assert [each.name for each in PLAN.instances] == ["card", "chat", "drafter"]
+    assert (CARD.service, CARD.server.user, CARD.key_file) == ("llama-card", "llama-card", "/etc/llamaherd/keys/card")
+    assert [member.name for member in CARD.members] == ["one", "two"]
+    assert CARD.endpoint.models == ("gemma", "moe")
+    assert CARD.endpoint.streams == 1, "no more than the instance with the fewest slots has"
+    assert CARD.drain == 90
+    assert set(CARD.server.folders) == {member.model_folder for member in CARD.members}
+
+
+def test_its_preset_file_is_named_by_what_is_in_it() -> None:
+    assert CARD.preset
+    assert CARD.preset in PLAN.files
+    assert CARD.server.arguments[:4] == ("--models-preset", CARD.preset.path, "--models-max", "1")
+    other = group(planned(declared(context=2048)))
+    assert other.preset
+    assert other.preset.path != CARD.preset.path
+    assert other.spec != CARD.spec, "so that what runs is started anew"
+    assert group(planned(declared())).spec == CARD.spec
+
+
+def test_sections_have_what_each_would_be_told_alone() -> None:
+    assert CARD.preset
+    sections = CARD.preset.text.split("[")[1:]
+    assert [section.partition("]")[0] for section in sections] == ["gemma", "moe"]
+    assert ["load-on-startup = true" in section for section in sections] == [True, False]
+    assert ["spec-type = draft-mtp" in section for section in sections] == [False, True]
+    assert "key" not in CARD.preset.text
+
+
+def test_a_name_of_a_file_that_no_preset_file_can_say_is_told() -> None:
+    with pytest.raises(UserError, match="group `card` of rig box has no preset file"):
+        planned(changed(declared(), {"models/moe/file": "/srv/a#b.gguf"}))
+
+
+def test_the_engine_is_asked_about_the_arguments_of_each() -> None:
+    script = check_arguments(CARD, "/opt/build")
+    assert script.count("--version 2>&1") == 3, "the server in front, and each of two"
+    assert "/etc/llamaherd/keys" not in script, "where the key's file may not be yet"
+    (change,) = unit_changes(CARD, HostState(), KEY)
+    assert isinstance(change.how, RunScript)
+    assert "--spec-type" in change.how.script
+
+
+def test_a_host_that_is_as_planned_is_left_alone_and_one_with_another_is_not() -> None:
+    keys = {"card": KEY, "chat": KEY}
+    there = parse_state(converged(PLAN, keys))
+    assert outlook(PLAN, ROLES, there, Connect(host="box"), {}).changes == ()
+    found = outlook(planned(declared(context=2048)), ROLES, there, Connect(host="box"), {}).changes
+    assert [(each.action, each.name) for each in found if each.kind == "server"] == [("restart", "llama-card")]
+
+
+def test_a_part_alone_is_the_group_and_no_instance_of_it() -> None:
+    rigs = {"box": Rig.model_validate(declared())}
+    assert choose(["card"], rigs, ROLES)["box"].instances == ("card",)
+    with pytest.raises(UserError, match="`--only card`"):
+        choose(["two"], rigs, ROLES)
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+
+def of(gpu: int, ram: int, *, prompts: int | None = 0, resident: int | None = 1) -> Estimate:
+    parts = {"kv": 0, "state": 0, "compute": 0, "draft": 0}
+    holds = tuple(Holds(where=where, size=100, weights=each, **parts) for where, each in (("big", gpu), ("RAM", ram)))
+    return Estimate(source="arithmetic", holds=holds, grows=Grows(prompts=prompts), resident=resident)
+
+
+def test_the_largest_counts_in_each_place() -> None:
+    both = largest([of(70, 5, prompts=4), of(30, 50, prompts=9, resident=7)])
+    assert both
+    assert {each.where: each.total for each in both.holds} == {"big": 70, "RAM": 50}
+    assert (both.grows.prompts, both.resident) == (9, 7)
+    unlimited = largest([of(1, 1, prompts=None), of(1, 1)])
+    assert unlimited
+    assert unlimited.grows.prompts is None
+    assert largest([of(1, 1), None]) is None, "one that is not known may be any size"
+
+
+def test_what_swaps_has_room_as_if_the_other_were_not_there() -> None:
+    """And a server beside them has what the largest leaves."""
+    swapping = {"engine": "main", "on": ["old"], "context": 8192, "port": 8010}
+    data = changed(
+        gpu_rig(),
+        {
+            "instances": {
+                "big": swapping | {"model": "35b", "group": "card"},
+                "small": swapping | {"model": "gemma", "group": "card"},
+                "beside": swapping | {"model": "gemma", "port": 8011},
+            }
+        },
+    )
+    rig = Rig.model_validate(data)
+    headers = {"35b": qwen_35b(), "gemma": gemma3()}
+    alone = {name: instance_memory(rig, each, headers, {}) for name, each in rig.instances.items()}
+    found = sized(rig, headers)
+    big, beside = alone["big"], alone["beside"]
+    assert big
+    assert beside
+    without = sized(rig.model_copy(update={"instances": {"beside": rig.instances["beside"]}}), headers)["beside"]
+    assert found["beside"].room.cards[0] == without.room.cards[0] - big.on_gpus["old"]
+    one = sized(rig.model_copy(update={"instances": {"small": rig.instances["small"]}}), headers)["small"]
+    assert found["small"].room.cards[0] == one.room.cards[0] - beside.on_gpus["old"]
+
+
+# --- asking --------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_goes_to_what_is_loaded_first_and_figures_come_without_a_swap() -> None:
+    said = asked(CARD)
+    body = said["body"]
+    assert isinstance(body, dict)
+    assert body["model"] == "gemma"
+    assert said["metrics"] == [
+        f"http://127.0.0.1:8090/metrics?model={model}&autoload=false" for model in ("gemma", "moe")
+    ]
+
+
+def answers(**props: str) -> dict[tuple[str, str], str]:
+    """What a host says of the group's server: lists, what each model has loaded, and a chat with each."""
+    found = {("models", "card"): json.dumps({"data": [{"id": "gemma"}, {"id": "moe"}]}) + "\n200"}
+    for member in CARD.members:
+        told = {
+            "model_path": props.get(member.name, member.model_path),
+            "total_slots": member.slots,
+            "default_generation_settings": {"n_ctx": member.context // member.slots},
+        }
+        found["props", member.name] = json.dumps(told) + "\n200"
+        pieces = [{"choices": [{"delta": {"content": each}}]} for each in ("a", "b")]
+        found["chat", member.name] = "".join(f"data: {json.dumps(each)}\n\n" for each in pieces) + "\n200"
+    return found
+
+
+def checks(said: dict[tuple[str, str], str]) -> dict[str, bool]:
+    report = judge(Rig.model_validate(declared()), PLAN, said)
+    (card,) = [each for each in report.instances if each.name == "card"]
+    assert card.model == "gemma or moe"
+    return {check.name: check.ok for check in card.checks if ":" in check.name}
+
+
+def test_each_instance_is_judged_by_its_name() -> None:
+    assert checks(answers()) == {
+        **{f"{name}: {what}": True for name in ("one", "two") for what in ("model", "context", "chat")},
+        "two: drafts": False,
+    }
+    assert not checks(answers(two="/elsewhere.gguf"))["two: model"]
+    assert not checks(answers() | {("models", "card"): '{"data": [{"id": "gemma"}]}\n200'})["one: model"]
+    assert not checks({})["one: chat"]
+
+
+def test_each_model_is_asked_for_before_it_is_told_what_is_loaded() -> None:
+    text = question(PLAN)
+    order = [text.index(f"section {what} {name}") for name in ("one", "two") for what in ("chat", "props")]
+    assert order == sorted(order)
+    assert "/props?model=moe&autoload=false" in text
+    assert "section chat card" not in text
+
+
+# --- waiting for the first model -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [('{"value":"loaded"}', 0), ('{"value":"unloaded","exit_code":1,"failed":true}', 1)],
+)
+def test_a_unit_has_started_when_the_first_model_is_loaded(tmp_path: Path, status: str, code: int) -> None:
+    """What it asks is a file, as curl reads it: curl and the shell are real."""
+    (tmp_path / "models").write_text(f'{{"data":[{{"id":"gemma","status":{status}}}]}}')
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    (tmp_path / "wait").write_text(render("serve/wait-loaded.sh"))
+    with subprocess.Popen(["sleep", "20"]) as server:
+        done = subprocess.run(
+            ["sh", str(tmp_path / "wait"), f"file://{tmp_path}/models", str(tmp_path / "key")],
+            env={"PATH": "/usr/bin:/bin", "MAINPID": str(server.pid)},
+            capture_output=True,
+            text=True,
+            timeout=15,
+            check=False,
+        )
+        server.terminate()
+    assert done.returncode == code, done.stderr
+    assert ("does not load" in done.stderr) == bool(code)
+
+
+def test_a_server_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / "wait").write_text(render("serve/wait-loaded.sh"))
+    done = subprocess.run(
+        ["sh", str(tmp_path / "wait"), f"file://{tmp_path}/none", "-"],
+        env={"PATH": "/usr/bin:/bin", "MAINPID": str(gone.pid)},
+        timeout=15,
+        check=False,
+    )
+    assert done.returncode == 1
