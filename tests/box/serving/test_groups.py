@@ -47,7 +47,7 @@ def group(converged: Bench) -> Iterator[Bench]:
     """The rig with the group, and a gateway before it. Afterwards nothing of either is left."""
     (converged.folder / "fleet.yaml").write_text(FLEET)
     converged.declare(grouped(converged))
-    made = converged.herd("users", "add", "tom")
+    made = converged.herd("users", "add", "tom", "--streams", "6")
     assert made.code == 0, made.output
     ended = converged.up()
     assert ended.code == 0, ended.output
