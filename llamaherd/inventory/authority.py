@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.written import create_whole, said, write_whole
+from llamaherd.inventory.written import create_whole, remove_abandoned, said, write_whole
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
 KEY, ROOT = "root.key", "root.pem"
@@ -38,6 +38,7 @@ def make_root(folder: Path, now: datetime | None = None) -> bool:
     from llamaherd.inventory.certificates import new_key, root_for
 
     key, root = folder / KEY, folder / ROOT
+    remove_abandoned(key, root)
     if root.exists():
         root_in(folder)
         return False
@@ -74,6 +75,7 @@ def certificate_of(folder: Path, rig: str, names: Collection[str], now: datetime
     now = now or datetime.now(UTC)
     file, root = folder / f"gateway-{rig}.pem", root_in(folder)
     _within(root, now)
+    remove_abandoned(folder / KEY, folder / ROOT, file)
     if file.exists() and lasting(text := _read(file), root.pem, names, now):
         return text
     try:

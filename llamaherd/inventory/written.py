@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
@@ -22,6 +23,29 @@ def create_whole(file: Path, text: str, mode: int) -> None:
         file.hardlink_to(part)
 
 
+def remove_abandoned(*files: Path) -> None:
+    """Remove what runs left beside these files that were killed; those of processes that still run stay.
+
+    A folder that is not there, or may not be written to, is no matter here: whoever writes says so.
+    """
+    for file in files:
+        for part in file.parent.glob(f".{escape(file.name)}.*.part"):
+            number = part.name.removeprefix(f".{file.name}.").removesuffix(".part")
+            if number.isdecimal() and not _runs(int(number)):
+                with suppress(OSError):
+                    part.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
+
+
 @contextmanager
 def said() -> Iterator[None]:
     """What a disk refuses, as a sentence. Raises UserError."""
@@ -33,7 +57,8 @@ def said() -> Iterator[None]:
 
 @contextmanager
 def _part(file: Path, text: str, mode: int) -> Iterator[Path]:
-    """The same text in a file beside, which is gone afterwards. What a run left that was killed is in nobody's way."""
+    """The same text in a file beside, which is gone afterwards."""
+    remove_abandoned(file)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     try:

@@ -304,6 +304,18 @@ def test_a_gateway_that_is_watched_has_a_port_for_its_figures(survey: Found) -> 
     assert codes(survey(f"{FLEET.replace('port: 8000', '')}{WATCH}", known_as("192.168.1.20"))) == []
 
 
+@pytest.mark.parametrize(
+    ("on", "port", "found"),
+    [("box", 9090, True), ("box", 8405, True), ("box", 3000, False), ("porch", 9100, True), ("porch", 9090, False)],
+)
+def test_a_page_has_no_port_of_what_watches(survey: Found, on: str, port: int, found: bool) -> None:
+    """Where the gateway is first, which is where the page is; Prometheus is on `box` alone."""
+    page = f"  chat: {{image: a, user: tom, port: {port}}}\n  models:\n"
+    text = FLEET.replace("  models:\n", page).replace("on: [box]", f"on: [{on}]") + WATCH
+    ports = [each for each in survey(text, known_as("192.168.1.20")).findings if each.code == "LH322"]
+    assert ["the chat page" in each.message for each in ports] == [True] * found
+
+
 def test_a_rig_that_is_watched_has_one_port_less(survey: Found) -> None:
     for port, expected in ((9100, ["LH322"]), (9090, [])):
         beside = changed(porch(), {"instances/chat/port": port})

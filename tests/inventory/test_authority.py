@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -203,9 +204,26 @@ def test_killed_before_any_step_and_run_again(tmp_path: Path) -> None:
         certificate_of(keys, "attic", ("attic.lan",))
         assert {name: (keys / name).read_bytes() for name in made} == made
         assert openssl("verify", "-CAfile", keys / ROOT, keys / "gateway-attic.pem").returncode == 0
+        assert list(keys.glob(".*")) == [], "a key that nobody needs is left nowhere"
         if done.returncode == 0:
             break
     assert 8 < steps < 99, "the steps were counted"
+
+
+def test_what_is_being_written_is_left_alone(folder: Path) -> None:
+    """By a process that runs, here this one's parent, or by nobody of ours."""
+    others = [folder / f".{KEY}.{os.getppid()}.part", folder / f".{KEY}.x.part", folder / ".mine.1234567.part"]
+    ended = folder / f".{KEY}.{_ended()}.part"
+    for file in (*others, ended):
+        file.write_text("key")
+    certificate_of(folder, "attic", NAMES)
+    assert sorted(folder.glob(".*")) == sorted(others)
+
+
+def _ended() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        return process.pid
 
 
 def test_two_that_make_it_at_once_make_one(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _is_ip(address: str) -> bool:
 
 MONITORING_PORT = Rule(
     "LH322",
-    "A server, or the gateway, has a port of what watches.",
+    "A server, the gateway, or its page has a port of what watches.",
     why="Prometheus, Alertmanager, the exporter of a host's figures, and a gateway's have ports of their own there.",
     example="""
     $ herd check
@@ -112,6 +112,8 @@ def _taken(subject: FleetContext, rig: Rig) -> Iterator[tuple[str, int]]:
     """What has which port of a rig."""
     yield from ((f"instance `{name}`", instance.port) for name, instance in rig.instances.items())
     yield from (("the gateway", gateway.port) for gateway in subject.gateways if rig.rig in gateway.on)
+    pages = ((gateway.on[0], gateway.chat) for gateway in subject.gateways)
+    yield from (("the chat page", page.port) for on, page in pages if page and on == rig.rig)
 
 
 NOBODY_TOLD = Rule(

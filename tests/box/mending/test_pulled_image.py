@@ -9,9 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.box import registry
 from tests.box.bench import Bench, Declared
 
 pytestmark = pytest.mark.box
+
+CONTEXT = f"{registry.FOLDER}/context"
 
 CURL = """#!/usr/bin/busybox sh
 for url; do :; done
@@ -25,63 +28,20 @@ COPY curl /usr/bin/curl
 ENTRYPOINT ["/usr/local/bin/llama-server"]
 """
 
-MAKE = """
-engine=$(docker inspect -f '{{.Config.Image}}' llama-drafter)
-DOCKER_BUILDKIT=0 docker build -q --build-arg ENGINE=$engine -t published . >/dev/null
-docker save published >saved.tar
-docker image rm published >/dev/null
-systemd-run -q --unit=registry python3 /run/registry/serve.py
-python3 publish.py
-"""
-
-PUBLISH = """
-import gzip, hashlib, json, pathlib, sys, tarfile
-blobs = pathlib.Path("/run/registry/blobs"); blobs.mkdir(parents=True, exist_ok=True)
-def blob(data, kind):
-    name = "sha256:" + hashlib.sha256(data).hexdigest()
-    (blobs / name).write_bytes(data)
-    return {"mediaType": "application/vnd.docker." + kind, "size": len(data), "digest": name}
-saved = tarfile.open("/run/registry/saved.tar")
-of = json.load(saved.extractfile("manifest.json"))[0]
-config = blob(saved.extractfile(of["Config"]).read(), "container.image.v1+json")
-layers = [blob(gzip.compress(saved.extractfile(each).read(), 1), "image.rootfs.diff.tar.gzip") for each in of["Layers"]]
-manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json"}
-print(blob(json.dumps(manifest | {"config": config, "layers": layers}).encode(), "manifest")["digest"])
-"""
-
-SERVE = """
-import http.server, pathlib
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self, body=True):
-        found = pathlib.Path("/run/registry/blobs", self.path.rsplit("/", 1)[-1])
-        there = self.path == "/v2/" or found.is_file()
-        data = found.read_bytes() if found.is_file() else b"{}"
-        self.send_response(200 if there else 404)
-        kind = "vnd.docker.distribution.manifest.v2+json" if "/manifests/" in self.path else "json"
-        self.send_header("Content-Type", "application/" + kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Docker-Content-Digest", found.name)
-        self.end_headers()
-        if body:
-            self.wfile.write(data)
-    def do_HEAD(self):
-        self.do_GET(False)
-http.server.ThreadingHTTPServer(("127.0.0.1", 5000), Handler).serve_forever()
-"""
-
 
 @pytest.fixture
 def image(bench: Bench) -> Iterator[str]:
     """The box's own engine, as others publish theirs."""
-    files = {"curl": CURL, "publish.py": PUBLISH, "serve.py": SERVE, "Dockerfile": DOCKERFILE, "make": MAKE}
-    bench.sh("mkdir -p /run/registry")
-    for name, text in files.items():
-        bench.sh(f"cat >/run/registry/{name} <<'END'\n{text}END\nchmod 0755 /run/registry/{name}")
-    digest = bench.sh("cd /run/registry && sh -e ./make")
-    yield f"127.0.0.1:5000/engine@{digest}"
-    bench.sh("systemctl stop registry", check=False)
+    registry.prepare(bench)
+    for name, text in {"curl": CURL, "Dockerfile": DOCKERFILE}.items():
+        registry.put(bench, f"{CONTEXT}/{name}", text)
+    engine = bench.sh("docker inspect -f '{{.Config.Image}}' llama-drafter")
+    bench.sh(f"cd {CONTEXT} && DOCKER_BUILDKIT=0 docker build -q --build-arg ENGINE={engine} -t published .")
+    registry.start(bench)
+    yield registry.publish(bench, "published", "engine")
+    registry.stop(bench)
     bench.restore()
-    bench.sh("docker image prune -af; rm -rf /run/registry")
+    registry.remove(bench)
 
 
 def declare(bench: Bench, image: str, *arguments: str) -> Declared:
@@ -106,10 +66,10 @@ def left_alone(bench: Bench, why: str) -> None:
 
 
 def test_a_container_is_asked_about_before_the_old_one_stops(bench: Bench, image: str) -> None:
-    bench.sh("systemctl stop registry")
+    registry.stop(bench)
     declare(bench, image)
     left_alone(bench, "its image cannot be fetched")
-    bench.sh("systemd-run -q --unit=registry python3 /run/registry/serve.py")
+    registry.start(bench)
     declare(bench, image, "--chat-template-file", "/nowhere.jinja")
     left_alone(bench, f"{image} does not accept its arguments")
     before = bench.running()
@@ -122,7 +82,7 @@ def test_a_container_is_asked_about_before_the_old_one_stops(bench: Bench, image
     again = bench.up("--yes")
     assert (again.code, again.changes) == (0, 0), again.output
     # And it is there by now: nothing is fetched any more.
-    bench.sh("systemctl stop registry")
+    registry.stop(bench)
     declare(bench, image, "--threads-batch", "1")
     ended = bench.up("--yes")
     assert ended.code == 0, ended.output

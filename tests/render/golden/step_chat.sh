@@ -33,6 +33,8 @@ if ! docker image inspect "$image" >/dev/null 2>&1 && ! said=$(docker pull -q "$
     exit 1
 fi
 install -d -m 0700 /etc/llamaherd/chat && install -d -m 0700 -o 2018725711 -g 2018725711 /var/lib/llamaherd-chat || exit 1
+# What served is what ran before the first of the runs that did not come to their end: theirs were never seen healthy.
+[ -e /etc/llamaherd/chat/untried ] || [ ! -f /etc/llamaherd/chat/compose.yaml ] || cp -p /etc/llamaherd/chat/compose.yaml /etc/llamaherd/chat/compose.yaml.old || exit 1
 # Until it is healthy, the next run knows that this one did not come to its end.
 : >/etc/llamaherd/chat/untried || exit 1
 if ! [ -s /etc/llamaherd/chat/secret ]; then
@@ -41,7 +43,6 @@ if ! [ -s /etc/llamaherd/chat/secret ]; then
         chown 2018725711:2018725711 /etc/llamaherd/chat/secret.part && chmod 0400 /etc/llamaherd/chat/secret.part &&
         mv -f /etc/llamaherd/chat/secret.part /etc/llamaherd/chat/secret || exit 1
 fi
-[ ! -f /etc/llamaherd/chat/compose.yaml ] || [ -f /etc/llamaherd/chat/compose.yaml.old ] || cp -p /etc/llamaherd/chat/compose.yaml /etc/llamaherd/chat/compose.yaml.old || exit 1
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
 # $1 the path, $2 what the system says; the way out is by the reason.
@@ -116,19 +117,25 @@ IDIwcwogICAgbG9nZ2luZzoge2RyaXZlcjoganNvbi1maWxlLCBvcHRpb25zOiB7bWF4LXNpemU6
 IDEwbSwgbWF4LWZpbGU6ICIzIn19Cg==
 END
 
+began=$(date +%s)
 up() {
     docker compose --progress plain -f /etc/llamaherd/chat/compose.yaml up -d --force-recreate --remove-orphans --wait --wait-timeout 300 >/run/llamaherd-chat.log 2>&1
 }
 if ! up; then
     tail -n 5 /run/llamaherd-chat.log | cut -c -300 >&2
     docker logs --tail 20 llamaherd-chat 2>&1 | cut -c -300 >&2
-    echo "the chat page is not healthy after 300 s; its last lines are above, all of them in: docker logs llamaherd-chat" >&2
+    echo "the chat page is not healthy after $(($(date +%s) - began)) s of 300; its last lines are above, all of them in: docker logs llamaherd-chat" >&2
     if [ -f /etc/llamaherd/chat/compose.yaml.old ]; then
-        mv -f /etc/llamaherd/chat/compose.yaml.old /etc/llamaherd/chat/compose.yaml
-        up && echo "what served before does again" >&2
+        cp -p /etc/llamaherd/chat/compose.yaml.old /etc/llamaherd/chat/compose.yaml
+        if up; then
+            rm -f /etc/llamaherd/chat/untried /etc/llamaherd/chat/compose.yaml.old
+            echo "what served before does again" >&2
+        else
+            echo "what served before is not healthy either: docker logs llamaherd-chat" >&2
+        fi
     else
         docker compose -f /etc/llamaherd/chat/compose.yaml stop >/dev/null 2>&1
     fi
     exit 1
 fi
-rm -f /etc/llamaherd/chat/compose.yaml.old /etc/llamaherd/chat/untried
+rm -f /etc/llamaherd/chat/untried /etc/llamaherd/chat/compose.yaml.old

@@ -26,6 +26,8 @@ hold() {
 }
 hold 8 host 3600 'the chat page' || exit 1
 if docker inspect --type container llamaherd-chat >/dev/null 2>&1; then
+    # It ends by itself: what somebody has just written is in its database.
+    docker stop llamaherd-chat >/dev/null 2>&1
     docker rm -f llamaherd-chat >/dev/null || exit 1
 fi
 rm -rf /etc/llamaherd/chat

@@ -1,6 +1,7 @@
 """The page that people chat on: hosts that are virgin, as planned, and drifted; and what Compose reads.
 
-Its image is in a registry, which no test asks: what runs in it is Open WebUI's own.
+Its image is in a registry, which no test asks: what runs in it is Open WebUI's own. Its scripts are run on a real host
+by `tests/box/serving/test_chat_page.py`, with an image that stands in for that.
 """
 
 from __future__ import annotations
