@@ -15,6 +15,8 @@ pytestmark = pytest.mark.box
 PORT, GATEWAY_PORT = 8094, 8095
 GEMMA, TINY = "gemma-3-270m", "tiny-moe"
 UNIT = "llama-card"
+USER = "gus"
+"""Nobody else of this folder: keys of users stay beside the inventory."""
 FLEET = f"""
 gateway:
   on: [box]
@@ -47,16 +49,18 @@ def group(converged: Bench) -> Iterator[Bench]:
     """The rig with the group, and a gateway before it. Afterwards nothing of either is left."""
     (converged.folder / "fleet.yaml").write_text(FLEET)
     converged.declare(grouped(converged))
-    made = converged.herd("users", "add", "tom", "--streams", "6")
-    assert made.code == 0, made.output
-    ended = converged.up()
+    try:
+        made = converged.herd("users", "add", USER, "--streams", "6")
+        assert made.code == 0, made.output
+        ended = converged.up()
+        assert ended.code == 0, ended.output
+        yield converged
+    finally:
+        (converged.folder / "fleet.yaml").write_text("gateway: null\n")
+        converged.declare(converged.rig())
+        ended = converged.up()
+        (converged.folder / "fleet.yaml").unlink()
     assert ended.code == 0, ended.output
-    yield converged
-    (converged.folder / "fleet.yaml").write_text("gateway: null\n")
-    converged.declare(converged.rig())
-    ended = converged.up()
-    assert ended.code == 0, ended.output
-    (converged.folder / "fleet.yaml").unlink()
     assert converged.sh(f"systemctl is-active {UNIT}", check=False) in ("inactive", "unknown")
     assert converged.sh("ls /etc/llamaherd/keys") == "chat"
 
@@ -116,7 +120,7 @@ def test_a_second_run_changes_nothing_and_verify_asks_each_model(group: Bench) -
 
 
 def test_the_gateway_sends_both_models_to_the_one_server(group: Bench) -> None:
-    key = (group.folder / "keys/users/tom").read_text().strip()
+    key = (group.folder / "keys/users" / USER).read_text().strip()
     both = [asking(group, model, port=GATEWAY_PORT, key=key, out="/dev/null") for model in (GEMMA, TINY) * 3]
     said = group.sh(f"{' & '.join(both)} & wait")
     assert said.splitlines() == ["200 box.card"] * 6

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -168,16 +165,3 @@ def test_one_that_cannot_come_back_keeps_no_other(bench: Bench) -> None:
     assert "is left as it is" not in ended.output
     assert context(bench) == 1024
     assert "--ctx-size 2048 " in bench.sh("tr '\\0' ' ' </proc/$(systemctl show -P MainPID llama-ik-chat)/cmdline")
-
-
-def test_going_back_asks_no_more_than_it_must(bench: Bench, tmp_path: Path) -> None:
-    """What is remembered, a look, the lock, a look that it holds for, the switch, a look at what it did, the release.
-
-    And the shell that a run begins with, which the look under the lock is run by."""
-    shrink(bench, 4096)
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\necho . >>{tmp_path}/log\nexec {shutil.which("ssh")} "$@"\n')
-    ssh.chmod(0o755)
-    ended = bench.herd("rollback", "box", "--yes", PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert ended.code == 0, ended.output
-    assert (tmp_path / "log").read_text().count(".") == 7
