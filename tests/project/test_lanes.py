@@ -53,7 +53,12 @@ def test_two():
     pass
 """
 """Fails the first time."""
+ONE = "from pytest import mark as on\n@on.box\ndef test_one(): pass\n"
+LANE = "import os\nassert os.environ.get('LLAMAHERD_LANE', 'one') == 'one', 'no such lane has hosts'\n"
+"""As the real one, which gives each lane hosts of its own."""
 ALWAYS = "from pytest import mark as on\n@on.box\ndef test_one(): raise AssertionError\n"
+QUICK = ONCE.replace("@on.box\n", "")
+"""The same without a host."""
 FOUR = ALWAYS.replace("def test_one()", "@on.parametrize('n', range(4))\ndef test_one(n)")
 
 
@@ -63,8 +68,9 @@ FOUR = ALWAYS.replace("def test_one()", "@on.parametrize('n', range(4))\ndef tes
         (ONCE, 0, ["pytest one       FAILED", "pytest one-alone passed", "pytest one       UNSTEADY"]),
         (ALWAYS, 1, ["pytest one       FAILED", "pytest one-alone FAILED"]),
         (FOUR, 1, ["pytest one       FAILED"]),
+        (QUICK, 0, ["pytest quick     FAILED", "pytest quick-alone passed", "pytest quick     UNSTEADY"]),
     ],
-    ids=["fails once", "fails again", "many fail"],
+    ids=["fails once", "fails again", "many fail", "fails once without a host"],
 )
 def test_what_fails_beside_all_others_is_run_alone(tests: str, code: int, said: list[str], tmp_path: Path) -> None:
     for path, text in {
@@ -73,8 +79,9 @@ def test_what_fails_beside_all_others_is_run_alone(tests: str, code: int, said: 
         ".venv/bin/mypy": "#!/bin/sh\n",
         ".venv/bin/python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
         "pytest.ini": "[pytest]\nmarkers =\n  box: a\n  rare: a\naddopts = -ra\n",
-        "tests/box/one/test_it.py": tests,
-        "tests/test_quick.py": "def test_one(): pass\n",
+        "tests/box/conftest.py": LANE,
+        "tests/box/one/test_it.py": ONE if tests == QUICK else tests,
+        "tests/test_quick.py": tests if tests == QUICK else ONE.replace("@on.box\n", ""),
         ".box/log": "",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +90,6 @@ def test_what_fails_beside_all_others_is_run_alone(tests: str, code: int, said: 
     shutil.copy(ROOT / "scripts" / "test", tmp_path / "scripts" / "test")
     ended = subprocess.run([tmp_path / "scripts" / "test"], capture_output=True, text=True, check=False, timeout=120)
     summary = ended.stdout.partition("== summary\n")[2].splitlines()
-    of_lane = [line for line in summary if line.startswith("pytest one")]
+    of_lane = [line for line in summary if line.startswith(" ".join(said[0].split()[:2]))]
     assert (ended.returncode, len(of_lane)) == (code, len(said)), ended.stdout + ended.stderr
     assert all(line.startswith(words) for line, words in zip(of_lane, said, strict=True)), of_lane
