@@ -2,10 +2,11 @@
 
     .venv/bin/python -m benchmarks.switches [--beside] [--stream] [CASE...]
 
-The box that scripts/box makes must be there. With --beside it is given nftables, so that what is new is tried beside
-what serves; else it has none. A client on it asks the server ten times a second for its health; with --stream, another
-has it write all the time. Printed are, for each case, how `herd up` ended, the longest time between two answers, what
-became of what was written, and the sentence that it ended with.
+The box that scripts/box makes must be there, and is given nftables. With --beside, what is new is tried beside what
+serves; else something holds the port that it would have, and the old server stops first. A client on it asks the server
+ten times a second for its health; with --stream, another has it write all the time. Printed are, for each case, how
+`herd up` ended, the longest time between two answers, what became of what was written, and the sentence that it ended
+with.
 After each bad change the server must answer a prompt as before, and at the end the box is as declared.
 """
 
@@ -16,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -169,8 +171,8 @@ def main() -> None:
     parts = [word for word in sys.argv[1:] if not word.startswith("--")]
     both, streams = "--beside" in sys.argv[1:], "--stream" in sys.argv[1:]
     chosen = [name for name in CASES if not parts or any(part in name for part in parts)]
-    host().exec("sh", "-c", NFT[both])
-    with tempfile.TemporaryDirectory() as folder:
+    host().exec("sh", "-c", NFT[True])
+    with nullcontext() if both else held(host()), tempfile.TemporaryDirectory() as folder:
         inventory = Path(folder) / "box.yaml"
         declare(inventory)
         assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
@@ -180,6 +182,19 @@ def main() -> None:
             print(f"{name:48} {code:9} {away:8.1f}  {became}{said[:200]}", flush=True)
             declare(inventory)
             assert up(inventory)[0] == 0, f"after {name}, the box does not become as declared"
+
+
+@contextmanager
+def held(box: BoxHost) -> Iterator[None]:
+    """Nothing finds room beside what serves meanwhile: something of the box listens where it would."""
+    ports = [61_000 + zlib.crc32(name.encode()) % 4_000 for name in PORTS]
+    try:
+        for port in ports:
+            serve = ("python3", "-m", "http.server", str(port), "--bind", "127.0.0.1")
+            box.exec("systemd-run", "-q", f"--unit=held-{port}", *serve)
+        yield
+    finally:
+        box.exec("systemctl", "stop", *(f"held-{port}" for port in ports), check=False)
 
 
 def tried(inventory: Path, case: Case, *, both: bool, streams: bool) -> tuple[int, float, str, str]:

@@ -13,7 +13,6 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import (
     BESIDE,
     BESIDE_UNITS,
-    DIRECT_GROUP,
     KEPT,
     PROJECTS,
     REFUSED,
@@ -83,7 +82,6 @@ def transaction(
         "beside_name": beside_of(instance.name),
         "beside_units": BESIDE_UNITS,
         "beside_folder": BESIDE,
-        "direct_group": DIRECT_GROUP,
         "beside": bool(beside),
         **beside,
     }

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from llamaherd.layout import DIRECT_GROUP
+from llamaherd.resources import ROOT
 from roles.serve.beside import lead
 from tests.box.bench import HERD, PORTS, Bench, Ended
 from tests.box.mending.test_taken_back import SPEC, no_answer, no_load
@@ -237,3 +239,52 @@ def test_the_rules_are_rules_of_nftables(bench: Bench, listen: str) -> None:
     rule = lead(listen, 8080, 63090)
     table = f"table inet t {{ chain c {{ type nat hook output priority -101; {rule}; }}; }}"
     assert bench.host.exec("nft", "-c", table) == ""
+
+
+KEEPS_ASKING = """
+import http.client, time
+while True:
+    connection, came = http.client.HTTPConnection("127.0.0.1", 8080, timeout=30), "refused"
+    try:
+        connection.connect()
+        came = "cut"
+        connection.request("GET", "/health")
+        came = str(connection.getresponse().status)
+    except (OSError, http.client.HTTPException):
+        pass
+    connection.close()
+    print(came, flush=True)
+    time.sleep(0.005)
+"""
+
+
+def test_nobody_is_let_in_between_the_last_look_and_the_stop(bench: Bench) -> None:
+    """A server that stops first: who comes then is refused, and none who was let in is cut off."""
+    rig = bench.rig()
+    rig["instances"]["chat"] |= {"context": 2816}
+    bench.declare(rig)
+    port = 61_000 + zlib.crc32(b"chat") % 4_000
+    bench.sh(f"systemd-run -q --unit=holder python3 -m http.server {port} --bind 127.0.0.1")
+    written = f"cat >/run/asks.py <<'END'{KEEPS_ASKING}END\n"
+    bench.sh(f"{written}systemd-run -q --unit=asks sh -c 'exec python3 -u /run/asks.py >/run/came'")
+    try:
+        ended = bench.up("--yes")
+    finally:
+        bench.sh("systemctl stop holder asks")
+    assert ended.code == 0, ended.output
+    came = bench.sh("cat /run/came").split()
+    assert {"200", "refused"} <= set(came)
+    # 503 while it loads.
+    assert set(came) <= {"200", "503", "refused"}
+    nothing_left(bench)
+
+
+def test_whoever_is_killed_once_nobody_is_let_in(bench: Bench) -> None:
+    """The kernel lets all in again by itself, for it still serves; and the look itself gets through meanwhile."""
+    program = (ROOT / "templates" / "serve" / "drain.py").read_text()
+    look = f"cat >/run/drain.py <<'END'\n{program}END\n"
+    asked = "/var/lib/llamaherd/kept/llama-chat/last/asked"
+    ask = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8080/health"
+    said = bench.sh(f"{look}python3 -I /run/drain.py {asked} 30 {DIRECT_GROUP}; {ask}; sleep 3.1; {ask}", check=False)
+    bench.sh("nft delete table inet llamaherd-shut")
+    assert said == "000200"

@@ -26,32 +26,59 @@ hold() {
 }
 hold 8 host 3600 'removing old' || exit 1
 # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
-# it was started; $1 says how to ask another.
+# it was started; $1 says how to ask another. Then new connections are refused where the host can do that, for seconds
+# at most: `let_in` is to come after the server was stopped.
 drain() {
     grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-old/last/asked}" || return 0
-    ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-old/last/asked}" 30 <<'END'
-"""Wait until a server answers no request any more, for so many seconds at most."""
+    ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-old/last/asked}" 30 2009999999 ${direct:+led} <<'END'
+"""Wait until a server answers no request any more, for so many seconds at most, and have none come after the last."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+from string import Template
 from typing import Any
+from urllib.parse import urlsplit
 
+NFT = "/usr/sbin/nft"
 LARGEST = 1 << 20
 """Bytes of an answer."""
 BUSY = re.compile(
     r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
 )
+ARRIVES = 0.05
+"""Seconds in which a request follows its connection."""
+# The kernel lets all in again by itself, whoever is killed in the middle. Nothing that is led elsewhere gets here: a
+# rule for that comes later on a packet's way. Only this program, by its group, gets through on the host itself.
+SHUT = Template("""
+table inet llamaherd-shut {}
+delete table inet llamaherd-shut
+table inet llamaherd-shut {
+    set ports { type inet_service; flags timeout; timeout 3s; elements = { $ports }; }
+    chain others {
+        type filter hook prerouting priority -150
+        iifname != "lo" $new tcp dport @ports reject with tcp reset
+    }
+    chain local {
+        type filter hook output priority -150
+        meta skgid != $group $new tcp dport @ports reject with tcp reset
+    }
+}
+""")
+NEW = "fib daddr type local tcp flags & (fin | syn | rst | ack) == syn"
+OPEN = "delete table inet llamaherd-shut\n"
 
 
-def main(path: str, seconds: float) -> None:
+def main(path: str, seconds: float, group: int, led: bool) -> None:
     asked = json.loads(Path(path).read_text(encoding="utf-8"))
     end = time.monotonic() + seconds
     told = False
-    while count := in_flight(asked):
+    while count := in_flight(asked) or (0 if led else last_look(asked, group)):
         if time.monotonic() > end:
             sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
             return
@@ -63,10 +90,37 @@ def main(path: str, seconds: float) -> None:
         time.sleep(0.2)
 
 
+def last_look(asked: dict[str, Any], group: int) -> int:
+    """Requests that have come since the first one; where there are none, new connections are refused from here on."""
+    ports = sorted({str(port) for url in urls(asked) if (port := urlsplit(url).port)})
+    try:
+        os.setegid(group)
+    except OSError:
+        return 0
+    if not ports or not nft(SHUT.substitute(ports=", ".join(ports), new=NEW, group=group)):
+        return 0
+    time.sleep(ARRIVES)
+    if count := in_flight(asked):
+        nft(OPEN)
+    return count
+
+
+def nft(rules: str) -> bool:
+    """Whether the kernel has these rules; not every host can."""
+    try:
+        ended = subprocess.run([NFT, "-f", "-"], input=rules.encode(), capture_output=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return ended.returncode == 0
+
+
 def in_flight(asked: dict[str, Any]) -> int:
     """Requests that are answered or wait for that, of all models that it has."""
-    urls = asked["metrics"] if isinstance(asked["metrics"], list) else [asked["metrics"]]
-    return sum(in_flight_at(url, asked) for url in urls)
+    return sum(in_flight_at(url, asked) for url in urls(asked))
+
+
+def urls(asked: dict[str, Any]) -> list[str]:
+    return asked["metrics"] if isinstance(asked["metrics"], list) else [asked["metrics"]]
 
 
 def in_flight_at(url: str, asked: dict[str, Any]) -> int:
@@ -84,9 +138,10 @@ def in_flight_at(url: str, asked: dict[str, Any]) -> int:
     return round(sum(float(number) for number in BUSY.findall(said)))
 
 
-main(sys.argv[1], float(sys.argv[2]))
+main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), "led" in sys.argv[4:])
 END
 }
+let_in() { nft delete table inet llamaherd-shut 2>/dev/null || :; }
 drain
 systemctl stop llamaherd-beside-old.service 2>/dev/null
 docker stop llama-old >/dev/null 2>&1
@@ -96,3 +151,4 @@ rm -rf /etc/llamaherd/compose/old /var/lib/llamaherd/started/llama-old
 rm -rf /etc/llamaherd/keys/old /var/lib/llamaherd/kept/llama-old /var/lib/llamaherd/refused/llama-old
 :
 
+let_in

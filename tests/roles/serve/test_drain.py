@@ -1,13 +1,15 @@
-"""Requests in flight end before a server does: what it says of them is scripted here."""
+"""Requests in flight end before a server does: what it says of them is scripted here, and nft is a fake."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -35,6 +37,7 @@ class Scripted(ThreadingHTTPServer):
     status = 200
     questions = 0
     busy = 0
+    busy_at: frozenset[int] = frozenset()
     late = 0.0
     key: str | None = None
 
@@ -49,7 +52,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.key = self.headers["Authorization"]
         if self.server.questions == 1:
             time.sleep(self.server.late)
-        body = self.server.text.format(busy=2 if self.server.questions <= self.server.busy else 0).encode()
+        busy = self.server.questions <= self.server.busy or self.server.questions in self.server.busy_at
+        body = self.server.text.format(busy=2 if busy else 0).encode()
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -70,15 +74,39 @@ def server() -> Iterator[Scripted]:
         thread.join()
 
 
-def drained(folder: Path, port: int, seconds: float = 30) -> tuple[str, float]:
+@dataclass(frozen=True)
+class Nft:
+    """A program in the place of nft, which writes down what it is told, and ends with this code."""
+
+    folder: Path
+    code: int = 0
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "nft"
+
+    @property
+    def told(self) -> list[str]:
+        """The last line of all that it was told, each time."""
+        heard = self.folder / "heard"
+        return heard.read_text().splitlines() if heard.exists() else []
+
+    def __post_init__(self) -> None:
+        self.path.write_text(f"#!/bin/sh\ntail -n 1 >>'{self.folder}/heard'\nexit {self.code}\n")
+        self.path.chmod(0o755)
+
+
+def drained(folder: Path, port: int, seconds: float = 30, *words: str) -> tuple[str, float]:
     """What the script says, and how long it takes."""
     (folder / "key").write_text("secret\n")
     asked = {"metrics": f"http://127.0.0.1:{port}/metrics", "key": str(folder / "key")}
     (folder / "asked").write_text(json.dumps(asked))
     program = (ROOT / "templates" / "serve" / "drain.py").read_text()
+    assert '"/usr/sbin/nft"' in program
+    program = program.replace("/usr/sbin/nft", str(folder / "nft"))
     began = time.monotonic()
     ended = subprocess.run(
-        [sys.executable, "-I", "-", str(folder / "asked"), str(seconds)],
+        [sys.executable, "-I", "-", str(folder / "asked"), str(seconds), str(os.getgid()), *words],
         input=program,
         capture_output=True,
         text=True,
@@ -123,3 +151,30 @@ def test_one_that_does_not_say_is_not_waited_for(server: Scripted, tmp_path: Pat
 
 def test_one_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     assert drained(tmp_path, 9)[0] == ""
+
+
+def test_connections_are_refused_from_the_last_look_on(server: Scripted, tmp_path: Path) -> None:
+    nft = Nft(tmp_path)
+    assert drained(tmp_path, server.server_port)[0] == ""
+    assert (server.questions, nft.told) == (2, ["}"])
+
+
+def test_who_came_between_two_looks_is_waited_for_with_the_door_open(server: Scripted, tmp_path: Path) -> None:
+    nft = Nft(tmp_path)
+    server.busy_at = frozenset({2, 3})
+    said, _ = drained(tmp_path, server.server_port)
+    assert said == "waiting for 2 requests in flight, for up to 30 s\n"
+    assert nft.told == ["}", "delete table inet llamaherd-shut", "}"]
+    assert server.questions == 5
+
+
+def test_nobody_is_refused_while_connections_are_led_elsewhere(server: Scripted, tmp_path: Path) -> None:
+    nft = Nft(tmp_path)
+    drained(tmp_path, server.server_port, 30, "led")
+    assert (server.questions, nft.told) == (1, [])
+
+
+def test_a_host_whose_kernel_cannot_refuse_them(server: Scripted, tmp_path: Path) -> None:
+    nft = Nft(tmp_path, code=1)
+    assert drained(tmp_path, server.server_port)[0] == ""
+    assert (server.questions, nft.told) == (1, ["}"])
