@@ -117,7 +117,7 @@ def diff(
     if save:
         write(save, SavedDiff.of(shown, only))
         say(f"saved to {save}: `herd up --plan {shlex.quote(str(save))}` does this, if it is still so then", err=True)
-    told = _told(shown, metrics, watcher)
+    told = not (metrics or watcher) or _told(shown, metrics, watcher)
     if not told or any(each.unreached or each.problems for each in shown):
         sys.exit(FAILED)
     sys.exit(CHANGES if any(each.changes for each in shown) else 0)

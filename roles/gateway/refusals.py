@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.role.facts import Row
+from llamaherd.role.ports import port_taken, taken
 from llamaherd.role.reach import networks
 from llamaherd.role.refusal import Refusal
 from roles.gateway.state import GatewayState
@@ -19,13 +20,8 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
         return
     port, listen = plan.gateway.port, ip_address(plan.gateway.listen)
     running = GatewayState.of(state).running
-    leaving = {unit.port for unit in state.units.values()} - {each.endpoint.port for each in plan.instances}
-    if port in state.listening and port not in leaving and not (running and running.port == port):
-        yield Refusal(
-            f"port {port} of the gateway is taken by something else",
-            f"see by what with `ss -ltnp 'sport = :{port}'` and stop that, or choose another port in fleet.yaml",
-            "gateway",
-        )
+    if taken(port, plan, state) and not (running and running.port == port):
+        yield port_taken(port, "the gateway", "gateway")
     own = {str(each.ip) for each in networks(state.addresses)}
     if own and not (listen.is_loopback or listen.is_unspecified or str(listen) in own):
         yield Refusal(

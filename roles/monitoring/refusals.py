@@ -8,6 +8,7 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import ALERTMANAGER_PORT, ALERTMANAGER_UNIT, EXPORTER_PORT, EXPORTER_UNIT, PROMETHEUS_PORT
 from llamaherd.plan import Plan
 from llamaherd.role.facts import Row
+from llamaherd.role.ports import taken
 from llamaherd.role.refusal import Refusal
 from roles.monitoring.state import DISTRIBUTIONS, MonitoringState
 
@@ -17,12 +18,11 @@ _PORTS = {EXPORTER_UNIT: EXPORTER_PORT, ALERTMANAGER_UNIT: ALERTMANAGER_PORT}
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """A port that is taken by what is neither ours nor the distribution's as it came."""
     seen = MonitoringState.of(state)
-    leaving = {unit.port for unit in state.units.values()} - {each.endpoint.port for each in plan.instances}
     for unit in plan.monitoring.units if plan.monitoring else ():
         name = unit.path.rpartition("/")[2]
         port, package = _PORTS.get(name, PROMETHEUS_PORT), DISTRIBUTIONS[name]
         ours = name in seen.units and seen.units[name].active == "active"
-        if port in state.listening and port not in leaving and not ours and package not in seen.idle:
+        if taken(port, plan, state) and not ours and package not in seen.idle:
             yield Refusal(
                 f"port {port} of {package} is taken by something else",
                 f"see by what with `ss -ltnp 'sport = :{port}'`; the distribution's own, where somebody has changed "

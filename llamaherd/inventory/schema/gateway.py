@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from llamaherd.inventory.schema.base import Declared, LocalPath, Name, Port, Secret, Size, wrong
 from llamaherd.inventory.schema.monitoring import Monitoring
-from llamaherd.inventory.schema.software import Image
+from llamaherd.inventory.schema.software import Image, by_digest
 from llamaherd.text.characters import Line
 from llamaherd.text.units import parse_duration
 
@@ -140,7 +140,7 @@ class Chat(Declared):
     @property
     def digest(self) -> bool:
         """Whether the image is named by digest, which cannot move."""
-        return re.search(r"@sha256:[0-9a-f]{64}$", self.image) is not None
+        return by_digest(self.image)
 
     @property
     def loopback(self) -> bool:

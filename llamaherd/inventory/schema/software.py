@@ -31,6 +31,11 @@ Image = Annotated[Line, StringConstraints(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._/:
 Repo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 
 
+def by_digest(image: str) -> bool:
+    """Whether an image is named by digest, which cannot move."""
+    return re.search(r"@sha256:[0-9a-f]{64}$", image) is not None
+
+
 def _summed(path: str) -> str:
     """The command that prints the hash of an archive or a file."""
     fetched = re.match(r"https?://", path)
@@ -154,7 +159,7 @@ class Engine(Declared):
     @property
     def digest(self) -> bool:
         """Whether the image is named by digest, which cannot move."""
-        return self.image is not None and re.search(r"@sha256:[0-9a-f]{64}$", self.image) is not None
+        return self.image is not None and by_digest(self.image)
 
 
 def cmake_value(value: str | int | bool) -> str:

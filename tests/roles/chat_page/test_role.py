@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -180,8 +179,8 @@ def test_a_tag_is_locked_as_other_images_are(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("safe", [False, True], ids=["in the clear", "with a CA"])
-def test_compose_reads_what_is_meant(rig: Rig, wanted: Plan, tmp_path: Path, safe: bool) -> None:
-    """Docker Compose's own reading, and the schema of its specification."""
+def test_its_compose_file_says_what_is_meant(rig: Rig, wanted: Plan, tmp_path: Path, safe: bool) -> None:
+    """By the schema of its specification; Docker Compose itself reads it on the box."""
     made = (secured(rig, tmp_path) if safe else wanted).chat
     assert made
     text = made.file.text
@@ -189,22 +188,10 @@ def test_compose_reads_what_is_meant(rig: Rig, wanted: Plan, tmp_path: Path, saf
     jsonschema.Draft7Validator(schema).validate(yaml.safe_load(text))
     service = yaml.safe_load(text)["services"]["page"]
     assert (service["read_only"], service["cap_drop"], service["user"]) == (True, ["ALL"], f"{CHAT_USER}:{CHAT_USER}")
-    version = ["docker", "compose", "version"]
-    if not shutil.which("docker") or subprocess.run(version, capture_output=True, check=False).returncode:
-        pytest.skip("there is no Docker Compose here")
-    (tmp_path / "compose.yaml").write_text(text)
-    done = subprocess.run(
-        ["docker", "compose", "-f", str(tmp_path / "compose.yaml"), "config", "--format", "json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    read = json.loads(done.stdout)["services"]["page"]
-    assert read["environment"] == environment(made.gateway, "small", trusts=safe)
+    read = {name: value.replace("$$", "$") for name, value in service["environment"].items()}
+    assert read == environment(made.gateway, "small", trusts=safe)
     assert made.gateway == ("https://127.0.0.1:8000" if safe else "http://127.0.0.1:8000")
-    assert any(each["target"].endswith("root.pem") for each in read["volumes"]) is safe
+    assert any("root.pem" in str(each) for each in service["volumes"]) is safe
 
 
 def test_its_shell_hands_keys_on(wanted: Plan, tmp_path: Path) -> None:
