@@ -98,7 +98,7 @@ def main() -> int:
 def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
     """Search one case; what was found, as machines read it."""
     path = written(folder, case.model)
-    known = Known(_rig(case, path), "case", {"model": join(read_headers(path))})
+    known = Known(rig_of(case, path), "case", {"model": join(read_headers(path))})
     space, start = space_of(known, judged=False)
     servers = Servers(server, folder / f"{name}.log", known, path)
     aim = Aim()
@@ -219,7 +219,7 @@ class Lines:
         print(f"round {number}, of {count}", flush=True)
 
 
-def _rig(case: Case, path: Path) -> Rig:
+def rig_of(case: Case, path: Path) -> Rig:
     """An inventory with this machine, its first GPU, and one server."""
     name, memory, capability = smi("gpu", "name,memory.total,compute_cap")[0]
     card = {"model": plain_name(name), "memory": f"{memory}MiB", "architecture": capability.replace(".", "")}

@@ -65,7 +65,7 @@ def write(
     """
     writer = GGUFWriter(path, model.architecture, split_max_tensors=per_shard, small_first_shard=not tensors_in_first)
     _keys(writer, model)
-    _tokenizer(writer, model)
+    _tokenizer(writer, model, says_words=noise)
     for weight in model.tensors:
         writer.add_tensor_info(
             weight.name,
@@ -132,15 +132,18 @@ def _keys(writer: GGUFWriter, model: Model) -> None:
             writer.add_uint32(key, value)
 
 
-def _tokenizer(writer: GGUFWriter, model: Model) -> None:
-    """A vocabulary that any text can be spelt in, filled up with tokens that no text has."""
+def _tokenizer(writer: GGUFWriter, model: Model, *, says_words: bool) -> None:
+    """A vocabulary that any text can be spelt in, filled up with tokens that no text has: words, for what computes."""
     tokens = tiny_moe.vocabulary()
-    tokens += [f"<|{number}|>" for number in range(len(tokens), model.tokens)]
+    known = len(tokens)
+    word = "\u0120w{}" if says_words else "<|{}|>"  # as GPT-2 writes a space
+    tokens += [word.format(number) for number in range(known, model.tokens)]
     normal, control = 1, 3
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
-    writer.add_token_types([normal] * 256 + [control] * (len(tokens) - 256))
+    filling = [normal if says_words else control] * (len(tokens) - known)
+    writer.add_token_types([normal] * 256 + [control] * (known - 256) + filling)
     writer.add_key_value(
         "tokenizer.ggml.merges",
         [f"a{number} b{number}" for number in range(model.merges)],

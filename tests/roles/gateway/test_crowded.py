@@ -83,3 +83,26 @@ def test_a_server_that_is_gone_takes_nobody_from_the_queue(servers: list[Upstrea
         two.hold.set()
         assert [each.result().status for each in (*asked, later)] == [200] * 17
         assert two.most == 2
+
+
+def test_memory_that_large_requests_have_taken_is_given_back(servers: list[Upstream], tmp_path: Path) -> None:
+    """Else it takes, in time, the largest request of all that there is room for, at once: a gigabyte and more."""
+    large = json.dumps({"messages": [{"role": "user", "content": "word " * 400_000}], "model": "coder"}).encode()
+    with gateway_of(servers, tmp_path, "coder: {serve: [box.one]}", 2) as gateway, ThreadPoolExecutor(30) as pool:
+        before = memory(gateway)
+        servers[0].hold.clear()
+        asked = [pool.submit(gateway.ask, body=large) for _ in range(30)]
+        until(lambda: gateway.waiting() == 28)
+        meanwhile = memory(gateway)
+        servers[0].hold.set()
+        assert [each.result().status for each in asked] == [200] * 30
+        assert meanwhile - before > 28 * len(large)
+        assert memory(gateway) - before < 4 * len(large)
+
+
+def memory(gateway: Running) -> int:
+    """Bytes that its processes have in RAM."""
+    master = gateway.process.pid
+    children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
+    lines = (line for pid in (master, *children) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
