@@ -31,8 +31,8 @@ class Cell:
     metric: str
     verdict: str
     ratio: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Cell:
@@ -43,7 +43,9 @@ class Cell:
 
     def __str__(self) -> str:
         """In a line of a pair."""
-        interval = f"{self.low - 1:+.1%} to {self.high - 1:+.1%}"
+        interval = "no interval"
+        if self.low is not None and self.high is not None:
+            interval = f"{self.low - 1:+.1%} to {self.high - 1:+.1%}"
         return f"{self.name} {self.metric} {self.ratio - 1:+.1%} ({interval}) {self.verdict}"
 
 
@@ -80,13 +82,13 @@ def tell(what: str, pairs: Sequence[Sequence[Cell]]) -> None:
     """How pairs end: the worst verdict of each."""
     order = ("slower", "faster", "not known yet", "same")
     ends = Counter(next(each for each in order if any(cell.verdict == each for cell in pair)) for pair in pairs)
-    wrong = sum(cell.verdict == "slower" and cell.high > 1 - MARGIN for pair in pairs for cell in pair)
+    wrong = sum(cell.verdict == "slower" and (cell.high or 0) > 1 - MARGIN for pair in pairs for cell in pair)
     print(f"{what}: {dict(ends)} of {len(pairs)} pairs; *slower* within {MARGIN:.0%}: {wrong}")
 
 
 def herd(inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A run of it, as a user has it."""
-    command = [HERD, "-i", inventory, *words]
+    command = [str(HERD), "-i", str(inventory), *words]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
