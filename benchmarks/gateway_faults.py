@@ -1,5 +1,5 @@
-"""Faults under load: what becomes of requests when a server is killed, stands still or hangs, and when the gateway is
-reloaded or killed."""
+"""Faults under load: what becomes of requests when a server is killed, stands still or hangs, when its rig is switched
+off, and when the gateway is reloaded or killed."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ def _kill(gateway: Running, _: Server) -> None:
 FAULTS = {
     "a server of two is killed": Fault(_sent(signal.SIGKILL)),
     "a server of two stands still": Fault(_sent(signal.SIGSTOP)),
+    "the rig of a server of two is switched off": Fault(_sent(signal.SIGUSR2)),
     "a server of two hangs, and says that it is well": Fault(_sent(signal.SIGUSR1)),
     "the only server is killed": Fault(_sent(signal.SIGKILL), ALONE),
     "the only server stands still": Fault(_sent(signal.SIGSTOP), ALONE),
+    "the rig of the only server is switched off": Fault(_sent(signal.SIGUSR2), ALONE),
     "the gateway is reloaded": Fault(_reload),
     "the gateway is killed": Fault(_kill),
 }

@@ -7,12 +7,15 @@ once. Which request was begun and ended when stands in a file, a line each, whic
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,8 @@ from typing import TextIO
 from tests.support.gateway import free_port
 
 _MOST_HEAD = 1 << 16
+_ATTACH_FILTER, _BPF_RETURN = 26, 0x06
+"""Linux's SO_ATTACH_FILTER, which `socket` does not name, and BPF's instruction that takes so much of a packet."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class Server:
         return found
 
     def signal(self, number: int) -> None:
-        """Have it end, stand still, go on, or hang: SIGUSR1 has it answer nothing but its health."""
+        """Have it end, stand still, go on, hang, or be off: SIGUSR1 has it answer nothing but its health, and SIGUSR2
+        has Linux drop all that comes to it, as if its rig were switched off."""
         self.process.send_signal(number)
 
 
@@ -83,9 +89,12 @@ class _Answering:
 
     def __init__(self, port: int, log: TextIO) -> None:
         self.port, self.log, self.hangs = port, log, False
+        self.lines: set[socket.socket] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer what comes on a connection, until it is closed."""
+        line = writer.get_extra_info("socket")
+        self.lines.add(line)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -97,6 +106,8 @@ class _Answering:
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
+        finally:
+            self.lines.discard(line)
 
     async def _answer(self, asked: dict[str, float], writer: asyncio.StreamWriter) -> None:
         number = int(asked["n"])
@@ -126,6 +137,14 @@ class _Answering:
         self.hangs = True
 
 
+def _be_off(lines: Iterable[socket.socket]) -> None:
+    """Have Linux drop all that comes to these sockets, and stand still."""
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
+    for line in lines:
+        line.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(nothing)))
+    time.sleep(3600)
+
+
 def _length(head: bytes) -> int:
     named = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     return int(named[0].partition(b":")[2]) if named else 0
@@ -138,8 +157,10 @@ def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
 async def _main(port: int, file: Path) -> None:
     with file.open("a") as log:
         answering = _Answering(port, log)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, answering.hang)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, answering.hang)
         server = await asyncio.start_server(answering.serve, "127.0.0.1", port, limit=_MOST_HEAD, backlog=1024)
+        loop.add_signal_handler(signal.SIGUSR2, lambda: _be_off([*server.sockets, *answering.lines]))
         print("ready", flush=True)
         await server.serve_forever()
 

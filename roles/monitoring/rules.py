@@ -14,6 +14,9 @@ SOON = 4 * 86400
 XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
 """Errors after which a GPU needs a reset: of nvidia_gpu_exporter's docs/METRICS.md, by NVIDIA's list. Those of
 applications (13, 31, 43) and what is only told (63, 92) are not among them."""
+STILL = "10m"
+"""In which a server that has requests computes no batch. Where three tokens a second are read, one of 2,048 is done
+before people are told."""
 LONG = 60
 """Seconds that requests wait on average, from which on somebody is told."""
 HOT = 88
@@ -51,6 +54,15 @@ ALERTS = (
         "page",
         "server {{ $labels.instance }} does not answer",
         "`herd verify {{ $labels.rig }}` says more",
+    ),
+    Alert(
+        "ServerHangs",
+        "llamacpp:requests_processing > 0"
+        f" and on(instance) llamacpp:n_decode_total == llamacpp:n_decode_total offset {STILL}",
+        "5m",
+        "page",
+        "server {{ $labels.instance }} holds {{ $value }} requests, and computes nothing",
+        "`herd verify {{ $labels.rig }}` asks it a prompt; see its log, and restart it if it does not answer",
     ),
     Alert(
         "ServerStopped",

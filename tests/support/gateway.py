@@ -48,7 +48,10 @@ def key_hashes(keys: Mapping[str, str]) -> dict[str, str]:
 
 
 class Upstream(ThreadingHTTPServer):
-    """A plain server that records what reaches it, and answers slowly, in pieces, or not at all, as it is told."""
+    """A plain server that records what reaches it, and answers slowly, in pieces, or not at all, as it is told.
+
+    It says `late` seconds late whether it is well.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -56,6 +59,7 @@ class Upstream(ThreadingHTTPServer):
     def __init__(self, port: int = 0) -> None:
         self.seen: list[Seen] = []
         self.healthy = True
+        self.late = 0.0
         self.hold = threading.Event()
         self.hold.set()
         self.pieces: list[str] = []
@@ -97,6 +101,7 @@ class _Recorder(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path != "/health":
             self._record(b"")
+        time.sleep(self.server.late)
         self._say(200 if self.server.healthy else 503, b'{"status":"ok"}')
 
     def do_POST(self) -> None:
