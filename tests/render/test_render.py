@@ -211,6 +211,7 @@ REMOVALS = (
 UNUSED = (
     Thing("build", "llama.cpp-000000000000", 7, ()),
     Thing("image", "llamaherd/engine:llama.cpp-000000000000-abcdef", 7, ()),
+    Thing("preset", "card-0123456789ab.ini", 7, ()),
     Thing("source", "ab" * 32, 7, ()),
     Thing("work", "llama.cpp-111111111111", 7, ()),
     Thing("packages", "apt", 7, ()),
