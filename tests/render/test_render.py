@@ -552,6 +552,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_chat": lambda: script(chat(CHATTING)),
     "step_remove_chat": lambda: script(chat_leftovers(GPU, HostState(parts={ChatState: ChatState(there=True)}))),
     "ask_gateway": lambda: gateway_ask("drain", "box.chat", "60"),
+    "ask_gateway_to_take_back": lambda: gateway_ask("ready", "box.chat", ours=True),
+    "ask_gateway_to_renew": lambda: gateway_ask("renew", "box.chat"),
     "step_gateway": gateway,
     "step_gateway_reload": lambda: gateway("reload"),
     "step_gateway_users": lambda: gateway("users"),
