@@ -53,6 +53,7 @@ def measure(job: Job, make: MakeSeries, teller: Teller, chosen: Chosen = NOTHING
     began = now()
     with (
         Way(job.connect, job.instance, job.who) as way,
+        job.aside(teller.say),
         Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter,
     ):
         return _Measurement(job, teller, way, meter, began).run(make, chosen)

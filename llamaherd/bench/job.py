@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +14,9 @@ from llamaherd.bench.schedule import Series
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect
 from llamaherd.plan import InstancePlan, Plan
+
+Aside = Callable[[Callable[[str], None]], AbstractContextManager[None]]
+"""Keeps new requests of others off a server while it is measured, and tells people of that."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Job:
     seconds: float
     who: str
     anyway: bool = False
+    aside: Aside = lambda _: nullcontext()
 
 
 @dataclass(frozen=True)

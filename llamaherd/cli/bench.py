@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
     from llamaherd.bench.courses.chosen import Chosen
-    from llamaherd.bench.job import Job, Measured
+    from llamaherd.bench.job import Aside, Job, Measured
     from llamaherd.inventory.schema import Connect, Expect
     from llamaherd.plan import InstancePlan, Plan
 
@@ -94,9 +95,10 @@ def bench(
     """Measure how fast an instance is that runs: decode by kind of text, prefill, the time to the first token.
 
     Beside that its energy, power, temperature, clocks and memory. What is measured is the server as it is declared,
-    alone and warm, with its prompt cache defeated; else it says what is in the way. Each value has a 95 % interval. It
-    is held against `expect`, and against the last measurement, with a verdict. INSTANCE may be left out where a rig has
-    one. The result is a file in results/ beside the inventory; one that was cut off is gone on with.
+    alone and warm, with its prompt cache defeated; else it says what is in the way. Gateways that have others for it
+    send it nothing new meanwhile. Each value has a 95 % interval. It is held against `expect`, and against the last
+    measurement, with a verdict. INSTANCE may be left out where a rig has one. The result is a file in results/ beside
+    the inventory; one that was cut off is gone on with.
 
     --depth, --concurrency, --soak, --energy and --power measure more, after --time. --power holds its GPUs to one limit
     after the other; what they are held to now comes back, whatever ends it. --url measures a server that no inventory
@@ -135,7 +137,8 @@ def bench(
         declared, plan = usable_plans(inventory, (rig or "",))[rig or ""]
         chosen = _chosen(plan, instance)
         expect = chosen.expect
-        measured = _measured(_job(declared.connect, plan, chosen, results, seconds, anyway), wanted)
+        job = _job(declared.connect, plan, chosen, results, seconds, anyway)
+        measured = _measured(replace(job, aside=_aside(inventory_path(inventory), plan, chosen)), wanted)
     if share:
         _share(measured, share)
     if not _told(results, measured, expect, as_json):
@@ -196,6 +199,12 @@ def _job(connect: Connect, plan: Plan, instance: InstancePlan, results: Path, se
 
     who = f"{getpass.getuser()} on {socket.gethostname()}"
     return Job(connect, plan, instance, results, float(seconds), who, anyway)
+
+
+def _aside(path: Path, plan: Plan, instance: InstancePlan) -> Aside:
+    from llamaherd.gateway.aside import measured_aside
+
+    return lambda tell: measured_aside(path, plan, (instance,), tell, wait=instance.drain)
 
 
 def _measured(job: Job, wanted: Chosen) -> Measured:

@@ -56,7 +56,8 @@ def compare(
 
     With --run, both are measured now, in blocks, until each verdict is known or the budget is spent. A is an instance
     as it is declared, B the same with other keys, or another instance of its rig. Each is a unit of its own, started
-    anew in each block. The declared server is stopped meanwhile, and its host brings it back whatever ends the run.
+    anew in each block. The declared server is stopped meanwhile, and its host brings it back whatever ends the run;
+    gateways that have others for it send it nothing new.
 
     A verdict is slower, same or faster where the whole interval of the ratio says so; else it is not known yet, and
     about how many more starts or runs would tell. Exit codes: 0 compared, whatever the verdict; 1 it could not be

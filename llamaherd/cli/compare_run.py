@@ -141,7 +141,7 @@ def _measured(path: Path, two: Two, wanted: Wanted) -> tuple[Pair, Ended]:
     try:
         pair = _pair(path, two, asked)
         with closing(pair):
-            ended = _blocks(two, wanted, pair, asked, who)
+            ended = _blocks(path, two, wanted, pair, asked, who)
             _finish(pair)
     finally:
         turn.give_back()
@@ -172,15 +172,17 @@ def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
     return pair
 
 
-def _blocks(two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition], who: str) -> Ended:
+def _blocks(path: Path, two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition], who: str) -> Ended:
     from llamaherd.bench.arms.blocks import Blocks
     from llamaherd.bench.arms.host import ArmsHost
     from llamaherd.bench.arms.units import arms_script
+    from llamaherd.gateway.aside import measured_aside
 
     stops = () if wanted.beside else two.declared
     script = arms_script((two.a, two.b), stops, wanted.budget, who)
     arms = (two.a, two.b)
-    host = ArmsHost(two.rig.connect, script, {each.name: each for each in arms}, _keys(two), pair.session)
+    aside = measured_aside(path, two.plan_a, stops, lambda line: say(line, err=True))
+    host = ArmsHost(two.rig.connect, script, {each.name: each for each in arms}, _keys(two), pair.session, aside)
     try:
         with host:
             return Blocks(host, pair.journals, asked, pair.session, wanted.budget, _tell_block).measured()

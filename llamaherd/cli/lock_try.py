@@ -146,6 +146,7 @@ def _measured(wanted: Try, arms: GateArms, lock_wait: int) -> tuple[GateRow, ...
     from llamaherd.bench.arms.measure import GateRun
     from llamaherd.bench.results.store import results_folder
     from llamaherd.deploy.origin import origin
+    from llamaherd.gateway.aside import measured_aside
     from llamaherd.host.turn import Turn
     from llamaherd.inventory.keys import UnreadableKeyError
     from llamaherd.plan import GatePlan
@@ -156,7 +157,9 @@ def _measured(wanted: Try, arms: GateArms, lock_wait: int) -> tuple[GateRow, ...
     turn = Turn(wanted.rig.rig, wanted.rig.connect, who)
     turn.take(_tell, lock_wait)
     try:
-        run = GateRun(arms, gate, wanted.rig.rig, wanted.rig.connect, results_folder(wanted.path), who, _tell)
+        serves = tuple(each for each in wanted.was.instances if each.name == name)
+        aside = measured_aside(wanted.path, wanted.was, serves, _tell)
+        run = GateRun(arms, gate, wanted.rig.rig, wanted.rig.connect, results_folder(wanted.path), who, _tell, aside)
         rows = gate_rows(run.measured(), gate, spent=True)
     except UnreadableKeyError as error:
         raise UserError(str(error), "put the key there, or name its place in the inventory") from None

@@ -71,7 +71,7 @@ class Gone:
 @json_option
 @click.pass_obj
 def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, keep: int, as_json: bool) -> None:
-    """Remove builds, images, models and caches that nothing needs any more.
+    """Remove builds, images, models, preset files and caches that nothing needs any more.
 
     What is declared stays, and what runs, what anything on the host names, what is kept to be put back, and what the
     newest releases that came out well need. Each host looks again before it removes something.

@@ -55,8 +55,9 @@ def tune(
     that leads is judged first, by the engine's own llama-perplexity on the host: KL divergence beside f16.
 
     Each candidate is a unit of its own. The declared server is stopped meanwhile, and its host brings it back whatever
-    ends the search. What was measured is kept: the same command goes on with it, and answers at once where it had come
-    to an end. Nothing of the inventory is changed without --apply, and nothing is served otherwise before `herd up`.
+    ends the search; gateways that have others for it send it nothing new. What was measured is kept: the same command
+    goes on with it, and answers at once where it had come to an end. Nothing of the inventory is changed without
+    --apply, and nothing is served otherwise before `herd up`.
 
     `tune` of the instance also says what --for and --budget are by default.
 

@@ -158,6 +158,7 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
     from llamaherd.bench.arms.host import ArmsHost
     from llamaherd.bench.arms.units import arms_script
     from llamaherd.deploy.origin import origin
+    from llamaherd.gateway.aside import measured_aside
     from llamaherd.host.turn import Turn
 
     who = origin(tuned.inventory).who
@@ -166,7 +167,9 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
     try:
         first = tuned.arm(tuned.start, None)
         script = arms_script((first,), (tuned.declared,), wanted.budget, who, others=True, text=tuned.text)
-        host = ArmsHost(tuned.rig.connect, script, {"C": first}, {"C": _key(tuned)}, journal.search.head.identity)
+        salts = journal.search.head.identity
+        aside = measured_aside(tuned.inventory, tuned.plan, (tuned.declared,), lambda line: say(line, err=True))
+        host = ArmsHost(tuned.rig.connect, script, {"C": first}, {"C": _key(tuned)}, salts, aside)
         try:
             with host:
                 _tuning(journal, tuned, wanted, host)

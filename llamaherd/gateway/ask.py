@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from llamaherd.gateway.now import Drained, GatewayNow, parse_drained, parse_now, parse_ready
+from llamaherd.gateway.now import Drained, GatewayNow, parse_drained, parse_held, parse_now, parse_ready
 from llamaherd.host.protocol import ask_host, question_of
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.schema import Rig
@@ -42,15 +42,29 @@ def ready(rigs: Mapping[str, Rig], server: str) -> dict[str, RemoteError | None]
     return _of_each(rigs, lambda rig: parse_ready(_told(rig, ask_script("ready", server))))
 
 
-def ask_script(verb: str, *words: str, undo: int | None = None) -> Written:
-    """The script that has a host's program do this. What is said of a server ends what a timer would do to it."""
-    return question_of("gateway/ask.sh.j2", **ask_values(verb, *words, undo=undo))
+def give_back(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
+    """Have them send it requests again as a run asked them to stop; whether nobody has said otherwise since."""
+    return _of_each(rigs, lambda rig: parse_held(_told(rig, ask_script("ready", server, ours=True))))
 
 
-def ask_values(verb: str, *words: str, undo: int | None = None) -> dict[str, Any]:
+def renew(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
+    """Have their hosts wait as long again before they take back a drain; whether they still would."""
+    return _of_each(rigs, lambda rig: parse_held(_told(rig, ask_script("renew", server))))
+
+
+def ask_script(verb: str, *words: str, undo: int | None = None, ours: bool = False) -> Written:
+    """The script that has a host's program do this. What is said of a server ends what a timer would do to it.
+
+    With `ours`, only where such a timer is there. `renew` is for no program: it has the timer begin anew.
+    """
+    return question_of("gateway/ask.sh.j2", **ask_values(verb, *words, undo=undo, ours=ours))
+
+
+def ask_values(verb: str, *words: str, undo: int | None = None, ours: bool = False) -> dict[str, Any]:
     """What the template of that script is given, where a question has more in it."""
-    timer = f"{_TIMERS}{words[0]}" if verb in ("drain", "ready") else ""
-    return {"talk": GATEWAY_TALK, "verb": verb, "words": words, "timers": _TIMERS, "timer": timer, "undo": undo}
+    timer = f"{_TIMERS}{words[0]}" if verb in ("drain", "ready", "renew") else ""
+    told = {"talk": GATEWAY_TALK, "verb": verb, "words": words, "undo": undo}
+    return told | {"timers": _TIMERS, "timer": timer, "ours": ours, "renewed": verb == "renew"}
 
 
 def _told(rig: Rig, script: str, seconds: int = 0) -> Sequence[str]:

@@ -154,6 +154,18 @@ def parse_ready(lines: Sequence[str]) -> None:
     take_facts(_answered(lines), lambda kind, fields: (kind, fields) == ("ready", []))
 
 
+def parse_held(lines: Sequence[str]) -> bool:
+    """Whether what a run had asked for still held: nobody had said otherwise. Raises as `parse_now` does."""
+    held: list[bool] = []
+
+    def take(kind: str, fields: list[str]) -> bool:
+        held.append(kind != "otherwise")
+        return kind in ("ready", "renewed", "otherwise") and not fields
+
+    take_facts(_answered(lines), take)
+    return all(held)
+
+
 def _answered(lines: Sequence[str]) -> Sequence[str]:
     """The lines of an answer that is one. Raises RemoteError where the host says why there is none."""
     match [line.split("\t") for line in lines[:1]]:

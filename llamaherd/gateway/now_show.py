@@ -17,7 +17,7 @@ def now_lines(now: GatewayNow) -> Iterator[str]:
         yield ""
         yield from _columns([_USERS, *((user.name, f"{user.streams} of {user.most}") for user in now.users)])
     for server in now.returning:
-        yield f"  {server} is drained by a run of `herd up`, and comes back by itself"
+        yield f"  {server} is drained by `herd up` or a measurement, and comes back by itself"
 
 
 def _rows(model: ModelNow) -> Iterator[Sequence[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llamaherd.host.protocol import ask_host, question_of
 from llamaherd.host.remote import Remote
-from llamaherd.layout import APT_ARCHIVES, BUILDS, CACHE, WORK
+from llamaherd.layout import APT_ARCHIVES, BUILDS, CACHE, PRESETS, WORK
 from llamaherd.plan import Plan
 from llamaherd.prune.unused import Thing, Things, things_of
 from llamaherd.store.ask import store_places
@@ -44,6 +44,7 @@ def remove_script(removals: Sequence[Thing], keep: int) -> str:
         "prune/remove.sh.j2",
         builds=names("build"),
         images=names("image"),
+        preset_files=names("preset"),
         files=[
             *((str(sources / name), f"source {name}") for name in names("source")),
             *((str(work / name), f"work {name}") for name in names("work")),
@@ -54,4 +55,4 @@ def remove_script(removals: Sequence[Thing], keep: int) -> str:
 
 
 def _places(keep: int) -> dict[str, object]:
-    return store_places(str(BUILDS), keep) | {"work": WORK, "sources": CACHE / "sources"}
+    return store_places(str(BUILDS), keep) | {"work": WORK, "sources": CACHE / "sources", "presets": PRESETS}

@@ -1,18 +1,23 @@
-"""What lies on a host beside models: builds, images, caches; who needs it, and what can go. Pure."""
+"""What lies on a host beside models: builds, images, preset files, caches; who needs it, and what can go. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Literal, get_args
 
 from llamaherd.host.protocol import take_facts
-from llamaherd.layout import BUILDS
+from llamaherd.layout import BUILDS, PRESETS
 from llamaherd.plan import Plan
 
-Kind = Literal["build", "image", "source", "work", "packages"]
-"""Finished builds, images of them, sources as they were sent, what builds left behind, and packages as they came."""
+Kind = Literal["build", "image", "preset", "source", "work", "packages"]
+"""Finished builds, images of them, what servers of groups read, sources as they were sent, what builds left behind, and
+packages as they came."""
 
+
+_FOLDERS: dict[Kind, str] = {"build": str(BUILDS), "preset": str(PRESETS)}
+"""Who is given all of a folder may use anything in it."""
 
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
@@ -107,6 +112,7 @@ def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:
     return {
         "build": builds,
         "image": frozenset(name for image in plan.images for name in (image.tag, image.base)),
+        "preset": frozenset(PurePosixPath(each.preset.path).name for each in plan.instances if each.preset),
         "source": frozenset(build.source.sha256 for build in plan.builds if build.source.sha256),
         "work": builds,
         "packages": frozenset(),
@@ -115,7 +121,7 @@ def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:
 
 def _needing(kind: Kind, name: str, needs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Who needs it. Something may follow a name, and who may use every build needs the folder of them."""
-    if kind not in ("build", "image"):
+    if kind not in ("build", "image", "preset"):
         return ()
-    found = (who for who, thing in needs if thing.startswith(name) or (kind == "build" and thing == str(BUILDS)))
+    found = (who for who, thing in needs if thing.startswith(name) or thing == _FOLDERS.get(kind))
     return tuple(dict.fromkeys(found))

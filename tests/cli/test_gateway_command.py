@@ -6,95 +6,23 @@ An `ssh` of the tests' own is the way there.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from tests.support.gateway import TALK, Running, Upstream, free_port, made, rig_at, running, talk_env, until
-
-SSH = f"""#!{sys.executable}
-import pathlib, subprocess, sys
-
-there = pathlib.Path(__file__).parent
-port = sys.argv[sys.argv.index("-p") + 1]
-if (there / "gone").exists() or port != "2201":
-    print(f"ssh: connect to host box port {{port}}: Connection refused", file=sys.stderr)
-    sys.exit(255)
-sys.stdin.readline()
-print("llamaherd: a shell is there", flush=True)
-script = sys.stdin.read().replace("/opt/llamaherd/libexec/gateway-talk", str(there / "gateway-talk"))
-sys.exit(subprocess.run(["sh"], input=script, text=True).returncode)
-"""
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """An inventory, its gateway, and the servers behind it."""
-
-    folder: Path
-    gateway: Running
-    one: Upstream
-    two: Upstream
-
-    def herd(self, *words: str) -> Result:
-        """A command, to its end."""
-        ended = CliRunner().invoke(main, [*words, "-i", str(self.folder / "fleet")])
-        assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
-        return ended
-
-    def answers(self, program: str) -> None:
-        """Have a program of the host's answer in the place of ours."""
-        file = self.folder / "gateway-talk"
-        file.write_text(f"#!/bin/sh\n{program}\n")
-        file.chmod(0o755)
-
-    @property
-    def states(self) -> dict[str, str]:
-        """How the servers of `coder` are, by what is said for machines."""
-        (told,) = json.loads(self.herd("gateway", "status", "--json").stdout)["gateways"]
-        return {each["name"]: each["state"] for each in told["models"][0]["servers"]}
+from tests.support.gateway import free_port, until
+from tests.support.gateway_fleet import Fleet, standing
 
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    one, two = Upstream(), Upstream()
-    text = f"""\
-gateway:
-  on: [box]
-  port: {free_port()}
-  users: {{tom: {{key: {{env: A}}, streams: 9}}}}
-  models:
-    coder: {{serve: [box.one, box.two], fallback: small}}
-    small: {{serve: [box.two]}}
-"""
-    rig = rig_at({"one": one.port, "two": two.port}, {"connect/host": "box"})
-    folder = tmp_path / "fleet"
-    folder.mkdir()
-    (folder / "fleet.yaml").write_text(text)
-    (folder / "box.yaml").write_text(yaml.safe_dump(rig.model_dump(mode="json", exclude_unset=True)))
-    (tmp_path / "ssh").write_text(SSH)
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (tmp_path / "haproxy").mkdir()
-    try:
-        with running(made(text, [rig]), tmp_path / "haproxy") as gateway:
-            begun = Fleet(tmp_path, gateway, one, two)
-            env = " ".join(f"{name}={value}" for name, value in talk_env(gateway.folder).items())
-            begun.answers(f'{env} exec {sys.executable} -I {TALK} "$@"')
-            until(lambda: begun.states == {"box.one": "up", "box.two": "up"})
-            yield begun
-    finally:
-        one.stop()
-        two.stop()
+    with standing(tmp_path, monkeypatch) as begun:
+        yield begun
 
 
 def test_status_shows_servers_and_users(fleet: Fleet) -> None:

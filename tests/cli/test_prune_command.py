@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.layout import BUILDS, KEPT, LOCKS, RELEASES, WORK
+from llamaherd.layout import BUILDS, KEPT, LOCKS, PRESETS, RELEASES, UNITS, WORK
 from tests.support.stores import needs_root
 
 pytestmark = needs_root
@@ -21,16 +21,19 @@ pytestmark = needs_root
 HERD = str(Path(sys.executable).parent / "herd")
 OLD, OLDER, KEPT_ONE = "llama.cpp-000000000000", "llama.cpp-111111111111", "llama.cpp-222222222222"
 SOURCE = "ab" * 32
+PRESET, KEPT_PRESET, RELEASED_PRESET, UNIT_PRESET = (f"card-{digit * 12}.ini" for digit in "0123")
 OURS = f"""
 set -e
 for folder in /run /opt /srv /var/cache /var/lib; do mount -t tmpfs tmpfs "$folder"; done
-mkdir -p /var/lib/dpkg /var/cache/apt/archives/partial /var/cache/llamaherd/sources {WORK}/x {RELEASES} {KEPT}
+cp -a /etc /run/etc && mount --bind /run/etc /etc
+mkdir -p /var/lib/dpkg /var/cache/apt/archives/partial /var/cache/llamaherd/sources {WORK}/x {RELEASES} {KEPT} {PRESETS}
 for build in {OLD} {OLDER} {KEPT_ONE}; do
     mkdir -p {BUILDS}/$build/bin
     echo much >{BUILDS}/$build/bin/llama-server
 done
 echo much >/var/cache/llamaherd/sources/{SOURCE}
 echo much >{WORK}/x/log
+for file in {PRESET} {KEPT_PRESET} {RELEASED_PRESET} {UNIT_PRESET} mine.ini; do echo much >{PRESETS}/$file; done
 echo much >/var/cache/apt/archives/a_1_all.deb
 """
 
@@ -76,7 +79,7 @@ def released(number: int, build: str, *failed: str) -> str:
 def test_it_shows_what_would_go(inventory: Path) -> None:
     ended, left = prune(inventory, "--dry-run")
     assert ended.returncode == 0, ended.stderr
-    for what in (f"build {OLD}", f"build {OLDER}", f"source {SOURCE}", "work x", "packages apt"):
+    for what in (f"build {OLD}", f"build {OLDER}", f"preset {PRESET}", f"source {SOURCE}", "work x", "packages apt"):
         assert f"  {what}\n" in ended.stdout
     assert left == {OLD, OLDER, KEPT_ONE}
 
@@ -103,6 +106,25 @@ def test_what_good_releases_need_stays_and_so_does_what_is_kept(inventory: Path)
     assert f"build {OLD} stays for release 1\n" in ended.stdout
     assert f"build {KEPT_ONE} stays for kept llama-chat\n" in ended.stdout
     assert prune(inventory, "--yes", "--keep", "0", before=before)[1] == {KEPT_ONE}
+
+
+def test_preset_files_stay_that_anything_names_and_those_of_others(inventory: Path) -> None:
+    release = json.dumps({"instances": [{"preset": {"path": f"{PRESETS}/{RELEASED_PRESET}", "text": "[m]"}}]})
+    before = "\n".join(
+        [
+            f"mkdir -p {KEPT}/llama-card/x && ln -s x {KEPT}/llama-card/last",
+            f"echo ExecStart=/x --models-preset {PRESETS}/{KEPT_PRESET} --models-max 1 >{KEPT}/llama-card/last/file",
+            f"echo ExecStart=/x --models-preset {PRESETS}/{UNIT_PRESET} --models-max 1 >{UNITS}/llama-card.service",
+            f"echo '{{\"failed\":[]}}' >{RELEASES}/1.json && echo '{release}' | gzip >{RELEASES}/1.plan",
+        ]
+    )
+    listing = f"; trap 'ls {PRESETS}' EXIT"
+    ended, _ = prune(inventory, "--yes", before=before + listing)
+    assert ended.returncode == 0, ended.stderr
+    assert f"  preset {RELEASED_PRESET} stays for release 1\n" in ended.stdout
+    assert ended.stdout.splitlines()[-4:] == [KEPT_PRESET, RELEASED_PRESET, UNIT_PRESET, "mine.ini"]
+    ended, _ = prune(inventory, "--yes", "--keep", "0", before=before + listing)
+    assert ended.stdout.splitlines()[-3:] == [KEPT_PRESET, UNIT_PRESET, "mine.ini"]
 
 
 def test_releases_out_of_reach_keep_nothing(inventory: Path) -> None:

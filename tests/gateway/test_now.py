@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.gateway.now import Drained, GatewayNow, ServerNow, parse_drained, parse_now, parse_ready
+from llamaherd.gateway.now import Drained, GatewayNow, ServerNow, parse_drained, parse_held, parse_now, parse_ready
 from llamaherd.gateway.now_show import now_lines
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.remote import RemoteError
@@ -70,6 +70,14 @@ def test_what_is_left_is_a_number(line: str) -> None:
     assert parse_drained(["left\t2", "ending\t1"]) == Drained(2, 1)
 
 
+@pytest.mark.parametrize(("line", "held"), [("ready", True), ("renewed", True), ("otherwise", False)])
+def test_whether_what_a_run_asked_for_still_held(line: str, held: bool) -> None:
+    assert parse_held([line]) is held
+    for wrong in (f"{line}\tbox.chat", "so"):
+        with pytest.raises(UnaskedError):
+            parse_held([wrong])
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -83,7 +91,7 @@ def test_what_is_left_is_a_number(line: str) -> None:
     ],
 )
 def test_a_gateway_that_does_not_answer_has_a_way_out(lines: list[str], said: str) -> None:
-    for parse in (parse_now, parse_drained, parse_ready):
+    for parse in (parse_now, parse_drained, parse_ready, parse_held):
         with pytest.raises(RemoteError, match=said) as refused:
             parse(lines)
         assert refused.value.help
@@ -176,4 +184,4 @@ def test_what_somebody_has_drained_stays_so_and_what_a_run_has_left_does_not(
 def test_what_comes_back_by_itself_is_said() -> None:
     now = parse_now([*FINE, "returning\tbox.chat"])
     assert now.returning == ("box.chat",)
-    assert "box.chat is drained by a run of `herd up`, and comes back by itself" in "\n".join(now_lines(now))
+    assert "box.chat is drained by `herd up` or a measurement, and comes back by itself" in "\n".join(now_lines(now))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.host.protocol import UnaskedError
-from llamaherd.layout import BUILDS
+from llamaherd.layout import BUILDS, PRESETS
 from llamaherd.plan import Plan
 from llamaherd.prune.unused import Things, things_of
 from llamaherd.store.outcome import Outcome, outcome
 from tests.support.rigs import cpu_rig, planned
 
 OLD, OLDER = "llama.cpp-000000000000", "llama.cpp-111111111111"
+OLD_PRESET = "card-000000000000.ini"
 OLD_IMAGE = f"llamaherd/engine:{OLD}-abcdef"
 
 
@@ -43,6 +44,7 @@ def test_what_nobody_needs_goes_and_is_counted(plan: Plan) -> None:
         plan,
         f"thing | build | {OLD} | 30",
         f"thing | image | {OLD_IMAGE} | 40",
+        f"thing | preset | {OLD_PRESET} | 50",
         f"thing | source | {'12' * 32} | 5",
         "thing | work | left | 6",
         "thing | packages | apt | 700",
@@ -50,11 +52,12 @@ def test_what_nobody_needs_goes_and_is_counted(plan: Plan) -> None:
     assert gone(things) == [
         f"build {OLD}",
         f"image {OLD_IMAGE}",
+        f"preset {OLD_PRESET}",
         f"source {'12' * 32}",
         "work left",
         "packages apt",
     ]
-    assert things.frees == things.as_json()["frees"] == 781
+    assert things.frees == things.as_json()["frees"] == 831
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,19 @@ def test_what_somebody_needs_stays(plan: Plan, need: str) -> None:
     kind, name, thing = need.split(" | ")
     assert things.things[0].needed_by == (f"{kind} {name}",)
     assert gone(things) == ([] if thing == str(BUILDS) else [f"build {OLDER}"])
+
+
+def test_a_preset_file_that_is_planned_or_named_stays() -> None:
+    """A unit may read more after its file; who is given their folder may read each."""
+    swapping = {"engine": "main", "context": 4096, "port": 8090, "group": "card"}
+    two = {"instances/one": swapping | {"model": "gemma"}, "instances/two": swapping | {"model": "moe"}}
+    planned_group = planned(cpu_rig(), two)
+    (preset,) = [each.preset for each in planned_group.instances if each.preset]
+    said = [f"thing | preset | {name} | 7" for name in (preset.path.rpartition("/")[2], OLD_PRESET)]
+    assert gone(judged(planned_group, *said)) == [f"preset {OLD_PRESET}"]
+    assert gone(judged(planned_group, *said, f"need | kept | llama-card | {OLD_PRESET} --models-max 1")) == []
+    assert gone(judged(planned_group, *said, f"need | file | /srv/all.sh | {PRESETS}")) == []
+    assert gone(judged(planned_group, *said, f"need | file | /srv/all.sh | {BUILDS}")) == [f"preset {OLD_PRESET}"]
 
 
 def test_an_image_in_which_a_container_runs_stays(plan: Plan) -> None:

@@ -211,6 +211,7 @@ REMOVALS = (
 UNUSED = (
     Thing("build", "llama.cpp-000000000000", 7, ()),
     Thing("image", "llamaherd/engine:llama.cpp-000000000000-abcdef", 7, ()),
+    Thing("preset", "card-0123456789ab.ini", 7, ()),
     Thing("source", "ab" * 32, 7, ()),
     Thing("work", "llama.cpp-111111111111", 7, ()),
     Thing("packages", "apt", 7, ()),
@@ -551,6 +552,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_chat": lambda: script(chat(CHATTING)),
     "step_remove_chat": lambda: script(chat_leftovers(GPU, HostState(parts={ChatState: ChatState(there=True)}))),
     "ask_gateway": lambda: gateway_ask("drain", "box.chat", "60"),
+    "ask_gateway_to_take_back": lambda: gateway_ask("ready", "box.chat", ours=True),
+    "ask_gateway_to_renew": lambda: gateway_ask("renew", "box.chat"),
     "step_gateway": gateway,
     "step_gateway_reload": lambda: gateway("reload"),
     "step_gateway_users": lambda: gateway("users"),

@@ -9,6 +9,7 @@ import base64
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
@@ -54,12 +55,20 @@ class ArmsHost:
     """A host that arms are started on, from `with` to its end. `back` is how long what served before took to load.
 
     `back` stays None where that does not serve again, or nobody knows. `salts` is what beginnings of prompts go by.
+    `aside` keeps new requests off what serves: from before it is stopped until it serves again.
     """
 
     def __init__(
-        self, connect: Connect, script: str, arms: Mapping[ArmName, Arm], keys: Mapping[ArmName, str | None], salts: str
+        self,
+        connect: Connect,
+        script: str,
+        arms: Mapping[ArmName, Arm],
+        keys: Mapping[ArmName, str | None],
+        salts: str,
+        aside: AbstractContextManager[object] | None = None,
     ) -> None:
         self.back: float | None = None
+        self._aside, self._around = aside or nullcontext(), ExitStack()
         self._connect, self._script, self._arms, self._keys, self._salts = connect, script, arms, keys, salts
         self._there = next(iter(arms.values())).instance.endpoint.port
         self._here = self._there
@@ -76,23 +85,31 @@ class ArmsHost:
         self._shell = Shell(self._connect, fresh=True, forward=forward)
         try:
             self._lines = self._shell.before_it_listens(self._script, _SILENCE)
-            self._hear("armed")
+            if self._hear("mine", "armed") == ["mine"]:
+                self._around.enter_context(self._aside)
+                self._tell("go")
+                self._hear("armed")
         except BaseException:
-            self._shell.close()
+            with self._around:
+                self._shell.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """End both arms, and wait until what served before serves again."""
         assert self._shell
+        with self._around:
+            self._wait_for_what_served(self._shell)
+
+    def _wait_for_what_served(self, shell: Shell) -> None:
         try:
-            self._shell.hang_up()
+            shell.hang_up()
             word, *said = self._hear("back", "away")
             self.back = int(said[0]) / 1000 if word == "back" else None
         except UserError:
             self.back = None
         finally:
-            self._shell.close()
+            shell.close()
 
     def start(self, name: ArmName) -> Start:
         """Start an arm, and wait until it answers. Raises NotStartedError where it does not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ _HOLDS = timedelta(days=1)
 
 @dataclass(frozen=True)
 class GateRun:
-    """What is measured, where, and for whom. `say` tells people how it goes."""
+    """What is measured, where, and for whom. `say` tells people how it goes; `aside` is as of `ArmsHost`."""
 
     arms: GateArms
     gate: GatePlan
@@ -37,6 +37,7 @@ class GateRun:
     results: Path
     who: str
     say: Callable[[str], None]
+    aside: AbstractContextManager[object] | None = None
 
     def measured(self) -> Comparison:
         """What is known in the end: from results of today, where they say it. Raises UserError, UnreadableKeyError."""
@@ -72,7 +73,8 @@ class GateRun:
         key = read_key(place) if place else None
         keys: dict[ArmName, str | None] = {"A": key, "B": key}
         script = arms_script(both, (serves,), seconds, self.who)
-        with ArmsHost(self.connect, script, {each.name: each for each in both}, keys, pair.session) as servers:
+        arms = {each.name: each for each in both}
+        with ArmsHost(self.connect, script, arms, keys, pair.session, self.aside) as servers:
             blocks = Blocks(servers, pair.journals, asked, pair.session, seconds, self._tell)
             blocks.left = lambda found: gate_left(found, self.gate, asked)
             blocks.measured()

@@ -282,7 +282,7 @@ def test_a_run_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys) -> N
     smaller(pair, 3072)
     pair.killed(signal.SIGKILL, lambda line: "sends nothing new to box.chat" in line, [HERD, "up", "--yes"])
     assert states(pair)["box.chat"] == "draining"
-    assert "box.chat is drained by a run of `herd up`" in pair.herd("gateway", "status").output
+    assert "box.chat is drained by `herd up` or a measurement" in pair.herd("gateway", "status").output
     # The timer would do it in some minutes: here it does so now, as the next run does, too.
     pair.sh("systemctl start llamaherd-ready-box.chat.service")
     assert states(pair)["box.chat"] == "up"
@@ -290,6 +290,52 @@ def test_a_run_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys) -> N
     output = up(pair)
     assert "box sends to box.drafter again" in output
     assert states(pair) == {"box.chat": "up", "box.drafter": "up"}
+
+
+COMPARED = ("compare", "--run", "box/chat", "--with", "context=512", "--cells", "prefill", "--budget", "30s", "--yes")
+TIMERS = "systemctl list-units --plain --no-legend 'llamaherd-ready-*'"
+
+
+def test_a_server_that_is_stopped_to_be_compared_is_missed_by_nobody(pair: Bench, keys: Keys) -> None:
+    with clients(pair, keys["tom"]) as asked:
+        compared = pair.herd(*COMPARED)
+    assert compared.code == 0, compared.output
+    said = compared.output
+    assert "box sends nothing new to box.chat" in said
+    assert said.index("llama-chat is as before") > said.index("box sends to box.chat again") > said.index("block 1")
+    ended = [line.split() for line in asked()]
+    assert len(ended) > 10
+    assert {status for status, *_ in ended} == {"200"}, ended
+    assert states(pair) == {"box.chat": "up", "box.drafter": "up"}
+    assert pair.sh(TIMERS) == ""
+
+
+def test_a_server_is_benched_alone_and_comes_back(pair: Bench, keys: Keys) -> None:
+    assert keys
+    benched = pair.herd("bench", "box", "chat", "--time", "10s", "--anyway")
+    assert "box sends nothing new to box.chat" in benched.output
+    assert "box sends to box.chat again" in benched.output
+    assert states(pair) == {"box.chat": "up", "box.drafter": "up"}
+    assert pair.sh(TIMERS) == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["bench", "box", "chat", "--time", "5m", "--anyway"], [*COMPARED[:-2], "10m", "--yes"]],
+    ids=["bench", "compare"],
+)
+def test_a_measurement_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys, words: list[str]) -> None:
+    assert keys
+    pair.killed(signal.SIGKILL, lambda line: "sends nothing new to box.chat" in line, [HERD, *words])
+    assert states(pair)["box.chat"] == "draining"
+    # Within a quarter of an hour its timer does it.
+    assert "llamaherd-ready-box.chat.timer" in pair.sh(TIMERS)
+    pair.sh("systemctl start llamaherd-ready-box.chat.service")
+    assert states(pair)["box.chat"] == "up"
+    until = time.monotonic() + 60
+    while pair.sh("systemctl is-active llama-chat", check=False) != "active":
+        assert time.monotonic() < until
+        time.sleep(0.3)
 
 
 @pytest.mark.rare

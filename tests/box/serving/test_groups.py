@@ -158,3 +158,17 @@ def test_a_model_that_does_not_load_is_taken_back(group: Bench) -> None:
     assert group.sh(asking(group, GEMMA, out="/dev/null")).strip() == "200"
     group.declare(grouped(group))
     assert group.up().code == 0
+
+
+def test_preset_files_that_nothing_names_any_more_are_pruned(group: Bench) -> None:
+    """The unit names one, and what is kept of it may name another."""
+    listing = "ls /etc/llamaherd/presets"
+    files = f"/etc/systemd/system/{UNIT}.service", f"/var/lib/llamaherd/kept/{UNIT}/last/file"
+    current, kept = (group.sh(f"grep -oE 'card-[0-9a-f]{{12}}[.]ini' {file}").strip() for file in files)
+    old = set(group.sh(listing).split()) - {current, kept}
+    assert old, "the tests before have left some"
+    ended = group.herd("prune", "box", "--yes", "--keep", "0")
+    assert ended.code == 0, ended.output
+    assert all(f"preset {name}" in ended.output for name in old)
+    assert set(group.sh(listing).split()) == {current, kept}
+    assert group.sh(asking(group, GEMMA, out="/dev/null")).strip() == "200"

@@ -138,6 +138,15 @@ V2hhdCBpcyByZWFkLgo=
 END
 
 ) && systemctl daemon-reload || exit 1
+# A word now and then: the connection to somebody whose line was cut is given up then.
+while sleep 15; do
+    kill -0 $$ 2>/dev/null || exit
+    echo
+done 7>&- 8>&- &
+words=$!
+# Nobody else measures or changes anything here from now on: gateways can be told that it is about to be stopped.
+echo mine
+read -r go && [ "$go" = go ] || exit 1
 # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
 # it was started; $1 says how to ask another. Then new connections are refused where the host can do that, for seconds
 # at most: `let_in` is to come after the server was stopped.
@@ -258,12 +267,6 @@ let_in() { nft delete table inet llamaherd-shut 2>/dev/null || :; }
 drain /var/lib/llamaherd/kept/llama-chat/last/asked
 systemctl stop llama-chat.service
 let_in
-# A word now and then: the connection to somebody whose line was cut is given up then.
-while sleep 15; do
-    kill -0 $$ 2>/dev/null || exit
-    echo
-done 7>&- 8>&- &
-words=$!
 start() {
     began=$(date +%s%3N)
     if systemctl start "$2" 2>/dev/null; then

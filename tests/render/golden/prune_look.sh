@@ -212,17 +212,21 @@ unvouch() {
 work=/var/lib/llamaherd/work
 images() { docker image ls --filter 'reference=llamaherd/*' --format '{{.Repository}}:{{.Tag}}' 2>/dev/null | grep -v ':<none>$'; }
 builds() { cd "$real" 2>/dev/null && find . -mindepth 1 -maxdepth 1 -type d ! -name '.*' -printf '%P\n'; }
+# Named by what is in them: what somebody else has put there is not ours.
+presets() { find /etc/llamaherd/presets/ -maxdepth 1 -type f -regextype posix-extended -regex '.*/[a-z0-9-]+-[0-9a-f]{12}\.ini' -printf '%f\n' 2>/dev/null; }
 # Whether something is built just now: what lies in caches and work folders may be part of it.
 building() { systemctl list-units -q --no-legend --plain --state=active,activating 'llamaherd-build-*' 2>/dev/null | grep -q .; }
-# Who needs which build or image: a line "kind TAB name TAB thing", and something may follow. Who may use all builds needs
-# the folder of them.
+# Who needs which build, image or preset file: a line "kind TAB name TAB thing", and something may follow. Who may use all
+# of the builds, or of the files, needs the folder of them.
 needs() {
     {
-        builds=$(builds) images=$(images)
+        builds=$(builds) images=$(images) presets=$(presets)
         # Without a folder of builds, every path would be in it.
         [ -z "$real" ] || uses | sed "s|\t$store/|\t|"
+        [ -z "$presets" ] || (store=/etc/llamaherd/presets real=$(readlink -f /etc/llamaherd/presets) && uses) | sed 's|\t/etc/llamaherd/presets/|\t|'
         needed | things="$builds
-$images" awk -F '\t' '
+$images
+$presets" awk -F '\t' '
             BEGIN { count = split(ENVIRON["things"], thing, "\n") }
             { for (i = 1; i <= count; i++) if (thing[i] != "" && index($0, thing[i])) print $1 "\t" $2 "\t" thing[i] }'
         # Of an image that another was made from, too.
@@ -235,6 +239,7 @@ $images" awk -F '\t' '
 size() { du -sx -B1 -- "$1" 2>/dev/null | cut -f 1; }
 builds | while read -r build; do say thing build "$build" "$(size "$real/$build")"; done
 images | while read -r image; do say thing image "$image" "$(docker image inspect --format '{{.Size}}' "$image")"; done
+presets | while read -r file; do say thing preset "$file" "$(size "/etc/llamaherd/presets/$file")"; done
 for path in /var/cache/llamaherd/sources/* "$work"/*; do
     [ -e "$path" ] && [ ! -L "$path" ] || continue
     case $path in "$work"/*) kind=work ;; *) kind=source ;; esac

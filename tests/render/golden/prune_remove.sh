@@ -213,17 +213,21 @@ unvouch() {
 work=/var/lib/llamaherd/work
 images() { docker image ls --filter 'reference=llamaherd/*' --format '{{.Repository}}:{{.Tag}}' 2>/dev/null | grep -v ':<none>$'; }
 builds() { cd "$real" 2>/dev/null && find . -mindepth 1 -maxdepth 1 -type d ! -name '.*' -printf '%P\n'; }
+# Named by what is in them: what somebody else has put there is not ours.
+presets() { find /etc/llamaherd/presets/ -maxdepth 1 -type f -regextype posix-extended -regex '.*/[a-z0-9-]+-[0-9a-f]{12}\.ini' -printf '%f\n' 2>/dev/null; }
 # Whether something is built just now: what lies in caches and work folders may be part of it.
 building() { systemctl list-units -q --no-legend --plain --state=active,activating 'llamaherd-build-*' 2>/dev/null | grep -q .; }
-# Who needs which build or image: a line "kind TAB name TAB thing", and something may follow. Who may use all builds needs
-# the folder of them.
+# Who needs which build, image or preset file: a line "kind TAB name TAB thing", and something may follow. Who may use all
+# of the builds, or of the files, needs the folder of them.
 needs() {
     {
-        builds=$(builds) images=$(images)
+        builds=$(builds) images=$(images) presets=$(presets)
         # Without a folder of builds, every path would be in it.
         [ -z "$real" ] || uses | sed "s|\t$store/|\t|"
+        [ -z "$presets" ] || (store=/etc/llamaherd/presets real=$(readlink -f /etc/llamaherd/presets) && uses) | sed 's|\t/etc/llamaherd/presets/|\t|'
         needed | things="$builds
-$images" awk -F '\t' '
+$images
+$presets" awk -F '\t' '
             BEGIN { count = split(ENVIRON["things"], thing, "\n") }
             { for (i = 1; i <= count; i++) if (thing[i] != "" && index($0, thing[i])) print $1 "\t" $2 "\t" thing[i] }'
         # Of an image that another was made from, too.
@@ -265,11 +269,11 @@ if ! flock -w 10 8 || ! flock -w 10 9; then
     finish
 fi
 [ -z "$real" ] || rm -rf "$real"/.trash-*
-rm -rf /var/cache/llamaherd/sources/.trash-* "$work"/.trash-*
+rm -rf /var/cache/llamaherd/sources/.trash-* "$work"/.trash-* /etc/llamaherd/presets/.trash-*
 all=$(needs)
-# $1 what, $2 what it is called in answers
+# $1 what, $2 what it is called in answers, $3 the folder of all of them
 free() {
-    by=$(printf '%s\n' "$all" | awk -F '\t' -v thing="$1" -v store="$store" 'index($3, thing) == 1 || $3 == store { print $1 " " $2; exit }')
+    by=$(printf '%s\n' "$all" | awk -F '\t' -v thing="$1" -v all="$3" 'index($3, thing) == 1 || $3 == all { print $1 " " $2; exit }')
     [ -z "$by" ] || say kept "$2" "$by needs it"
     [ -z "$by" ]
 }
@@ -278,10 +282,11 @@ discard() {
     bin=$(mktemp -d "$(dirname "$1")/.trash-XXXXXX") && mv -T "$1" "$bin/it" && rm -rf "$bin" && say removed "$2" ||
         say kept "$2" 'it cannot be removed'
 }
-free llama.cpp-000000000000 'build llama.cpp-000000000000' && discard "$real"/llama.cpp-000000000000 'build llama.cpp-000000000000'
-if free llamaherd/engine:llama.cpp-000000000000-abcdef 'image llamaherd/engine:llama.cpp-000000000000-abcdef'; then
+free llama.cpp-000000000000 'build llama.cpp-000000000000' "$store" && discard "$real"/llama.cpp-000000000000 'build llama.cpp-000000000000'
+if free llamaherd/engine:llama.cpp-000000000000-abcdef 'image llamaherd/engine:llama.cpp-000000000000-abcdef' "$store"; then
     docker image rm llamaherd/engine:llama.cpp-000000000000-abcdef >/dev/null 2>&1 && say removed 'image llamaherd/engine:llama.cpp-000000000000-abcdef' || say kept 'image llamaherd/engine:llama.cpp-000000000000-abcdef' 'Docker does not remove it'
 fi
+free card-0123456789ab.ini 'preset card-0123456789ab.ini' /etc/llamaherd/presets && discard /etc/llamaherd/presets/card-0123456789ab.ini 'preset card-0123456789ab.ini'
 if building; then
     say kept 'source abababababababababababababababababababababababababababababababab' 'something is built just now'
 else
