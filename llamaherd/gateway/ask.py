@@ -11,7 +11,7 @@ from llamaherd.gateway.now import Drained, GatewayNow, parse_drained, parse_now,
 from llamaherd.host.protocol import ask_host, question_of
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import GATEWAY_TALK
+from llamaherd.layout import ADDRESS_PROGRAM, GATEWAY_TALK
 from llamaherd.text.quoting import Written
 
 T = TypeVar("T")
@@ -50,7 +50,8 @@ def ask_script(verb: str, *words: str, undo: int | None = None) -> Written:
 def ask_values(verb: str, *words: str, undo: int | None = None) -> dict[str, Any]:
     """What the template of that script is given, where a question has more in it."""
     timer = f"{_TIMERS}{words[0]}" if verb in ("drain", "ready") else ""
-    return {"talk": GATEWAY_TALK, "verb": verb, "words": words, "timers": _TIMERS, "timer": timer, "undo": undo}
+    programs = {"talk": GATEWAY_TALK, "shared": ADDRESS_PROGRAM}
+    return {**programs, "verb": verb, "words": words, "timers": _TIMERS, "timer": timer, "undo": undo}
 
 
 def _told(rig: Rig, script: str, seconds: int = 0) -> Sequence[str]:
