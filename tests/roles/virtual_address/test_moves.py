@@ -37,7 +37,7 @@ SOON = 5.0
 
 def _namespaces() -> bool:
     """Whether this machine lets us make hosts of our own."""
-    probe = ["unshare", "-n", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"]
+    probe = ["unshare", "-n", "ip", "link", "add", "herd0", "type", "veth", "peer", "name", "herd1"]
     with suppress(OSError):
         return subprocess.run(probe, capture_output=True, check=False).returncode == 0
     return False
@@ -94,7 +94,6 @@ class Node:
     def begin_keepalived(self) -> None:
         """As the unit does, but for its user: the one that asks is no account of this machine."""
         shared, folder = shared_by(self.plan), self.folder
-        (folder / "virtual-address").write_text(shared.program.text)
         asking = shared.config.text.replace(f"script_user {ASK_USER}\n", "script_user nobody\n")
         (folder / "keepalived.conf").write_text(asking)
         self.program("configure", str(folder / "keepalived.conf"), str(folder / "whole.conf"))
@@ -186,6 +185,7 @@ def _made(tmp_path: Path, stack: ExitStack, text: str, own: dict[str, str], addr
         folder = tmp_path / name
         folder.mkdir()
         write_files(gateway_of(plan), keys_of(gateway_of(plan)), folder)
+        (folder / "virtual-address").write_text(shared_by(plan).program.text)
         node = Node(space, folder, plan)
         nodes.append(node)
         stack.callback(node.stop)

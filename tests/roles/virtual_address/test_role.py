@@ -16,7 +16,7 @@ from tests.support.rigs import converged
 from tests.support.virtual_address import ADDRESS, OVER_IPV6, SHARED, shared_by, sharing_plans
 
 TASK = "virtual_address | an address that moves"
-HELD = {"tom": "herd-tom-0f3a", "chat": "a key", "box.chat": "a key", "porch.chat": "a key"}
+HELD = {"tom": "herd-tom-0f3a", "chat": "sk-servers", "box.chat": "sk-servers", "porch.chat": "sk-servers"}
 ADDRESSES = ["address\t127.0.0.1/8", "address\t10.77.0.1/24"]
 
 
