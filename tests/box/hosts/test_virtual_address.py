@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def _declare(pair: Pair, known: dict[str, str], *, shared: bool = True) -> None:
             "host": {"os": "debian-13", "cpu": {"cores": 2}, "ram": "8GB"},
             "engines": {"main": {"kind": "llama.cpp", "image": f"box.invalid/llama@sha256:{'ab' * 32}"}},
             "store": {"share": {"address": known[name]}},
-            "models": {"tiny": {"file": str(TINY_MOE)}},
+            "models": {"tiny": {"file": str(TINY_MOE), "sha256": hashlib.sha256(TINY_MOE.read_bytes()).hexdigest()}},
             "instances": {"chat": {**chat, "listen": "0.0.0.0", "api_key": {"env": "TOM_KEY"}}},
         }
         (pair.folder / f"{name}.yaml").write_text(yaml.safe_dump(rig))
