@@ -81,6 +81,14 @@ GATEWAY_TALK = LIBEXEC / "gateway-talk"
 GATEWAY_RUN = PurePosixPath("/run/llamaherd-gateway")
 """Its socket, its user's and root's alone."""
 
+ADDRESS_UNIT = "llamaherd-address.service"
+ADDRESS = PurePosixPath("/etc/llamaherd/address")
+"""What keepalived's configuration is made of, where two gateways have an address in turn."""
+ADDRESS_RUN = PurePosixPath("/run/llamaherd-address")
+"""That configuration, for the interface that this boot has."""
+ADDRESS_PROGRAM = LIBEXEC / "virtual-address"
+"""Writes it, says where the address is, and takes it from the host."""
+
 CHAT = PurePosixPath("/etc/llamaherd/chat")
 """What the page reads that people chat on, root's alone: its container is given the files of it one by one."""
 CHAT_DATA = PurePosixPath("/var/lib/llamaherd-chat")

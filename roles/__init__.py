@@ -13,6 +13,7 @@ from roles import (
     nvidia_driver,
     power,
     serve,
+    virtual_address,
     wsl,
 )
 
@@ -28,6 +29,7 @@ ROLES = (
     models.ROLE,
     power.ROLE,
     gateway.ROLE,
+    virtual_address.ROLE,
     serve.ROLE,
     chat_page.ROLE,
     monitoring.ROLE,  # last: what it watches serves by then, and nobody is told of a rig that is being made

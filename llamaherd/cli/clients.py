@@ -20,7 +20,7 @@ CLIENTS = (
 @click.command()
 @click.argument("client", type=click.Choice(CLIENTS))
 @click.option("--user", required=True, help="Whose models it is told.")
-@click.option("--url", metavar="URL", help="Where it reaches the gateway. Default: its rig's address in the inventory.")
+@click.option("--url", metavar="URL", help="Where it reaches the gateway. Default: by fleet.yaml and the inventory.")
 @click.option(
     "--ca", metavar="FILE", help="Where it has the root certificate of the gateway's own CA. Default: as here."
 )

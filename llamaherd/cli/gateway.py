@@ -15,6 +15,7 @@ from llamaherd.diagnostics.findings import UserError
 if TYPE_CHECKING:
     from llamaherd.gateway.now import GatewayNow
     from llamaherd.gateway.people import DeclaredGateway
+    from llamaherd.host.remote import RemoteError
 
 
 @click.group()
@@ -37,7 +38,10 @@ def gateway(as_json: bool) -> None:
 def status(inventory: Path | None, as_json: bool) -> None:
     """Show each model with its servers, requests that are answered and wait, and each user's.
 
-    It ends with 1 where a server is down, or is declared and not at the gateway, or a gateway does not answer.
+    Of two gateways that have an address in turn, it shows which one has it now.
+
+    It ends with 1 where a server is down, or is declared and not at the gateway, a gateway does not answer, or an
+    address that moves is on another number of them than one.
 
     \b
     Examples:
@@ -46,6 +50,7 @@ def status(inventory: Path | None, as_json: bool) -> None:
     """
     from llamaherd.gateway.ask import ask_gateways
     from llamaherd.gateway.now import GatewayNow
+    from llamaherd.gateway.now_show import address_line
 
     try:
         declared = usable_gateway(inventory)
@@ -53,19 +58,13 @@ def status(inventory: Path | None, as_json: bool) -> None:
     except UserError as error:
         say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
-    values: list[dict[str, Any]] = []
-    for rig, now in found.items():
-        if isinstance(now, GatewayNow):
-            absent = now.absent(declared.served)
-            values.append({"rig": rig, "ok": not (now.down or absent), **now.as_json(), "absent": list(absent)})
-            if not as_json:
-                _show(rig, now, absent)
-        else:
-            values.append({"rig": rig, "ok": False, "error": str(now)})
-            say(f"{rig}: {now}", err=True)
+    values = [_told(rig, now, declared, as_json) for rig, now in found.items()]
+    address = address_line({rig: now for rig, now in found.items() if isinstance(now, GatewayNow)})
     if as_json:
         click.echo(json.dumps({"gateways": values}))
-    if not all(value["ok"] for value in values):
+    elif address:
+        say(address.line, err=not address.ok)
+    if not all(value["ok"] for value in values) or (address and not address.ok):
         sys.exit(FAILED)
 
 
@@ -109,6 +108,19 @@ def usable_gateway(inventory: Path | None) -> DeclaredGateway:
     from llamaherd.pipeline.load import inventory_path
 
     return usable_or_exit(lambda: declared_gateway(inventory_path(inventory)))
+
+
+def _told(rig: str, now: GatewayNow | RemoteError, declared: DeclaredGateway, as_json: bool) -> dict[str, Any]:
+    """What one host said of its gateway, for machines; for people it is printed at once."""
+    from llamaherd.host.remote import RemoteError
+
+    if isinstance(now, RemoteError):
+        say(f"{rig}: {now}", err=True)
+        return {"rig": rig, "ok": False, "error": str(now)}
+    absent = now.absent(declared.served)
+    if not as_json:
+        _show(rig, now, absent)
+    return {"rig": rig, "ok": not (now.down or absent), **now.as_json(), "absent": list(absent)}
 
 
 def _show(rig: str, now: GatewayNow, absent: tuple[str, ...]) -> None:

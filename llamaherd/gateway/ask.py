@@ -11,7 +11,7 @@ from llamaherd.gateway.now import Drained, GatewayNow, parse_drained, parse_held
 from llamaherd.host.protocol import ask_host, question_of
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import GATEWAY_TALK
+from llamaherd.layout import ADDRESS_PROGRAM, GATEWAY_TALK
 from llamaherd.text.quoting import Written
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def ask_script(verb: str, *words: str, undo: int | None = None, ours: bool = Fal
 def ask_values(verb: str, *words: str, undo: int | None = None, ours: bool = False) -> dict[str, Any]:
     """What the template of that script is given, where a question has more in it."""
     timer = f"{_TIMERS}{words[0]}" if verb in ("drain", "ready", "renew") else ""
-    told = {"talk": GATEWAY_TALK, "verb": verb, "words": words, "undo": undo}
+    told = {"talk": GATEWAY_TALK, "shared": ADDRESS_PROGRAM, "verb": verb, "words": words, "undo": undo}
     return told | {"timers": _TIMERS, "timer": timer, "ours": ours, "renewed": verb == "renew"}
 
 

@@ -65,7 +65,7 @@ def _tokens(gateway: DeclaredGateway, model: str) -> tuple[int, int]:
 def _url(gateway: DeclaredGateway) -> str:
     """Where the gateway is for other machines; for its own, where it listens there alone."""
     declared = gateway.declared
-    host = declared.listen
+    host = declared.address or declared.listen
     if host in ("0.0.0.0", "::"):
         rig = gateway.rigs[declared.on[0]]
         host = rig.address

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from typing import Any, Literal
 
 from llamaherd.host.protocol import take_facts
@@ -48,16 +49,26 @@ class UserNow:
 
 
 @dataclass(frozen=True)
+class AddressNow:
+    """An address that two gateways have in turn, and whether this one has it."""
+
+    address: str
+    here: bool
+
+
+@dataclass(frozen=True)
 class GatewayNow:
     """A gateway. `ending`: processes from before a reload, with streams of their own that nobody counts.
 
-    `returning`: servers that a run has drained; where that does not take them back, a timer does.
+    `returning`: servers that a run has drained; where that does not take them back, a timer does. `address` is known of
+    a gateway that has one in turn with another.
     """
 
     models: tuple[ModelNow, ...]
     users: tuple[UserNow, ...]
     ending: int
     returning: tuple[str, ...] = ()
+    address: AddressNow | None = None
 
     @property
     def down(self) -> tuple[str, ...]:
@@ -113,9 +124,10 @@ def parse_now(lines: Sequence[str]) -> GatewayNow:
     users: list[UserNow] = []
     ending = 0
     returning: list[str] = []
+    address: AddressNow | None = None
 
     def take(kind: str, fields: list[str]) -> bool:
-        nonlocal ending
+        nonlocal ending, address
         match kind, fields:
             case "model", [name, waiting]:
                 models[_name(name)] = (_count(waiting), [])
@@ -127,13 +139,15 @@ def parse_now(lines: Sequence[str]) -> GatewayNow:
                 ending = _count(count)
             case "returning", [name]:
                 returning.append(_name(name))
+            case "address", [said, "here" | "elsewhere" as where]:
+                address = AddressNow(str(ip_address(said)), where == "here")
             case _:
                 return False
         return True
 
     take_facts(_answered(lines), take)
     made = tuple(ModelNow(name, waiting, tuple(servers)) for name, (waiting, servers) in models.items())
-    return GatewayNow(made, tuple(users), ending, tuple(returning))
+    return GatewayNow(made, tuple(users), ending, tuple(returning), address)
 
 
 def parse_drained(lines: Sequence[str]) -> Drained:

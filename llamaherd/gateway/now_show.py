@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from llamaherd.gateway.now import GatewayNow, ModelNow
 
@@ -38,3 +39,26 @@ def ending_line(ending: int) -> str:
     """That processes from before a reload are at work, whose streams are not counted."""
     processes = "a process" if ending == 1 else f"{ending} processes"
     return f"{processes} from before a reload still {'has' if ending == 1 else 'have'} streams, which are not counted"
+
+
+class AddressTold(NamedTuple):
+    """Where the address of two gateways is, in a sentence, and whether that is on one of them."""
+
+    line: str
+    ok: bool
+
+
+def address_line(gateways: Mapping[str, GatewayNow]) -> AddressTold | None:
+    """Which of these gateways has the address that they have in turn; None where they have none."""
+    told = {rig: now.address for rig, now in gateways.items() if now.address}
+    if not told:
+        return None
+    address = next(iter(told.values())).address
+    owners = [rig for rig, each in told.items() if each.here]
+    if len(owners) == 1:
+        return AddressTold(f"{address} is on {owners[0]}", True)
+    if owners:
+        way_out = "let what they say of it through between them: protocol 112, VRRP"
+        return AddressTold(f"{address} is on {' and '.join(owners)} at once: {way_out}", False)
+    where = ", nor on ".join(told)
+    return AddressTold(f"{address} is not on {where}: see `systemctl status llamaherd-address` there", False)

@@ -56,6 +56,7 @@ SECTIONS = (
     Section(320, "Monitoring", "These look at `fleet.yaml` and the rigs beside it."),
     Section(330, "What a change must prove"),
     Section(340, "Groups that swap"),
+    Section(350, "An address that two gateways have in turn", "These look at `fleet.yaml` and the rigs beside it."),
 )
 """A new rule takes the first free number of its section that never had a page, or opens one at the end."""
 

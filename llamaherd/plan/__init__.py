@@ -45,6 +45,7 @@ from llamaherd.plan.plan import (
     StorePlan,
 )
 from llamaherd.plan.server import Health, KeyFile, ServerGpus, ServerLimits, ServerSpec, Stop
+from llamaherd.plan.virtual_address import VirtualAddressPlan
 
 __all__ = [
     "RAM",
@@ -97,6 +98,7 @@ __all__ = [
     "StorePlan",
     "TextFile",
     "ToolkitPlan",
+    "VirtualAddressPlan",
     "WatcherPlan",
     "WslPlan",
     "digest",

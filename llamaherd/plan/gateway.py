@@ -74,7 +74,7 @@ class GatewayPlan(Planned):
 
     `certificate` and `private_key` are files of the controller, or `authority` is the folder there of a CA, which signs
     one for `names`. `unit` runs it, and `talk` is what asks it.
-    `figures` is there where something watches it.
+    `figures` is there where something watches it. `virtual_address` is one that it has in turn with another gateway.
     """
 
     rig: str
@@ -92,6 +92,7 @@ class GatewayPlan(Planned):
     unit: TextFile
     talk: TextFile
     figures: GatewayFigures | None = None
+    virtual_address: str | None = None
 
     @property
     def secure(self) -> bool:

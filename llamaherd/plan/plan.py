@@ -28,6 +28,7 @@ from llamaherd.plan.member import MemberPlan
 from llamaherd.plan.memory import Estimate
 from llamaherd.plan.monitoring import MonitoringPlan
 from llamaherd.plan.server import ServerSpec
+from llamaherd.plan.virtual_address import VirtualAddressPlan
 
 
 class BuildPlan(Planned):
@@ -290,6 +291,7 @@ class Plan(Planned):
     wsl: WslPlan | None = None
     of_fleet: bool = False
     gateway: GatewayPlan | None = None
+    virtual_address: VirtualAddressPlan | None = None
     chat: ChatPlan | None = None
     monitoring: MonitoringPlan | None = None
     parts: dict[str, JsonValue] = Field(default_factory=dict)

@@ -38,6 +38,7 @@ from llamaherd.plan import (
     StorePlan,
     TextFile,
     ToolkitPlan,
+    VirtualAddressPlan,
     WslPlan,
 )
 from llamaherd.role.changes import Change, SendFile
@@ -65,6 +66,7 @@ class PlanFields(TypedDict, total=False):
     wsl: WslPlan | None
     of_fleet: bool
     gateway: GatewayPlan | None
+    virtual_address: VirtualAddressPlan | None
     chat: ChatPlan | None
     monitoring: MonitoringPlan | None
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from llamaherd.gateway.now import GatewayNow
+from llamaherd.gateway.now_show import AddressTold, address_line
 
 State = Literal["serves", "busy", "loads", "hangs", "down"]
 
@@ -105,7 +106,7 @@ class StatusNow:
     @property
     def ok(self) -> bool:
         """Whether all of it serves."""
-        return all(rig.ok for rig in self.rigs)
+        return all(rig.ok for rig in self.rigs) and (self.address is None or self.address.ok)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -118,6 +119,15 @@ class StatusNow:
                 yield f"{rig.name}: {rig.away}"
             for problem in rig.problems:
                 yield f"{rig.name}: {problem}"
+        address = self.address
+        if address and not address.ok:
+            yield address.line
+
+    @property
+    def address(self) -> AddressTold | None:
+        """Where the address is that two gateways have in turn; None where there is none, or one is not known."""
+        gateways = {rig.name: rig.gateway for rig in self.rigs if rig.gateway}
+        return address_line(gateways) if len(gateways) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines."""

@@ -34,7 +34,8 @@ def about(now: StatusNow) -> str:
     serves = f"{sum(each.ok for each in every)} of {len(every)} instances serve"
     away = sum(bool(rig.away) for rig in now.rigs)
     hosts = f", {away} of {len(now.rigs)} rigs not reached" if away else ""
-    return f"{serves}{hosts}, {now.at}"
+    address = f", {now.address.line}" if now.address and now.address.ok else ""
+    return f"{serves}{hosts}{address}, {now.at}"
 
 
 def _instances(rig: RigNow) -> Iterator[tuple[str, ...]]:

@@ -115,6 +115,7 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
         sticks=_STICKS,
         error=_error,
         figures=plan.figures,
+        asked_often=plan.virtual_address is not None,
     )
 
 

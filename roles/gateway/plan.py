@@ -54,6 +54,7 @@ def plan_gateway(
         unit=_unit(rig, declared.port),
         talk=TextFile(path=str(GATEWAY_TALK), text=render("gateway/gateway-talk.py"), mode="0755"),
         figures=_figures(monitoring, rig, rigs) if monitoring and monitoring.watches(rig) else None,
+        virtual_address=declared.address,
     )
 
 
@@ -63,6 +64,8 @@ def _names(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> tuple[str, .
     known = ["localhost", "127.0.0.1", "::1", here.connect.host, here.address, *(tls.names if tls else ())]
     if not ip_address(declared.listen).is_unspecified:
         known.append(declared.listen)
+    if declared.address:
+        known.append(declared.address)
     return tuple(sorted({held for name in known if name != LOCAL and (held := certified(name))}))
 
 

@@ -200,6 +200,18 @@ def test_a_gateway_for_its_own_host_is_said_to_be_one(fleet: Path) -> None:
     assert "ssh -L" in done.stderr
 
 
+def test_of_two_gateways_with_one_address_that_is_told(fleet: Path) -> None:
+    rig = (fleet / "box.yaml").read_text()
+    for name, address in (("box", "192.168.1.20"), ("porch", "192.168.1.21")):
+        declared = yaml.safe_load(rig) | {"rig": name, "store": {"share": {"address": address}}}
+        for each in declared["instances"].values():
+            each |= {"listen": "0.0.0.0", "api_key": {"env": "K"}}
+        (fleet / f"{name}.yaml").write_text(yaml.safe_dump(declared))
+    text = FLEET.replace("on: [box]", "on: [box, porch]\n  address: 192.168.1.50")
+    (fleet / "fleet.yaml").write_text(text)
+    assert "http://192.168.1.50:8000/v1" in told(fleet, "curl").stdout
+
+
 @pytest.mark.parametrize(("user", "said"), [("tim", "did you mean `tom`"), ("bob", "no user `bob`")])
 def test_who_is_no_user_is_told_so(fleet: Path, user: str, said: str) -> None:
     done = told(fleet, "curl", user)

@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.gateway.now import Drained, GatewayNow, ServerNow, parse_drained, parse_held, parse_now, parse_ready
-from llamaherd.gateway.now_show import now_lines
+from llamaherd.gateway.now import (
+    AddressNow,
+    Drained,
+    GatewayNow,
+    ServerNow,
+    parse_drained,
+    parse_held,
+    parse_now,
+    parse_ready,
+)
+from llamaherd.gateway.now_show import address_line, now_lines
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.remote import RemoteError
 
@@ -55,6 +64,9 @@ def test_haproxys_words_for_servers(status: str, state: str) -> None:
         "left\t1",
         "returning\t../chat",
         "returning",
+        "address\t10.0.0.1\tthere",
+        "address\tllm.lan\there",
+        "address\t10.0.0.1",
         "Traceback (most recent call last):",
     ],
 )
@@ -185,3 +197,28 @@ def test_what_comes_back_by_itself_is_said() -> None:
     now = parse_now([*FINE, "returning\tbox.chat"])
     assert now.returning == ("box.chat",)
     assert "box.chat is drained by `herd up` or a measurement, and comes back by itself" in "\n".join(now_lines(now))
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "ok"),
+    [
+        (("here", "elsewhere"), "10.0.0.1 is on box", True),
+        (("elsewhere", "here"), "10.0.0.1 is on porch", True),
+        (("here", "here"), "10.0.0.1 is on box and porch at once: let what they say of it through", False),
+        (("elsewhere", "elsewhere"), "10.0.0.1 is not on box, nor on porch: see `systemctl status", False),
+    ],
+)
+def test_an_address_is_on_one_of_two_gateways(where: tuple[str, str], line: str, ok: bool) -> None:
+    found = {
+        rig: parse_now([*FINE, f"address\t10.0.0.1\t{each}"]) for rig, each in zip(("box", "porch"), where, strict=True)
+    }
+    told = address_line(found)
+    assert told
+    assert told.line.startswith(line)
+    assert told.ok == ok
+
+
+def test_gateways_without_one_say_nothing_of_it() -> None:
+    assert address_line({"box": parse_now(FINE)}) is None
+    assert parse_now([*FINE, "address\t10.0.0.1\there"]).address == AddressNow("10.0.0.1", here=True)
+    assert address_line({}) is None

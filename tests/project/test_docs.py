@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = ROOT / "docs" / "gateway.md"
 MONITORING = ROOT / "docs" / "monitoring.md"
 CHAT = ROOT / "docs" / "chat_page.md"
+ADDRESS = ROOT / "docs" / "virtual_address.md"
 README, ARCHITECTURE, INVENTORY, FLEET = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )
@@ -56,6 +57,7 @@ NOT_EXAMINED = {
     "LH014",  # what takes very many lines
     *("LH030", "LH031", "LH032", "LH033", "LH034", "LH035"),  # the lock
     *(f"LH{number}" for number in range(300, 326)),  # what stands in `fleet.yaml`, beside rigs
+    *(f"LH{number}" for number in range(350, 355)),
     "LH162",  # what a file of this machine holds
     "LH279",  # what lies on this machine
     "LH282",  # a config.yaml of llama-swap
@@ -275,14 +277,14 @@ def test_keys_of_a_fleets_file_are_described(path: str, model: type[BaseModel]) 
     assert [choice for choice in wanted if f"`{choice}`" not in described[path]] == []
 
 
-@pytest.mark.parametrize("page", [GATEWAY, MONITORING, CHAT], ids=["gateway", "monitoring", "chat"])
+@pytest.mark.parametrize("page", [GATEWAY, MONITORING, CHAT, ADDRESS], ids=["gateway", "monitoring", "chat", "address"])
 def test_the_fleets_file_of_a_page_is_right(tmp_path: Path, page: Path) -> None:
     """The first one, with rigs that have what it names."""
     (tmp_path / "fleet.yaml").write_text(blocks(text_of(page), "yaml")[0], encoding="utf-8")
-    for name in ("attic", "porch"):
+    for number, name in enumerate(("attic", "porch"), 20):
         rig = render("scaffold/example.yaml.j2", rig=name)
         reached = rig.replace("    port: 8080", "    listen: 0.0.0.0\n    api_key: {env: K}\n    port: 8080")
-        reached += "store: {share: {address: 192.168.1.20}}\n"
+        reached += f"store: {{share: {{address: 192.168.1.{number}}}}}\n"
         (tmp_path / f"{name}.yaml").write_text(reached, encoding="utf-8")
     survey = survey_fleet(tmp_path)
     found = [str(each) for each in survey.findings if each.place.file.name == "fleet.yaml" and each.severity == "error"]

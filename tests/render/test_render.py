@@ -105,6 +105,11 @@ from roles.serve.images import image_changes
 from roles.serve.ports import handover_changes
 from roles.serve.removal import Going, removal_changes
 from roles.serve.trial import container_trial
+from roles.virtual_address.changes import address_changes, address_leftovers
+from roles.virtual_address.state import AddressState
+from roles.virtual_address.state import UnitState as AddressUnitState
+from roles.virtual_address.state import inspect as address_inspect
+from roles.virtual_address.verify import question as address_question
 from roles.wsl.changes import wsl_changes
 from tests.support import ours as verify
 from tests.support.gateway import as_written, chatting_plan, gateway_files, gateway_of, gateway_plans, keys_of
@@ -113,6 +118,7 @@ from tests.support.ours import inspect_script, parse_state, tasks
 from tests.support.prometheus import monitored, watcher_of
 from tests.support.rigs import DIGEST, ROOT, converged, cpu_rig, gpu_rig, hub_lock, planned, wsl_rig
 from tests.support.shell import expands
+from tests.support.virtual_address import shared_by, sharing_plans
 
 GOLDEN = Path(__file__).parent / "golden"
 CPU = planned(cpu_rig())
@@ -182,6 +188,7 @@ HELD = planned(
     },
 )
 GATEWAY, SECURE = gateway_plans()
+SHARING = sharing_plans()
 CHATTING = chatting_plan()
 WATCHING = household()
 WSL = planned(wsl_rig())
@@ -404,6 +411,7 @@ RUNS: dict[str, Plan] = {
     "power": HELD,
     "wsl": WSL,
     "gateway": GATEWAY,
+    "virtual_address": SHARING["box"],
     "chat": CHATTING,
     "monitoring": WATCHING["box"],
 }
@@ -560,6 +568,13 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_remove_gateway": lambda: script(
         gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(GatewayUnitState("active", "", False, ""))}))
     ),
+    "observe_virtual_address": lambda: address_inspect(SHARING["box"]),
+    "verify_virtual_address": lambda: address_question(SHARING["box"]),
+    "virtual_address": lambda: shared_by(SHARING["box"]).program.text,
+    "step_virtual_address": lambda: script(address_changes(SHARING["box"], HostState())),
+    "step_remove_virtual_address": lambda: script(
+        address_leftovers(GPU, HostState(parts={AddressState: AddressState(AddressUnitState("active", "", False, ""))}))
+    ),
     "observe_monitoring": lambda: inspect_script(WATCHING["box"]),
     "verify_monitoring": lambda: monitoring_question(WATCHING["box"]),
     "step_exporter": lambda: script(exporter_changes(WATCHING["duo"], HostState())),
@@ -667,6 +682,8 @@ def texts() -> dict[str, str]:
             for unit in monitored(WATCHING["box"]).units
         },
         "gateway_watched.cfg": watched_gateway(),
+        "address.service": shared_by(SHARING["box"]).unit.text,
+        "keepalived.conf": shared_by(SHARING["porch"]).config.text,
         "exporter_for_another.service": monitored(WATCHING["duo"]).units[0].text,
         **{
             f"figures{PurePosixPath(file.path).suffix or '.program'}": file.text

@@ -31,6 +31,7 @@ from roles.monitoring.config import key_files
 from roles.monitoring.keys import key_places
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.nvidia_driver.plan import version_hold
+from roles.virtual_address.plan import unit_spec as address_spec
 from tests.support.ours import plan
 
 Declared = dict[str, Any]
@@ -264,6 +265,8 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
         lines += [("card", line) for line in cards(plan)]
     if plan.gateway:
         lines += gateway_lines(plan.gateway, keys)
+    if plan.virtual_address:
+        lines.append(("virtual-address", "active", "enabled", "no", address_spec(plan.virtual_address)))
     if plan.chat:
         lines += chat_lines(plan.chat, keys)
     if plan.monitoring:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llamaherd.checks.fleet.address import at_each_other, listens_there, of_a_network, of_nobody, of_two
 from llamaherd.checks.fleet.chat import chat_in_the_clear, chat_port, chat_user
 from llamaherd.checks.fleet.context import FleetCheck
 from llamaherd.checks.fleet.groups import served_in_turn, unwatched_groups
@@ -29,6 +30,7 @@ FLEET_CHECKS: tuple[FleetCheck, ...] = (
     *(within_reach, one_key_a_model, within_slots, served_once, by_its_name, own_port),
     *(served_in_turn, unwatched_groups),
     *(body, waiting, in_the_clear, somebody),
+    *(of_two, of_a_network, of_nobody, listens_there, at_each_other),
     *(chat_user, chat_port, chat_in_the_clear),
     *(monitored_rigs, known_by_address, free_ports, somebody_told),
 )

@@ -76,6 +76,7 @@ EXAMPLES: Mapping[str, str] = {
     "Chat.listen": "0.0.0.0",
     "Chat.port": "3000",
     "Chat.user": "page",
+    "Gateway.address": "192.168.1.50",
     "Gateway.body": "4MB",
     "Gateway.chat": "{image: 'ghcr.io/open-webui/open-webui:v0.12.4', user: page}",
     "Gateway.listen": "0.0.0.0",

@@ -52,7 +52,18 @@ def _address(value: str) -> str:
         raise wrong(f"`{value}` is no IP address", help_) from None
 
 
+def _virtual(value: str) -> str:
+    try:
+        if "%" in value:
+            raise ValueError
+        return str(ip_address(value))
+    except ValueError:
+        help_ = "write one of the rigs' network that no machine has, without a prefix: `192.168.1.50`"
+        raise wrong(f"`{value}` is no IP address", help_) from None
+
+
 Listen = Annotated[Line, AfterValidator(_address)]
+VirtualAddress = Annotated[Line, AfterValidator(_virtual)]
 HostName = Annotated[Line, AfterValidator(_certified)]
 
 
@@ -153,6 +164,8 @@ class Gateway(Declared):
 
     on: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
     """Rigs that it runs on, each by itself."""
+    address: VirtualAddress | None = None
+    """IP address that two rigs have in turn: where one's gateway does not answer, the other one takes it over."""
     listen: Listen = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port = 8000

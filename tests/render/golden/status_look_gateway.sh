@@ -359,6 +359,7 @@ case $? in
         unit=${unit#llamaherd-ready-}
         say returning "${unit%.timer}"
     done
+    [ ! -x /opt/llamaherd/libexec/virtual-address ] || say address $(/opt/llamaherd/libexec/virtual-address where)
     ;;
 2) say older ;;
 *) say silent "$(printf '%s' "$said" | tr '\t\n' '  ' | cut -c -200)" ;;
