@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.gateway_clients import NUMBERS, Asked, Came, ask
 from benchmarks.gateway_servers import Server, servers
-from tests.support.gateway import HAPROXY, KEYS, Running, free_port, made, rig_at, running, until
+from tests.support.gateway import HAPROXY, KEYS, Running, free_port, made, rig_at, running, unit_env, until
 
 PIECES, PAUSE = 10, 0.1
 CLIENTS = 8
@@ -48,7 +48,8 @@ def _kill(gateway: Running, _: Server) -> None:
     assert HAPROXY
     command = [HAPROXY, "-W", "-C", str(gateway.folder), "-f", str(gateway.folder / "haproxy.cfg")]
     with (gateway.folder / "log").open("ab") as log:
-        gateway.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        env = unit_env(gateway.plan)
+        gateway.process = subprocess.Popen(command, stdout=log, stderr=log, env=env, start_new_session=True)
 
 
 FAULTS = {

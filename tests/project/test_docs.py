@@ -155,7 +155,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page not in (FLEET, GATEWAY, MONITORING, CHAT) and page.stem not in rules() and page.parent.name != "rigs"
+        if page not in (FLEET, GATEWAY, MONITORING, CHAT, ADDRESS) and page.stem not in rules() and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 

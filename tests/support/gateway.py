@@ -295,6 +295,12 @@ def made(text: str, rigs: Sequence[Rig]) -> GatewayPlan:
     return plan_gateway(declared, "box", {each.rig: each for each in rigs})
 
 
+def unit_env(plan: GatewayPlan) -> dict[str, str]:
+    """The environment of the unit, beside this process's own."""
+    lines = [line.partition("=")[2] for line in plan.unit.text.splitlines() if line.startswith("Environment=")]
+    return {**os.environ, **dict(line.split("=", 1) for line in lines)}
+
+
 @contextmanager
 def running(plan: GatewayPlan, folder: Path, keys: GatewayKeys | None = None) -> Iterator[Running]:
     """The gateway, until it is ended."""
@@ -303,7 +309,7 @@ def running(plan: GatewayPlan, folder: Path, keys: GatewayKeys | None = None) ->
     assert HAPROXY
     command = [HAPROXY, "-W", "-C", str(folder), "-f", str(folder / "haproxy.cfg")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=unit_env(plan), start_new_session=True)
     try:
         deadline = time.monotonic() + 15
         while b"forked" not in (folder / "log").read_bytes():
