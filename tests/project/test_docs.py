@@ -38,6 +38,7 @@ GATEWAY = ROOT / "docs" / "gateway.md"
 MONITORING = ROOT / "docs" / "monitoring.md"
 CHAT = ROOT / "docs" / "chat_page.md"
 ADDRESS = ROOT / "docs" / "virtual_address.md"
+OF_FLEETS_FILE = (GATEWAY, MONITORING, CHAT, ADDRESS)
 README, ARCHITECTURE, INVENTORY, FLEET = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )
@@ -155,7 +156,7 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page not in (FLEET, GATEWAY, MONITORING, CHAT, ADDRESS) and page.stem not in rules() and page.parent.name != "rigs"
+        if page not in OF_FLEETS_FILE and page.stem not in rules() and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -277,7 +278,7 @@ def test_keys_of_a_fleets_file_are_described(path: str, model: type[BaseModel]) 
     assert [choice for choice in wanted if f"`{choice}`" not in described[path]] == []
 
 
-@pytest.mark.parametrize("page", [GATEWAY, MONITORING, CHAT, ADDRESS], ids=["gateway", "monitoring", "chat", "address"])
+@pytest.mark.parametrize("page", OF_FLEETS_FILE, ids=lambda page: page.stem)
 def test_the_fleets_file_of_a_page_is_right(tmp_path: Path, page: Path) -> None:
     """The first one, with rigs that have what it names."""
     (tmp_path / "fleet.yaml").write_text(blocks(text_of(page), "yaml")[0], encoding="utf-8")
