@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 
 from benchmarks.gpu_memory import running, written
+from benchmarks.pairs import HERD
 from benchmarks.tune_gpu import CASES, Servers, rig_of
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.tune.axes import Known, space_of
-
-_HERD = [sys.executable, "-c", "from llamaherd.cli.__main__ import main; main()"]
 
 
 def main() -> int:
@@ -31,12 +30,17 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--boots", type=int, default=3)
     parser.add_argument("--time", default="60s", help="how long each measurement may take")
+    parser.add_argument("--pairs", type=int, help="measure each start again and again, by benchmarks/pairs.py")
     asked = parser.parse_args()
-    codes = [measured(asked.server, asked.folder, name, asked.time) for name in asked.names for _ in range(asked.boots)]
+    codes = [
+        measured(asked.server, asked.folder, name, asked.time, asked.pairs)
+        for name in asked.names
+        for _ in range(asked.boots)
+    ]
     return max(codes)
 
 
-def measured(server: Path, folder: Path, name: str, seconds: str) -> int:
+def measured(server: Path, folder: Path, name: str, seconds: str, pairs: int | None) -> int:
     """Start the server of a case, and measure it. Returns the exit code. Raises ServerError."""
     path = written(folder, CASES[name].model)
     known = Known(rig_of(CASES[name], path), "case", {"model": join(read_headers(path))})
@@ -46,7 +50,10 @@ def measured(server: Path, folder: Path, name: str, seconds: str) -> int:
     environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
     with running(server, planned, log, environment):
         url = f"http://127.0.0.1:{planned.endpoint.port}/v1"
-        asking = [*_HERD, "bench", "--url", url, "--name", name, "--time", seconds]
+        asking = [*HERD, "bench", "--url", url, "--name", name, "--time", seconds]
+        if pairs:
+            program = [sys.executable, "-m", "benchmarks.pairs"]
+            asking = [*program, "--url", url, "--pairs", str(pairs), "--time", seconds]
         return subprocess.run(asking, check=False).returncode
 
 

@@ -1,26 +1,30 @@
 """What `herd bench` says of a server that nobody has changed: one measurement after the other, each beside the last.
 
     .venv/bin/python -m benchmarks.pairs [--pairs 20] [--time 60s] [--server chat]
+    .venv/bin/python -m benchmarks.pairs --url http://127.0.0.1:8080/v1
 
-The box that scripts/box makes must be there, and the machine quiet. Printed are, for each pair, the verdicts of all
-speeds with their ratios, and at the end how many pairs are *same* throughout, by decode alone and by all.
+The machine must be quiet. Without `--url`, the box that scripts/box makes must be there. Printed are, for each pair,
+the verdicts of all speeds with their ratios, and at the end how many pairs are *same* throughout, by decode alone and
+by all.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.switches import HERD, PORTS, declare, up
-
 MARGIN = 0.02
+HERD = (sys.executable, "-c", "from llamaherd.cli.__main__ import main; main()")
 
 
 @dataclass(frozen=True)
@@ -49,31 +53,58 @@ class Cell:
         return f"{self.name} {self.metric} {self.ratio - 1:+.1%} ({interval}) {self.verdict}"
 
 
+@dataclass(frozen=True)
+class Server:
+    """Who is measured: what `herd bench` is told for it, what its results go by, and the inventory beside these."""
+
+    words: tuple[str, ...]
+    name: str
+    inventory: Path
+
+
 def main() -> None:
     """Measure one more time than there are pairs."""
     parser = argparse.ArgumentParser(description="Measure an unchanged server again and again.")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--time", default="60s")
-    parser.add_argument("--server", choices=sorted(PORTS), default="chat")
+    parser.add_argument("--server", choices=("chat", "drafter"), default="chat", help="which one of the box")
+    parser.add_argument("--url", help="a server that runs already, instead of the box's")
     wished = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        inventory = Path(folder) / "box.yaml"
-        declare(inventory)
-        assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
-        pairs = []
+    pairs = []
+    with by_url(wished.url) if wished.url else of_the_box(wished.server) as server:
         for number in range(wished.pairs + 1):
-            said = herd(inventory, "bench", "box", wished.server, "--time", wished.time)
+            said = herd(server, "bench", *server.words, "--time", wished.time)
             assert said.returncode in (0, 1), said.stderr
             if number:
-                pairs.append(compared(inventory, wished.server))
+                pairs.append(compared(server))
                 print(f"{number:3}  {'; '.join(map(str, pairs[-1]))}", flush=True)
     tell("decode alone", [[cell for cell in pair if cell.metric == "decode"] for pair in pairs])
     tell("all speeds", pairs)
 
 
-def compared(inventory: Path, server: str) -> list[Cell]:
+@contextmanager
+def by_url(url: str) -> Iterator[Server]:
+    """A server that runs already."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Server(("--url", url, "--name", "pairs"), "url/pairs", Path(folder) / "none.yaml")
+
+
+@contextmanager
+def of_the_box(name: str) -> Iterator[Server]:
+    """A server of the box, as it is declared there."""
+    # What it needs is not there where servers are measured by their URL.
+    from benchmarks.switches import declare, up
+
+    with tempfile.TemporaryDirectory() as folder:
+        inventory = Path(folder) / "box.yaml"
+        declare(inventory)
+        assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
+        yield Server(("box", name), f"box/{name}", inventory)
+
+
+def compared(server: Server) -> list[Cell]:
     """The last two, by all that has a verdict."""
-    said = herd(inventory, "compare", f"box/{server}:2", f"box/{server}", "--json")
+    said = herd(server, "compare", f"{server.name}:2", server.name, "--json")
     assert said.returncode == 0, said.stderr
     return [Cell.of(each) for each in json.loads(said.stdout)["cells"] if each["verdict"]]
 
@@ -86,10 +117,12 @@ def tell(what: str, pairs: Sequence[Sequence[Cell]]) -> None:
     print(f"{what}: {dict(ends)} of {len(pairs)} pairs; *slower* within {MARGIN:.0%}: {wrong}")
 
 
-def herd(inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def herd(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
     """A run of it, as a user has it."""
-    command = [str(HERD), "-i", str(inventory), *words]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "HERD_INVENTORY": str(server.inventory)}
+    return subprocess.run(
+        (*HERD, *words), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
 
 
 if __name__ == "__main__":
