@@ -53,7 +53,7 @@ def measured(server: Path, folder: Path, name: str, seconds: str, pairs: int | N
         asking = [*HERD, "bench", "--url", url, "--name", name, "--time", seconds]
         if pairs:
             program = [sys.executable, "-m", "benchmarks.pairs"]
-            asking = [*program, "--url", url, "--pairs", str(pairs), "--time", seconds]
+            asking = [*program, "--url", url, "--pairs", str(pairs), "--time", seconds, "--folder", "."]
         return subprocess.run(asking, check=False).returncode
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.memory_shapes import with_experts
-from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, qwen
+from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, llama_70b, qwen
 
 MODELS: Mapping[str, Model] = {
     "small": with_experts(qwen(QWEN_35B, tokens=QWEN_TOKENS, merges=QWEN_MERGES), 8),
     "35B-A3B Q3_K": qwen(QWEN_35B, experts="Q3_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
     "35B-A3B Q4_K": qwen(QWEN_35B, experts="Q4_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
     "122B-A10B Q3_K": qwen(QWEN_122B, experts="Q3_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
+    "70B Q4_K": replace(llama_70b(tokens=QWEN_TOKENS), merges=QWEN_MERGES),
 }
 
 

@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,9 +69,12 @@ def main() -> None:
     parser.add_argument("--time", default="60s")
     parser.add_argument("--server", choices=("chat", "drafter"), default="chat", help="which one of the box")
     parser.add_argument("--url", help="a server that runs already, instead of the box's")
+    parser.add_argument("--folder", type=Path, help="where results are kept; else they are thrown away")
     wished = parser.parse_args()
     pairs = []
-    with by_url(wished.url) if wished.url else of_the_box(wished.server) as server:
+    with ExitStack() as stack:
+        folder = wished.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = by_url(wished.url, folder) if wished.url else of_the_box(wished.server, folder)
         for number in range(wished.pairs + 1):
             said = herd(server, "bench", *server.words, "--time", wished.time)
             assert said.returncode in (0, 1), said.stderr
@@ -82,24 +85,20 @@ def main() -> None:
     tell("all speeds", pairs)
 
 
-@contextmanager
-def by_url(url: str) -> Iterator[Server]:
+def by_url(url: str, folder: Path) -> Server:
     """A server that runs already."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Server(("--url", url, "--name", "pairs"), "url/pairs", Path(folder) / "none.yaml")
+    return Server(("--url", url, "--name", "pairs"), "url/pairs", folder / "none.yaml")
 
 
-@contextmanager
-def of_the_box(name: str) -> Iterator[Server]:
-    """A server of the box, as it is declared there."""
+def of_the_box(name: str, folder: Path) -> Server:
+    """A server of the box, once that is as declared."""
     # What it needs is not there where servers are measured by their URL.
     from benchmarks.switches import declare, up
 
-    with tempfile.TemporaryDirectory() as folder:
-        inventory = Path(folder) / "box.yaml"
-        declare(inventory)
-        assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
-        yield Server(("box", name), f"box/{name}", inventory)
+    inventory = folder / "box.yaml"
+    declare(inventory)
+    assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
+    return Server(("box", name), f"box/{name}", inventory)
 
 
 def compared(server: Server) -> list[Cell]:
