@@ -11,17 +11,19 @@ by all.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from llamaherd.bench.comparing.compare import Row, compare
+from llamaherd.bench.results.result import Start
+from llamaherd.bench.results.store import read_result, result_files, results_folder
 
 MARGIN = 0.02
 HERD = (sys.executable, "-c", "from llamaherd.cli.__main__ import main; main()")
@@ -39,11 +41,11 @@ class Cell:
     high: float | None
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Cell:
-        """As `herd compare --json` tells it."""
-        ratio, of = told["ratio"], told["condition"]
-        name = f"{of['kind']} {of['cache']}" if of["cache"] == "warm" else of["kind"]
-        return cls(name, told["metric"], told["verdict"], ratio["value"], ratio["low"], ratio["high"])
+    def of(cls, row: Row, verdict: str) -> Cell:
+        """A row of a comparison."""
+        of, ratio = row.condition, row.ratio
+        name = f"{of.kind} {of.cache}" if of.cache == "warm" else of.kind
+        return cls(name, row.metric.name, verdict, ratio.value, ratio.low, ratio.high)
 
     def __str__(self) -> str:
         """In a line of a pair."""
@@ -58,6 +60,7 @@ class Server:
     """Who is measured: what `herd bench` is told for it, what its results go by, and the inventory beside these."""
 
     words: tuple[str, ...]
+    rig: str
     name: str
     inventory: Path
 
@@ -87,7 +90,7 @@ def main() -> None:
 
 def by_url(url: str, folder: Path) -> Server:
     """A server that runs already."""
-    return Server(("--url", url, "--name", "pairs"), "url/pairs", folder / "none.yaml")
+    return Server(("--url", url, "--name", "pairs"), "url", "pairs", folder / "none.yaml")
 
 
 def of_the_box(name: str, folder: Path) -> Server:
@@ -98,14 +101,19 @@ def of_the_box(name: str, folder: Path) -> Server:
     inventory = folder / "box.yaml"
     declare(inventory)
     assert up(inventory)[0] == 0, "the box is not as declared, and cannot be made so"
-    return Server(("box", name), f"box/{name}", inventory)
+    return Server(("box", name), "box", name, inventory)
 
 
 def compared(server: Server) -> list[Cell]:
-    """The last two, by all that has a verdict."""
-    said = herd(server, "compare", f"{server.name}:2", server.name, "--json")
-    assert said.returncode == 0, said.stderr
-    return [Cell.of(each) for each in json.loads(said.stdout)["cells"] if each["verdict"]]
+    """The last two, by all that has a verdict.
+
+    By its URL alone nobody can tell whether a server was started anew meanwhile. Whoever runs this knows.
+    """
+    files = result_files(results_folder(server.inventory), server.rig, server.name)
+    last = [read_result(path) for path in sorted(files)[-2:]]
+    if server.rig == "url":
+        last = [each.model_copy(update={"starts": (Start(process="the one"),)}) for each in last]
+    return [Cell.of(row, row.judgement.verdict) for row in compare(*last).rows if row.judgement]
 
 
 def tell(what: str, pairs: Sequence[Sequence[Cell]]) -> None:
