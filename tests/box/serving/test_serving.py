@@ -207,7 +207,7 @@ def test_what_is_being_answered_when_a_change_comes_ends_first(bench: Bench) -> 
     rig["instances"]["chat"] |= {"context": 3584, "drain": 120}
     bench.declare(rig)
     bench.sh(
-        'umask 077; echo \'{"prompt": "Once", "n_predict": 200, "ignore_eos": true, "stream": true}\' >/run/asked;'
+        'umask 077; echo \'{"prompt": "Once", "n_predict": 900, "ignore_eos": true, "stream": true}\' >/run/asked;'
         f" printf 'header = \"Authorization: Bearer %s\"\n' '{bench.key()}' >/run/curlrc;"
         " systemd-run -q --unit=stream sh -c"
         " 'curl -K /run/curlrc -sN -d @/run/asked http://127.0.0.1:8080/completion >/run/stream';"
