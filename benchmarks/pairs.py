@@ -21,7 +21,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.bench.comparing.compare import Row, compare
+from llamaherd.bench.comparing.compare import Row
+from llamaherd.bench.outcome import outcome
 from llamaherd.bench.results.result import Start
 from llamaherd.bench.results.store import read_result, result_files, results_folder
 
@@ -105,7 +106,7 @@ def of_the_box(name: str, folder: Path) -> Server:
 
 
 def compared(server: Server) -> list[Cell]:
-    """The last two, by all that has a verdict.
+    """The last two, by all that `herd bench` has a verdict on: that takes three runs each.
 
     By its URL alone nobody can tell whether a server was started anew meanwhile. Whoever runs this knows.
     """
@@ -113,7 +114,8 @@ def compared(server: Server) -> list[Cell]:
     last = [read_result(path) for path in sorted(files)[-2:]]
     if server.rig == "url":
         last = [each.model_copy(update={"starts": (Start(process="the one"),)}) for each in last]
-    return [Cell.of(row, row.judgement.verdict) for row in compare(*last).rows if row.judgement]
+    values = outcome(last[1], None, last[0]).values
+    return [Cell.of(each.before, each.judgement.verdict) for each in values if each.before and each.judgement]
 
 
 def tell(what: str, pairs: Sequence[Sequence[Cell]]) -> None:
