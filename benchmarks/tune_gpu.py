@@ -74,16 +74,17 @@ CASES: Mapping[str, Case] = {
     ),
     # As if the GPU had 12 GiB.
     "small": Case("35B-A3B Q3_K", {"context": 32_768, "experts_on_cpu": "100%"}, "68GiB", 300),
-    # Nothing to be found: it is there to be measured by benchmarks/boots.py.
+    # Nothing to be found: they are there to be measured by benchmarks/boots.py.
     "dense": Case("70B Q4_K", {"context": 32_768}),
+    "half-dense": Case("half of 70B Q4_K", {"context": 32_768}),
     "quick": Case("small", {"context": 4096, "draft": {"mtp": 2}}, budget=20),
 }
 
 
 def main() -> int:
-    """Tune the cases that are named, or all but the last two."""
+    """Tune the cases that are named, or all but the last three."""
     parser = argparse.ArgumentParser(description="Search on a machine with GPUs.")
-    parser.add_argument("names", nargs="*", default=[*CASES][:-2])
+    parser.add_argument("names", nargs="*", default=[*CASES][:-3])
     parser.add_argument("--server", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--results", type=Path)

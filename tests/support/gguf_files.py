@@ -317,9 +317,9 @@ def llama(*, tokens: int = FEW_TOKENS, dense: str = "Q4_K", layers: int = 32) ->
     return _llama(4096, 14_336, 32, layers, tokens, dense)
 
 
-def llama_70b(*, tokens: int = FEW_TOKENS, dense: str = "Q4_K") -> Model:
+def llama_70b(*, tokens: int = FEW_TOKENS, dense: str = "Q4_K", layers: int = 80) -> Model:
     """Llama 3.1 70B."""
-    return _llama(8192, 28_672, 64, 80, tokens, dense)
+    return _llama(8192, 28_672, 64, layers, tokens, dense)
 
 
 def _llama(embedding: int, width: int, heads: int, layers: int, tokens: int, dense: str) -> Model:
