@@ -64,6 +64,17 @@ one.setAttribute('onclick', "document.title = 'taken over'");
 one.click();
 """
 """What markup of somebody else's could do, if the page let it."""
+SCROLLED = """
+(to => [...document.querySelectorAll('div.scroll')].filter(one => one.offsetParent).map(one => {
+  one.scrollLeft = to;
+  const box = one.getBoundingClientRect(), at = what => one.querySelector(what).getBoundingClientRect();
+  const said = at('caption span'), first = at('tbody th');
+  return {wide: one.scrollWidth > one.clientWidth + 1, room: box.width, column: first.width,
+    moved: first.left - box.left, words: [said.left - box.left, box.right - said.right],
+    edge: {x: box.right - 6, y: scrollY + at('caption').top + 2, width: 5, height: 10}};
+}))
+"""
+"""Tables after their boxes were scrolled so far, with the right edge of each, beside what stands above its columns."""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +98,24 @@ def test_nothing_reaches_beyond_the_page_or_a_chart(browser: Chromium, page: Pat
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert browser.value("document.querySelectorAll('svg').length") > 30
     assert browser.value(BEYOND) == []
+
+
+def test_a_table_on_a_phone_keeps_its_first_column_and_shows_that_there_is_more(browser: Chromium, page: Path) -> None:
+    browser.open(page, width=PHONE)
+    browser.value(SHOW_ALL)
+    begun, ended = (browser.value(f"{SCROLLED}({to})") for to in (0, 9999))
+    assert sum(each["wide"] for each in begun) > 10
+    for each in [*begun, *ended]:
+        assert abs(each["moved"]) < 1
+        assert min(each["words"]) > -1, "what it is about is read without scrolling"
+        assert not each["wide"] or each["column"] < each["room"] / 2
+    wide = next(each["edge"] for each in begun if each["wide"])
+    fits = next(each["edge"] for each in begun if not each["wide"])
+    paper = browser.seen(wide)
+    assert browser.seen(fits) == paper
+    browser.value(f"{SCROLLED}(0)")
+    assert browser.seen(wide) != paper
+    assert browser.seen(fits) == paper
 
 
 def test_no_words_of_a_chart_lie_over_others(browser: Chromium, page: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,6 +80,12 @@ class Chromium:
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16_000), "scale": 1}
         shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         to.write_bytes(base64.b64decode(shot["data"]))
+
+    def seen(self, box: Mapping[str, float]) -> bytes:
+        """What is drawn in a rectangle of the page, as a PNG."""
+        clip = {"x": box["x"], "y": box["y"], "width": box["width"], "height": box["height"], "scale": 1}
+        shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(shot["data"])
 
     def _next(self) -> dict[str, Any]:
         until = time.monotonic() + _PATIENCE
