@@ -48,22 +48,17 @@ class Pass:
     logits: str
 
 
-def divergence_arguments(
-    known: Catalogue, arguments: tuple[str, ...], kv: str, of: Pass
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The arguments of both runs: that with the cache of f16, and that with the cache of `kv`.
+def kept_arguments(known: Catalogue, arguments: tuple[str, ...], kv: str, of: Pass) -> tuple[str, ...]:
+    """The arguments of the run that reads the text with a cache of `kv`, and keeps its logits.
 
     `arguments` are the server's, spelled as this version of its engine has them.
     """
-    both = (
-        *_kept(known, arguments),
-        *("--ctx-size", str(of.context), "--batch-size", str(of.batch), "--ubatch-size", str(of.batch)),
-        *("--kl-divergence-base", of.logits),
-    )
-    return (
-        (*both, *_cache(BASE), "--file", of.text, "--chunks", str(of.chunks)),
-        (*both, *_cache(kv), "--kl-divergence"),
-    )
+    return (*_both(known, arguments, kv, of), "--file", of.text, "--chunks", str(of.chunks))
+
+
+def compared_arguments(known: Catalogue, arguments: tuple[str, ...], kv: str, of: Pass) -> tuple[str, ...]:
+    """The arguments of the run that compares with what was kept."""
+    return (*_both(known, arguments, kv, of), "--kl-divergence")
 
 
 def logits_bytes(vocabulary: int, context: int, chunks: int) -> int:
@@ -88,6 +83,15 @@ def counts_in_32_bits(vocabulary: int, context: int) -> bool:
 def _row(vocabulary: int) -> int:
     """Numbers of 16 bits that are kept of a token."""
     return 2 * ((vocabulary + 1) // 2) + 4
+
+
+def _both(known: Catalogue, arguments: tuple[str, ...], kv: str, of: Pass) -> tuple[str, ...]:
+    return (
+        *_kept(known, arguments),
+        *("--ctx-size", str(of.context), "--batch-size", str(of.batch), "--ubatch-size", str(of.batch)),
+        *("--kl-divergence-base", of.logits),
+        *_cache(kv),
+    )
 
 
 def _cache(kv: str) -> tuple[str, ...]:

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol
 
-from llamaherd.bench.arms.host import Ran
-from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.bench.arms.reading import Host, Reader
+from llamaherd.memory.reading import Reading
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.passes import Reading
-from llamaherd.tune.quality import Judged, NoFiguresError, quality_of
-
-_SPARE = 1 << 30
-"""Bytes that are left free on the disk."""
-_TRIES = 3
-"""Ways of reading the text, each a shorter one, where there is no room for the one before."""
-_RUNS = 2
-"""Of the tool: one keeps the logits of f16, and the other one compares."""
-_LETTERS = 300
-_NO_ROOM = re.compile(
-    r"out of memory|for want of RAM|failed to allocate|unable to allocate|cudaMalloc|bad_alloc|no room in", re.I
-)
+from llamaherd.tune.quality import Judged
 
 UnitOf = Callable[[Candidate, str, Reading, int], str]
 """The unit that reads the text with a candidate's weights, once with f16 and once with this cache."""
-
-
-class Host(Protocol):
-    """What runs a unit in the place of a candidate."""
-
-    def run_to_end(self, unit: str, room: int, /) -> Ran:
-        """Run it to its end, with so many bytes of room on the disk."""
-        ...
-
-    def stop(self) -> None:
-        """Stop it: what it keeps goes with it."""
-        ...
-
-    def clock(self) -> float:
-        """Seconds."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,30 +25,9 @@ class Judging:
     def judged(self, candidate: Candidate, kv: str, seconds: float) -> Judged:
         """What a cache costs with a candidate's weights, within so many seconds. Raises UserError where the host is
         gone: then nothing is known of it."""
-        began = self.host.clock()
-        found = Judged(kv=kv, says="in no way is there memory for it")
-        for reading in islice(self.readings(candidate), _TRIES):
-            left = seconds - (self.host.clock() - began)
-            found = self._read(candidate, kv, reading, max(1, int(left / _RUNS)))
-            if found.quality or not _NO_ROOM.search(found.says):
-                break
-        return found.model_copy(update={"seconds": round(self.host.clock() - began, 3)})
 
-    def _read(self, candidate: Candidate, kv: str, reading: Reading, seconds: int) -> Judged:
-        found = Judged(kv=kv, context=reading.context, chunks=reading.chunks)
-        try:
-            unit = self.unit_of(candidate, kv, reading, seconds)
-        except InventoryError as error:
-            return found.model_copy(update={"says": "; ".join(each.message for each in error.findings)[:_LETTERS]})
-        except UserError as error:
-            return found.model_copy(update={"says": error.message[:_LETTERS]})
-        try:
-            ran = self.host.run_to_end(unit, reading.bytes + _SPARE)
-        finally:
-            self.host.stop()
-        if not ran.well:
-            return found.model_copy(update={"says": ran.says[-_LETTERS:] or "it ended, and says nothing"})
-        try:
-            return found.model_copy(update={"quality": quality_of(ran.says)})
-        except NoFiguresError as error:
-            return found.model_copy(update={"says": str(error)})
+        def unit(reading: Reading, longest: int) -> str:
+            return self.unit_of(candidate, kv, reading, longest)
+
+        found = Reader(self.host, unit, self.readings(candidate)).compared(seconds)
+        return Judged.model_validate({**dict(found), "kv": kv})

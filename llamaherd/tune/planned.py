@@ -10,31 +10,28 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llamaherd.bench.arms.planned import unit_instance
-from llamaherd.bench.arms.units import LISTEN, SCRATCH, Arm, arms_port, run_unit
-from llamaherd.bench.asking.suite import long_text, suite
+from llamaherd.bench.arms.reading import LOGITS, read_text
+from llamaherd.bench.arms.units import LISTEN, Arm, arms_port, run_unit
+from llamaherd.bench.asking.suite import suite
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
-from llamaherd.engines.divergence import Pass, divergence_arguments
+from llamaherd.engines.divergence import BASE, Pass, compared_arguments, kept_arguments
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.layout import ARMS_TEXT
+from llamaherd.memory.reading import Reading, readings
 from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.pipeline.local_headers import local_headers
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.role import Role
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.keys import settings_of
+from llamaherd.tune.keys import settings_of, with_keys
 from llamaherd.tune.likeness import Likeness, likeness_of
-from llamaherd.tune.passes import MOST_TOKENS, Reading, readings
 from llamaherd.tune.quality import Limits
 from llamaherd.tune.space import Space
-
-_LETTERS = 6
-"""Of a token at most, on average: so many of the text are sent for each that is to be read."""
-_LOGITS = f"{SCRATCH}/logits"
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class Tuned:
     @property
     def text(self) -> str:
         """What caches are judged on: our own text, long enough; empty where none is judged."""
-        return long_text(_LETTERS * MOST_TOKENS) if self.limits else ""
+        return read_text() if self.limits else ""
 
     @property
     def context(self) -> int:
@@ -123,7 +120,8 @@ class Tuned:
 
     def readings(self, candidate: Candidate) -> Iterator[Reading]:
         """Ways in which a text could be read to judge a candidate's cache, the best one first."""
-        return readings(self.known, candidate)
+        known = self.known
+        return readings(known.rig, known.name, with_keys(known.instance, candidate), known.headers)
 
     def judge_unit(self, candidate: Candidate, kv: str, reading: Reading, seconds: int) -> str:
         """The unit that judges a cache with a candidate's weights, in two runs of so many seconds each.
@@ -137,9 +135,13 @@ class Tuned:
             raise UserError(
                 f"engine `{arm.instance.engine}` has no program that compares caches", "leave `kv` as it is"
             )
-        of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), _LOGITS)
-        runs = divergence_arguments(flags, server.arguments, kv, of)
-        return run_unit(arm, str(PurePosixPath(server.program).with_name(tool)), runs, seconds).text
+        of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), LOGITS)
+        program = str(PurePosixPath(server.program).with_name(tool))
+        runs = (
+            (program, *kept_arguments(flags, server.arguments, BASE, of)),
+            (program, *compared_arguments(flags, server.arguments, kv, of)),
+        )
+        return run_unit(arm, runs, seconds).text
 
 
 def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None) -> Tuned:

@@ -10,11 +10,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from llamaherd.memory.reading import Reading
 from llamaherd.tune.aim import Aim, Figures, Purpose
 from llamaherd.tune.axes import THREADS
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.journal import Found, Head, SearchJournal, Trial, keys_of, searches
-from llamaherd.tune.passes import Reading
 from llamaherd.tune.planned import Tuned, tuned
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig

@@ -8,8 +8,9 @@ from llamaherd.engines import DIALECTS, TRAITS
 from llamaherd.engines.divergence import (
     KEPT,
     Pass,
+    compared_arguments,
     counts_in_32_bits,
-    divergence_arguments,
+    kept_arguments,
     logits_bytes,
     run_bytes,
 )
@@ -36,7 +37,9 @@ def test_it_has_the_servers_placement_in_the_servers_words(engine: str, flags: s
     known = assumed(engine, flags)
     assert known
     declared = server(engine, flags, **SPREAD, extra_args=extra)
-    base, coarse = divergence_arguments(known, DIALECTS[engine].arguments(declared), "q4_0", OF)
+    arguments = DIALECTS[engine].arguments(declared)
+    base = kept_arguments(known, arguments, "f16", OF)
+    coarse = compared_arguments(known, arguments, "q4_0", OF)
     split = "--split-mode layer --tensor-split 0.9,1"
     same = f"--model /m.gguf --flash-attn on --threads 6 {kept.format(split=split)}"
     assert " ".join(base) == f"{same} {BASE}"

@@ -660,7 +660,9 @@ def texts() -> dict[str, str]:
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
         "arm_run.service": run_unit(
-            Arm("C", "cpu/chat", instance(CPU, "chat")), "/opt/it/compares", (("--one", "a b"), ("--other",)), 900
+            Arm("C", "cpu/chat", instance(CPU, "chat")),
+            (("/opt/it/compares", "--one", "a b"), ("/opt/it/compares", "--other")),
+            900,
         ).text,
         "beside_unit.service": beside_text(CPU, "chat", 0),
         "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,

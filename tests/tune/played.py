@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.tune import parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, LawRig
+from llamaherd.bench.arms.divergence import Figure, Quality
 from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure
@@ -21,7 +22,7 @@ from llamaherd.tune.aim import Aim, Purpose
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import Found, Head, SearchJournal, keys_of, same_search
-from llamaherd.tune.quality import KV, Cost, Figure, Judged, Limits, Quality
+from llamaherd.tune.quality import KV, Cost, Judged, Limits
 from llamaherd.tune.search import Model
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning

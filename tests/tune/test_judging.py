@@ -10,11 +10,11 @@ import pytest
 from llamaherd.bench.arms.host import Ran
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
+from llamaherd.memory.reading import Reading
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.judging import Judging
-from llamaherd.tune.passes import Reading
 from llamaherd.tune.quality import Judged
-from tests.tune.test_quality import OUTPUTS, REAL
+from tests.bench.test_divergence import OUTPUTS, REAL
 
 READINGS = (Reading(8192, 2, 512, 4_000), Reading(4096, 2, 512, 2_000), Reading(2048, 4, 512, 2_000))
 SHORT = (OUTPUTS / "text-too-short.txt").read_text(encoding="utf-8")

@@ -112,8 +112,8 @@ def arm_unit(arm: Arm, longest: int) -> TextFile:
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
 
 
-def run_unit(arm: Arm, program: str, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
-    """The unit of an arm that runs a program with these arguments, one run after the other, instead of a server.
+def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
+    """The unit of an arm that runs these programs with their arguments, one after the other, instead of a server.
 
     Each may take so many seconds. It has all that the server has, and its own SCRATCH, which goes with the unit.
     """
@@ -121,7 +121,6 @@ def run_unit(arm: Arm, program: str, runs: Sequence[Sequence[str]], seconds: int
     text = render(
         "bench/arm-run.service.j2",
         unit=Written(unit(server, arm.instance.spec).text),
-        program=program,
         runs=runs,
         seconds=seconds,
     )

@@ -1,20 +1,18 @@
-"""How a text is read to judge a cache: in chunks as long as memory allows, up to 8,192 tokens. Pure.
+"""How a text is read to judge what a model says: in chunks as long as memory allows, up to 8,192 tokens. Pure.
 
 The error of a cache of fewer bits grows with what lies in it: 512 tokens show nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from llamaherd.engines.divergence import counts_in_32_bits, logits_bytes, run_bytes
-from llamaherd.inventory.schema import CacheTypes
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import CacheTypes, Instance, Rig
 from llamaherd.memory.fit import fit_in
 from llamaherd.memory.instances import sized
-from llamaherd.tune.axes import Known
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.keys import with_keys
 
 CONTEXTS = (8192, 4096, 2048, 1024, 512)
 """Tokens of a chunk, the longest first."""
@@ -36,31 +34,36 @@ class Reading:
     bytes: int
 
 
-def readings(known: Known, candidate: Candidate) -> Iterator[Reading]:
-    """Ways in which the text could be read with a candidate's weights and a cache of f16, the best one first.
+def readings(rig: Rig, name: str, instance: Instance, headers: Mapping[str, Header]) -> Iterator[Reading]:
+    """Ways in which the text could be read with an instance's weights and a cache of f16, the best one first.
 
-    None of them where nobody knows the model's vocabulary.
+    `instance` may have other keys than the rig's of that name. None where nobody knows the model's vocabulary.
     """
-    header = known.header
+    header = headers.get(instance.model)
     if header is None or not header.vocabulary:
         return
-    most = known.instance.context // max(1, known.instance.parallel)
+    most = longest(instance)
     most = min(most, header.number("context_length") or most)
     for context in CONTEXTS:
         if context > most or not counts_in_32_bits(header.vocabulary, context):
             continue
-        batch = next((batch for batch in _BATCHES if _fits(known, candidate, context, batch)), None)
+        batch = next((batch for batch in _BATCHES if _fits(rig, name, instance, headers, context, batch)), None)
         if batch is not None:
             chunks = min(_MOST, max(_FEWEST, CONTEXTS[0] // context))
             yield Reading(context, chunks, batch, logits_bytes(header.vocabulary, context, chunks))
 
 
-def _fits(known: Known, candidate: Candidate, context: int, batch: int) -> bool:
+def longest(instance: Instance) -> int:
+    """Tokens of a chunk at most: what a request of it may have."""
+    return instance.context // max(1, instance.parallel)
+
+
+def _fits(rig: Rig, name: str, instance: Instance, headers: Mapping[str, Header], context: int, batch: int) -> bool:
     """Whether GPUs and RAM hold it beside the others, with what the tool takes for itself; also where nobody can tell.
 
     Each token of a batch has its logits, and nothing is drafted or saved.
     """
-    instance = with_keys(known.instance, candidate).model_copy(
+    read = instance.model_copy(
         update={
             "context": context,
             "parallel": 1,
@@ -70,8 +73,7 @@ def _fits(known: Known, candidate: Candidate, context: int, batch: int) -> bool:
             "ubatch": batch,
         }
     )
-    rig = known.rig.model_copy(update={"instances": {**known.rig.instances, known.name: instance}})
-    found = sized(rig, known.headers).get(known.name)
+    found = sized(rig.model_copy(update={"instances": {**rig.instances, name: read}}), headers).get(name)
     if found is None:
         return True
     placement = replace(found.placement, outputs=batch, cache_ram=0, checkpoints=0)

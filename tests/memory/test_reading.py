@@ -10,10 +10,10 @@ import pytest
 from llamaherd.inventory.schema import Instance
 from llamaherd.memory.fit import fit_in
 from llamaherd.memory.instances import sized
+from llamaherd.memory.reading import MOST_TOKENS, Reading, readings
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.keys import with_keys
-from llamaherd.tune.passes import MOST_TOKENS, Reading, readings
 from tests.tune.test_axes import known
 
 
@@ -32,8 +32,12 @@ def changed(of: Known, *, ram: int | None = None, **keys: Any) -> Known:
     return replace(of, rig=rig)
 
 
+def ways(of: Known, candidate: Candidate) -> list[Reading]:
+    return list(readings(of.rig, of.name, with_keys(of.instance, candidate), of.headers))
+
+
 def found(of: Known) -> list[Reading]:
-    return list(readings(of, packed(of)))
+    return ways(of, packed(of))
 
 
 def test_the_longest_that_fits_comes_first() -> None:
@@ -56,7 +60,7 @@ def test_with_less_ram_it_is_shorter() -> None:
     of = known("duo", "worker")
     candidate = packed(of)
     sizes = range(of.rig.host.ram, 0, -(2 * 10**9))
-    contexts = [next((each.context for each in readings(changed(of, ram=ram), candidate)), 0) for ram in sizes]
+    contexts = [next((each.context for each in ways(changed(of, ram=ram), candidate)), 0) for ram in sizes]
     assert contexts[0] == 8192
     assert contexts == sorted(contexts, reverse=True)
     assert contexts[-1] == 0
@@ -80,8 +84,8 @@ def test_of_a_model_whose_vocabulary_nobody_knows_there_is_none() -> None:
     header = of.header
     assert header
     unknown = replace(of, headers={**of.headers, of.instance.model: header.model_copy(update={"vocabulary": 0})})
-    assert list(readings(unknown, packed(of))) == []
-    assert list(readings(replace(of, headers={}), Candidate())) == []
+    assert ways(unknown, packed(of)) == []
+    assert ways(replace(of, headers={}), Candidate()) == []
 
 
 def test_a_vocabulary_that_makes_too_many_numbers_has_shorter_chunks() -> None:
@@ -90,4 +94,4 @@ def test_a_vocabulary_that_makes_too_many_numbers_has_shorter_chunks() -> None:
     assert header
     large = header.model_copy(update={"vocabulary": 262_144})
     wide = replace(of, headers={**of.headers, of.instance.model: large})
-    assert next(iter(readings(wide, packed(of)))).context == 4096
+    assert ways(wide, packed(of))[0].context == 4096
