@@ -8,6 +8,7 @@ from __future__ import annotations
 import yaml
 
 from llamaherd.gateway.told import KEY_VARIABLE, NODE, OPENSSL, PATIENCE, ClientFacts, Told, exported, started
+from llamaherd.plan import PAGE_ASKS
 from llamaherd.text.quoting import sh
 
 _LIBRECHAT = "1.3.17"
@@ -23,6 +24,7 @@ def open_webui(facts: ClientFacts) -> Told:
         "OPENAI_API_BASE_URLS": f"{facts.url}/v1",
         "DEFAULT_MODELS": facts.models[0].name,
         "AIOHTTP_CLIENT_TIMEOUT": str(PATIENCE),
+        **PAGE_ASKS,
     }
     lines = [
         *(f"export {name}={sh(value)}" for name, value in variables.items()),

@@ -1,7 +1,7 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
 from llamaherd.plan.base import Planned, TextFile, digest
-from llamaherd.plan.chat import ChatPlan
+from llamaherd.plan.chat import PAGE_ASKS, ChatPlan
 from llamaherd.plan.endpoint import Endpoint
 from llamaherd.plan.gateway import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser
 from llamaherd.plan.machine import (
@@ -48,6 +48,7 @@ from llamaherd.plan.server import Health, KeyFile, ServerGpus, ServerLimits, Ser
 from llamaherd.plan.virtual_address import VirtualAddressPlan
 
 __all__ = [
+    "PAGE_ASKS",
     "RAM",
     "AlertKey",
     "BandwidthRule",

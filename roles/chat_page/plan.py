@@ -14,7 +14,7 @@ from llamaherd.inventory.schema.gateway import Chat, Gateway
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, CHAT_USER
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned_image
-from llamaherd.plan import ChatPlan, TextFile, digest
+from llamaherd.plan import PAGE_ASKS, ChatPlan, TextFile, digest
 from llamaherd.plan.endpoint import Endpoint
 from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
@@ -80,6 +80,7 @@ def environment(gateway: str, model: str, *, trusts: bool) -> dict[str, str]:
         "OPENAI_API_BASE_URLS": f"{gateway}/v1",
         "SCARF_NO_ANALYTICS": "true",
         "STATIC_DIR": "/tmp/static",
+        **PAGE_ASKS,
         **trusted,
     }
 

@@ -143,6 +143,9 @@ def test_open_webuis_lines_set_what_it_reads(fleet: Path) -> None:
     assert (has["OPENAI_API_BASE_URLS"], has["OPENAI_API_KEYS"]) == ("http://box.lan:8000/v1", "a $key")
     assert (has["ENABLE_OLLAMA_API"], has["ENABLE_PERSISTENT_CONFIG"]) == ("false", "false")
     assert (has["DEFAULT_MODELS"], has["AIOHTTP_CLIENT_TIMEOUT"]) == ("coder", "3600")
+    assert has["BYPASS_MODEL_ACCESS_CONTROL"] == "true"
+    assert json.loads(has["DEFAULT_MODEL_METADATA"]) == {"capabilities": {"builtin_tools": False}}
+    assert {has[f"ENABLE_{what}_GENERATION"] for what in ("TITLE", "TAGS", "FOLLOW_UP")} == {"false"}
 
 
 def test_librechat_reads_yaml(fleet: Path) -> None:

@@ -194,6 +194,15 @@ def test_its_compose_file_says_what_is_meant(rig: Rig, wanted: Plan, tmp_path: P
     assert any("root.pem" in str(each) for each in service["volumes"]) is safe
 
 
+def test_a_message_is_one_request_and_everybody_sees_the_models(wanted: Plan) -> None:
+    """Else a model is the administrator's alone, and titles, tags, follow-ups and 21 KB of tools take slots."""
+    assert wanted.chat
+    told = yaml.safe_load(wanted.chat.file.text)["services"]["page"]["environment"]
+    assert told["BYPASS_MODEL_ACCESS_CONTROL"] == "true"
+    assert {told[f"ENABLE_{what}_GENERATION"] for what in ("TITLE", "TAGS", "FOLLOW_UP")} == {"false"}
+    assert json.loads(told["DEFAULT_MODEL_METADATA"])["capabilities"] == {"builtin_tools": False}
+
+
 def test_its_shell_hands_keys_on(wanted: Plan, tmp_path: Path) -> None:
     """The entry point as Compose reads it, by a shell, with the files that it is given."""
     assert wanted.chat
