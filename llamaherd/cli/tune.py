@@ -21,8 +21,8 @@ def _budget(context: click.Context, parameter: click.Parameter, word: str | None
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(("turn", "decode", "throughput")),
-    help="What it is to be best at: an agent's turn, writing one answer, or as many as it has slots. Default: turn.",
+    type=click.Choice(("turn", "decode", "throughput", "efficiency")),
+    help="What it is to be best at: an agent's turn, one answer, as many as it has slots, or energy. Default: turn.",
 )
 @click.option("--budget", metavar="TIME", callback=_budget, help="The longest that it takes, 30s to 6h. Default: 45m.")
 @click.option("--apply", "applying", is_flag=True, help="Write what is found into the inventory.")
@@ -51,6 +51,9 @@ def tune(
     never tried. First one key after the other, then by a model of all that was seen (Optuna, `llamaherd[tune]`). In the
     end the best ones are started three times each beside what is declared, in turns.
 
+    With `--for efficiency` it is the energy that all its GPUs take for a turn, by their counters or their power. Where
+    none of them tells it, nothing is stopped and nothing is tried.
+
     Coarser types of the cache are tried only where `tune: {quality: {}}` of the instance says what they may cost. Each
     that leads is judged first, by the engine's own llama-perplexity on the host: KL divergence beside f16.
 
@@ -67,6 +70,7 @@ def tune(
     Examples:
       herd tune duo chat
       herd tune duo chat --for decode --budget 10m
+      herd tune duo chat --for efficiency
       herd tune duo chat --apply && herd diff duo
     """
     from llamaherd.cli.tune_run import Wanted, run_search

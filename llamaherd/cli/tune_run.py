@@ -6,14 +6,15 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
 
 from llamaherd import __version__
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, usable_or_exit
-from llamaherd.diagnostics.findings import UserError
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, show, usable_or_exit
+from llamaherd.diagnostics.findings import InventoryError, UserError
 
 if TYPE_CHECKING:
     from llamaherd.bench.arms.host import ArmsHost
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
     from llamaherd.tune.candidate import Candidate
     from llamaherd.tune.journal import Head, Search, SearchJournal
     from llamaherd.tune.planned import Tuned
-    from llamaherd.tune.quality import Cost
     from llamaherd.tune.search import Model
-    from llamaherd.tune.trials import Outcome
-
 
 _BUDGET = 45 * 60
 """Seconds that a search takes at most, where nobody says."""
@@ -60,6 +58,9 @@ def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: W
     wanted = replace(wanted, purpose=wanted.purpose or says.for_, budget=wanted.budget or says.budget or _BUDGET)
     try:
         search = _searched(results, tuned, wanted, inventory)
+    except InventoryError as error:
+        show(error.findings)
+        sys.exit(FAILED)
     except UserError as error:
         say(str(error), err=True)
         sys.exit(FAILED)
@@ -82,6 +83,7 @@ def _tuned(path: Path, inventory: Path | None, rig: str, instance: str | None) -
 
 def _searched(results: Path, tuned: Tuned, wanted: Wanted, inventory: Path | None) -> Search:
     """The search at its end: an earlier one, where it was the same."""
+    from llamaherd.cli.tune_energy import require_energy, require_gpus
     from llamaherd.tune.journal import SearchJournal, read_search, same_search
 
     head = _head(tuned, wanted)
@@ -89,7 +91,11 @@ def _searched(results: Path, tuned: Tuned, wanted: Wanted, inventory: Path | Non
     if path and (known := read_search(path)).found:
         say(f"known from {path}; `--again` searches anew", err=True)
         return known
+    if head.aim.of_energy:
+        require_gpus(tuned)
     _require_there(tuned, inventory)
+    if head.aim.of_energy:
+        require_energy(tuned)
     _ask_first(tuned, head.aim, wanted, going_on=path is not None)
     journal = SearchJournal.resume(path) if path else SearchJournal.begin(results, head)
     with journal:
@@ -180,7 +186,9 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
 
 
 def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: ArmsHost) -> None:
+    from llamaherd.cli.tune_lines import SearchLines
     from llamaherd.tune.axes import DRAFTER, HEAD
+    from llamaherd.tune.energy import watched
     from llamaherd.tune.evaluate import Evaluation
     from llamaherd.tune.journal import found_by_twins
     from llamaherd.tune.judging import Judging
@@ -194,7 +202,8 @@ def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: ArmsH
     hints = [tuned.hinted(each) for each in found_by_twins(journal.path.parents[2], head)]
     if hints:
         say(f"tried early, as a search of this kind has found it: {'; '.join(map(str, hints))}", err=True)
-    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget)
+    gauge = partial(watched, tuned.rig.connect) if aim.of_energy else None
+    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget, gauge=gauge)
     judging = Judging(servers, tuned.judge_unit, tuned.readings) if tuned.limits else None
     Tuning(
         evaluation,
@@ -202,7 +211,7 @@ def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: ArmsH
         tuned.space,
         tuned.start,
         wanted.budget,
-        _Lines(aim),
+        SearchLines(aim),
         _stamp,
         _model(),
         hints,
@@ -236,42 +245,6 @@ def _tell_back(tuned: Tuned, seconds: float | None) -> None:
         say(f"the host brings {name} back by itself; `herd verify {rig}` says whether it has", err=True)
     else:
         say(f"{name} is as before, after {seconds:.1f} s", err=True)
-
-
-class _Lines:
-    """A line for each candidate."""
-
-    def __init__(self, aim: Aim) -> None:
-        self._aim = aim
-
-    def began(self, number: int, seconds_left: float) -> None:
-        """Nothing yet: it takes seconds."""
-        self._head = f"{number:>3}  {_clock(seconds_left)} left"
-
-    def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
-        """What came of it. No speed of a coarser cache stands without what that costs."""
-        if outcome.why == "quality":
-            came = "quality"
-        elif outcome.score is None:
-            came = f"{outcome.why}: {outcome.says}"[:60]
-        elif cost and cost.judged is None:
-            came = "not the best"
-        else:
-            came = self._aim.shown(outcome.score) + (" *" if outcome.score == best else "")
-        say(f"{self._head}  {came:<16}  {candidate}{f'; {cost}' if cost else ''}", err=True)
-
-    def judging(self, kv: str) -> None:
-        """It takes minutes."""
-        say(f"judging kv={kv} beside f16, with the same weights", err=True)
-
-    def confirming(self, count: int, number: int) -> None:
-        """The best ones are started once more."""
-        say(f"round {number}: the best {count - 1} beside what is declared, in turns", err=True)
-
-
-def _clock(seconds: float) -> str:
-    whole = max(0, round(seconds))
-    return f"{whole // 60}:{whole % 60:02d}"
 
 
 def _show(search: Search, tuned: Tuned, wanted: Wanted) -> None:

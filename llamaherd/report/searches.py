@@ -14,7 +14,7 @@ from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import FAILED, Ending
 from llamaherd.tune.front import MEASURES
 from llamaherd.tune.journal import Head, Trial, candidate_of
-from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, value_text
+from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, score_text, value_text, verdict_text
 from llamaherd.tune.trials import Why
 
 MOST_TRIALS = 500
@@ -164,11 +164,11 @@ def _standings(end: Ending) -> Table:
         rows.append(
             (
                 _named(each.candidate, end),
-                end.aim.shown(each.score),
+                score_text(end.aim, each),
                 optional(figures.decode.get("code")),
                 optional(figures.prefill),
                 ratio_text(each.beside) or NONE,
-                str(each.judgement) if each.judgement else NONE,
+                verdict_text(end.aim, each.judgement) if each.judgement else NONE,
                 str(len(each.trials)),
             )
         )
@@ -219,7 +219,7 @@ def _named(candidate: Candidate, end: Ending) -> str:
 
 
 def _unit(aim: Aim) -> str:
-    return "a turn" if aim.purpose == "turn" else "score"
+    return {"turn": "a turn", "efficiency": "energy"}.get(aim.purpose, "score")
 
 
 def _short(text: str) -> str:

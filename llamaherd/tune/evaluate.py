@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Protocol
 
 from llamaherd.bench.arms.host import NotStartedError
@@ -14,6 +16,7 @@ from llamaherd.bench.asking.client import Answer, Failure
 from llamaherd.bench.asking.runs import run_of
 from llamaherd.bench.asking.suite import long_text_of
 from llamaherd.bench.results.result import Condition, Run, Start
+from llamaherd.bench.results.telemetry import Telemetry
 from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.tune.aim import Aim
@@ -60,13 +63,25 @@ class Servers(Protocol):
         ...
 
 
+class Gauge(Protocol):
+    """What tells the energy that the GPUs of a server take."""
+
+    def begin(self) -> float:
+        """The time; energy is counted from now on."""
+        ...
+
+    def end(self, begin: float, /) -> Telemetry | None:
+        """What was taken from then until now."""
+        ...
+
+
 class _NoAnswerError(Exception):
     """It does not answer any more."""
 
 
 @dataclass
 class Evaluation:
-    """What candidates are asked. `enough` tells after a round whether a second one is worth it."""
+    """What candidates are asked. `gauge` watches the GPUs of one, where energy is what counts."""
 
     servers: Servers
     arm_of: MakeArm
@@ -76,6 +91,7 @@ class Evaluation:
     longest: int
     sizes: Sizes | None = None
     load: float | None = None
+    gauge: Callable[[Arm], AbstractContextManager[Gauge]] | None = None
     _text: str = field(default="", init=False)
 
     def measured(self, candidate: Candidate, rounds: int, worth: Callable[[Trial], bool] = lambda _: True) -> Trial:
@@ -95,7 +111,8 @@ class Evaluation:
         try:
             start = self.servers.start("C")
             self.load = self.load or start.ready_seconds or None
-            return self._asked(candidate, start, rounds, worth)
+            with self.gauge(arm) if self.gauge else nullcontext() as gauge:
+                return self._asked(candidate, start, rounds, worth, gauge)
         except NotStartedError as error:
             return _failed(candidate, "memory" if _MEMORY.search(error.says) else "load", error.says)
         except _NoAnswerError as error:
@@ -103,7 +120,9 @@ class Evaluation:
         finally:
             self.servers.stop()
 
-    def _asked(self, candidate: Candidate, start: Start, rounds: int, worth: Callable[[Trial], bool]) -> Trial:
+    def _asked(
+        self, candidate: Candidate, start: Start, rounds: int, worth: Callable[[Trial], bool], gauge: Gauge | None
+    ) -> Trial:
         probe = self._probe()
         self._ask(probe.warm_up())
         runs: list[tuple[int, Run]] = []
@@ -112,25 +131,30 @@ class Evaluation:
         for number in range(rounds):
             if self.aim.purpose == "throughput":
                 totals.append(self._at_once(probe, number))
-            runs += self._round(probe, number)
+            runs += self._round(probe, number, gauge)
             total = sum(totals) / len(totals) if totals else None
             figures = figures_of(self.aim, runs, start.ready_seconds, total)
             trial = trial.model_copy(update={"figures": figures})
             if number == 0 and not worth(trial):
                 break
         if self.aim.score(trial.figures) is None:
-            says = next((run.excluded for _, run in runs if run.excluded), "it told no times")
+            untold = "its GPUs told no energy" if self.aim.of_energy else "it told no times"
+            says = next((run.excluded for _, run in runs if run.excluded), untold)
             return trial.model_copy(update={"why": "answer", "says": says})
         if self.drafts(candidate) and trial.figures.accepted is None:
             return trial.model_copy(update={"why": "draft", "says": "it was told to draft, and does not"})
         return trial
 
-    def _round(self, probe: Probe, number: int) -> list[tuple[int, Run]]:
+    def _round(self, probe: Probe, number: int, gauge: Gauge | None) -> list[tuple[int, Run]]:
+        """All requests of a round. Those of one cell share their energy, each by its tokens."""
         conditions = probe.conditions()
-        found = []
-        for ask in probe.asks(number):
-            assert ask.cell is not None
-            found.append((ask.cell, self._ask(ask, conditions[ask.cell])))
+        found: list[tuple[int, Run]] = []
+        for cell, asks in groupby(probe.asks(number), key=lambda ask: ask.cell):
+            assert cell is not None
+            began = gauge.begin() if gauge else 0.0
+            runs = [self._ask(ask, conditions[cell]) for ask in asks]
+            took = gauge.end(began) if gauge else None
+            found += [(cell, run) for run in _with_joules(runs, took)]
         return found
 
     def _at_once(self, probe: Probe, number: int) -> float:
@@ -162,9 +186,21 @@ class Evaluation:
         text = long_text_of(FIRST.read - _ABOUT, self.servers.count)
         probe = Probe(Aim(), FIRST, text)
         self._ask(probe.warm_up())
-        figures = figures_of(Aim(), self._round(probe, 0), None)
+        figures = figures_of(Aim(), self._round(probe, 0, None), None)
         decode = min(figures.decode.values(), default=0.0)
-        return Sizes.of(decode, figures.prefill or 0.0, self.context)
+        return Sizes.of(decode, figures.prefill or 0.0, self.context, energy=self.aim.of_energy)
+
+
+def _with_joules(runs: list[Run], took: Telemetry | None) -> Iterable[Run]:
+    """Runs with what GPUs took for each: of all, its share of the tokens."""
+    whole = sum(map(_tokens, runs))
+    if took is None or took.joules is None or not whole:
+        return runs
+    return [run.model_copy(update={"joules": took.joules * _tokens(run) / whole}) for run in runs]
+
+
+def _tokens(run: Run) -> int:
+    return (run.prompt_n or 0) + (run.predicted_n or 0)
 
 
 def _failed(candidate: Candidate, why: Why, says: str) -> Trial:

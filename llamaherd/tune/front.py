@@ -51,6 +51,11 @@ def _decode(trial: Trial) -> float | None:
     return Aim(purpose="decode").score(trial.figures)
 
 
+def _energy(trial: Trial) -> float | None:
+    score = Aim(purpose="efficiency").score(trial.figures)
+    return 1 / score if score else None
+
+
 def _cache_bits(trial: Trial) -> float | None:
     """Bits of a value of the cache, which memory of a context goes with: its type says it, and nothing is measured."""
     block = BLOCKS.get(str(trial.keys.get(KV)).upper())
@@ -61,6 +66,7 @@ MEASURES = (
     Measure("decode", "t/s", _decode),
     Measure("prefill", "t/s", lambda trial: trial.figures.prefill),
     Measure("together", "t/s", lambda trial: trial.figures.total),
+    Measure("energy", "J a token", _energy, less=True),
     Measure("cache", "bits a value", _cache_bits, less=True),
 )
 """In which candidates are held against each other, where all of them have it and it is not the same for all."""

@@ -74,6 +74,7 @@ class Sized(Recorded):
     line: Literal["sizes"] = "sizes"
     written: Count
     read: Count
+    prompts: Count = 1
 
 
 class Trial(Recorded):
@@ -115,7 +116,7 @@ class Search:
         """Take one more line."""
         match line:
             case Sized():
-                self.sizes = Sizes(line.written, line.read)
+                self.sizes = Sizes(line.written, line.read, line.prompts)
             case Trial():
                 self.trials.append(line)
             case Judged():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from llamaherd.bench.statistics.blocks import Block, paired_ratio
-from llamaherd.bench.statistics.intervals import Ratio
+from llamaherd.bench.statistics.intervals import Estimate, Ratio, Sample, estimate
 from llamaherd.bench.statistics.verdict import Judgement, judge
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.journal import Search, Trial, candidate_of
@@ -27,6 +27,13 @@ class Standing:
     score: float
     beside: Ratio | None
     trials: tuple[Trial, ...]
+    scores: tuple[float, ...] = ()
+    """Of each round."""
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Its score with the interval that its rounds tell."""
+        return estimate([[Sample(score, 1.0)] for score in self.scores])
 
     @property
     def judgement(self) -> Judgement | None:
@@ -62,7 +69,8 @@ def standings(search: Search, declared: Candidate) -> list[Standing]:
     for candidate, scores in rounds.items():
         blocks = [Block(base[number], score) for number, score in sorted(scores.items()) if number in base]
         beside = paired_ratio(blocks) if candidate != declared else None
-        found.append(Standing(candidate, fmean(scores.values()), beside, tuple(trials[candidate])))
+        each_round = tuple(scores.values())
+        found.append(Standing(candidate, fmean(each_round), beside, tuple(trials[candidate]), each_round))
     return sorted(found, key=lambda each: -each.score)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.bench.statistics.intervals import Ratio
+from llamaherd.bench.statistics.verdict import Judgement
+from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.keys import settings_of
+from llamaherd.tune.outcome import Standing
 
 
 def changes(candidate: Candidate, declared: Candidate) -> str:
@@ -24,6 +27,21 @@ def keys_text(keys: Sequence[tuple[str, Value]]) -> str:
 def value_text(key: str, value: Value) -> str:
     """A value as an inventory has it; `none` where its key is left out."""
     return "none" if value is None else str(Candidate(((key, value),))).partition("=")[2]
+
+
+def score_text(aim: Aim, standing: Standing) -> str:
+    """How good it was in the rounds of the end, with its 95 % interval: `0.331 J a token (0.325 to 0.338)`."""
+    told = standing.estimate
+    if told is None or told.low is None or told.high is None:
+        return aim.shown(standing.score)
+    ends = sorted((told.low, told.high), key=lambda score: float(aim.figure(score)))
+    return f"{aim.shown(standing.score)} ({' to '.join(map(aim.figure, ends))})"
+
+
+def verdict_text(aim: Aim, judgement: Judgement) -> str:
+    """A verdict in the words of the aim: who takes less energy may well be slower."""
+    word = {"faster": "takes less", "slower": "takes more"}.get(judgement.verdict) if aim.of_energy else None
+    return word or str(judgement)
 
 
 def percent(share: float) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
 
 from llamaherd.bench.asking.suite import suite
+from llamaherd.bench.courses.energy import length_for
+from llamaherd.bench.courses.power import SECONDS
 from llamaherd.bench.courses.quick import ANSWERED
 from llamaherd.bench.results.metrics import ACCEPTED, DECODE, PREFILL, Metric
 from llamaherd.bench.results.result import Condition, Kind, Run
@@ -20,21 +24,31 @@ _FEWEST, _MOST = 24, 192
 _FIRST, _SHORTEST, _LONGEST = 128, 512, 2048
 _SEED = 7
 _WARM = 12
+_LEAST, _ESTIMATES = 0.1, 8
+_MOST_PROMPTS = 16
+"""That are read one after the other, so that together they take long enough for their energy to be known."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Tokens of an answer, and of a prompt that is read for its own sake."""
+    """Tokens of an answer, and of a prompt that is read for its own sake; and how many such prompts there are."""
 
     written: int
     read: int
+    prompts: int = 1
 
     @classmethod
-    def of(cls, decode: float, prefill: float, context: int) -> Sizes:
-        """For a server that is about so fast, whose requests have so much context."""
+    def of(cls, decode: float, prefill: float, context: int, *, energy: bool = False) -> Sizes:
+        """For a server that is about so fast, whose requests have so much context.
+
+        `energy`: all is long enough for counters of energy, which move ten times a second.
+        """
+        read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)), context // 2)
+        if energy:
+            prompts = min(_MOST_PROMPTS, max(1, ceil(SECONDS * prefill / read)))
+            return cls(length_for(SECONDS, decode, context), read, prompts)
         written = min(_MOST, max(_FEWEST, round(decode * _WRITING)))
-        read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)))
-        return cls(min(written, context // 4), min(read, context // 2))
+        return cls(min(written, context // 4), read)
 
 
 FIRST = Sizes(_FEWEST, _FIRST)
@@ -60,12 +74,16 @@ class Probe:
 
     def asks(self, number: int) -> Iterator[Ask]:
         """The requests of a round: the same ones for each candidate."""
+        # Answers of which energy is known are longer than what there is to say.
+        more = {"ignore_eos": True} if self.aim.of_energy else {}
         for cell, kind in enumerate(self.aim.kinds):
             prompts = suite().prompts[kind]
             text = prompts[number % len(prompts)].text
-            yield Ask(cell, text, self.sizes.written, salt=1 + number, more={"seed": _SEED + number})
+            yield Ask(cell, text, self.sizes.written, salt=1 + number, more={"seed": _SEED + number, **more})
         if self.aim.reads:
-            yield Ask(len(self.aim.kinds), self.text, ANSWERED, salt=1 + number, more={"seed": _SEED})
+            for turn in range(self.sizes.prompts):
+                salt = 1 + number * self.sizes.prompts + turn
+                yield Ask(len(self.aim.kinds), self.text, ANSWERED, salt=salt, more={"seed": _SEED, **more})
 
     def _condition(self, kind: Kind) -> Condition:
         return Condition(kind=kind, generated=self.sizes.written, cache="cold")
@@ -80,7 +98,49 @@ def figures_of(aim: Aim, runs: Sequence[tuple[int, Run]], load: float | None, to
             decode[kind] = found
     prefill = _rate([run for at, run in counted if at == len(aim.kinds)], PREFILL) if aim.reads else None
     accepted = _rate([run for _, run in counted], ACCEPTED)
-    return Figures(decode=decode, prefill=prefill, total=total, accepted=accepted, load=load, runs=len(counted))
+    told = Figures(decode=decode, prefill=prefill, total=total, accepted=accepted, load=load, runs=len(counted))
+    return _with_energy(told, aim, counted) if aim.of_energy else told
+
+
+def _with_energy(figures: Figures, aim: Aim, counted: Sequence[tuple[int, Run]]) -> Figures:
+    """With joules of a token, written by kind and read.
+
+    Each answer has a prompt that is read, and each prompt a few tokens that are written: what those took by the last
+    estimate is left out of the next one, which soon changes nothing any more.
+    """
+    answers = {kind: _summed([run for at, run in counted if at == cell]) for cell, kind in enumerate(aim.kinds)}
+    prompts = _summed([run for at, run in counted if at == len(aim.kinds)])
+    if not prompts.known or not all(each.known for each in answers.values()):
+        return figures
+    read, written = 0.0, dict.fromkeys(answers, 0.0)
+    for _ in range(_ESTIMATES):
+        written = {kind: each.of_one(each.written, read * each.read) for kind, each in answers.items()}
+        read = prompts.of_one(prompts.read, fmean(written.values()) * prompts.written)
+    return figures.model_copy(update={"written": written, "read": read})
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Joules of some runs, None where those of one are not known, and their tokens."""
+
+    joules: float | None
+    read: int
+    written: int
+
+    @property
+    def known(self) -> bool:
+        return bool(self.joules and self.read and self.written)
+
+    def of_one(self, tokens: int, others: float) -> float:
+        """Joules of one of these tokens, where the others took so many: of all a tenth at least is theirs."""
+        whole = self.joules or 0.0
+        return max(whole - others, _LEAST * whole) / tokens
+
+
+def _summed(runs: Sequence[Run]) -> _Taken:
+    known = [run.joules for run in runs if run.joules]
+    joules = sum(known) if len(known) == len(runs) else None
+    return _Taken(joules, sum(run.prompt_n or 0 for run in runs), sum(run.predicted_n or 0 for run in runs))
 
 
 def _rate(runs: Sequence[Run], metric: Metric) -> float | None:

@@ -12,7 +12,7 @@ from llamaherd.bench.comparing.show import STYLES
 from llamaherd.text.terminal import printable
 from llamaherd.tune.aim import Figures
 from llamaherd.tune.ending import FAILED, Ending
-from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text
+from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, score_text, verdict_text
 from llamaherd.tune.written import yaml_lines
 
 
@@ -38,10 +38,11 @@ def _print_standings(end: Ending, to: Console) -> None:
     for head in ("", str(end.aim), "code, t/s", "prefill, t/s", "beside what is declared", "verdict"):
         table.add_column(head)
     for each in rows:
-        verdict = f"[{STYLES[each.judgement.verdict]}]{each.judgement}[/]" if each.judgement else ""
+        judged = each.judgement
+        verdict = f"[{STYLES[judged.verdict]}]{verdict_text(end.aim, judged)}[/]" if judged else ""
         figures = _figures(each.trials[-1].figures)
         name = printable(changes(each.candidate, end.declared))
-        table.add_row(name, end.aim.shown(each.score), *figures, ratio_text(each.beside), verdict)
+        table.add_row(name, score_text(end.aim, each), *figures, ratio_text(each.beside), verdict)
     to.print(table)
 
 

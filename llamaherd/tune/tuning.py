@@ -143,7 +143,7 @@ class Tuning:
         sized = self.evaluation.sizes = self.evaluation.sizes or self.journal.search.sizes
         trial = self.evaluation.measured(candidate, rounds, worth)
         if sized is None and (sizes := self.evaluation.sizes):
-            self.journal.add(Sized(written=sizes.written, read=sizes.read))
+            self.journal.add(Sized(written=sizes.written, read=sizes.read, prompts=sizes.prompts))
         return trial
 
     def _more(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from llamaherd.bench.statistics.intervals import Estimate
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import Ending
 from llamaherd.tune.front import OnFront
@@ -60,9 +61,15 @@ def _standing(each: Standing) -> dict[str, Any]:
     return {
         "keys": dict(each.candidate.keys),
         "score": each.score,
+        "interval": _interval(each.estimate),
         "beside": [each.beside.value, each.beside.low, each.beside.high] if each.beside else None,
         "verdict": each.judgement.verdict if each.judgement else None,
     }
+
+
+def _interval(told: Estimate | None) -> list[float] | None:
+    """The least and the most that the score may be; None where its rounds do not tell."""
+    return [told.low, told.high] if told and told.low is not None and told.high is not None else None
 
 
 def _importance(each: Importance) -> dict[str, Any]:

@@ -67,6 +67,13 @@ JUDGING = {
     ),
 }
 
+EFFICIENCY = {"for": "efficiency"}
+SAVING = {
+    "on a GPU": Case({ONE + "tune": EFFICIENCY}),
+    "on none": Case({SMALL + "tune": EFFICIENCY}, "LH082", "efficiency", "`small` is on no GPU", "choose another aim"),
+    "another aim on none": Case({SMALL + "tune": {"for": "turn"}}),
+}
+
 SPLITTING = {
     "by layer": Case({TWO + "split": "layer", TWO + "tensor_split": [0.9, 1]}),
     "by row": Case({TWO + "split": "row"}, "LH052", "row", "no split buffers", "`split: layer`, or `split: tensor`"),
@@ -372,7 +379,7 @@ UNUSED = {
     "a name that is misspelt": Case({SMALL + "engine": "imgae"}),
 }
 
-CASES = SPLITTING | EXPECTING | JUDGING | CACHE | IMAGES | PROCESSOR | GATES | UNUSED
+CASES = SPLITTING | EXPECTING | JUDGING | SAVING | CACHE | IMAGES | PROCESSOR | GATES | UNUSED
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -381,7 +388,7 @@ def test_instances(case: Case, tmp_path: Path) -> None:
 
 
 def test_no_case_hides_another() -> None:
-    assert len(CASES) == sum(map(len, (SPLITTING, EXPECTING, JUDGING, CACHE, IMAGES, PROCESSOR, GATES, UNUSED)))
+    assert len(CASES) == sum(map(len, (SPLITTING, EXPECTING, JUDGING, SAVING, CACHE, IMAGES, PROCESSOR, GATES, UNUSED)))
 
 
 def test_what_another_file_declares_may_be_unused(tmp_path: Path) -> None:

@@ -132,6 +132,15 @@ def test_what_cannot_be_tuned_is_said(inventory: Path, words: tuple[str, ...], s
     assert "Traceback" not in ended.output
 
 
+def test_without_a_gpu_nothing_is_asked_about_energy(inventory: Path) -> None:
+    ended = herd("tune", "-i", inventory, "box", "chat", "--for", "efficiency", "--yes")
+    assert ended.exit_code == 1, ended.output
+    line = inventory.read_text().splitlines().index("  chat:") + 2
+    said = "error LH082: no energy of box/chat is known: it is on no GPU, whose energy could be counted"
+    assert f"{inventory}:{line}:5: {said}\n  help: choose another aim" in ended.stderr
+    assert searches(inventory.parent / "results", "box", "chat") == []
+
+
 def test_a_host_that_is_not_there_is_a_sentence(inventory: Path) -> None:
     ended = herd("tune", "-i", inventory, "box", "chat", "--yes")
     assert ended.exit_code == 1, ended.output

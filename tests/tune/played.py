@@ -6,17 +6,20 @@ What is played is no measurement of anything: it says how search, journal and en
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import log2
 from pathlib import Path
 
 from benchmarks.tune import parzen_of, start_of
-from benchmarks.tune_law import DRAFTED, LawRig
+from benchmarks.tune_law import DRAFTED, READ, UBATCH, WRITTEN, LawRig
 from llamaherd.bench.arms.divergence import Figure, Quality
 from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure
 from llamaherd.bench.results.result import Start
+from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
 from llamaherd.bench.schedule import Ask
 from llamaherd.tune.aim import Aim, Purpose
 from llamaherd.tune.candidate import Candidate
@@ -41,6 +44,7 @@ class Played:
     """Candidates of a rig. `fails` may have a start end with words, or an answer be none; `before` is called first.
 
     `costs` is the mean divergence of types of the cache; one that is not in it cannot be judged.
+    Where it `tells`, its GPUs have a counter of energy, which goes by `watts`.
     """
 
     rig: LawRig
@@ -51,6 +55,8 @@ class Played:
     costs: Mapping[str, float] = field(default_factory=dict)
     before_judging: Callable[[str], None] = lambda _: None
     now: float = 0.0
+    joules: float = 0.0
+    tells: bool = True
     placed: Candidate | None = None
     running: bool = False
     started: list[Candidate] = field(default_factory=list)
@@ -112,8 +118,36 @@ class Played:
         prompt_ms = 1000 * read / self.rig.prefill(self.placed) * noise
         predicted_ms = 1000 * (wanted.tokens - 1) / self.rig.decode(self.placed) * noise
         accepted = (wanted.tokens - 1) // 2 if self.placed[DRAFTED] and self.drafts else 0
-        self.now += (prompt_ms + predicted_ms) / 1000
+        seconds = (prompt_ms + predicted_ms) / 1000
+        self.now += seconds
+        self.joules += watts(self.placed) * seconds
         return answer(wanted.tokens, prompt_ms, predicted_ms, read, accepted)
+
+    @contextmanager
+    def gauge(self, _arm: Arm) -> Iterator[Played]:
+        """What is watched while a candidate runs."""
+        assert self.running
+        self._mark = self.joules
+        yield self
+
+    def begin(self) -> float:
+        self._mark = self.joules
+        return self.now
+
+    def end(self, begin: float) -> Telemetry | None:
+        took = self.joules - self._mark if self.tells else None
+        return Telemetry(seconds=self.now - begin, gpus=(GpuTelemetry(gpu=0, counted_joules=took),))
+
+
+def watts(candidate: Candidate) -> float:
+    """Of all GPUs while a candidate serves: large batches draw more, by nothing but this law."""
+    return 100.0 + 80.0 * log2(int(str(candidate[UBATCH] or 512)) / 64)
+
+
+def joules_a_token(rig: LawRig, candidate: Candidate) -> float:
+    """Of a turn, in truth."""
+    seconds = READ / rig.prefill(candidate) + WRITTEN / rig.decode(candidate)
+    return watts(candidate) * seconds / (READ + WRITTEN)
 
 
 class Told:
@@ -166,7 +200,8 @@ def search_on(
     def drafts(candidate: Candidate) -> bool:
         return candidate[DRAFTED] is not None
 
-    evaluation = Evaluation(servers, servers.arm, head.aim, 65_536, drafts, 3600)
+    gauge = servers.gauge if head.aim.of_energy else None
+    evaluation = Evaluation(servers, servers.arm, head.aim, 65_536, drafts, 3600, gauge=gauge)
     with journal:
         tuning = Tuning(
             evaluation,

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.cli.tune_run import _Lines
+from llamaherd.cli.tune_lines import SearchLines
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
@@ -176,7 +176,7 @@ def test_while_it_goes_on_no_speed_is_said_before_the_cost_is_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search_on(tmp_path, Played(LawRig.drawn(0), costs=DEAR), 900, limits=LIMITS)
-    search, lines = only(tmp_path), _Lines(Aim())
+    search, lines = only(tmp_path), SearchLines(Aim())
     coarse = Candidate.of({KV: "q8_0"})
     lines.began(1, 60)
     lines.ended(coarse, Outcome(50.0), 60.0, None)

@@ -123,8 +123,8 @@ class Quality(Declared):
 class Tune(Declared):
     """What `herd tune` goes by for it, unless the command says otherwise."""
 
-    for_: Annotated[Literal["turn", "decode", "throughput"], Field(alias="for")] = "turn"
-    """What it is to be best at: an agent's turn, writing one answer, or as many at once as it has slots."""
+    for_: Annotated[Literal["turn", "decode", "throughput", "efficiency"], Field(alias="for")] = "turn"
+    """What it is to be best at: an agent's turn, one answer, as many at once as it has slots, or a turn's energy."""
     budget: Duration | None = None
     """The longest that a search takes, `30s` to `6h`. Default: `45m`."""
     quality: Quality | None = None
