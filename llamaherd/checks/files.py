@@ -22,6 +22,10 @@ MISSING_FILE = Rule(
     Commands that touch no host, and `herd verify`, work without the file: it is a warning. For `herd up` and
     pyinfra it is an error. Only the SSH key and the host's key stay warnings: without them one host cannot be
     reached, and the others are deployed.
+
+    [Keys of servers behind a gateway](../gateway.md#servers-own-keys) are made by `herd up` where the inventory names
+    none. Such a file is missed where a host has a key already, which was made on another machine; that it cannot be
+    made, as a host does not answer, is a warning.
     """,
     example="""
     models:

@@ -93,7 +93,10 @@ def _free(port: int, rig: Rig) -> int:
 OPEN_WITHOUT_KEY = Rule(
     "LH022",
     "An instance would listen beyond its own host without an API key.",
-    why="Whoever reaches the port could use it.",
+    why="""
+    Whoever reaches the port could use it. A server that a [gateway](../gateway.md#servers-own-keys) sends to needs to
+    name none: `herd up` makes one.
+    """,
     example="""
     instances:
       open: {engine: main, model: small, context: 8192, threads: 2, port: 8003, listen: 0.0.0.0}

@@ -16,6 +16,7 @@ from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
+    from llamaherd.inventory.server_keys import ServerKey
     from llamaherd.pipeline.drift import Causes
     from llamaherd.pipeline.outlook import Outlook
     from llamaherd.plan import Plan
@@ -109,20 +110,21 @@ def usable_plans(
     deploying: bool = False,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
     only: Sequence[str] = (),
+    making: bool = False,
 ) -> dict[str, tuple[Rig, Plan]]:
     """The plans of the rigs that are named, or of all; errors end the program, warnings and notes are shown.
 
     `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names a part of
-    each: one that has nothing of it is left out.
+    each: one that has nothing of it is left out. `making` makes keys of servers that are missing, and says so.
     """
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.load import plans as planned
 
     path = inventory_path(inventory)
-    roles = roles_of(inventory)
+    roles, made = roles_of(inventory), _say_made if making else None
     try:
         found = usable_or_exit(
-            lambda: planned(path, roles, rigs, deploying=deploying, doubtful=show, sound=sound, only=only)
+            lambda: planned(path, roles, rigs, deploying=deploying, doubtful=show, sound=sound, only=only, made=made)
         )
     except UserError as error:
         say(f"error: {error}", err=True)
@@ -133,6 +135,11 @@ def usable_plans(
     return found
 
 
+def _say_made(key: ServerKey) -> None:
+    of = "rig" if len(key.servers) == 1 else "rigs"
+    say(f"made {key.file}, the key of servers of {of} {', '.join(key.servers)}: keep it with the inventory", err=True)
+
+
 def outlooks_or_exit(
     inventory: Path | None,
     rigs: tuple[str, ...],
@@ -140,6 +147,7 @@ def outlooks_or_exit(
     retry: bool = False,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
     only: Sequence[str] = (),
+    making: bool = False,
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
     """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
     from llamaherd.pipeline.outlook_ask import Hosts
@@ -152,7 +160,7 @@ def outlooks_or_exit(
         hosts.append(Hosts(rigs_to_ask))
 
     try:
-        planned = usable_plans(inventory, rigs, deploying=True, sound=look, only=only)
+        planned = usable_plans(inventory, rigs, deploying=True, sound=look, only=only, making=making)
         return planned, hosts[0].outlooks(planned, roles_of(inventory), retry=retry)
     except BaseException:
         for waiting in hosts:

@@ -134,7 +134,9 @@ def up(
 def _make_so(wish: Wish) -> None:
     """Change what is not as planned; ends the program with 1 where not all of it becomes so."""
     if wish.verbosity and not wish.saved:
-        begun = Begun(usable_plans(wish.inventory, wish.rigs, deploying=True, sound=_known(wish), only=wish.only))
+        begun = Begun(
+            usable_plans(wish.inventory, wish.rigs, deploying=True, sound=_known(wish), only=wish.only, making=True)
+        )
     else:
         begun = _with_something_to_do(wish)
     if wish.canary and begun.planned and wish.canary not in begun.planned:
@@ -179,7 +181,9 @@ def _with_something_to_do(wish: Wish) -> Begun:
     """The rigs that are not as planned; what they are is said. Ends the program where a saved diff holds no more."""
     from llamaherd.pipeline.history_ask import ask_causes
 
-    planned, found = outlooks_or_exit(wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish), only=wish.only)
+    planned, found = outlooks_or_exit(
+        wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish), only=wish.only, making=True
+    )
     if wish.saved:
         same_or_exit(*wish.saved, planned, found)
     causes = ask_causes(planned, found, roles_of(wish.inventory))

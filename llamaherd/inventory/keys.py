@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 from llamaherd.inventory.schema import Secret
@@ -16,8 +17,14 @@ class UnreadableKeyError(Exception):
     """A key is not where the inventory says."""
 
 
+class UnmadeKey(Secret):
+    """The place of a key that the next `herd up` makes. Until then it reads as one that no host has."""
+
+
 def read_key(secret: Secret) -> str:
     """The key. Raises UnreadableKeyError where there is none, or where it could not be one."""
+    if isinstance(secret, UnmadeKey):
+        return secrets.token_urlsafe()
     if secret.env:
         key = os.environ.get(secret.env, "")
         place = f"the environment variable {secret.env}"

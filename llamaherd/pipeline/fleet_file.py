@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from llamaherd.inventory.inheritance import EXTENDS
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.served import split_served
+from llamaherd.inventory.server_keys import ServerKey
 from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.text.quoting import comment
 
@@ -79,15 +80,20 @@ def backing_up(declared: FleetFile | None, rigs: Mapping[str, Rig]) -> tuple[fro
 
 
 def fleet_findings(
-    survey: FleetSurvey, rigs: Mapping[str, Rig], names: frozenset[str], *, deploying: bool
+    survey: FleetSurvey,
+    rigs: Mapping[str, Rig],
+    names: frozenset[str],
+    keys: Sequence[ServerKey] = (),
+    *,
+    deploying: bool,
 ) -> list[Finding]:
     """What is wrong or doubtful about a fleet's file: `names` are those of all rigs, also of those not in `rigs`.
 
-    `deploying` needs the keys, which lie on this machine.
+    `keys` are those that servers are given. `deploying` needs the others, which lie on this machine.
     """
     if survey.declared is None or survey.document is None:
         return list(survey.findings)
-    subject = FleetContext(survey.declared, survey.document, rigs, names)
+    subject = FleetContext(survey.declared, survey.document, rigs, names, tuple(keys))
     found = [finding for check in FLEET_CHECKS for finding in check(subject)]
     return [*found, *unfit_files(subject, "error" if deploying else "warning")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from llamaherd import lock
@@ -16,6 +16,7 @@ from llamaherd.pipeline.load_fleet import Edit, Survey, choose, examine_fleet, l
 from llamaherd.pipeline.local_headers import local_headers
 from llamaherd.pipeline.only import choose as choose_parts
 from llamaherd.pipeline.plan import plan
+from llamaherd.pipeline.server_keys import Made, with_keys
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
 
@@ -72,12 +73,13 @@ def plans(
     only: Sequence[str] = (),
     edit: Edit = lambda whole: whole,
     locked: lock.Lock | None = None,
+    made: Made | None = None,
 ) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
 
     `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names instances and
     roles: rigs that have none of them are left out. `edit` may change each rig before it is checked. `locked` is taken
-    for the lock, whatever lies there.
+    for the lock, whatever lies there. Where `made` is there, missing keys of servers are made, and it is told of each.
 
     Raises InventoryError, also for what is not locked (LH031); UserError where `only` names something else.
     """
@@ -96,14 +98,22 @@ def plans(
     if findings:
         raise InventoryError(findings)
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
-    rigs = {name: rig for name, rig in fleet.rigs.items() if name in parts}
-    sound(rigs)
+    sound({name: rig for name, rig in fleet.rigs.items() if name in parts})
+    surveyed = with_keys(surveyed, parts, made) if deploying else surveyed
+    rigs = {name: surveyed.around[name] for name in fleet.rigs if name in parts}
     planned = _planned(rigs, parts, surveyed, locked, roles, lock_path(inventory), command)
-    chosen = {document.file for name, document in surveyed.documents.items() if name in rigs}
-    if surveyed.own and rigs.keys() & surveyed.own.on:
-        chosen |= {document.file.with_name(FLEET) for document in surveyed.documents.values()}
+    chosen = _files(surveyed, rigs)
     doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
     return planned
+
+
+def _files(surveyed: Survey, rigs: Collection[str]) -> set[Path]:
+    """The files that are about these rigs, and the fleet's own where it is."""
+    chosen = {document.file for name, document in surveyed.documents.items() if name in rigs}
+    chosen |= {key.file for key in surveyed.keys}
+    if surveyed.own and not surveyed.own.on.isdisjoint(rigs):
+        chosen |= {document.file.with_name(FLEET) for document in surveyed.documents.values()}
+    return chosen
 
 
 def _planned(

@@ -19,10 +19,11 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.inheritance import DEFAULTS, EXTENDS, NOT_INHERITED, OWN_KEYS, inherited
 from llamaherd.inventory.schema import LOCAL, Fleet, Rig
 from llamaherd.inventory.schema.gateway import FleetFile
+from llamaherd.inventory.server_keys import ServerKey, server_keys, with_server_keys
 from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.inventory.yamlfile_rules import UNREADABLE
 from llamaherd.lock import Lock
-from llamaherd.pipeline.fleet_file import FLEET, fleet_findings, is_fleet_file, survey_fleet_file
+from llamaherd.pipeline.fleet_file import FLEET, FleetSurvey, fleet_findings, is_fleet_file, survey_fleet_file
 from llamaherd.pipeline.load_fleet_rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.pipeline.local_headers import local_headers
 
@@ -48,7 +49,7 @@ class Survey:
     """What can be read of a fleet, everything wrong or doubtful about it, and each rig's document by its name.
 
     `around` are its rigs and, where models or a gateway's servers may be others', those beside the file that was asked
-    for. `own` is what the fleet's own file says.
+    for. `own` is what the fleet's own file says. `keys` are those that servers behind its gateway are given.
     """
 
     fleet: Fleet
@@ -56,6 +57,7 @@ class Survey:
     documents: Mapping[str, Document]
     around: Mapping[str, Rig] = field(default_factory=dict)
     own: FleetFile | None = None
+    keys: tuple[ServerKey, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -102,17 +104,33 @@ def survey_fleet(
         rigs[rig.rig] = rig
         wholes[rig.rig] = whole
         read_well.append((rig, whole))
-    around = dict(_readable(beside, others, defaults)) | rigs
+    declared = dict(_readable(beside, others, defaults)) | rigs
+    keys = _server_keys(of_fleet, declared)
+    around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
     for rig, whole in read_well:
-        local = local_headers(rig, lock)
-        headers = _headers(rig, lock) | local.headers
-        subject = RigContext(rig, whole, headers, _projectors(rig, lock), around, frozenset(others))
-        findings.extend(_unread(whole, local.faults))
-        findings.extend(finding for check in CHECKS for finding in check(subject))
+        findings.extend(_of_rig(with_server_keys(rig, keys), whole, lock, around, frozenset(others)))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
-    findings.extend(fleet_findings(of_fleet, around, frozenset(others), deploying=deploying))
+    findings.extend(fleet_findings(of_fleet, around, frozenset(others), keys, deploying=deploying))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
-    return Survey(Fleet(rigs=rigs), ordered, wholes, around, of_fleet.declared)
+    return Survey(Fleet(rigs={name: around[name] for name in rigs}), ordered, wholes, around, of_fleet.declared, keys)
+
+
+def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[ServerKey, ...]:
+    """The keys of servers for which the rigs name none: they lie beside the fleet's file."""
+    document = of_fleet.document
+    return server_keys(of_fleet.declared, rigs, document.file.resolve().parent) if document else ()
+
+
+def _of_rig(
+    rig: Rig, whole: Document, lock: Lock | None, around: Mapping[str, Rig], names: frozenset[str]
+) -> Iterator[Finding]:
+    """What is wrong or doubtful about a rig, as far as its file and the lock tell."""
+    local = local_headers(rig, lock)
+    headers = _headers(rig, lock) | local.headers
+    subject = RigContext(rig, whole, headers, _projectors(rig, lock), around, names)
+    yield from _unread(whole, local.faults)
+    for check in CHECKS:
+        yield from check(subject)
 
 
 def _read(file: Path, findings: list[Finding]) -> Document | None:

@@ -165,7 +165,7 @@ def test_a_server_of_a_rig_that_cannot_be_read_is_not_called_unknown(survey: Fou
 BEYOND: dict[str, tuple[dict[str, object], list[str]]] = {
     "in reach": ({}, []),
     "on its own host alone": ({"instances/chat/listen": "127.0.0.1"}, ["LH306"]),
-    "without a key": ({"instances/chat/api_key": None}, ["LH306"]),
+    "without a key, beside one that names its own": ({"instances/chat/api_key": None}, ["LH307"]),
     "at an address that means something else": ({"connect": {"host": "127.0.0.1"}}, ["LH306"]),
     "at one, but the LAN's is known": (
         {"connect": {"host": "127.0.0.1"}, "store": {"share": {"address": "192.168.1.9"}}},
@@ -180,6 +180,31 @@ BEYOND: dict[str, tuple[dict[str, object], list[str]]] = {
 def test_a_server_of_another_rig_must_be_reached(survey: Found, changes: dict[str, object], wanted: list[str]) -> None:
     text = FLEET.replace("[box.chat]", "[box.chat, porch.chat]")
     assert codes(survey(text, beside=changed(porch(), changes))) == wanted
+
+
+def test_servers_that_name_no_key_are_given_one(survey: Found, tmp_path: Path) -> None:
+    """It is not there yet, which `herd up` sees to; what lies there is judged as any other key."""
+    text = FLEET.replace("[box.chat]", "[box.chat, porch.chat]")
+    keyless: dict[str, object] = {"instances/chat/api_key": None}
+    box, beside = changed(cpu_rig(), {**keyless, "instances/chat/listen": "0.0.0.0"}), changed(porch(), keyless)
+    for deploying in (False, True):
+        found = survey(text, box, beside, deploying=deploying)
+        assert {each.code for each in found.findings} & {"LH022", "LH024", "LH306", "LH307"} == {"LH024"}
+        assert all("keys/rigs" not in each.message for each in found.findings), "files of the engine's alone"
+    file = tmp_path / "keys/rigs/box"
+    file.parent.mkdir()
+    file.write_text("key-of-servers\n")
+    file.chmod(0o644)
+    found = survey(text, box, beside)
+    assert codes(found) == ["LH315"]
+    assert "key-of-servers" not in str(found.findings)
+    file.chmod(0o600)
+    assert codes(survey(text, box, beside)) == []
+
+
+def test_a_server_that_no_gateway_sends_to_must_name_its_key(survey: Found) -> None:
+    found = survey(beside=changed(porch(), {"instances/chat/api_key": None}))
+    assert "LH022" in {each.code for each in found.findings}
 
 
 def test_a_server_that_minds_names_is_served_under_its_own(survey: Found) -> None:

@@ -33,9 +33,6 @@ def herd(fleet: Path, *words: str) -> str:
 
 def test_its_steps_leave_nothing_to_complain_about(fleet: Path) -> None:
     assert CliRunner().invoke(main, ["init", str(fleet)]).exit_code == 0
-    (fleet / "keys").mkdir(mode=0o700)
-    (fleet / "keys/servers").write_text("a-key-of-servers\n")
-    (fleet / "keys/servers").chmod(0o600)
     for user in ("tom", "ann", "page"):
         herd(fleet, "users", "rotate", user)
     assert "BEGIN CERTIFICATE" in herd(fleet, "gateway", "ca")
@@ -78,4 +75,7 @@ def test_it_becomes_a_gateway_and_a_page(fleet: Path) -> None:
     assert attic.chat
     assert (attic.chat.model, attic.chat.gateway) == ("chat", "https://127.0.0.1:8000")
     assert attic.chat.image == f"ghcr.io/open-webui/open-webui@sha256:{DIGEST}"
+    places = [each.key for each in attic.gateway.models if each.name == "small"]
+    assert places == [porch.instances[0].endpoint.key] != [None], "`herd up` makes the key, and nobody writes it"
+    assert attic.instances[0].endpoint.key is None, "nobody but its host reaches it"
     assert attic.runtime, "its page is the only container, and brings Docker"

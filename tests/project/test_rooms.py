@@ -25,7 +25,7 @@ EDGES = (
     *("bench/way.py", "bench/warming.py", "bench/session.py", "bench/conductor.py", "bench/foreign.py"),
     *("bench/arms/host.py", "bench/arms/measure.py"),
     *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
-    *("inventory/authority.py", "inventory/keys.py", "pipeline/load.py"),
+    *("inventory/authority.py", "inventory/keys.py", "inventory/server_keys.py", "pipeline/load.py"),
     "gateway/users.py",
 )
 """Where a network, a clock, the environment or another program may be asked. All else is decided without them."""

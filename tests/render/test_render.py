@@ -37,6 +37,7 @@ from llamaherd.lock import Lock, LockedLocal
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.pipeline.diff import MOST
 from llamaherd.pipeline.drift_tell import tell_script
+from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan import (
     RAM,
     BuildPlan,
@@ -460,6 +461,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
+    "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "ask_releases": lambda: read_script(newest=3, number=7),
     "step_unit_that_hangs": lambda: script(unit_changes(instance(CPU, "chat"), hanging(CPU), "key")),
     "step_image": lambda: script(image_changes(CPU.images[0], HostState())),

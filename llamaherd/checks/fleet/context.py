@@ -11,6 +11,7 @@ from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.inventory.schema.gateway import FleetFile, Gateway, ServedModel
 from llamaherd.inventory.schema.monitoring import Monitoring
 from llamaherd.inventory.served import split_served
+from llamaherd.inventory.server_keys import ServerKey
 from llamaherd.inventory.yamlfile import Document
 
 
@@ -26,12 +27,16 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True)
 class FleetContext:
-    """A fleet's file, where it stands, and the rigs beside it that can be read; `names` also has those that cannot."""
+    """A fleet's file, where it stands, and the rigs beside it that can be read; `names` also has those that cannot.
+
+    `keys` are those that servers are given, for which the rigs name none.
+    """
 
     declared: FleetFile
     document: Document
     rigs: Mapping[str, Rig]
     names: Collection[str]
+    keys: tuple[ServerKey, ...] = ()
 
     @property
     def gateways(self) -> Iterator[Gateway]:

@@ -52,6 +52,7 @@ def unfit_files(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
             if (mode := _mode(file)) is not None and mode & 0o044:
                 message = f"others on this machine may read {file} (mode {mode:o})"
                 yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
+    yield from _of_servers(subject)
     yield from _of_alerts(subject, absent)
     yield from _twice(subject)
 
@@ -68,6 +69,15 @@ def _public(tls: Tls | None) -> list[Named]:
     if tls and tls.ca:
         return [(("tls", "ca"), tls.ca / ROOT)]
     return [(("tls", "certificate"), tls.certificate)] if tls and tls.certificate else []
+
+
+def _of_servers(subject: FleetContext) -> Iterator[Finding]:
+    """Keys that servers are given and others may read. One that is not there is made by `herd up`."""
+    places = {each.rig.rig: each.place for each in reversed([*subject.served()])}
+    for key in subject.keys:
+        if (mode := _mode(key.file)) is not None and mode & 0o044:
+            message = f"others on this machine may read {key.file} (mode {mode:o})"
+            yield OPEN_KEY.at(places[next(iter(key.servers))], message, f"run `chmod 600 {key.file}`")
 
 
 def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:

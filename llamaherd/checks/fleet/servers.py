@@ -14,17 +14,17 @@ UNREACHED_SERVER = Rule(
     "LH306",
     "The gateway cannot reach a server.",
     why="""
-    It runs on another rig, and the server listens on its own host alone, or has no key. Or that rig is known by an
-    address that means something else on the gateway's host.
+    It runs on another rig, and the server listens on its own host alone. Or that rig is known by an address that means
+    something else on the gateway's host.
     """,
     example="""
     $ herd check
     fleet/fleet.yaml:6:34: error LH306: the gateway on `attic` cannot reach `porch.coder`: it listens on 127.0.0.1
-      help: give instance `coder` of rig `porch` `listen: 0.0.0.0` and an `api_key`
+      help: give instance `coder` of rig `porch` `listen: 0.0.0.0`
     """,
     language="console",
     way_out="""
-    let the server listen beyond its host, and give it an `api_key`: the gateway sends it, and clients never see it.
+    let the server listen beyond its host. It needs no `api_key` then: `herd up` makes one, which clients never see.
     `store: {share: {address: …}}` of its rig says which address it has in the LAN.
     """,
 )
@@ -42,10 +42,7 @@ def within_reach(subject: FleetContext) -> Iterator[Finding]:
             why = help_ = ""
             if each.instance.loopback:
                 why = f"it listens on {each.instance.listen}"
-                help_ = f"give instance `{each.name}` of rig `{each.rig.rig}` `listen: 0.0.0.0` and an `api_key`"
-            elif each.instance.api_key is None:
-                why = "it has no `api_key`, and anybody in its network may use it"
-                help_ = f"add `api_key: {{file: keys/{each.name}}}` to it; `openssl rand -hex 32` makes a key"
+                help_ = f"give instance `{each.name}` of rig `{each.rig.rig}` `listen: 0.0.0.0`"
             elif is_own_host(address):
                 why = f"its rig is known as {address}, which is another host there"
                 help_ = f"give rig `{each.rig.rig}` an address: `store: {{share: {{address: 192.168.1.20}}}}`"
@@ -64,11 +61,12 @@ OTHER_SERVERS_KEY = Rule(
     example="""
     $ herd check
     fleet/fleet.yaml:6:34: error LH307: `porch.coder` has another key than `attic.coder`, which serves `coder` too
-      help: name one key file in `api_key` of both
+      help: name one key file in `api_key` of both, or leave it out of both: then `herd up` makes one
     """,
     language="console",
-    way_out="name one file in `api_key` of all servers of a model.",
+    way_out="name one file in `api_key` of all servers of a model, or leave it out of all: then `herd up` makes one.",
 )
+_OR_NONE = "or leave it out of both: then `herd up` makes one"
 
 
 def one_key_a_model(subject: FleetContext) -> Iterator[Finding]:
@@ -81,7 +79,7 @@ def one_key_a_model(subject: FleetContext) -> Iterator[Finding]:
         other, its = first.setdefault(each.model, (named, key))
         if key != its:
             message = f"`{named}` has another key than `{other}`, which serves `{each.model}` too"
-            yield OTHER_SERVERS_KEY.at(each.place, message, "name one key file in `api_key` of both")
+            yield OTHER_SERVERS_KEY.at(each.place, message, f"name one key file in `api_key` of both, {_OR_NONE}")
 
 
 BEYOND_SLOTS = Rule(
