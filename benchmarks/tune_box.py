@@ -24,7 +24,8 @@ from llamaherd.tune.aim import Aim
 from llamaherd.tune.axes import HEAD
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import Head, SearchJournal, candidate_of, keys_of
+from llamaherd.tune.journal import SearchJournal
+from llamaherd.tune.lines import Head, candidate_of, keys_of
 from llamaherd.tune.model import parzen
 from llamaherd.tune.planned import Tuned, tuned
 from llamaherd.tune.quality import Cost

@@ -43,8 +43,9 @@ from llamaherd.tune.axes import HEAD, Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import ending
 from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import Head, SearchJournal, keys_of
+from llamaherd.tune.journal import SearchJournal
 from llamaherd.tune.keys import with_keys
+from llamaherd.tune.lines import Head, keys_of
 from llamaherd.tune.model import parzen
 from llamaherd.tune.quality import Cost
 from llamaherd.tune.show import print_ending

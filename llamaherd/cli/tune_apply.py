@@ -10,8 +10,9 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.patch import patched
 from llamaherd.pipeline.load import read_lock
 from llamaherd.pipeline.load_fleet import survey_fleet
-from llamaherd.tune.journal import Search, candidate_of
+from llamaherd.tune.journal import Search
 from llamaherd.tune.keys import settings_of
+from llamaherd.tune.lines import candidate_of
 from llamaherd.tune.planned import Tuned
 
 

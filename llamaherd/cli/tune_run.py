@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from llamaherd.bench.arms.host import ArmsHost
     from llamaherd.tune.aim import Aim, Purpose
     from llamaherd.tune.candidate import Candidate
-    from llamaherd.tune.journal import Head, Search, SearchJournal
+    from llamaherd.tune.journal import Search, SearchJournal
+    from llamaherd.tune.lines import Head
     from llamaherd.tune.planned import Tuned
     from llamaherd.tune.search import Model
 
@@ -106,7 +107,7 @@ def _searched(results: Path, tuned: Tuned, wanted: Wanted, inventory: Path | Non
 
 def _head(tuned: Tuned, wanted: Wanted) -> Head:
     from llamaherd.tune.aim import Aim
-    from llamaherd.tune.journal import Head, keys_of
+    from llamaherd.tune.lines import Head, keys_of
 
     streams = max(1, tuned.declared.endpoint.streams)
     return Head(

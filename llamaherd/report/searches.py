@@ -13,7 +13,7 @@ from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import FAILED, Ending
 from llamaherd.tune.front import MEASURES
-from llamaherd.tune.journal import Head, Trial, candidate_of
+from llamaherd.tune.lines import Head, Trial, candidate_of
 from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, score_text, value_text, verdict_text
 from llamaherd.tune.trials import Why
 

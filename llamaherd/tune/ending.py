@@ -9,7 +9,8 @@ from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.front import Front, front_of
 from llamaherd.tune.importance import Importance, Shares, importances
-from llamaherd.tune.journal import Search, candidate_of
+from llamaherd.tune.journal import Search
+from llamaherd.tune.lines import candidate_of
 from llamaherd.tune.outcome import Standing, Step, standings, steps
 from llamaherd.tune.quality import Judged
 from llamaherd.tune.trials import Outcome, Why

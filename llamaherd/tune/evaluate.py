@@ -21,7 +21,7 @@ from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.journal import Trial, keys_of
+from llamaherd.tune.lines import Trial, keys_of
 from llamaherd.tune.probe import FIRST, Probe, Sizes, figures_of
 from llamaherd.tune.trials import Why
 

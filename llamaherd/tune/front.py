@@ -9,7 +9,8 @@ from statistics import fmean
 from llamaherd.gguf.header import BLOCKS
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.journal import Search, Trial, candidate_of
+from llamaherd.tune.journal import Search
+from llamaherd.tune.lines import Trial, candidate_of
 from llamaherd.tune.quality import KV
 
 _ALIKE = 0.03

@@ -15,8 +15,9 @@ from typing import Any
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.journal import Head, Search, candidate_of, newest_searches, read_search
+from llamaherd.tune.journal import Search, newest_searches, read_search
 from llamaherd.tune.likeness import LikeGpu, Likeness
+from llamaherd.tune.lines import Head, candidate_of
 from llamaherd.tune.outcome import Standing, standings
 from llamaherd.tune.phrases import ratio_text
 from llamaherd.tune.written import yaml_of

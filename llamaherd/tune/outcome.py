@@ -11,7 +11,8 @@ from llamaherd.bench.statistics.blocks import Block, paired_ratio
 from llamaherd.bench.statistics.intervals import Estimate, Ratio, Sample, estimate
 from llamaherd.bench.statistics.verdict import Judgement, judge
 from llamaherd.tune.candidate import Candidate, Value
-from llamaherd.tune.journal import Search, Trial, candidate_of
+from llamaherd.tune.journal import Search
+from llamaherd.tune.lines import Trial, candidate_of
 from llamaherd.tune.one_pass import BETTER
 from llamaherd.tune.trials import Why
 

@@ -14,7 +14,8 @@ from typing import Protocol
 from llamaherd.bench.statistics.blocks import FEWEST
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import Found, SearchJournal, Sized, Trial, candidate_of, keys_of
+from llamaherd.tune.journal import SearchJournal
+from llamaherd.tune.lines import Found, Sized, Trial, candidate_of, keys_of
 from llamaherd.tune.outcome import MARGIN, Standing, best_of, standings
 from llamaherd.tune.quality import Cost, Judged
 from llamaherd.tune.search import Model, search

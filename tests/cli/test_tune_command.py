@@ -14,7 +14,8 @@ from llamaherd.memory.reading import Reading
 from llamaherd.tune.aim import Aim, Figures, Purpose
 from llamaherd.tune.axes import THREADS
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.journal import Found, Head, SearchJournal, Trial, keys_of, searches
+from llamaherd.tune.journal import SearchJournal, searches
+from llamaherd.tune.lines import Found, Head, Trial, keys_of
 from llamaherd.tune.planned import Tuned, tuned
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig

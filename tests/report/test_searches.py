@@ -20,7 +20,8 @@ from llamaherd.report.searches import MOST_TRIALS
 from llamaherd.report.written import Form, written
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.importance import optuna_shares
-from llamaherd.tune.journal import Head, Search, SearchJournal, read_search, searches
+from llamaherd.tune.journal import Search, SearchJournal, read_search, searches
+from llamaherd.tune.lines import Head
 from llamaherd.tune.written import ending_json
 from tests.report.test_page import HOSTILE, Tags, few
 from tests.tune.played import Played, search_on

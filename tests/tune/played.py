@@ -24,7 +24,8 @@ from llamaherd.bench.schedule import Ask
 from llamaherd.tune.aim import Aim, Purpose
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import Found, Head, SearchJournal, keys_of, same_search
+from llamaherd.tune.journal import SearchJournal, same_search
+from llamaherd.tune.lines import Found, Head, keys_of
 from llamaherd.tune.quality import KV, Cost, Judged, Limits
 from llamaherd.tune.search import Model
 from llamaherd.tune.trials import Outcome

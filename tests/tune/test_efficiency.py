@@ -14,7 +14,7 @@ from llamaherd.bench.courses.power import SECONDS
 from llamaherd.tune.aim import Aim, Figures
 from llamaherd.tune.ending import ending
 from llamaherd.tune.front import front_of
-from llamaherd.tune.journal import candidate_of
+from llamaherd.tune.lines import candidate_of
 from llamaherd.tune.one_pass import Walk
 from llamaherd.tune.outcome import failures
 from llamaherd.tune.probe import Sizes

@@ -20,7 +20,8 @@ from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import Ending, ending
 from llamaherd.tune.front import front_of
 from llamaherd.tune.importance import FOLLOW, importances, optuna_shares
-from llamaherd.tune.journal import Search, Trial, keys_of
+from llamaherd.tune.journal import Search
+from llamaherd.tune.lines import Trial, keys_of
 from llamaherd.tune.one_pass import BETTER
 from llamaherd.tune.ped_anova import ped_anova
 from llamaherd.tune.show import print_ending

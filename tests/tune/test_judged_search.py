@@ -19,7 +19,8 @@ from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import ending
 from llamaherd.tune.front import front_of
-from llamaherd.tune.journal import Trial, candidate_of, read_search, searches
+from llamaherd.tune.journal import read_search, searches
+from llamaherd.tune.lines import Trial, candidate_of
 from llamaherd.tune.outcome import standings, steps
 from llamaherd.tune.quality import KV, Limits
 from llamaherd.tune.show import print_ending

@@ -9,10 +9,11 @@ import yaml
 
 from llamaherd.inventory.schema import Instance
 from llamaherd.tune.ending import ending
-from llamaherd.tune.journal import candidate_of, searches
+from llamaherd.tune.journal import searches
 from llamaherd.tune.keys import with_keys
 from llamaherd.tune.learned import MOST, Learned, as_json, learned, of_machine, of_model, said
 from llamaherd.tune.likeness import Likeness
+from llamaherd.tune.lines import candidate_of
 from tests.support.examples import fleet
 from tests.tune.kept import GIB, MODEL, keep, like
 

@@ -12,8 +12,9 @@ from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import ending
-from llamaherd.tune.journal import Found, Search, SearchJournal, candidate_of, found_by_twins, read_search, searches
-from llamaherd.tune.journal import keys_of as keys_of_candidate
+from llamaherd.tune.journal import Search, SearchJournal, found_by_twins, read_search, searches
+from llamaherd.tune.lines import Found, candidate_of
+from llamaherd.tune.lines import keys_of as keys_of_candidate
 from llamaherd.tune.outcome import failures, standings, steps
 from llamaherd.tune.written import ending_json, yaml_lines
 from tests.tune.played import BEGAN, LOAD, Played, head_of, search_on
