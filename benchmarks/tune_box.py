@@ -119,6 +119,9 @@ class Lines:
         """A round of the end begins."""
         print(f"round {number}, of {count}", flush=True)
 
+    def deepening(self, candidate: Candidate, depth: int) -> None:
+        """Nothing is measured at depth here."""
+
 
 def _stamp() -> str:
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -222,6 +222,9 @@ class Lines:
         """A round of the end begins."""
         print(f"round {number}, of {count}", flush=True)
 
+    def deepening(self, candidate: Candidate, depth: int) -> None:
+        """Nothing is measured at depth here."""
+
 
 def rig_of(case: Case, path: Path) -> Rig:
     """An inventory with this machine, its first GPU, and one server."""

@@ -10,18 +10,26 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.patch import patched
 from llamaherd.pipeline.load import read_lock
 from llamaherd.pipeline.load_fleet import survey_fleet
+from llamaherd.tune.depth import deeper_of
 from llamaherd.tune.journal import Search
 from llamaherd.tune.keys import settings_of
 from llamaherd.tune.lines import candidate_of
 from llamaherd.tune.planned import Tuned
 
+_DEEP_HELP = "write the lines by hand where requests are never that long, or declare less `context` and search again"
+
 
 def apply(search: Search, tuned: Tuned) -> None:
     """Write the keys into the file that declares the instance. Ends the program where it cannot."""
     assert search.found
-    settings = settings_of(candidate_of(search.found.keys), tuned.start)
+    found = candidate_of(search.found.keys)
+    settings = settings_of(found, tuned.start)
     if not settings:
         return
+    deeper = deeper_of(search, tuned.start, found)
+    if deeper and deeper.doubt:
+        say(f"error: not written: {deeper.doubt}\n  help: {_DEEP_HELP}", err=True)
+        sys.exit(FAILED)
     file = _file_of(tuned)
     try:
         text = file.read_text(encoding="utf-8")

@@ -203,8 +203,8 @@ def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: ArmsH
     hints = [tuned.hinted(each) for each in found_by_twins(journal.path.parents[2], head)]
     if hints:
         say(f"tried early, as a search of this kind has found it: {'; '.join(map(str, hints))}", err=True)
-    gauge = partial(watched, tuned.rig.connect) if aim.of_energy else None
-    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget, gauge=gauge)
+    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget, climb=servers.climb)
+    evaluation.gauge = partial(watched, tuned.rig.connect) if aim.of_energy else None
     judging = Judging(servers, tuned.judge_unit, tuned.readings) if tuned.limits else None
     Tuning(
         evaluation,

@@ -11,6 +11,7 @@ from llamaherd.report.tables import Table, without_empty
 from llamaherd.report.values import NONE, number, optional
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.depth import DEPTH_HEADINGS, depth_rows
 from llamaherd.tune.ending import FAILED, Ending
 from llamaherd.tune.front import MEASURES
 from llamaherd.tune.lines import Head, Trial, candidate_of
@@ -54,6 +55,10 @@ def search_tables(each: Searched) -> Iterator[Table]:
     end = each.end
     if end.standings:
         yield _standings(end)
+    if end.deeper:
+        caption = f"At the full depth of a request, {end.deeper.after.depth:,} tokens, in one start of each"
+        rows = tuple(tuple(_short(part) or NONE for part in row) for row in depth_rows(end.deeper, end.declared))
+        yield Table(caption, ("what", *DEPTH_HEADINGS[1:]), rows)
     if end.steps:
         rows = tuple(
             (_short(keys_text(step.keys)), str(step.number), percent(step.gain), end.aim.shown(step.score))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.depth import Deeper, deeper_of
 from llamaherd.tune.front import Front, front_of
 from llamaherd.tune.importance import Importance, Shares, importances
 from llamaherd.tune.journal import Search
@@ -51,6 +52,15 @@ class Ending:
     failed: tuple[Failed, ...]
     judged: tuple[Judged, ...] = ()
     """What coarser caches cost, of those that may be proposed: no speed of one stands without it."""
+    deeper: Deeper | None = None
+    """What was found beside what is declared, at the full depth of their context."""
+    shallow: str = ""
+    """Why nothing was measured there, where it was not."""
+
+    @property
+    def doubt(self) -> str:
+        """What speaks against what was found; empty where nothing does."""
+        return self.deeper.doubt if self.deeper else ""
 
     @property
     def after(self) -> Standing | None:
@@ -85,6 +95,8 @@ def ending(search: Search, declared: Candidate | None = None, shares: Shares | N
         front=front_of(search),
         failed=tuple(_failed(search)),
         judged=search.passed,
+        deeper=deeper_of(search, base, found),
+        shallow=search.found.shallow if search.found else "",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,13 +15,16 @@ from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure
 from llamaherd.bench.asking.runs import run_of
 from llamaherd.bench.asking.suite import long_text_of
+from llamaherd.bench.results.metrics import DECODE, PREFILL
 from llamaherd.bench.results.result import Condition, Run, Start
 from llamaherd.bench.results.telemetry import Telemetry
 from llamaherd.bench.schedule import Ask
+from llamaherd.bench.statistics.intervals import rate
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.host.ssh import RemoteError
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.lines import Trial, keys_of
+from llamaherd.tune.lines import Deep, Trial, keys_of
 from llamaherd.tune.probe import FIRST, Probe, Sizes, figures_of
 from llamaherd.tune.trials import Why
 
@@ -81,7 +84,10 @@ class _NoAnswerError(Exception):
 
 @dataclass
 class Evaluation:
-    """What candidates are asked. `gauge` watches the GPUs of one, where energy is what counts."""
+    """What candidates are asked. `gauge` watches the GPUs of one, where energy is what counts.
+
+    `climb` has the one that runs read a prompt as long as it is told, and write there: runs of either.
+    """
 
     servers: Servers
     arm_of: MakeArm
@@ -92,6 +98,7 @@ class Evaluation:
     sizes: Sizes | None = None
     load: float | None = None
     gauge: Callable[[Arm], AbstractContextManager[Gauge]] | None = None
+    climb: Callable[[int], Sequence[Run]] | None = None
     _text: str = field(default="", init=False)
 
     def measured(self, candidate: Candidate, rounds: int, worth: Callable[[Trial], bool] = lambda _: True) -> Trial:
@@ -119,6 +126,31 @@ class Evaluation:
             return _failed(candidate, "answer", str(error))
         finally:
             self.servers.stop()
+
+    def deep(self, candidate: Candidate, depth: int) -> Deep:
+        """What a candidate does at a depth, in one start."""
+        began = self.servers.clock()
+        found = self._deep(candidate, depth)
+        return found.model_copy(update={"seconds": round(self.servers.clock() - began, 3)})
+
+    def _deep(self, candidate: Candidate, depth: int) -> Deep:
+        assert self.climb
+        keys = keys_of(candidate)
+        self.servers.place(self.arm_of(candidate, None), self.longest)
+        try:
+            self.servers.start("C")
+            runs = [run for run in self.climb(depth) if not run.excluded]
+        except RemoteError:
+            raise
+        except UserError as error:
+            says = error.says if isinstance(error, NotStartedError) else error.message
+            return Deep(keys=keys, depth=depth, says=says[:_LETTERS])
+        finally:
+            self.servers.stop()
+        read = [sample for run in runs if run.prompt_n and (sample := PREFILL.of(run))]
+        decode = tuple(sample.rate for run in runs if (sample := DECODE.of(run)))
+        says = "" if read and decode else "its answers did not count"
+        return Deep(keys=keys, depth=depth, prefill=rate(read) if read else None, decode=decode, says=says)
 
     def _asked(
         self, candidate: Candidate, start: Start, rounds: int, worth: Callable[[Trial], bool], gauge: Gauge | None

@@ -18,7 +18,7 @@ from llamaherd.bench.results.appended import Appended, read
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Figures
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.lines import Found, Head, Sized, Trial, candidate_of
+from llamaherd.tune.lines import Deep, Found, Head, Sized, Trial, candidate_of
 from llamaherd.tune.probe import Sizes
 from llamaherd.tune.quality import KV, Cost, Judged, coarser
 from llamaherd.tune.trials import Outcome, Trials
@@ -28,7 +28,7 @@ _MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
 """Folders that are looked through, searches of an instance, those that are read, and what of them is tried."""
 SEARCH_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
 
-Later = Sized | Trial | Judged | Found
+Later = Sized | Trial | Judged | Deep | Found
 """A line after the head."""
 _LINE: TypeAdapter[Head | Later] = TypeAdapter(Annotated[Head | Later, Field(discriminator="line")])
 
@@ -41,17 +41,20 @@ class Search:
         self.sizes: Sizes | None = None
         self.trials: list[Trial] = []
         self.judged: dict[str, Judged] = {}
+        self.deep: dict[Candidate, Deep] = {}
         self.found: Found | None = None
 
     def take(self, line: Head | Later) -> None:
         """Take one more line."""
         match line:
             case Sized():
-                self.sizes = Sizes(line.written, line.read, line.prompts)
+                self.sizes = line.sizes
             case Trial():
                 self.trials.append(line)
             case Judged():
                 self.judged[line.kv] = line
+            case Deep():
+                self.deep[candidate_of(line.keys)] = line
             case Found():
                 self.found = line
 
@@ -67,7 +70,8 @@ class Search:
     @property
     def seconds(self) -> float:
         """How long all of it took by now."""
-        return sum(each.seconds for each in self.trials) + sum(each.seconds for each in self.judged.values())
+        tried, judged = (sum(each.seconds for each in lines) for lines in (self.trials, self.judged.values()))
+        return tried + judged + sum(each.seconds for each in self.deep.values())
 
     def round_of(self, number: int) -> dict[Candidate, Trial]:
         """What was measured in a round of the end."""

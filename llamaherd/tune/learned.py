@@ -15,6 +15,7 @@ from typing import Any
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.depth import deeper_of
 from llamaherd.tune.journal import Search, newest_searches, read_search
 from llamaherd.tune.likeness import LikeGpu, Likeness
 from llamaherd.tune.lines import Head, candidate_of
@@ -72,7 +73,8 @@ def _learned(search: Search, head: Head, file: Path) -> Learned | None:
         return None
     base, best = candidate_of(head.declared), candidate_of(search.found.keys)
     standing = next((each for each in standings(search, base) if each.candidate == best), None)
-    if standing is None:
+    deeper = deeper_of(search, base, best)
+    if standing is None or (deeper and deeper.doubt):
         return None
     ended, cost = search.found.ended[:10], search.cost(best)
     return Learned(

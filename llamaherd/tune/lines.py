@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from llamaherd.bench.results.provenance import Count, NotNegative, Recorded
+from llamaherd.bench.results.provenance import Count, NotNegative, Positive, Recorded
 from llamaherd.bench.results.result import Name
 from llamaherd.tune.aim import Aim, Figures
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.likeness import Identity, Likeness
+from llamaherd.tune.probe import Sizes
 from llamaherd.tune.quality import Limits
 from llamaherd.tune.trials import Why
 
@@ -54,12 +55,23 @@ class Head(Recorded):
 
 
 class Sized(Recorded):
-    """How much each candidate is asked."""
+    """How much each candidate is asked, and how fast what is declared read then."""
 
     line: Literal["sizes"] = "sizes"
     written: Count
     read: Count
     prompts: Count = 1
+    prefill: NotNegative = 0.0
+
+    @classmethod
+    def of(cls, sizes: Sizes) -> Self:
+        """The line of these."""
+        return cls(written=sizes.written, read=sizes.read, prompts=sizes.prompts, prefill=sizes.prefill)
+
+    @property
+    def sizes(self) -> Sizes:
+        """How much that is."""
+        return Sizes(self.written, self.read, self.prompts, self.prefill)
 
 
 class Trial(Recorded):
@@ -74,12 +86,28 @@ class Trial(Recorded):
     round: Count | None = None
 
 
+class Deep(Recorded):
+    """A candidate at the full depth of its context, in one start; `says` is why there are no figures.
+
+    `prefill` is how fast all of that prompt was read, and `decode` how fast each of the answers there was written.
+    """
+
+    line: Literal["deep"] = "deep"
+    keys: Keys
+    depth: Count
+    prefill: Positive | None = None
+    decode: Annotated[tuple[Positive, ...], Field(max_length=16)] = ()
+    says: str = ""
+    seconds: NotNegative = 0.0
+
+
 class Found(Recorded):
-    """The end: the keys that it comes to."""
+    """The end: the keys that it comes to. `shallow` is why nothing was measured at the full depth, where it was not."""
 
     line: Literal["found"] = "found"
     keys: Keys
     ended: str
+    shallow: str = ""
 
 
 def candidate_of(keys: Keys) -> Candidate:

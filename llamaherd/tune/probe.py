@@ -31,11 +31,15 @@ _MOST_PROMPTS = 16
 
 @dataclass(frozen=True)
 class Sizes:
-    """Tokens of an answer, and of a prompt that is read for its own sake; and how many such prompts there are."""
+    """Tokens of an answer, and of a prompt that is read for its own sake; and how many such prompts there are.
+
+    `prefill` is how fast what is declared read when they were chosen, 0 where that is not known.
+    """
 
     written: int
     read: int
     prompts: int = 1
+    prefill: float = 0.0
 
     @classmethod
     def of(cls, decode: float, prefill: float, context: int, *, energy: bool = False) -> Sizes:
@@ -46,9 +50,9 @@ class Sizes:
         read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)), context // 2)
         if energy:
             prompts = min(_MOST_PROMPTS, max(1, ceil(SECONDS * prefill / read)))
-            return cls(length_for(SECONDS, decode, context), read, prompts)
+            return cls(length_for(SECONDS, decode, context), read, prompts, prefill)
         written = min(_MOST, max(_FEWEST, round(decode * _WRITING)))
-        return cls(min(written, context // 4), read)
+        return cls(min(written, context // 4), read, prefill=prefill)
 
 
 FIRST = Sizes(_FEWEST, _FIRST)

@@ -11,6 +11,7 @@ from rich.table import Table
 from llamaherd.bench.comparing.show import STYLES
 from llamaherd.text.terminal import printable
 from llamaherd.tune.aim import Figures
+from llamaherd.tune.depth import DEPTH_HEADINGS, depth_rows
 from llamaherd.tune.ending import FAILED, Ending
 from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, score_text, verdict_text
 from llamaherd.tune.written import yaml_lines
@@ -19,6 +20,7 @@ from llamaherd.tune.written import yaml_lines
 def print_ending(end: Ending, name: str, to: Console) -> None:
     """What was found beside what is declared, what each step gave, what failed, and the lines for instance `name`."""
     _print_standings(end, to)
+    _print_depth(end, to)
     for judged in end.judged:
         to.print(printable(str(judged)), highlight=False)
     _print_steps(end, to)
@@ -46,6 +48,20 @@ def _print_standings(end: Ending, to: Console) -> None:
     to.print(table)
 
 
+def _print_depth(end: Ending, to: Console) -> None:
+    if end.shallow:
+        to.print(f"[yellow]note[/]: nothing was measured at the full depth: {printable(end.shallow)}")
+    if end.deeper is None:
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for head in DEPTH_HEADINGS:
+        table.add_column(head)
+    for row in depth_rows(end.deeper, end.declared):
+        table.add_row(*map(printable, row))
+    to.print(f"at the full depth of a request, {end.deeper.after.depth:,} tokens, in one start of each:")
+    to.print(table)
+
+
 def _figures(figures: Figures) -> tuple[str, str]:
     code, prefill = figures.decode.get("code"), figures.prefill
     return (f"{code:.1f}" if code else "-", f"{prefill:,.0f}" if prefill else "-")
@@ -65,6 +81,8 @@ def _print_found(end: Ending, name: str, to: Console) -> None:
     if not lines:
         to.print(f"{tried}; nothing is known to be better than what is declared")
         return
+    if end.doubt:
+        to.print(f"[red]warning[/]: {printable(end.doubt)}", highlight=False)
     to.print(f"{tried}; in the inventory, under `{name}`:")
     for line in lines.splitlines():
         indent = len(line) - len(line.lstrip())

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from llamaherd.bench.statistics.blocks import FEWEST
 from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.depth import depth_of, left_out, seconds_for
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import SearchJournal
 from llamaherd.tune.lines import Found, Sized, Trial, candidate_of, keys_of
@@ -35,6 +36,8 @@ _LEAST_JUDGING, _MOST_JUDGING = 300, 1800
 """Seconds that a cache may take to be judged, whatever is left of the budget."""
 Judge = Callable[[Candidate, str, float], Judged]
 """What a candidate's cache, of this type, costs; within so many seconds."""
+_DEEP = 0.2
+"""Of the budget, that is kept for the full depth at most: where it takes longer, it has what is left over."""
 _NEAR = 0.85
 """Of the best score by now: below, one round of requests tells enough, and it is none of the best."""
 
@@ -56,6 +59,10 @@ class Teller(Protocol):
 
     def confirming(self, count: int, number: int) -> None:
         """A round begins, in which so many are measured again."""
+        ...
+
+    def deepening(self, candidate: Candidate, depth: int) -> None:
+        """A candidate reads a prompt as long as its context."""
         ...
 
 
@@ -90,7 +97,8 @@ class Tuning:
         if finalists:
             self._confirm(finalists)
         chosen = best_of(self.standings(), self.start)
-        found = Found(keys=keys_of(chosen), ended=self.now())
+        shallow = self._deepen(chosen)
+        found = Found(keys=keys_of(chosen), ended=self.now(), shallow=shallow)
         self.journal.add(found)
         return found
 
@@ -144,7 +152,7 @@ class Tuning:
         sized = self.evaluation.sizes = self.evaluation.sizes or self.journal.search.sizes
         trial = self.evaluation.measured(candidate, rounds, worth)
         if sized is None and (sizes := self.evaluation.sizes):
-            self.journal.add(Sized(written=sizes.written, read=sizes.read, prompts=sizes.prompts))
+            self.journal.add(Sized.of(sizes))
         return trial
 
     def _more(self) -> bool:
@@ -153,7 +161,7 @@ class Tuning:
         if any(each.round is not None for each in known.trials):
             return False
         end = max(self._end(_FEWEST), min(self._end(_FINALISTS + 1), _SHARE * self.budget))
-        return known.seconds + self._mean() + min(end, _MOST * self.budget) < self.budget
+        return known.seconds + self._mean() + min(end, _MOST * self.budget) < self._until
 
     def _mean(self) -> float:
         """Seconds that a candidate takes."""
@@ -178,7 +186,7 @@ class Tuning:
         count = _FINALISTS
         # The same ones when it is gone on with in the middle of a round.
         spent = sum(each.seconds for each in known.trials if each.round is None)
-        while count > 1 and spent + self._end(count + 1) > self.budget:
+        while count > 1 and spent + self._end(count + 1) > self._until:
             count -= 1
         least = _NEAR * max((each.score or 0.0 for _, each in trials), default=0.0)
         near = [each for each in trials.best(count + 1) if (trials.outcomes[each].score or 0.0) >= least]
@@ -197,10 +205,38 @@ class Tuning:
             for candidate in _by_lot(chosen, f"{search_.head.identity}:{number}"):
                 if candidate in done:
                     continue
-                if search_.seconds + self._mean() > self.budget:
+                if search_.seconds + self._mean() > self._until:
                     return
                 trial = self._measured(candidate, _CONFIRMED)
                 self.journal.add(trial.model_copy(update={"round": number}))
+
+    @property
+    def _until(self) -> float:
+        """Seconds of the budget, without those of the full depth where these are a small part of it."""
+        seconds = self._deep_seconds()
+        return self.budget - seconds if seconds and seconds <= _DEEP * self.budget else self.budget
+
+    def _deep_seconds(self) -> float | None:
+        """About how long the full depth takes, as far as the first reading tells: the same when it is gone on with."""
+        known = self.journal.search
+        if self.evaluation.climb is None or not known.trials:
+            return None
+        figures = known.trials[0].figures
+        return seconds_for(depth_of(self.evaluation.context), known.sizes, figures, figures.load or 0.0)
+
+    def _deepen(self, chosen: Candidate) -> str:
+        """What was found and what is declared, once each at the full depth; why not, where they are not."""
+        known, depth = self.journal.search, depth_of(self.evaluation.context)
+        if self.evaluation.climb is None or chosen == self.start or not known.round_of(0).get(self.start):
+            return ""
+        both = _by_lot((self.start, chosen), f"{known.head.identity}:depth")
+        left = [each for each in both if each not in known.deep]
+        if left == both and (why := left_out(depth, self._deep_seconds(), self.budget - known.seconds)):
+            return why
+        for each in left:
+            self.teller.deepening(each, depth)
+            self.journal.add(self.evaluation.deep(each, depth))
+        return ""
 
     def _undecided(self) -> Sequence[Candidate]:
         """What is declared and the best one, where it looks faster by more than the margin and that is not known."""

@@ -15,6 +15,8 @@ from llamaherd.tune.importance import Importance
 from llamaherd.tune.keys import settings_of
 from llamaherd.tune.outcome import Standing
 
+_AT_DEPTH = {"prefill", "decode", "says"}
+
 
 def ending_json(end: Ending) -> dict[str, Any]:
     """All of it."""
@@ -26,6 +28,7 @@ def ending_json(end: Ending) -> dict[str, Any]:
         "found": dict(end.found.keys) if end.found else None,
         "changes": yaml_lines(end),
         "standings": [_standing(each) for each in end.standings],
+        "depth": _depth(end),
         "steps": [
             {"number": each.number, "keys": dict(each.keys), "gain": each.gain, "score": each.score}
             for each in end.steps
@@ -64,6 +67,21 @@ def _standing(each: Standing) -> dict[str, Any]:
         "interval": _interval(each.estimate),
         "beside": [each.beside.value, each.beside.low, each.beside.high] if each.beside else None,
         "verdict": each.judgement.verdict if each.judgement else None,
+    }
+
+
+def _depth(end: Ending) -> dict[str, Any]:
+    """What was found beside what is declared at the full depth; or why nothing is known of that."""
+    deeper = end.deeper
+    if deeper is None:
+        return {"left_out": end.shallow} if end.shallow else {}
+    ratio, judgement = deeper.ratio, deeper.judgement
+    return {
+        "tokens": deeper.after.depth,
+        "declared": deeper.before.model_dump(mode="json", include=_AT_DEPTH),
+        "found": deeper.after.model_dump(mode="json", include=_AT_DEPTH),
+        "beside": [ratio.value, ratio.low, ratio.high] if ratio else None,
+        "verdict": judgement.verdict if judgement else None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from llamaherd.tune.aim import Aim, Figures, Purpose
 from llamaherd.tune.axes import THREADS
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.journal import SearchJournal, searches
-from llamaherd.tune.lines import Found, Head, Trial, keys_of
+from llamaherd.tune.lines import Deep, Found, Head, Trial, keys_of
 from llamaherd.tune.planned import Tuned, tuned
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
@@ -36,8 +37,8 @@ def herd(*words: str | Path) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words], prog_name="herd")
 
 
-def searched(inventory: Path, purpose: Purpose = "turn", *, ended: bool = True) -> Tuned:
-    """A search that was made before: one thread is twice as fast."""
+def searched(inventory: Path, purpose: Purpose = "turn", *, ended: bool = True, deep: Sequence[Deep] = ()) -> Tuned:
+    """A search that was made before: one thread is twice as fast. `deep` are what is declared and that at depth."""
     of = tuned(inventory, ROLES, "box", "chat")
     head = Head(
         llamaherd="0",
@@ -53,6 +54,8 @@ def searched(inventory: Path, purpose: Purpose = "turn", *, ended: bool = True) 
         for number in (None, 0, 1, 2):
             for candidate, speed in ((of.start, 20.0), (better, 40.0)):
                 journal.add(trial(candidate, speed, number))
+        for candidate, each in zip((of.start, better), deep, strict=False):
+            journal.add(each.model_copy(update={"keys": keys_of(candidate)}))
         if ended:
             journal.add(Found(keys=keys_of(better), ended="2026-11-24T15:30:00Z"))
     return of
@@ -94,6 +97,19 @@ def test_apply_changes_that_line_alone(inventory: Path) -> None:
     assert f"written into {inventory}" in ended.stderr
     assert inventory.read_text() == before.replace("threads: 2", "threads: 1")
     assert list(inventory.parent.glob(".*")) == []
+
+
+def test_what_is_slower_at_the_full_depth_is_not_applied(inventory: Path) -> None:
+    deep = [Deep(keys={}, depth=8000, prefill=200.0, decode=(speed, speed * 1.01)) for speed in (20.0, 15.0)]
+    searched(inventory, deep=deep)
+    before = inventory.read_text()
+    ended = herd("tune", "-i", inventory, "box", "chat", "--apply")
+    assert ended.exit_code == 1, ended.output
+    assert "error: not written: at a depth of 8,000 tokens it is slower than what is declared: -" in ended.stderr
+    assert "help: write the lines by hand" in ended.stderr
+    assert "warning: at a depth of 8,000 tokens" in ended.stdout
+    assert "threads: 1" in ended.stdout
+    assert inventory.read_text() == before
 
 
 @pytest.mark.parametrize("purpose", ["decode", "throughput"])

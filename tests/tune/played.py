@@ -18,9 +18,11 @@ from llamaherd.bench.arms.divergence import Figure, Quality
 from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure
-from llamaherd.bench.results.result import Start
+from llamaherd.bench.courses.ladder import TIMES, TOKENS
+from llamaherd.bench.results.result import Run, Start
 from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
 from llamaherd.bench.schedule import Ask
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Aim, Purpose
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
@@ -46,6 +48,7 @@ class Played:
 
     `costs` is the mean divergence of types of the cache; one that is not in it cannot be judged.
     Where it `tells`, its GPUs have a counter of energy, which goes by `watts`.
+    `at_depth` is the share of its decode that is left at the full depth; 0 where it gives no answer there.
     """
 
     rig: LawRig
@@ -56,6 +59,8 @@ class Played:
     costs: Mapping[str, float] = field(default_factory=dict)
     before_judging: Callable[[str], None] = lambda _: None
     now: float = 0.0
+    at_depth: Callable[[Candidate], float] = lambda _: 1.0
+    deep: list[tuple[Candidate, int]] = field(default_factory=list)
     joules: float = 0.0
     tells: bool = True
     placed: Candidate | None = None
@@ -103,6 +108,22 @@ class Played:
         kld = Figure(value=self.costs[kv], error=0.0001)
         quality = Quality(kld=kld, same_top=Figure(value=99.5, error=0.1))
         return Judged(kv=kv, context=8192, chunks=2, quality=quality, seconds=JUDGING)
+
+    def climb(self, depth: int) -> list[Run]:
+        assert self.running
+        assert self.placed is not None
+        self.before()
+        self.deep.append((self.placed, depth))
+        share = self.at_depth(self.placed)
+        if not share:
+            raise UserError("at a depth of 65,000 tokens: it went away", "see its log")
+        read = depth / self.rig.prefill(self.placed)
+        written = [
+            TOKENS / self.rig.decode(self.placed) / share * (1 + self._lot.gauss(0, 0.003)) for _ in range(TIMES)
+        ]
+        self.now += read + sum(written)
+        runs = [Run(predicted_n=TOKENS + 1, predicted_ms=1000 * each) for each in written]
+        return [Run(prompt_n=depth, prompt_ms=1000 * read), *runs]
 
     def count(self, text: str) -> int:
         return len(text) // 4
@@ -169,6 +190,9 @@ class Told:
     def confirming(self, count: int, number: int) -> None:
         self.lines.append(f"confirming {count} {number}")
 
+    def deepening(self, candidate: Candidate, depth: int) -> None:
+        self.lines.append(f"deepening {candidate} {depth}")
+
 
 def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16, limits: Limits | None = None) -> Head:
     """What such a search begins with."""
@@ -192,8 +216,14 @@ def search_on(
     model: Model | None = None,
     hints: Sequence[Candidate] = (),
     limits: Limits | None = None,
+    *,
+    context: int = 65_536,
+    climbs: bool = False,
 ) -> tuple[Found, Tuning]:
-    """A search, gone on with where it was begun; with `limits`, coarser types of the cache are judged."""
+    """A search, gone on with where it was begun; with `limits`, coarser types of the cache are judged.
+
+    `climbs`: what is found and what is declared are measured at the full depth of the context, too.
+    """
     head = head_of(servers.rig, purpose, limits=limits)
     path = same_search(folder, head)
     journal = SearchJournal.resume(path) if path else SearchJournal.begin(folder, head)
@@ -202,7 +232,8 @@ def search_on(
         return candidate[DRAFTED] is not None
 
     gauge = servers.gauge if head.aim.of_energy else None
-    evaluation = Evaluation(servers, servers.arm, head.aim, 65_536, drafts, 3600, gauge=gauge)
+    evaluation = Evaluation(servers, servers.arm, head.aim, context, drafts, 3600, gauge=gauge)
+    evaluation.climb = servers.climb if climbs else None
     with journal:
         tuning = Tuning(
             evaluation,

@@ -15,9 +15,12 @@ from typing import Self
 
 from llamaherd.bench.arms.units import LISTEN, Arm, ArmName, arm_unit
 from llamaherd.bench.asking.client import Answer, Failure, Target
+from llamaherd.bench.asking.endpoint import Served
 from llamaherd.bench.asking.requests import Requests
 from llamaherd.bench.asking.server_facts import count_tokens
-from llamaherd.bench.results.result import Start
+from llamaherd.bench.courses.course import Road
+from llamaherd.bench.courses.ladder import Ladder
+from llamaherd.bench.results.result import Run, Start
 from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.forward import Forward
@@ -154,6 +157,12 @@ class ArmsHost:
         arm = self._arm
         chat = arm.instance.endpoint.chat_path
         return Requests(self._target, chat, arm.instance.endpoint.models[0], self._salts).send(wanted, _ANSWER_SECONDS)
+
+    def climb(self, depth: int) -> list[Run]:
+        """Have the arm that runs read so many tokens at once, and write there: runs of either. Raises UserError."""
+        endpoint, target = self._arm.instance.endpoint, self._target
+        served = Served(target, target, endpoint.chat_path, endpoint.models[0], native=True)
+        return [run for _, run in Ladder((depth,)).runs(Road(served, self._salts, self.clock))]
 
     def count(self, text: str) -> int:
         """Tokens of a text, by the tokenizer of the arm that runs."""
