@@ -29,6 +29,8 @@ from llamaherd.bench.asking.salt import salt
 from llamaherd.bench.courses.climb import Climb, Written, completing, words_of
 
 TOKENS, TIMES = 128, 3
+MODEL = "any"
+"""A llama-server with one model takes every name for it."""
 WAYS = ("ladder", "separate")
 LONG = Path(__file__).parents[1] / "llamaherd/bench/asking/prompts/long.txt.gz"
 
@@ -41,8 +43,8 @@ def texts(session: str, number: int, letters: int) -> str:
 
 def climbed(target: Target, depths: Sequence[int], session: str, number: int) -> list[Written]:
     """One way up some depths."""
-    words = words_of(target, depths[-1] + TOKENS * TIMES, lambda letters: texts(session, number, letters))
-    return list(Climb(depths, TOKENS, TIMES, completing(target), time.monotonic).answers(words))
+    words = words_of(target, MODEL, depths[-1] + TOKENS * TIMES, lambda letters: texts(session, number, letters))
+    return list(Climb(depths, TOKENS, TIMES, completing(target, MODEL), time.monotonic).answers(words))
 
 
 def way(name: str, target: Target, depths: Sequence[int], session: str, number: int) -> tuple[list[Written], float]:

@@ -20,6 +20,7 @@ from llamaherd.bench.courses.course import Course
 from llamaherd.bench.finishing import with_all
 from llamaherd.bench.holding import Holding
 from llamaherd.bench.job import InTheWayError, Job, Known, MakeSeries, Measured, Teller
+from llamaherd.bench.loading import load
 from llamaherd.bench.meter.look import Look, gpus_of, obstacles
 from llamaherd.bench.meter.meter import Meter
 from llamaherd.bench.meter.watch import Watch
@@ -31,9 +32,6 @@ from llamaherd.bench.session import Session, now
 from llamaherd.bench.warming import Warm, warm_up
 from llamaherd.bench.way import Way
 from llamaherd.diagnostics.findings import UserError
-
-GRAVE = ("server-down", "not-as-planned", "port-taken")
-"""With these, it is not the declared server that would be measured: nobody can overrule them."""
 
 _ENDING = 120
 """Seconds that watching may go on beyond the time: for what comes before the first request, and for the last one."""
@@ -51,12 +49,19 @@ def measure(job: Job, make: MakeSeries, teller: Teller, chosen: Chosen = NOTHING
     Raises InTheWayError before anything is asked, and UserError where it cannot go on.
     """
     began = now()
-    with (
-        Way(job.connect, job.instance, job.who) as way,
-        job.aside(teller.say),
-        Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter,
-    ):
-        return _Measurement(job, teller, way, meter, began).run(make, chosen)
+    with Way(job.connect, job.instance, job.who) as way, job.aside(teller.say):
+        _load(job, way, teller)
+        with Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter:
+            return _Measurement(job, teller, way, meter, began).run(make, chosen)
+
+
+def _load(job: Job, way: Way, teller: Teller) -> None:
+    try:
+        load(job, way.target, teller)
+    except InTheWayError:
+        raise
+    except UserError as error:
+        raise way.refused() or error from None
 
 
 class _Measurement:
@@ -75,7 +80,7 @@ class _Measurement:
         uuids = gpus_of(look, job.instance.server.cards)
         gpus = self._holding(chosen, uuids)
         watch = Watch(self._meter, uuids)
-        facts = server_facts(self._way.target, job.instance.endpoint.props_path)
+        facts = server_facts(self._way.target, self._props_path)
         self._teller.progress(0.0, job.seconds, "at rest")
         rest = watch.rest(chosen.rest_seconds)
         self._teller.progress(0.0, self._until - time.monotonic(), "warming up")
@@ -119,8 +124,7 @@ class _Measurement:
     def _overruled(self, look: Look) -> tuple[str, ...]:
         """The codes of what is in the way and may be. Raises InTheWayError."""
         found = obstacles(look, self._job.plan, self._job.instance)
-        if any(not self._job.anyway or each.code in GRAVE for each in found):
-            raise InTheWayError(found)
+        self._job.let_through(found)
         for each in found:
             self._teller.say(f"measured anyway: {each.code}: {each.message}")
         return tuple(dict.fromkeys(each.code for each in found))
@@ -128,6 +132,11 @@ class _Measurement:
     @property
     def _process(self) -> str | None:
         return self._meter.readings.hello.server.process if self._meter.readings.hello else None
+
+    @property
+    def _props_path(self) -> str | None:
+        endpoint = self._job.instance.endpoint
+        return endpoint.of_model(endpoint.props_path, self._requests.model) if endpoint.props_path else None
 
     def _to_go_on_with(self) -> Result | None:
         """What was cut off of the very same start of this server, with the same prompts."""
@@ -144,7 +153,7 @@ class _Measurement:
     def _served(self, facts: ServerFacts) -> Served:
         requests = self._requests
         target = requests.target
-        native = facts.build is not None and is_native(target)
+        native = facts.build is not None and is_native(target, requests.model)
         return Served(
             target, target, requests.path, requests.model, None, facts.build, facts.context, facts.slots, native
         )
@@ -195,7 +204,7 @@ class _Measurement:
                 rule="; ".join(f"{each.name}: {each.rule}" for each in parts),
                 anyway=overruled,
             ),
-            provenance=provenance(job.plan, job.instance, self._meter.readings, look, uuids, facts),
+            provenance=provenance(job, self._meter.readings, look, uuids, facts),
             starts=(Start(process=self._process),),
             cells=tuple(Cell(condition=condition) for condition in conditions),
         )

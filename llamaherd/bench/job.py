@@ -15,13 +15,19 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect
 from llamaherd.plan import InstancePlan, Plan
 
+GRAVE = ("server-down", "not-as-planned", "port-taken")
+"""With these, it is not the declared server that would be measured: nobody can overrule them."""
+
 Aside = Callable[[Callable[[str], None]], AbstractContextManager[None]]
 """Keeps new requests of others off a server while it is measured, and tells people of that."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """An instance of a rig, and how long its measurement may take. `anyway`: whatever is in the way, if it can be."""
+    """An instance of a rig, and how long its measurement may take. `anyway`: whatever is in the way, if it can be.
+
+    `group` is the server that it has in turn with others, where it is one of a group.
+    """
 
     connect: Connect
     plan: Plan
@@ -31,6 +37,12 @@ class Job:
     who: str
     anyway: bool = False
     aside: Aside = lambda _: nullcontext()
+    group: InstancePlan | None = None
+
+    def let_through(self, found: Sequence[Obstacle]) -> None:
+        """Raise InTheWayError where something is in the way that nobody has overruled, or can."""
+        if any(not self.anyway or each.code in GRAVE for each in found):
+            raise InTheWayError(found)
 
 
 @dataclass(frozen=True)

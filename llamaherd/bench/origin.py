@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llamaherd.bench.asking.server_facts import ServerFacts
+from llamaherd.bench.job import Job
 from llamaherd.bench.meter.look import Look
 from llamaherd.bench.meter.readings import Readings
 from llamaherd.bench.meter.use import Use
@@ -13,14 +14,14 @@ from llamaherd.plan import InstancePlan, ModelPlan, Plan
 
 
 def provenance(
-    plan: Plan,
-    instance: InstancePlan,
+    job: Job,
     readings: Readings,
     look: Look,
     uuids: Sequence[str],
     facts: ServerFacts,
 ) -> Provenance:
     """All that is known before the first request."""
+    plan, instance = job.plan, job.instance
     spec = instance.server
     drivers = [readings.facts[uuid].driver for uuid in uuids if uuid in readings.facts]
     return Provenance(
@@ -37,8 +38,9 @@ def provenance(
             user=spec.user,
             context=facts.context,
             slots=facts.slots,
+            group=job.group.name if job.group else None,
         ),
-        around=_around(plan, instance, look, uuids),
+        around=_around(job, look, uuids),
     )
 
 
@@ -129,8 +131,10 @@ def _of_model(model: ModelPlan, *, draft: bool) -> Iterator[ModelFile]:
         )
 
 
-def _around(plan: Plan, instance: InstancePlan, look: Look, uuids: Sequence[str]) -> Around:
+def _around(job: Job, look: Look, uuids: Sequence[str]) -> Around:
     apps = [app for app in look.apps or () if app.uuid in uuids and app.pid not in look.ours]
     names = [app.name or f"process {app.pid}" for app in apps] + [str(other) for other in look.others]
-    others = tuple(each.name for each in plan.instances if each.name != instance.name)
+    # The others of its group have no model loaded meanwhile.
+    server = job.group or job.instance
+    others = tuple(each.name for each in job.plan.instances if each.name != server.name)
     return Around(instances=others, processes=tuple(dict.fromkeys(names)), load=look.load)

@@ -89,7 +89,7 @@ class Session:
                 left = seconds_left(share, time.monotonic() - began)
                 self._teller.progress(share, left, f"{course.name}: {condition}")
                 if not self._watch.server_is_there:
-                    raise UserError("the server ended, or was restarted, while it was measured", _SEE)
+                    raise UserError(self._gone, _SEE)
                 number = self._places[condition]
                 self._since_look.append((number, len(self._journal.result.cells[number].runs)))
                 self._journal.add_run(number, run.model_copy(update={"start": self._start}))
@@ -146,7 +146,7 @@ class Session:
         """Put a run into the journal. Raises UserError where the server failed, or is another one now."""
         condition = series.conditions[ask.cell] if ask.cell is not None else None
         if not self._watch.server_is_there:
-            raise self._ended("the server ended, or was restarted, while it was measured")
+            raise self._ended(self._gone)
         if isinstance(answer, Failure) and (answer.why != "empty" or condition is None):
             raise self._ended(answer.message, answer.help)
         if condition is None:
@@ -160,6 +160,14 @@ class Session:
         number = self._places[condition]
         self._since_look.append((number, len(self._journal.result.cells[number].runs)))
         self._journal.add_run(number, run)
+
+    @property
+    def _gone(self) -> str:
+        """That what was measured runs no more."""
+        if self._job.group is None:
+            return "the server ended, or was restarted, while it was measured"
+        other = f"another model of group {self._job.group.name} was asked for"
+        return f"{other}, or the server ended, while {self._job.instance.name} was measured"
 
     def _ended(self, message: str, help_: str = _SEE) -> UserError:
         return UserError(f"{message}; what was measured by then is kept in {self._journal.path}", help_)

@@ -109,6 +109,8 @@ def _held(result: Result) -> Iterator[str]:
 def _notes(found: Outcome) -> Iterator[str]:
     """What is to be known: of runs that do not count, of doubts, of what could not be measured."""
     result = found.result
+    if group := result.provenance.server.group:
+        yield f"measured while group {group} had its model loaded; what a swap takes is not in it"
     excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
     for why, many in excluded.items():
         yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"

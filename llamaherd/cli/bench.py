@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say, usable_plans
+from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
     from llamaherd.bench.courses.chosen import Chosen
-    from llamaherd.bench.job import Aside, Job, Measured
-    from llamaherd.inventory.schema import Connect, Expect
-    from llamaherd.plan import InstancePlan, Plan
+    from llamaherd.bench.job import Measured
+    from llamaherd.inventory.schema import Expect
 
 _TIME = re.compile(r"([1-9]\d{0,4})(s|m|)")
 _LEAST, _LONGEST = 10, 6000
@@ -97,7 +95,8 @@ def bench(
     Beside that its energy, power, temperature, clocks and memory. What is measured is the server as it is declared,
     alone and warm, with its prompt cache defeated; else it says what is in the way. Gateways that have others for it
     send it nothing new meanwhile. Each value has a 95 % interval. It is held against `expect`, and against the last
-    measurement, with a verdict. INSTANCE may be left out where a rig has one. The result is a file in results/ beside
+    measurement, with a verdict. INSTANCE may be left out where a rig has one; a group
+    is measured instance by instance, each once its model is loaded. The result is a file in results/ beside
     the inventory; one that was cut off is gone on with.
 
     --depth, --concurrency, --soak, --energy and --power measure more, after --time. --power holds its GPUs to one limit
@@ -119,6 +118,7 @@ def bench(
     """
     from llamaherd.bench.results.store import results_folder
     from llamaherd.cli.bench_import import keep_imported
+    from llamaherd.cli.bench_rig import jobs, measured_one_by_one
     from llamaherd.cli.bench_url import measured_by_url
     from llamaherd.pipeline.load import inventory_path
 
@@ -130,19 +130,16 @@ def bench(
     if file:
         keep_imported(file, place, results, as_json)
         return
-    expect = None
     if url:
         measured = measured_by_url(url, model, key_file, name, results, float(seconds), wanted)
-    else:
-        declared, plan = usable_plans(inventory, (rig or "",))[rig or ""]
-        chosen = _chosen(plan, instance)
-        expect = chosen.expect
-        job = _job(declared.connect, plan, chosen, results, seconds, anyway)
-        measured = _measured(replace(job, aside=_aside(inventory_path(inventory), plan, chosen)), wanted)
-    if share:
-        _share(measured, share)
-    if not _told(results, measured, expect, as_json):
-        sys.exit(FAILED)
+        sys.exit(_ended(results, measured, None, share, as_json))
+    found = jobs(inventory_path(inventory), rig or "", instance, results, seconds, anyway=anyway)
+    if len(found) > 1 and (share or as_json):
+        names = " or ".join(each.instance.name for each in found)
+        say(f"error: --share and --json are for one measurement\n  help: name {names}", err=True)
+        sys.exit(UNUSABLE)
+    every = zip(found, measured_one_by_one(found, wanted), strict=True)
+    sys.exit(max(_ended(results, each, job.instance.expect, share, as_json) for job, each in every))
 
 
 def _one_of(
@@ -175,63 +172,11 @@ def _series(depth: str | None, concurrency: str | None, soak: str | None, energy
         sys.exit(UNUSABLE)
 
 
-def _chosen(plan: Plan, name: str | None) -> InstancePlan:
-    """The instance that is named, or the only one; else the program ends."""
-    names = [each.name for each in plan.instances]
-    found = [each for each in plan.instances if name in (None, each.name)]
-    if len(found) == 1 and found[0].members:
-        url, models = found[0].endpoint.url("/v1"), " or ".join(found[0].endpoint.models)
-        say(f"error: {found[0].name} is a group, whose models swap", err=True)
-        say(f"  help: on the rig itself, `herd bench --url {url} --model NAME` measures {models}", err=True)
-        sys.exit(UNUSABLE)
-    if len(found) == 1:
-        return found[0]
-    about = f"{plan.rig} has no instance {name}" if name else f"{plan.rig} has {len(names)} instances"
-    say(f"error: {about}\n  help: name one of {', '.join(names) or 'those that are declared: there is none'}", err=True)
-    sys.exit(UNUSABLE)
-
-
-def _job(connect: Connect, plan: Plan, instance: InstancePlan, results: Path, seconds: int, anyway: bool) -> Job:
-    import getpass
-    import socket
-
-    from llamaherd.bench.job import Job
-
-    who = f"{getpass.getuser()} on {socket.gethostname()}"
-    return Job(connect, plan, instance, results, float(seconds), who, anyway)
-
-
-def _aside(path: Path, plan: Plan, instance: InstancePlan) -> Aside:
-    from llamaherd.gateway.aside import measured_aside
-
-    return lambda tell: measured_aside(path, plan, (instance,), tell, wait=instance.drain)
-
-
-def _measured(job: Job, wanted: Chosen) -> Measured:
-    """The measurement; the program ends where there is none."""
-    from llamaherd.bench.conductor import measure
-    from llamaherd.bench.courses.quick import quick
-    from llamaherd.bench.job import InTheWayError
-    from llamaherd.cli.bench_progress import telling
-
-    say(f"measuring {job.plan.rig}/{job.instance.name}, for up to {_minutes(job.seconds)}", err=True)
-    try:
-        with telling(f"{job.plan.rig}/{job.instance.name}") as teller:
-            return measure(job, lambda known: (quick(known), *wanted.series(known)), teller, wanted)
-    except InTheWayError as error:
-        for each in error.obstacles:
-            say(f"error: {each.code}: {each.message}" + (f"\n  help: {each.help}" if each.help else ""), err=True)
-        say("`--anyway` measures what can be measured nevertheless", err=True)
-    except UserError as error:
-        say(f"error: {error}", err=True)
-    except KeyboardInterrupt:
-        say("what was measured by now is kept: the same command goes on with it", err=True)
-        raise
-    sys.exit(UNUSABLE)
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+def _ended(results: Path, measured: Measured, expect: Expect | None, share: Path | None, as_json: bool) -> int:
+    """The exit code, once all of a measurement is told."""
+    if share:
+        _share(measured, share)
+    return _told(results, measured, expect, as_json)
 
 
 def _share(measured: Measured, to: Path) -> None:
@@ -245,8 +190,8 @@ def _share(measured: Measured, to: Path) -> None:
         sys.exit(UNUSABLE)
 
 
-def _told(results: Path, measured: Measured, expect: Expect | None, as_json: bool) -> bool:
-    """Whether all is fine, once it is printed."""
+def _told(results: Path, measured: Measured, expect: Expect | None, as_json: bool) -> int:
+    """The exit code, once it is printed."""
     from llamaherd.bench.outcome import outcome
     from llamaherd.bench.results.document import to_bytes
     from llamaherd.bench.results.store import last_result
@@ -261,5 +206,5 @@ def _told(results: Path, measured: Measured, expect: Expect | None, as_json: boo
         print_outcome(found, console())
         say(f"kept in {measured.path}")
     if not found.known:
-        sys.exit(UNUSABLE)
-    return found.fine
+        return UNUSABLE
+    return 0 if found.fine else FAILED

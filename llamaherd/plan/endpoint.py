@@ -57,9 +57,9 @@ class Endpoint(Planned):
         """The URL of a path, from its own host, or at another address of it."""
         return f"{self.scheme}://{url_host(address or self.local_address)}:{self.port}{path}"
 
-    def of_model(self, path: str, model: str) -> str:
-        """A path at which one that swaps tells of a model, and does not load it for that."""
-        return f"{path}?model={model}&autoload=false" if self.swaps else path
+    def of_model(self, path: str, model: str, *, load: bool = False) -> str:
+        """A path at which one that swaps tells of a model, and does not load it for that unless it is to."""
+        return f"{path}?model={model}{'' if load else '&autoload=false'}" if self.swaps else path
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ class MemberPlan(Planned):
     model_path: str
     draft_folder: str | None = None
     drafts: bool = False
+    mtp: int = 0
     context: int
     slots: int
     threads: int

@@ -239,5 +239,7 @@ def _serving(origin: Provenance) -> Iterator[str]:
         yield f"context {server.context:,}"
     if server.slots and server.slots > 1:
         yield f"{server.slots} slots"
+    if server.group:
+        yield f"of group {server.group}"
     if origin.around.instances:
         yield f"beside {', '.join(origin.around.instances)}"

@@ -95,6 +95,7 @@ def _alone(
         model_path=model.path,
         draft_folder=drafting.folder if drafting else None,
         drafts=declared.draft is not None,
+        mtp=declared.draft.mtp or 0 if declared.draft else 0,
         context=declared.context,
         slots=declared.parallel,
         threads=told.threads,

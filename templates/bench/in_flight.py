@@ -10,9 +10,18 @@ BUSY = re.compile(
 )
 
 
-def in_flight(metrics: str, key: str) -> int | None:
-    """Requests that a server answers or lets wait; None where it does not say."""
-    request = urllib.request.Request(metrics)
+def in_flight(metrics: list[str], key: str) -> int | None:
+    """Requests that a server answers or lets wait, by all that it tells at these URLs; None where it does not say.
+
+    One that has several models in turn tells of that which is loaded, and refuses the others.
+    """
+    told = [count for url in metrics if (count := counted(url, key)) is not None]
+    return sum(told) if told else None
+
+
+def counted(url: str, key: str) -> int | None:
+    """What it says at one of them."""
+    request = urllib.request.Request(url)
     try:
         if key:
             request.add_header("Authorization", "Bearer " + Path(key).read_text(encoding="utf-8").strip())

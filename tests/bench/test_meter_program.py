@@ -40,7 +40,8 @@ pytestmark = [needs_root, pytest.mark.skipif(not shutil.which("cc"), reason="the
 HERE = Connect(host=LOCAL)
 PLAN = planned(cpu_rig())
 CHAT = next(each for each in PLAN.instances if each.backend == "systemd")
-ASKED = {"every": 0.2, "lasts": 60, "silence": 60, "most": 1 << 24, "port": 1, "metrics": "http://[::1]:1", "key": ""}
+ASKED = {"every": 0.2, "lasts": 60, "silence": 60, "most": 1 << 24, "port": 1, "metrics": ["http://[::1]:1"], "key": ""}
+OF_NOBODY = {"service": "llama-none", "backend": "systemd", "loaded": ""}
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen(["sh", sys.argv[1]], stdin=int(sys.argv[2]))
@@ -88,7 +89,7 @@ class Running:
     """The program, started by a shell as a host's does it, and what it has started: who tells of GPUs."""
 
     def __init__(self, folder: Path, **asked: Any) -> None:
-        text = render("bench/meter.sh.j2", asked=json.dumps(ASKED | asked), service="llama-none", backend="systemd")
+        text = render("bench/meter.sh.j2", asked=json.dumps(ASKED | asked), **OF_NOBODY)
         self.shell = subprocess.Popen(["sh", "-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.shell.stdin
         assert self.shell.stdout
@@ -260,7 +261,7 @@ def test_the_library_says_what_nvidia_smi_says(gpus: Path) -> None:
 
 def test_no_name_stands_for_two_things() -> None:
     """The program is put together from several files."""
-    text = render("bench/meter.sh.j2", asked="{}", service="llama-none", backend="systemd")
+    text = render("bench/meter.sh.j2", asked="{}", **OF_NOBODY)
     program = ast.parse(text.partition("<<'END'\n")[2].rpartition("\nEND")[0])
     kinds = ast.FunctionDef | ast.ClassDef
     names = [each.name for each in program.body if isinstance(each, kinds)]
@@ -272,7 +273,7 @@ def test_no_name_stands_for_two_things() -> None:
 
 def test_it_ends_with_its_parent(smi_alone: Path) -> None:
     """Whoever has started it was killed, and holds its input open no more than somebody else does."""
-    text = render("bench/meter.sh.j2", asked=json.dumps(ASKED), service="llama-none", backend="systemd")
+    text = render("bench/meter.sh.j2", asked=json.dumps(ASKED), **OF_NOBODY)
     read, write = os.pipe()
     (smi_alone / "script").write_text(f"{{\n{text}\n}}\n")
     command = [sys.executable, "-c", PARENT, str(smi_alone / "script"), str(read)]

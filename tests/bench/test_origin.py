@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llamaherd.bench.asking.client import Target
 from llamaherd.bench.asking.server_facts import ServerFacts, count_tokens, server_facts
+from llamaherd.bench.job import Job
 from llamaherd.bench.meter.look import look
 from llamaherd.bench.meter.series import Window
 from llamaherd.bench.meter.use import use
 from llamaherd.bench.origin import provenance, with_links
 from llamaherd.bench.results.provenance import Provenance
+from llamaherd.inventory.schema import Connect
+from llamaherd.plan.loaded import instances_of
+from tests.bench.grouped import CARD, GROUPED
 from tests.bench.meter_lines import NEW, OLD, figures, gpu, readings, seen
 from tests.bench.site import Site, page
 from tests.bench.test_meter_look import ON_OLD, PLAN
@@ -24,7 +29,7 @@ def found(**more: Any) -> Provenance:
     told = readings(gpu(101, celsius="40"), gpu(101, NEW), figures(101), seen(102, **more))
     there = look(told)
     assert there
-    return provenance(PLAN, ON_OLD, told, there, (OLD,), FACTS)
+    return provenance(Job(Connect(host="box"), PLAN, ON_OLD, Path(), 60.0, "a test"), told, there, (OLD,), FACTS)
 
 
 def test_all_that_a_speed_depends_on() -> None:
@@ -46,6 +51,22 @@ def test_all_that_a_speed_depends_on() -> None:
     ]
     assert ON_OLD.name not in made.around.instances
     assert made.around.load == 0.1
+
+
+def test_one_of_a_group_is_told_apart_from_its_others() -> None:
+    """What the group's server is by itself is not what was measured, and neither are those that were not loaded."""
+    one, two = instances_of(CARD)
+    job = Job(Connect(host="box"), GROUPED, two, Path(), 60.0, "a test", group=CARD)
+    told = readings(figures(101), seen(102))
+    there = look(told)
+    assert there
+    made = provenance(job, told, there, (), FACTS)
+    assert (made.model, made.server.group, made.server.spec) == ("moe", "card", CARD.spec)
+    assert made.server.arguments == CARD.members[1].arguments
+    assert made.around.instances == ("chat", "drafter")
+    assert {file.name for file in made.files}.isdisjoint(
+        file.name for each in GROUPED.models if each.folder == one.model_folder for file in each.files
+    )
 
 
 def test_who_else_was_there_is_kept() -> None:

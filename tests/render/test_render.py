@@ -53,6 +53,7 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
+from llamaherd.plan.loaded import instances_of
 from llamaherd.prune import ask as prune
 from llamaherd.prune.unused import Thing
 from llamaherd.render import render
@@ -453,6 +454,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_container_trial": lambda: container_trial(instance(PULLED, "drafter")),
     "step_container_trial_of_vllm": lambda: container_trial(instance(VLLM, "v")),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
+    "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),
     "bench_meter_of_a_container": lambda: metering.script(instance(KEYED, "drafter"), 7200),
     "status_look_cpu": lambda: status_look(CPU),
     "status_look_gpus": lambda: status_look(GPU),

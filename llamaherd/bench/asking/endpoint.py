@@ -106,13 +106,13 @@ def _engine_of(served: Served, entry: dict[str, Any]) -> Served:
         version=build,
         context=context or served.context,
         slots=_count(props.get("total_slots")),
-        native=is_native(served.root),
+        native=is_native(served.root, served.model),
     )
 
 
-def is_native(root: Target) -> bool:
+def is_native(root: Target, model: str) -> bool:
     """Whether there is llama.cpp's own API: of others, only vLLM has a path of this name, and asks otherwise."""
-    said = tell(root, "/tokenize", {"content": "one two"})
+    said = tell(root, "/tokenize", {"model": model, "content": "one two"})
     tokens = _object(said).get("tokens")
     return isinstance(tokens, list) and bool(tokens) and all(type(each) is int for each in tokens)
 

@@ -99,21 +99,22 @@ class Climb:
             self.cached = len(self.prompt) - 1
 
 
-def completing(target: Target) -> Complete:
+def completing(target: Target, model: str) -> Complete:
     """Asks a server, always for the same slot: a text that goes on is no task that could be done."""
 
     def complete(prompt: Sequence[int], most: int, reuse: bool) -> Told | Failure:
         body = {"prompt": list(prompt), "n_predict": most, "ignore_eos": True, "cache_prompt": reuse, "id_slot": 0}
-        body |= {"return_tokens": True, "response_fields": _KEPT, "stream": False}
+        body |= {"return_tokens": True, "response_fields": _KEPT, "stream": False, "model": model}
         return tell(target, "/completion", body, _PATIENCE)
 
     return complete
 
 
-def words_of(target: Target, most: int, text_of: Callable[[int], str]) -> Sequence[int]:
+def words_of(target: Target, model: str, most: int, text_of: Callable[[int], str]) -> Sequence[int]:
     """So many tokens by the server's own tokenizer, of a text of so many letters. Raises UserError."""
     for letters in (5, 10, 20):
-        found = tell(target, "/tokenize", {"content": text_of(most * letters), "add_special": True}, _PATIENCE)
+        body = {"model": model, "content": text_of(most * letters), "add_special": True}
+        found = tell(target, "/tokenize", body, _PATIENCE)
         if isinstance(found, Failure):
             raise UserError(f"a text for a depth cannot be counted: {found.message}", found.help)
         tokens = found.value.get("tokens") if isinstance(found.value, dict) else None

@@ -60,9 +60,9 @@ class Ladder:
 
     def runs(self, road: Road) -> Iterator[tuple[int, Run]]:
         """Two runs of the first answer on each rung, of the piece and of what was written; one of each other."""
-        target = road.served.root
-        climb = Climb(self.depths, self.tokens, self.times, completing(target), road.clock)
-        words = words_of(target, self.context, lambda letters: salt(road.session, 0) + long_text(letters))
+        target, model = road.served.root, road.served.model
+        climb = Climb(self.depths, self.tokens, self.times, completing(target, model), road.clock)
+        words = words_of(target, model, self.context, lambda letters: salt(road.session, 0) + long_text(letters))
         for each in climb.answers(words):
             run = _run(each)
             if each.number == 0:

@@ -40,11 +40,12 @@ def script(instance: InstancePlan, seconds: float) -> str:
         "silence": _SILENCE,
         "most": _MOST,
         "port": instance.endpoint.port,
-        "metrics": instance.endpoint.url(instance.endpoint.metrics_path),
+        "metrics": list(instance.endpoint.metrics),
         "key": instance.key_file or "",
     }
+    loaded = instance.model if instance.endpoint.swaps and not instance.members else ""
     service, backend = instance.service, instance.backend
-    return render("bench/meter.sh.j2", asked=json.dumps(asked), service=service, backend=backend)
+    return render("bench/meter.sh.j2", asked=json.dumps(asked), service=service, backend=backend, loaded=loaded)
 
 
 class Meter:

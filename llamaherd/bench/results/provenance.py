@@ -90,7 +90,8 @@ class ModelFile(Recorded):
 class Server(Recorded):
     """How it was started: hashes of the plan and of its own part, arguments and variables without secrets.
 
-    `context` and `slots` are what it says that it has, and not what it was asked for.
+    `context` and `slots` are what it says that it has, and not what it was asked for. `group` is that of instances
+    which one server has in turn: what was measured was loaded then, and the others were not.
     """
 
     plan: str | None = None
@@ -100,6 +101,7 @@ class Server(Recorded):
     user: str | None = None
     context: Count | None = None
     slots: Count | None = None
+    group: str | None = None
 
 
 class Around(Recorded):

@@ -1,7 +1,7 @@
 # Watches this host while its server is measured. What is said to it comes after this script, on the same pipe.
 set -- $(timeout 20 docker inspect --type container --format '{{.State.Pid}} {{index .Config.Labels "llamaherd.spec"}}' llama-drafter 2>/dev/null)
 pid=${1:-} spec=${2:-}
-exec python3 -I - '{"every": 1.0, "lasts": 7200, "silence": 60, "most": 67108864, "port": 8081, "metrics": "http://127.0.0.1:8081/metrics", "key": "/etc/llamaherd/keys/drafter"}' "${pid:-0}" "$spec" "$(systemd-detect-virt 2>/dev/null)" 3<&0 <<'END'
+exec python3 -I - '{"every": 1.0, "lasts": 7200, "silence": 60, "most": 67108864, "port": 8081, "metrics": ["http://127.0.0.1:8081/metrics"], "key": "/etc/llamaherd/keys/drafter"}' "${pid:-0}" "$spec" "$(systemd-detect-virt 2>/dev/null)" 3<&0 <<'END'
 """What NVIDIA's library tells of cards: how they are, what they have spent, and who is on them."""
 
 # For Python 3.10 and its standard library alone.
@@ -598,9 +598,18 @@ BUSY = re.compile(
 )
 
 
-def in_flight(metrics: str, key: str) -> int | None:
-    """Requests that a server answers or lets wait; None where it does not say."""
-    request = urllib.request.Request(metrics)
+def in_flight(metrics: list[str], key: str) -> int | None:
+    """Requests that a server answers or lets wait, by all that it tells at these URLs; None where it does not say.
+
+    One that has several models in turn tells of that which is loaded, and refuses the others.
+    """
+    told = [count for url in metrics if (count := counted(url, key)) is not None]
+    return sum(told) if told else None
+
+
+def counted(url: str, key: str) -> int | None:
+    """What it says at one of them."""
+    request = urllib.request.Request(url)
     try:
         if key:
             request.add_header("Authorization", "Bearer " + Path(key).read_text(encoding="utf-8").strip())
