@@ -209,7 +209,8 @@ print(answer.choices[0].message.content)
 
 
 def _curl(facts: ClientFacts) -> Told:
-    body = {"model": facts.models[0].name, "messages": [{"role": "user", "content": "Hello"}]}
+    # A first try ends by itself, whatever the model.
+    body = {"model": facts.models[0].name, "max_tokens": 256, "messages": [{"role": "user", "content": "Hello"}]}
     trusts = f" --cacert {sh(facts.root)}" if facts.root else ""
     # The key comes on stdin: arguments are in the list of processes.
     lines = [

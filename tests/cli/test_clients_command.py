@@ -193,7 +193,8 @@ def test_curls_lines_get_an_answer(fleet: Path, tmp_path: Path) -> None:
     finally:
         server.stop()
     assert json.loads(done.stdout) == {"by": server.port}
-    assert json.loads(server.seen[-1].body)["model"] == "coder"
+    sent = json.loads(server.seen[-1].body)
+    assert (sent["model"], sent["max_tokens"]) == ("coder", 256)
 
 
 def test_a_gateway_for_its_own_host_is_said_to_be_one(fleet: Path) -> None:
