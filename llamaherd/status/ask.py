@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
+from itertools import chain
 from pathlib import Path
 from threading import BoundedSemaphore, Thread
 
@@ -16,6 +17,7 @@ from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import RELEASES
 from llamaherd.plan import Endpoint, Plan
+from llamaherd.plan.loaded import instances_of
 from llamaherd.status.judged import rig_now
 from llamaherd.status.now import RigNow, Speed
 from llamaherd.status.told import CARD_FIELDS, parse_told
@@ -89,6 +91,8 @@ def look_script(plan: Plan) -> Written:
                 "port": instance.endpoint.port,
                 "health": instance.endpoint.health_path,
                 "figures": _figures(instance.endpoint),
+                "in_turn": instance.endpoint.models if instance.endpoint.swaps else (),
+                "models": instance.endpoint.models_path,
                 "key": instance.key_file,
                 "one_process": instance.server.one_process,
             }
@@ -113,7 +117,7 @@ def measured_speeds(planned: Mapping[str, tuple[Rig, Plan]], results: Path) -> d
     """What was last measured of each instance, by rig and instance, where anything was."""
     found: dict[tuple[str, str], Speed] = {}
     for name, (_, plan) in planned.items():
-        for instance in plan.instances:
+        for instance in chain(*map(instances_of, plan.instances)):
             last = last_result(results, name, instance.name, results)
             decode = decode_of(last) if last else None
             if last and decode:

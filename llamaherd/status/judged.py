@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from llamaherd.gateway.now import GatewayNow, parse_now
 from llamaherd.history.release import Release
 from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.remote import RemoteError
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.status.now import CardNow, ChangeNow, InstanceNow, RigNow, Speed, State
+from llamaherd.plan.loaded import instances_of
+from llamaherd.status.now import ANSWERS, CardNow, ChangeNow, InstanceNow, RigNow, Speed, State
 from llamaherd.status.told import CardTold, HostTold, ServerTold
 
 _MIB = 1 << 20
@@ -21,12 +23,14 @@ _STARTS = ("activating", "reloading", "starting")
 def rig_now(plan: Plan, told: HostTold, measured: Mapping[str, Speed]) -> RigNow:
     """A rig now; `measured` by instance."""
     servers = told.servers
-    instances = tuple(_instance(each, servers[each.service], measured.get(each.name)) for each in plan.instances)
+    found = [(each, servers[each.service]) for each in plan.instances]
+    instances = [tuple(_instances(each, server, measured)) for each, server in found]
     gateway, wrong = _gateway(plan, told.gateway)
-    problems = [*_down(plan.instances, instances, servers), *_missing(plan, told), *wrong]
+    down = chain(*(_down(each, server, now) for (each, server), now in zip(found, instances, strict=True)))
+    problems = [*down, *_missing(plan, told), *wrong]
     return RigNow(
         name=plan.rig,
-        instances=instances,
+        instances=tuple(chain(*instances)),
         cards=tuple(_cards(plan, told)),
         change=_change(*told.release) if told.release else None,
         problems=tuple(problems),
@@ -34,8 +38,30 @@ def rig_now(plan: Plan, told: HostTold, measured: Mapping[str, Speed]) -> RigNow
     )
 
 
-def _instance(plan: InstancePlan, told: ServerTold, measured: Speed | None) -> InstanceNow:
+def _instances(plan: InstancePlan, told: ServerTold, measured: Mapping[str, Speed]) -> Iterator[InstanceNow]:
+    """A server by itself, or each instance of a group."""
     state, why = _state(plan, told)
+    for each in instances_of(plan):
+        of_model = _in_turn(told.models.get(each.model)) if plan.members and state == "serves" else (state, why)
+        yield _instance(each, told, measured.get(each.name), *of_model, plan.name if plan.members else None)
+
+
+def _in_turn(said: str | None) -> tuple[State, str]:
+    """What one of several models does whose server serves, by what that says of it."""
+    match said:
+        case "loaded" | "sleeping":
+            return "serves", ""
+        case "loading":
+            return "loads", "its model is being loaded"
+        case "failed":
+            return "down", "its model ended with an error when it was last loaded"
+        case _:
+            return "waits", "its model is not loaded"
+
+
+def _instance(
+    plan: InstancePlan, told: ServerTold, measured: Speed | None, state: State, why: str, group: str | None
+) -> InstanceNow:
     serves = state == "serves"
     return InstanceNow(
         name=plan.name,
@@ -50,6 +76,7 @@ def _instance(plan: InstancePlan, told: ServerTold, measured: Speed | None) -> I
         tokens_per_second=told.wrote[0] * 1000 / told.wrote[1] if serves and told.wrote else None,
         measured=measured,
         expected=plan.expect.decode if plan.expect else None,
+        group=group,
     )
 
 
@@ -89,21 +116,21 @@ def _ended(told: ServerTold) -> str:
     return f" ({told.ended})" if told.ended not in ("", "success") else ""
 
 
-def _down(
-    planned: Sequence[InstancePlan], found: Sequence[InstanceNow], told: Mapping[str, ServerTold]
-) -> Iterator[str]:
-    """Instances that serve nobody, and where to look."""
-    for plan, now in zip(planned, found, strict=True):
-        if not now.ok:
-            verb = "is down" if now.state == "down" else now.state
-            yield f"{now.name} {verb}: {now.why}; {_way_out(plan, now, told[plan.service])}"
+def _down(plan: InstancePlan, told: ServerTold, found: Sequence[InstanceNow]) -> Iterator[str]:
+    """That a server serves nobody, or a group one of its models; and where to look."""
+    state, why = _state(plan, told)
+    down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
+    for name, state, why in down:
+        if state not in ANSWERS:
+            verb = "is down" if state == "down" else state
+            yield f"{name} {verb}: {why}; {_way_out(plan, state, told)}"
 
 
-def _way_out(plan: InstancePlan, now: InstanceNow, told: ServerTold) -> str:
+def _way_out(plan: InstancePlan, state: State, told: ServerTold) -> str:
     """What a person can do."""
     if told.active == _ABSENT:
         return f"`herd up {plan.server.rig}` makes it"
-    if now.state == "hangs":
+    if state == "hangs":
         return f"`herd up {plan.server.rig}` starts it again"
     log = "journalctl -u" if plan.backend == "systemd" else "docker logs"
     return f"see `{log} {plan.service}` there"

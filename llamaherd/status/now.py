@@ -9,7 +9,10 @@ from typing import Any, Literal
 from llamaherd.gateway.now import GatewayNow
 from llamaherd.gateway.now_show import AddressTold, address_line
 
-State = Literal["serves", "busy", "loads", "hangs", "down"]
+State = Literal["serves", "waits", "busy", "loads", "hangs", "down"]
+
+ANSWERS: tuple[State, ...] = ("serves", "waits", "busy")
+"""States in which people are answered, be it a little later."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class CardNow:
 class InstanceNow:
     """An instance. `why` says why it does not serve, in a few words.
 
+    `group` is that of instances which one server has in turn: one that `waits` is loaded when somebody asks for it.
+
     `streams` are requests that it works on, `reading` those of them whose prompt is still read, of `slots` at once;
     `waiting` come after them. `tokens_per_second` are those of all streams together in about one second. `measured` is
     the last result of `herd bench`, `expected` what is declared.
@@ -57,11 +62,12 @@ class InstanceNow:
     tokens_per_second: float | None = None
     measured: Speed | None = None
     expected: float | None = None
+    group: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether it answers people: one that is busy does so a little later."""
-        return self.state in ("serves", "busy")
+        """Whether it answers people: one that is busy, or must be loaded first, does so a little later."""
+        return self.state in ANSWERS
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ CARD_FIELDS = (
 _COUNT = re.compile(r"[0-9]{1,15}")
 _WORD = re.compile(r"[a-z-]{0,30}")
 _HTTP = re.compile(r"[0-9]{3}|refused|silent|broken")
-_MOST_CARDS, _LETTERS = 64, 200
+_MOST_CARDS, _MOST_MODELS, _LETTERS = 64, 64, 200
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class ServerTold:
     """A server: what systemd or Docker say of it, and how it answers.
 
     `health` is an HTTP status, or `refused`, `silent`, `broken`. `still`: it was silent, and has done nothing
-    meanwhile (`idle`) or is stopped (`stopped`). `slots` are those that it has, `busy` those with a request, `reading`
+    meanwhile (`idle`) or is stopped (`stopped`). `models` are what it says of each of several that it has in turn, such
+    as `loaded`, or `failed`. `slots` are those that it has, `busy` those with a request, `reading`
     those of them whose prompt is still read. `wrote` are tokens, in so many milliseconds.
     """
 
@@ -60,6 +61,7 @@ class ServerTold:
     reading: int | None = None
     waiting: int | None = None
     wrote: tuple[int, int] | None = None
+    models: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -117,6 +119,8 @@ def _take_of_server(server: ServerTold, kind: str, fields: list[str]) -> bool:
             server.still = how
         case "silent", []:
             server.silent = True
+        case "model", [name, value] if len(server.models) < _MOST_MODELS:
+            server.models[name[:_LETTERS]] = _word(value)
         case "slots", [slots, busy, reading]:
             server.slots, server.busy, server.reading = _count(slots), _count(busy), _count(reading)
         case "running", [count]:

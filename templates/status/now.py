@@ -148,6 +148,19 @@ def slots(text: str) -> list[dict[str, Any]] | None:
     return None
 
 
+def in_turn(text: str) -> list[tuple[str, str]]:
+    """What a server of several models says of each: `loaded`, `loading`, `unloaded`, or `failed`."""
+    told: Any = None
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        told = json.loads(text)["data"]
+    found = []
+    for each in told if isinstance(told, list) else []:
+        status = each.get("status") if isinstance(each, dict) else None
+        if isinstance(status, dict) and re.fullmatch(r"[a-z]{1,20}", str(status.get("value"))):
+            found.append((str(each.get("id")), "failed" if status.get("failed") is True else str(status["value"])))
+    return found
+
+
 def busy(slot: dict[str, Any]) -> bool:
     """Whether a slot has a request; ik_llama.cpp says it by a number."""
     return slot.get("is_processing") is True or slot.get("state") == 1
@@ -200,6 +213,8 @@ class Server:
             self.say("still", how)
         if status != "200":
             return
+        if self.asked["in_turn"]:
+            self.tell_models()
         for figures in self.asked["figures"]:
             slots_at, metrics_at = figures
             status, text = get(self.asked, slots_at)
@@ -225,6 +240,13 @@ class Server:
             self.say("wrote", written_since(every, again), milliseconds)
         elif every is None and count is not None and (later := total(WRITTEN, text)) is not None:
             self.say("wrote", max(0, round(later - count)), milliseconds)
+
+    def tell_models(self) -> None:
+        """Which of its models is loaded, of those that it has in turn."""
+        status, text = get(self.asked, self.asked["models"])
+        for name, value in in_turn(text) if status == "200" else []:
+            if name in self.asked["in_turn"]:
+                self.say("model", name, value)
 
     def tell_requests(self, every: list[dict[str, Any]] | None, metrics: str) -> None:
         """How many requests it answers, reads and lets wait."""

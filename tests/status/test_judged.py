@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from llamaherd.history.release import Origin, Release
 from llamaherd.plan import Plan
 from llamaherd.status.judged import rig_now
-from llamaherd.status.now import Speed
+from llamaherd.status.now import RigNow, Speed
 from llamaherd.status.told import CardTold, HostTold, ServerTold
+from tests.bench.grouped import GROUPED
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 
 BOX = planned(cpu_rig())
@@ -21,6 +24,50 @@ FINE = ServerTold(
 def told(plan: Plan, **servers: ServerTold) -> HostTold:
     """A host whose other servers are fine."""
     return HostTold({each.service: servers.get(each.name, FINE) for each in plan.instances})
+
+
+def in_turn(**models: str) -> RigNow:
+    """The rig with a group, whose server says this of its models."""
+    server = replace(FINE, models=models)
+    return rig_now(GROUPED, told(GROUPED, card=server), {"two": Speed(10.0, None, None, "2026-11-23T20:15:00Z")})
+
+
+@pytest.mark.parametrize(
+    ("models", "states"),
+    [
+        ({"gemma": "loaded", "moe": "unloaded"}, ["serves", "waits"]),
+        ({"gemma": "unloaded", "moe": "sleeping"}, ["waits", "serves"]),
+        ({"gemma": "unloaded", "moe": "loading"}, ["waits", "loads"]),
+        ({"gemma": "failed", "moe": "loaded"}, ["down", "serves"]),
+        ({}, ["waits", "waits"]),
+    ],
+)
+def test_of_a_group_one_serves_and_the_others_wait(models: dict[str, str], states: list[str]) -> None:
+    now = in_turn(**models)
+    one, two = now.instances[:2]
+    assert [(each.name, each.group, each.model) for each in (one, two)] == [
+        ("one", "card", "gemma"),
+        ("two", "card", "moe"),
+    ]
+    assert [each.state for each in (one, two)] == states
+    assert all((each.streams is not None) == (each.state == "serves") for each in (one, two))
+    assert (one.expected, two.expected) == (10, None)
+    assert (one.measured, two.measured and two.measured.value) == (None, 10.0)
+    assert now.ok == set(states).issubset({"serves", "waits"})
+
+
+def test_a_model_that_did_not_load_is_a_problem() -> None:
+    (problem,) = in_turn(gemma="failed", moe="loaded").problems
+    assert problem == (
+        "one is down: its model ended with an error when it was last loaded; see `journalctl -u llama-card` there"
+    )
+
+
+def test_a_group_that_does_not_run_is_one_problem() -> None:
+    now = rig_now(GROUPED, told(GROUPED, card=ServerTold("failed", "failed", "exit-code")), {})
+    assert [each.state for each in now.instances[:2]] == ["down", "down"]
+    (problem,) = now.problems
+    assert problem.startswith("card is down: its unit is failed")
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,11 @@ def test_a_server_that_writes_is_counted_by_its_slots(host: Host) -> None:
     assert milliseconds >= 1000
 
 
+def listed(**models: dict[str, object]) -> bytes:
+    """The list of models of a group's server."""
+    return json.dumps({"data": [{"id": name, "status": status} for name, status in models.items()]}).encode()
+
+
 def test_a_group_is_asked_of_the_model_that_is_loaded(host: Host) -> None:
     """And no other is loaded for that: each question says so. Programs are those of `chat`, which is its unit."""
     alike = {"engine": "main", "context": 4096, "port": 8080, "group": "chat"}
@@ -105,13 +110,28 @@ def test_a_group_is_asked_of_the_model_that_is_loaded(host: Host) -> None:
         **{f"{path}{ends['gemma']}": (400, b"{}") for path in ("/slots", "/metrics")},
         f"/slots{ends['moe']}": (200, json.dumps(slots).encode()),
         f"/metrics{ends['moe']}": (200, b"llamacpp:requests_deferred 4\n"),
+        "/v1/models": (200, listed(gemma={"value": "unloaded"}, moe={"value": "loaded"}, other={"value": "loaded"})),
     }
     told = host.told(rig).servers["llama-chat"]
     assert (told.health, told.slots, told.busy, told.waiting) == ("200", 1, 1, 4)
+    assert told.models == {"gemma": "unloaded", "moe": "loaded"}
     assert "/slots" not in [path for path, _ in host.server.seen]
     host.server.paths = {f"{path}{end}": (400, b"{}") for path in ("/slots", "/metrics") for end in ends.values()}
+    host.server.paths["/v1/models"] = (200, listed(gemma={"value": "unloaded", "failed": True, "exit_code": 1}))
     idle = host.told(rig).servers["llama-chat"]
     assert (idle.health, idle.slots) == ("200", None), "nothing is loaded"
+    assert idle.models == {"gemma": "failed"}
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"[]", b'{"data": 3}', b'{"data": [3, {"id": "gemma"}, {"id": "gemma", "status": {"value": "A b"}}]}']
+)
+def test_nonsense_about_models_is_nothing(host: Host, said: bytes) -> None:
+    alike = {"engine": "main", "context": 4096, "port": 8080, "group": "chat"}
+    rig = changed(cpu_rig(), {"instances": {"one": alike | {"model": "gemma"}, "two": alike | {"model": "moe"}}})
+    host.server.paths = {"/v1/models": (200, said)}
+    told = host.told(rig).servers["llama-chat"]
+    assert (told.health, told.models) == ("200", {})
 
 
 def test_a_prompt_that_is_read_is_no_token(host: Host) -> None:

@@ -27,7 +27,7 @@ printf '\n@ begin\n'
 
 # What runs here now, in one look that changes nothing. Keys stay in their files, and prompts in their servers.
 if command -v python3 >/dev/null; then
-    python3 -I - '{"servers": [{"name": "llama-chat", "backend": "systemd", "host": "127.0.0.1", "port": 8080, "health": "/health", "figures": [["/slots", "/metrics"]], "key": "/etc/llamaherd/keys/chat", "one_process": true}, {"name": "llama-drafter", "backend": "compose", "host": "127.0.0.1", "port": 8081, "health": "/health", "figures": [["/slots", "/metrics"]], "key": null, "one_process": true}], "form": "{{.Name}} {{.State.Status}} {{.State.Pid}} {{with .State.Health}}{{.Status}}{{end}}", "fields": [], "releases": "/var/lib/llamaherd/releases"}' <<'END'
+    python3 -I - '{"servers": [{"name": "llama-chat", "backend": "systemd", "host": "127.0.0.1", "port": 8080, "health": "/health", "figures": [["/slots", "/metrics"]], "in_turn": [], "models": "/v1/models", "key": "/etc/llamaherd/keys/chat", "one_process": true}, {"name": "llama-drafter", "backend": "compose", "host": "127.0.0.1", "port": 8081, "health": "/health", "figures": [["/slots", "/metrics"]], "in_turn": [], "models": "/v1/models", "key": null, "one_process": true}], "form": "{{.Name}} {{.State.Status}} {{.State.Pid}} {{with .State.Health}}{{.Status}}{{end}}", "fields": [], "releases": "/var/lib/llamaherd/releases"}' <<'END'
 """What servers, GPUs and the newest release of this host are now: a fact a line, from one look that changes nothing.
 
 Every question is bounded in time and asked beside the others. Of a server counts are told: no text of a prompt is.
@@ -178,6 +178,19 @@ def slots(text: str) -> list[dict[str, Any]] | None:
     return None
 
 
+def in_turn(text: str) -> list[tuple[str, str]]:
+    """What a server of several models says of each: `loaded`, `loading`, `unloaded`, or `failed`."""
+    told: Any = None
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        told = json.loads(text)["data"]
+    found = []
+    for each in told if isinstance(told, list) else []:
+        status = each.get("status") if isinstance(each, dict) else None
+        if isinstance(status, dict) and re.fullmatch(r"[a-z]{1,20}", str(status.get("value"))):
+            found.append((str(each.get("id")), "failed" if status.get("failed") is True else str(status["value"])))
+    return found
+
+
 def busy(slot: dict[str, Any]) -> bool:
     """Whether a slot has a request; ik_llama.cpp says it by a number."""
     return slot.get("is_processing") is True or slot.get("state") == 1
@@ -230,6 +243,8 @@ class Server:
             self.say("still", how)
         if status != "200":
             return
+        if self.asked["in_turn"]:
+            self.tell_models()
         for figures in self.asked["figures"]:
             slots_at, metrics_at = figures
             status, text = get(self.asked, slots_at)
@@ -255,6 +270,13 @@ class Server:
             self.say("wrote", written_since(every, again), milliseconds)
         elif every is None and count is not None and (later := total(WRITTEN, text)) is not None:
             self.say("wrote", max(0, round(later - count)), milliseconds)
+
+    def tell_models(self) -> None:
+        """Which of its models is loaded, of those that it has in turn."""
+        status, text = get(self.asked, self.asked["models"])
+        for name, value in in_turn(text) if status == "200" else []:
+            if name in self.asked["in_turn"]:
+                self.say("model", name, value)
 
     def tell_requests(self, every: list[dict[str, Any]] | None, metrics: str) -> None:
         """How many requests it answers, reads and lets wait."""
