@@ -69,9 +69,10 @@ SCROLLED = """
   one.scrollLeft = to;
   const box = one.getBoundingClientRect(), at = what => one.querySelector(what).getBoundingClientRect();
   const said = at('caption span'), first = at('tbody th');
-  return {wide: one.scrollWidth > one.clientWidth + 1, room: box.width, column: first.width,
-    moved: first.left - box.left, words: [said.left - box.left, box.right - said.right],
-    edge: {x: box.right - 6, y: scrollY + at('caption').top + 2, width: 5, height: 10}};
+  return {wide: one.scrollWidth > one.clientWidth + 1, small: at('table').width < box.width - 9, room: box.width,
+    column: first.width, moved: first.left - box.left, words: [said.left - box.left, box.right - said.right],
+    edge: {x: box.right - 6, y: scrollY + at('caption').top + 2, width: 5, height: 10},
+    foot: {x: box.right - 6, y: scrollY + box.bottom - 9, width: 5, height: 10}};
 }))
 """
 """Tables after their boxes were scrolled so far, with the right edge of each, beside what stands above its columns."""
@@ -110,12 +111,12 @@ def test_a_table_on_a_phone_keeps_its_first_column_and_shows_that_there_is_more(
         assert min(each["words"]) > -1, "what it is about is read without scrolling"
         assert not each["wide"] or each["column"] < each["room"] / 2
     wide = next(each["edge"] for each in begun if each["wide"])
-    fits = next(each["edge"] for each in begun if not each["wide"])
+    fits = [each[where] for each in begun for where in ("edge", "foot") if each["small"]]
     paper = browser.seen(wide)
-    assert browser.seen(fits) == paper
+    assert fits
+    assert {browser.seen(each) for each in fits} == {paper}
     browser.value(f"{SCROLLED}(0)")
     assert browser.seen(wide) != paper
-    assert browser.seen(fits) == paper
 
 
 def test_no_words_of_a_chart_lie_over_others(browser: Chromium, page: Path) -> None:
