@@ -56,11 +56,17 @@ class Range:
 
 
 class Holding:
-    """From `with` to its end, GPUs can be held to power limits. What they were held to is back afterwards."""
+    """From `with` to its end, GPUs can be held to power limits. What they were held to is back afterwards.
 
-    def __init__(self, connect: Connect, uuids: Sequence[str], limits: Sequence[int], seconds: float) -> None:
+    `within` a measurement that keeps other runs off its host already. `ranges` are its GPUs as they were.
+    """
+
+    def __init__(
+        self, connect: Connect, uuids: Sequence[str], limits: Sequence[int], seconds: float, *, within: bool = False
+    ) -> None:
+        self.ranges: tuple[Range, ...] = ()
         self._connect, self._limits = connect, tuple(limits)
-        self._script = limits_script(uuids, seconds)
+        self._script = limits_script(uuids, seconds, within=within)
         self._shell: Shell | None = None
         self._lines: Iterator[str] = iter(())
 
@@ -70,8 +76,10 @@ class Holding:
         try:
             self._lines = self._shell.before_it_listens(self._script, _SILENCE)
             while (line := self._hear("gpu", "armed")) != "armed":
-                if why := Range.parse(line).refuses(self._limits):
+                found = Range.parse(line)
+                if why := found.refuses(self._limits):
                     raise why
+                self.ranges += (found,)
         except BaseException:
             self._end()
             raise
@@ -113,11 +121,15 @@ class Holding:
             self._shell.close()
 
 
-def limits_script(uuids: Sequence[str], seconds: float) -> str:
-    """The script that holds these GPUs to limits as it is told, for so many seconds at most."""
+def limits_script(uuids: Sequence[str], seconds: float, *, within: bool = False) -> str:
+    """The script that holds these GPUs to limits as it is told, for so many seconds at most.
+
+    `within` a measurement, whose own script has the lock of the host.
+    """
     return render(
         "bench/limits.sh.j2",
         uuids=list(uuids),
+        within=within,
         guard=LIMITS_GUARD,
         folder=LIMITS_RUN,
         longest=int(seconds) + _SPARE,

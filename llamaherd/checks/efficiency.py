@@ -1,4 +1,4 @@
-"""A search for less energy, where nothing tells what energy is taken."""
+"""A search for less energy or under power limits, where there is no GPU that tells or takes any."""
 
 from __future__ import annotations
 
@@ -24,6 +24,23 @@ NO_ENERGY = Rule(
     way_out="choose another aim, such as `turn`; or name GPUs in `on`.",
 )
 
+NO_LIMITS = Rule(
+    "LH083",
+    "Power limits are to be tried where no GPU takes them.",
+    why="""
+    `power` of `tune` has a search hold the GPUs of an instance to one limit after the other, in the end. An instance on
+    the CPU has none, and Windows alone sets those of its GPUs under WSL. Laptops and some virtual machines have limits
+    that cannot be set, and every GPU has a range: `herd tune` asks the host for that before it stops anything.
+    """,
+    example="""
+    instances:
+      helper: {tune: {power: {max: 120W}}}
+    """,
+    after="`helper` is on no GPU.",
+    way_out="take `power` out of `tune`, or name limits that its GPUs take.",
+)
+
+NO_POWER = "take `power` out of `tune`, or name limits that its GPUs take"
 OTHER_AIM = "choose another aim: `turn`, `decode` or `throughput` need no energy"
 
 
@@ -33,3 +50,13 @@ def efficiency(subject: RigContext) -> Iterator[Finding]:
         if instance.tune and instance.tune.for_ == "efficiency" and not instance.on:
             place = subject.document.value(("instances", name, "tune", "for"))
             yield NO_ENERGY.at(place, f"instance `{name}` is on no GPU, whose energy could be counted", OTHER_AIM)
+
+
+def tried_limits(subject: RigContext) -> Iterator[Finding]:
+    """Instances whose GPUs are to be held to power limits, and which have none that could be."""
+    for name, instance in subject.rig.instances.items():
+        if not instance.tried_limits or (instance.on and subject.rig.host.wsl is None):
+            continue
+        place = subject.document.value(("instances", name, "tune", "power"))
+        why = "under WSL, Windows sets power limits" if instance.on else f"instance `{name}` is on no GPU"
+        yield NO_LIMITS.at(place, f"no power limit can be tried: {why}", NO_POWER)

@@ -11,7 +11,7 @@ from llamaherd.checks.compiling import compiling
 from llamaherd.checks.containers import built_for_containers, compose_there, container_toolkit, images_in_containers
 from llamaherd.checks.context import RigCheck
 from llamaherd.checks.driver import driver
-from llamaherd.checks.efficiency import efficiency
+from llamaherd.checks.efficiency import efficiency, tried_limits
 from llamaherd.checks.expecting import expecting
 from llamaherd.checks.gpus import clocks, identities, power, sizes, under_wsl
 from llamaherd.checks.groups import alike, lone_members, swaps
@@ -64,7 +64,7 @@ CHECKS: tuple[RigCheck, ...] = (
     *(toolkit, compiling, architectures, driver, container_toolkit),
     *(options, compiled_for, built_for, versions),
     *(identities, amounts, sizes, clocks, under_wsl, power),
-    *(expecting, judged, efficiency, splitting, shared_cards, cache_types),
+    *(expecting, judged, efficiency, tried_limits, splitting, shared_cards, cache_types),
     *(performance_cores, threads, shared_cores, affinity),
     *(wsl_memory, reclaimed, wsl_settings, windows_profile, windows_paths),
     *(arguments, paths, abilities, beside_models, vocabularies),

@@ -56,6 +56,9 @@ def tune(
     With `--for efficiency` it is the energy that all its GPUs take for a turn, by their counters or their power. Where
     none of them tells it, nothing is stopped and nothing is tried.
 
+    With `tune: {power: {max: 300W}}` of the instance, what is found serves in the end while its GPUs are held to one
+    power limit after the other. What they were held to comes back, whatever ends this.
+
     Coarser types of the cache are tried only where `tune: {quality: {}}` of the instance says what they may cost. Each
     that leads is judged first, by the engine's own llama-perplexity on the host: KL divergence beside f16.
 

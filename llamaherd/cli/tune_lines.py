@@ -39,6 +39,10 @@ class SearchLines:
         """The best ones are started once more."""
         say(f"round {number}: the best {count - 1} beside what is declared, in turns", err=True)
 
+    def limiting(self, watts: int, number: int) -> None:
+        """GPUs are held to another power limit."""
+        say(f"power limits, round {number}: {watts} W", err=True)
+
     def deepening(self, candidate: Candidate, depth: int) -> None:
         """It takes as long as a whole context takes to be read."""
         say(f"{depth:,} tokens deep: {candidate}", err=True)

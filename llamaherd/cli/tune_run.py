@@ -18,9 +18,12 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 
 if TYPE_CHECKING:
     from llamaherd.bench.arms.host import ArmsHost
+    from llamaherd.cli.tune_lines import SearchLines
     from llamaherd.tune.aim import Aim, Purpose
     from llamaherd.tune.candidate import Candidate
+    from llamaherd.tune.evaluate import Evaluation
     from llamaherd.tune.journal import Search, SearchJournal
+    from llamaherd.tune.limiting import Limiting
     from llamaherd.tune.lines import Head
     from llamaherd.tune.planned import Tuned
     from llamaherd.tune.search import Model
@@ -92,11 +95,9 @@ def _searched(results: Path, tuned: Tuned, wanted: Wanted, inventory: Path | Non
     if path and (known := read_search(path)).found:
         say(f"known from {path}; `--again` searches anew", err=True)
         return known
-    if head.aim.of_energy:
-        require_gpus(tuned)
+    require_gpus(tuned, head.aim)
     _require_there(tuned, inventory)
-    if head.aim.of_energy:
-        require_energy(tuned)
+    require_energy(tuned, head.aim)
     _ask_first(tuned, head.aim, wanted, going_on=path is not None)
     journal = SearchJournal.resume(path) if path else SearchJournal.begin(results, head)
     with journal:
@@ -121,6 +122,8 @@ def _head(tuned: Tuned, wanted: Wanted) -> Head:
         aim=Aim(purpose=cast("Purpose", wanted.purpose), streams=streams),
         declared=keys_of(tuned.start),
         quality=tuned.limits,
+        gpus=tuned.known.instance.on,
+        watts=tuned.known.instance.tried_limits,
     )
 
 
@@ -153,6 +156,9 @@ def _ask_first(tuned: Tuned, aim: Aim, wanted: Wanted, *, going_on: bool) -> Non
     goes_on = "going on with what was measured before; " if going_on else ""
     say(f"{goes_on}tuning {name} for {aim}; for {show_seconds(wanted.budget)} at most", err=True)
     say(f"tried: {keys}", err=True)
+    if limits := tuned.known.instance.tried_limits:
+        said = ", ".join(map(str, limits))
+        say(f"in the end its GPUs are held to {said} W each, in turns; what they are held to now comes back", err=True)
     if tuned.limits:
         say(f"a coarser kv is judged before it leads: {tuned.limits}", err=True)
     say(f"{tuned.declared.service} is stopped meanwhile, and comes back whatever ends this", err=True)
@@ -206,18 +212,31 @@ def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: ArmsH
     evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget, climb=servers.climb)
     evaluation.gauge = partial(watched, tuned.rig.connect) if aim.of_energy else None
     judging = Judging(servers, tuned.judge_unit, tuned.readings) if tuned.limits else None
+    lines = SearchLines(aim)
     Tuning(
         evaluation,
         journal,
         tuned.space,
         tuned.start,
         wanted.budget,
-        SearchLines(aim),
+        lines,
         _stamp,
         _model(),
         hints,
         judging.judged if judging else None,
+        _limiting(journal, tuned, evaluation, lines),
     ).found()
+
+
+def _limiting(journal: SearchJournal, tuned: Tuned, evaluation: Evaluation, lines: SearchLines) -> Limiting | None:
+    """What tries power limits in the end; none where none are declared."""
+    from llamaherd.tune.energy import limited
+    from llamaherd.tune.limiting import Limiting
+
+    limits = tuned.known.instance.tried_limits
+    if not limits:
+        return None
+    return Limiting(evaluation, journal, limits, partial(limited, tuned.rig.connect, limits), lines)
 
 
 def _model() -> Model | None:

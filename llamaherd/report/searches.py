@@ -16,6 +16,7 @@ from llamaherd.tune.ending import FAILED, Ending
 from llamaherd.tune.front import MEASURES
 from llamaherd.tune.lines import Head, Trial, candidate_of
 from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, score_text, value_text, verdict_text
+from llamaherd.tune.power import POWER_HEADINGS, power_rows
 from llamaherd.tune.trials import Why
 
 MOST_TRIALS = 500
@@ -59,6 +60,9 @@ def search_tables(each: Searched) -> Iterator[Table]:
         caption = f"At the full depth of a request, {end.deeper.after.depth:,} tokens, in one start of each"
         rows = tuple(tuple(_short(part) or NONE for part in row) for row in depth_rows(end.deeper, end.declared))
         yield Table(caption, ("what", *DEPTH_HEADINGS[1:]), rows)
+    if end.power:
+        rows = tuple(tuple(part or NONE for part in row) for row in power_rows(end.power))
+        yield Table(f"What was found, under power limits, beside {end.power.base} W", POWER_HEADINGS, rows)
     if end.steps:
         rows = tuple(
             (_short(keys_text(step.keys)), str(step.number), percent(step.gain), end.aim.shown(step.score))

@@ -26,7 +26,7 @@ class Figures(Recorded):
 
     `decode` is of one request, by kind of text; `total` of all requests at once. `accepted` is the share of drafted
     tokens. `load` are seconds. `written` and `read` are what all GPUs took for a token of each, in joules, where energy
-    is measured.
+    is measured, and `together` for a token of all requests at once.
     """
 
     decode: dict[Kind, Positive] = Field(default_factory=dict)
@@ -36,6 +36,7 @@ class Figures(Recorded):
     load: NotNegative | None = None
     written: dict[Kind, Positive] = Field(default_factory=dict)
     read: Positive | None = None
+    together: Positive | None = None
     runs: Count = 0
 
 
@@ -78,6 +79,21 @@ class Aim(Recorded):
         if self.purpose == "decode":
             return 1 / token
         return None if figures.prefill is None else 3600 / (READ / figures.prefill + WRITTEN * token)
+
+    @property
+    def speed(self) -> Aim:
+        """The aim by which speed is judged: a turn where this one is of energy."""
+        return Aim() if self.of_energy else self
+
+    def joules(self, figures: Figures) -> float | None:
+        """What GPUs take for a token of what the aim asks for."""
+        if self.purpose == "throughput":
+            return figures.together
+        if self.purpose == "decode":
+            told = [share * figures.written.get(kind, 0.0) for kind, share in WEIGHTS.items()]
+            return sum(told) if all(told) else None
+        saved = _tokens_a_joule(figures)
+        return 1 / saved if saved else None
 
     def figure(self, score: float) -> str:
         """A score as people read it, without its unit."""

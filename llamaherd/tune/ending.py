@@ -13,6 +13,7 @@ from llamaherd.tune.importance import Importance, Shares, importances
 from llamaherd.tune.journal import Search
 from llamaherd.tune.lines import candidate_of
 from llamaherd.tune.outcome import Standing, Step, standings, steps
+from llamaherd.tune.power import PowerEnd, power_end
 from llamaherd.tune.quality import Judged
 from llamaherd.tune.trials import Outcome, Why
 
@@ -57,6 +58,11 @@ class Ending:
     shallow: str = ""
     """Why nothing was measured there, where it was not."""
 
+    power: PowerEnd | None = None
+    """What was found, under power limits."""
+    unlimited: str = ""
+    """Why none was tried, where some were to be."""
+
     @property
     def doubt(self) -> str:
         """What speaks against what was found; empty where nothing does."""
@@ -96,6 +102,8 @@ def ending(search: Search, declared: Candidate | None = None, shares: Shares | N
         failed=tuple(_failed(search)),
         judged=search.passed,
         deeper=deeper_of(search, base, found),
+        power=power_end(search),
+        unlimited=search.found.unlimited if search.found else "",
         shallow=search.found.shallow if search.found else "",
     )
 

@@ -22,7 +22,7 @@ from llamaherd.bench.schedule import Ask
 from llamaherd.bench.statistics.intervals import rate
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.ssh import RemoteError
-from llamaherd.tune.aim import Aim
+from llamaherd.tune.aim import Aim, Figures
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.lines import Deep, Trial, keys_of
 from llamaherd.tune.probe import FIRST, Probe, Sizes, figures_of
@@ -77,8 +77,12 @@ class Gauge(Protocol):
         """What was taken from then until now."""
         ...
 
+    def rest(self, seconds: float, /) -> Telemetry | None:
+        """What is taken while nothing is asked."""
+        ...
 
-class _NoAnswerError(Exception):
+
+class NoAnswerError(Exception):
     """It does not answer any more."""
 
 
@@ -122,7 +126,7 @@ class Evaluation:
                 return self._asked(candidate, start, rounds, worth, gauge)
         except NotStartedError as error:
             return _failed(candidate, "memory" if _MEMORY.search(error.says) else "load", error.says)
-        except _NoAnswerError as error:
+        except NoAnswerError as error:
             return _failed(candidate, "answer", str(error))
         finally:
             self.servers.stop()
@@ -177,11 +181,27 @@ class Evaluation:
             return trial.model_copy(update={"why": "draft", "says": "it was told to draft, and does not"})
         return trial
 
-    def _round(self, probe: Probe, number: int, gauge: Gauge | None) -> list[tuple[int, Run]]:
+    def under(self, sizes: Sizes, number: int, salts: int, gauge: Gauge) -> Figures:
+        """What the server that runs does in a round, and what its GPUs take: every figure that an aim may hang on.
+
+        `salts` numbers the beginnings: no two calls for one server may have the same.
+        """
+        if self.aim.purpose == "throughput":
+            began, at = gauge.begin(), self.servers.clock()
+            total = self._at_once(Probe(self.aim, sizes, ""), number, salts)
+            seconds, took = self.servers.clock() - at, gauge.end(began)
+            joules = took.joules / (total * seconds) if took and took.joules and total else None
+            return Figures(total=total or None, together=joules)
+        aim = Aim(purpose="efficiency")
+        if not self._text:
+            self._text = long_text_of(sizes.read - _ABOUT, self.servers.count)
+        return figures_of(aim, self._round(Probe(aim, sizes, self._text), number, gauge, salts), None)
+
+    def _round(self, probe: Probe, number: int, gauge: Gauge | None, salts: int | None = None) -> list[tuple[int, Run]]:
         """All requests of a round. Those of one cell share their energy, each by its tokens."""
         conditions = probe.conditions()
         found: list[tuple[int, Run]] = []
-        for cell, asks in groupby(probe.asks(number), key=lambda ask: ask.cell):
+        for cell, asks in groupby(probe.asks(number, salts), key=lambda ask: ask.cell):
             assert cell is not None
             began = gauge.begin() if gauge else 0.0
             runs = [self._ask(ask, conditions[cell]) for ask in asks]
@@ -189,10 +209,12 @@ class Evaluation:
             found += [(cell, run) for run in _with_joules(runs, took)]
         return found
 
-    def _at_once(self, probe: Probe, number: int) -> float:
+    def _at_once(self, probe: Probe, number: int, salts: int | None = None) -> float:
         """Tokens a second of as many requests as it has streams."""
-        asks = [ask for turn in range(self.aim.streams) for ask in probe.asks(number * self.aim.streams + turn)]
-        asks = asks[: self.aim.streams]
+        streams = self.aim.streams
+        first = (number if salts is None else salts) * streams
+        turns = range(streams)
+        asks = [ask for turn in turns for ask in probe.asks(number * streams + turn, first + turn)][:streams]
         began = self.servers.clock()
         with ThreadPoolExecutor(len(asks)) as pool:
             runs = list(pool.map(self._ask, asks))
@@ -202,7 +224,7 @@ class Evaluation:
         answer = self.servers.ask(ask)
         if isinstance(answer, Failure):
             if answer.why != "empty":
-                raise _NoAnswerError(answer.message[:_LETTERS])
+                raise NoAnswerError(answer.message[:_LETTERS])
             return Run(excluded=answer.message)
         return run_of(answer, condition or Condition(kind="code"), at=0.0)
 

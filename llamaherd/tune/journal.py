@@ -18,7 +18,7 @@ from llamaherd.bench.results.appended import Appended, read
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Figures
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.lines import Deep, Found, Head, Sized, Trial, candidate_of
+from llamaherd.tune.lines import Deep, Found, Head, Limited, Sized, Trial, candidate_of
 from llamaherd.tune.probe import Sizes
 from llamaherd.tune.quality import KV, Cost, Judged, coarser
 from llamaherd.tune.trials import Outcome, Trials
@@ -28,7 +28,7 @@ _MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
 """Folders that are looked through, searches of an instance, those that are read, and what of them is tried."""
 SEARCH_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
 
-Later = Sized | Trial | Judged | Deep | Found
+Later = Sized | Trial | Judged | Deep | Limited | Found
 """A line after the head."""
 _LINE: TypeAdapter[Head | Later] = TypeAdapter(Annotated[Head | Later, Field(discriminator="line")])
 
@@ -42,6 +42,7 @@ class Search:
         self.trials: list[Trial] = []
         self.judged: dict[str, Judged] = {}
         self.deep: dict[Candidate, Deep] = {}
+        self.limited: list[Limited] = []
         self.found: Found | None = None
 
     def take(self, line: Head | Later) -> None:
@@ -55,6 +56,8 @@ class Search:
                 self.judged[line.kv] = line
             case Deep():
                 self.deep[candidate_of(line.keys)] = line
+            case Limited():
+                self.limited.append(line)
             case Found():
                 self.found = line
 
@@ -71,7 +74,8 @@ class Search:
     def seconds(self) -> float:
         """How long all of it took by now."""
         tried, judged = (sum(each.seconds for each in lines) for lines in (self.trials, self.judged.values()))
-        return tried + judged + sum(each.seconds for each in self.deep.values())
+        last = sum(each.seconds for each in self.deep.values()) + sum(each.seconds for each in self.limited)
+        return tried + judged + last
 
     def round_of(self, number: int) -> dict[Candidate, Trial]:
         """What was measured in a round of the end."""

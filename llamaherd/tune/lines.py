@@ -37,7 +37,8 @@ class Head(Recorded):
 
     `kind` is the hash of what two rigs have in common of which one can begin with what the other has found; `likeness`
     says it in words, for those who know only a part of it. Searches of before have none.
-    `quality` is what coarser types of the cache may cost, where such are tried.
+    `quality` is what coarser types of the cache may cost, where such are tried. `watts` are the power limits that are
+    tried in the end, and `gpus` the names of the GPUs in the inventory.
     """
 
     line: Literal["head"] = "head"
@@ -52,6 +53,8 @@ class Head(Recorded):
     aim: Aim
     declared: Keys
     quality: Limits | None = None
+    gpus: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    watts: Annotated[tuple[Count, ...], Field(max_length=64)] = ()
 
 
 class Sized(Recorded):
@@ -101,13 +104,34 @@ class Deep(Recorded):
     seconds: NotNegative = 0.0
 
 
+class Limited(Recorded):
+    """What was found, under one power limit in one round. `as_now` is what its GPUs were held to anyway.
+
+    `speed` is the score of the aim, or of a turn where that is efficiency; `joules` are those of a token.
+    """
+
+    line: Literal["limit"] = "limit"
+    keys: Keys
+    watts: Count
+    round: Count
+    speed: Positive
+    joules: Positive
+    as_now: bool = False
+    seconds: NotNegative = 0.0
+
+
 class Found(Recorded):
-    """The end: the keys that it comes to. `shallow` is why nothing was measured at the full depth, where it was not."""
+    """The end: the keys that it comes to.
+
+    `shallow` is why nothing was measured at the full depth, and `unlimited` why no power limit was tried, where either
+    was left out.
+    """
 
     line: Literal["found"] = "found"
     keys: Keys
     ended: str
     shallow: str = ""
+    unlimited: str = ""
 
 
 def candidate_of(keys: Keys) -> Candidate:

@@ -74,7 +74,8 @@ class Tuned:
         space = [(axis.key, axis.values) for axis in self.space.axes]
         machine = [self.rig.host.model_dump_json(), self.rig.gpus.model_dump_json() if self.rig.gpus else None]
         limits = [self.limits.model_dump()] if self.limits else []
-        said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits]
+        watts = [self.known.instance.tried_limits] if self.known.instance.tried_limits else []
+        said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits, *watts]
         return _hash(said)
 
     @property

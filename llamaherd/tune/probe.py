@@ -76,17 +76,21 @@ class Probe:
         """What comes before all others, and does not count."""
         return Ask(None, suite().prompts["code"][0].text, _WARM, salt=0, more={"seed": _SEED})
 
-    def asks(self, number: int) -> Iterator[Ask]:
-        """The requests of a round: the same ones for each candidate."""
+    def asks(self, number: int, salts: int | None = None) -> Iterator[Ask]:
+        """The requests of a round: the same ones for each candidate.
+
+        `salts` numbers their beginnings, where one server is asked the same round more than once.
+        """
+        salts = number if salts is None else salts
         # Answers of which energy is known are longer than what there is to say.
         more = {"ignore_eos": True} if self.aim.of_energy else {}
         for cell, kind in enumerate(self.aim.kinds):
             prompts = suite().prompts[kind]
             text = prompts[number % len(prompts)].text
-            yield Ask(cell, text, self.sizes.written, salt=1 + number, more={"seed": _SEED + number, **more})
+            yield Ask(cell, text, self.sizes.written, salt=1 + salts, more={"seed": _SEED + number, **more})
         if self.aim.reads:
             for turn in range(self.sizes.prompts):
-                salt = 1 + number * self.sizes.prompts + turn
+                salt = 1 + salts * self.sizes.prompts + turn
                 yield Ask(len(self.aim.kinds), self.text, ANSWERED, salt=salt, more={"seed": _SEED, **more})
 
     def _condition(self, kind: Kind) -> Condition:

@@ -14,6 +14,7 @@ from llamaherd.tune.aim import Figures
 from llamaherd.tune.depth import DEPTH_HEADINGS, depth_rows
 from llamaherd.tune.ending import FAILED, Ending
 from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, score_text, verdict_text
+from llamaherd.tune.power import POWER_HEADINGS, power_lines, power_rows
 from llamaherd.tune.written import yaml_lines
 
 
@@ -30,6 +31,7 @@ def print_ending(end: Ending, name: str, to: Console) -> None:
         shown = "; ".join(says if why == "quality" else says[:1])
         to.print(f"[yellow]note[/]: {count} {FAILED[why]}: {printable(shown)}")
     _print_found(end, name, to)
+    _print_power(end, to)
 
 
 def _print_standings(end: Ending, to: Console) -> None:
@@ -60,6 +62,24 @@ def _print_depth(end: Ending, to: Console) -> None:
         table.add_row(*map(printable, row))
     to.print(f"at the full depth of a request, {end.deeper.after.depth:,} tokens, in one start of each:")
     to.print(table)
+
+
+def _print_power(end: Ending, to: Console) -> None:
+    if end.unlimited:
+        to.print(f"[yellow]note[/]: no power limit was tried to its end: {printable(end.unlimited)}")
+    if end.power is None:
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for head in POWER_HEADINGS:
+        table.add_column(head)
+    for row in power_rows(end.power):
+        table.add_row(*row)
+    to.print(f"what was found, under power limits, beside {end.power.base} W:")
+    to.print(table)
+    lines = power_lines(end.power)
+    to.print("in the inventory:" if lines else "no other power limit is known to be better", highlight=False)
+    for line in lines.splitlines():
+        to.print(f"  {line}", highlight=False)
 
 
 def _figures(figures: Figures) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.depth import depth_of, left_out, seconds_for
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import SearchJournal
+from llamaherd.tune.limiting import Limiting
 from llamaherd.tune.lines import Found, Sized, Trial, candidate_of, keys_of
 from llamaherd.tune.outcome import MARGIN, Standing, best_of, standings
 from llamaherd.tune.quality import Cost, Judged
@@ -36,8 +37,8 @@ _LEAST_JUDGING, _MOST_JUDGING = 300, 1800
 """Seconds that a cache may take to be judged, whatever is left of the budget."""
 Judge = Callable[[Candidate, str, float], Judged]
 """What a candidate's cache, of this type, costs; within so many seconds."""
-_DEEP = 0.2
-"""Of the budget, that is kept for the full depth at most: where it takes longer, it has what is left over."""
+_DEEP, _LIMITS = 0.2, 0.4
+"""Of the budget, that is kept for the full depth and for power limits at most: what takes longer has what is left."""
 _NEAR = 0.85
 """Of the best score by now: below, one round of requests tells enough, and it is none of the best."""
 
@@ -83,6 +84,7 @@ class Tuning:
     model: Model | None = None
     hints: Sequence[Candidate] = ()
     judge: Judge | None = None
+    limiting: Limiting | None = None
     _best: float | None = field(default=None, init=False)
     _trials: Trials = field(default_factory=Trials, init=False)
 
@@ -98,7 +100,8 @@ class Tuning:
             self._confirm(finalists)
         chosen = best_of(self.standings(), self.start)
         shallow = self._deepen(chosen)
-        found = Found(keys=keys_of(chosen), ended=self.now(), shallow=shallow)
+        unlimited = self._limit(chosen)
+        found = Found(keys=keys_of(chosen), ended=self.now(), shallow=shallow, unlimited=unlimited)
         self.journal.add(found)
         return found
 
@@ -212,9 +215,9 @@ class Tuning:
 
     @property
     def _until(self) -> float:
-        """Seconds of the budget, without those of the full depth where these are a small part of it."""
-        seconds = self._deep_seconds()
-        return self.budget - seconds if seconds and seconds <= _DEEP * self.budget else self.budget
+        """Seconds of the budget, without those of the full depth and of power limits, where these are not too many."""
+        parts = ((self._deep_seconds(), _DEEP), (self.limiting and self.limiting.seconds, _LIMITS))
+        return self.budget - sum(seconds for seconds, most in parts if seconds and seconds <= most * self.budget)
 
     def _deep_seconds(self) -> float | None:
         """About how long the full depth takes, as far as the first reading tells: the same when it is gone on with."""
@@ -237,6 +240,13 @@ class Tuning:
             self.teller.deepening(each, depth)
             self.journal.add(self.evaluation.deep(each, depth))
         return ""
+
+    def _limit(self, chosen: Candidate) -> str:
+        """What was found, under power limits; why none was tried, where one should be."""
+        outcome = self._trials.outcomes.get(chosen)
+        if self.limiting is None or outcome is None or outcome.failed:
+            return ""
+        return self.limiting.measure(chosen, self.budget - self.journal.search.seconds)
 
     def _undecided(self) -> Sequence[Candidate]:
         """What is declared and the best one, where it looks faster by more than the margin and that is not known."""

@@ -14,6 +14,7 @@ from llamaherd.tune.front import OnFront
 from llamaherd.tune.importance import Importance
 from llamaherd.tune.keys import settings_of
 from llamaherd.tune.outcome import Standing
+from llamaherd.tune.power import power_json
 
 _AT_DEPTH = {"prefill", "decode", "says"}
 
@@ -29,6 +30,7 @@ def ending_json(end: Ending) -> dict[str, Any]:
         "changes": yaml_lines(end),
         "standings": [_standing(each) for each in end.standings],
         "depth": _depth(end),
+        "power": power_json(end.power) if end.power else ({"left_out": end.unlimited} if end.unlimited else {}),
         "steps": [
             {"number": each.number, "keys": dict(each.keys), "gain": each.gain, "score": each.score}
             for each in end.steps

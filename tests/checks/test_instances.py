@@ -71,6 +71,18 @@ EFFICIENCY = {"for": "efficiency"}
 SAVING = {
     "on a GPU": Case({ONE + "tune": EFFICIENCY}),
     "on none": Case({SMALL + "tune": EFFICIENCY}, "LH082", "efficiency", "`small` is on no GPU", "choose another aim"),
+    "power limits on none": Case(
+        {SMALL + "tune": {"power": {"max": 120}}}, "LH083", "max", "`small` is on no GPU", "take `power` out"
+    ),
+    "power limits under WSL": Case(
+        {ONE + "tune": {"power": {"max": 250}}},
+        "LH083",
+        "max",
+        "Windows sets power limits",
+        "take `power` out",
+        wsl=True,
+    ),
+    "power limits on a GPU": Case({ONE + "tune": {"power": {"max": 250}}}),
     "another aim on none": Case({SMALL + "tune": {"for": "turn"}}),
 }
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from llamaherd.inventory.schema import PowerLimits, Tune
 from llamaherd.memory.reading import Reading
 from llamaherd.tune.aim import Aim, Figures, Purpose
 from llamaherd.tune.axes import THREADS
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.journal import SearchJournal, searches
-from llamaherd.tune.lines import Deep, Found, Head, Trial, keys_of
+from llamaherd.tune.lines import Deep, Found, Head, Limited, Trial, keys_of
 from llamaherd.tune.planned import Tuned, tuned
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
@@ -37,8 +39,18 @@ def herd(*words: str | Path) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words], prog_name="herd")
 
 
-def searched(inventory: Path, purpose: Purpose = "turn", *, ended: bool = True, deep: Sequence[Deep] = ()) -> Tuned:
-    """A search that was made before: one thread is twice as fast. `deep` are what is declared and that at depth."""
+def searched(
+    inventory: Path,
+    purpose: Purpose = "turn",
+    *,
+    ended: bool = True,
+    deep: Sequence[Deep] = (),
+    limited: Mapping[int, float] | None = None,
+) -> Tuned:
+    """A search that was made before: one thread is twice as fast.
+
+    `deep` are what is declared and that at depth, `limited` scores of speed under power limits.
+    """
     of = tuned(inventory, ROLES, "box", "chat")
     head = Head(
         llamaherd="0",
@@ -48,6 +60,8 @@ def searched(inventory: Path, purpose: Purpose = "turn", *, ended: bool = True, 
         identity=of.identity,
         aim=Aim(purpose=purpose),
         declared=keys_of(of.start),
+        gpus=("big",) if limited else (),
+        watts=tuple(limited or ()),
     )
     better = of.start.with_keys({THREADS: 1})
     with SearchJournal.begin(inventory.parent / "results", head) as journal:
@@ -56,6 +70,10 @@ def searched(inventory: Path, purpose: Purpose = "turn", *, ended: bool = True, 
                 journal.add(trial(candidate, speed, number))
         for candidate, each in zip((of.start, better), deep, strict=False):
             journal.add(each.model_copy(update={"keys": keys_of(candidate)}))
+        for watts, speed in (limited or {}).items():
+            for number in range(3):
+                told = Limited(keys=keys_of(better), watts=watts, round=number, speed=speed + number / 99, joules=watts)
+                journal.add(told)
         if ended:
             journal.add(Found(keys=keys_of(better), ended="2026-11-24T15:30:00Z"))
     return of
@@ -110,6 +128,70 @@ def test_what_is_slower_at_the_full_depth_is_not_applied(inventory: Path) -> Non
     assert "warning: at a depth of 8,000 tokens" in ended.stdout
     assert "threads: 1" in ended.stdout
     assert inventory.read_text() == before
+
+
+CARDS = "gpus: {cuda: '13.0', cards: {big: {model: RTX 3090, memory: 24GB, architecture: '86'}}}  # the only one\n"
+
+
+def test_a_power_limit_is_applied_with_the_keys(inventory: Path) -> None:
+    inventory.write_text(inventory.read_text() + CARDS)
+    searched(inventory, limited={200: 90.0, 250: 99.5, 300: 100.0})
+    ended = herd("tune", "-i", inventory, "box", "chat", "--apply")
+    assert ended.exit_code == 0, ended.output
+    assert "in the inventory:\n  gpus:\n    cards:\n      big:\n        power_limit: 250W\n" in ended.stdout
+    text = inventory.read_text()
+    assert CARDS.replace("'86'}", "'86', power_limit: 250W}") in text
+    assert yaml.safe_load(text)["instances"]["chat"]["threads"] == 1
+
+
+def test_a_gpu_that_another_file_declares_is_not_written(inventory: Path) -> None:
+    searched(inventory, limited={200: 90.0, 250: 99.5, 300: 100.0})
+    before = inventory.read_text()
+    ended = herd("tune", "-i", inventory, "box", "chat", "--apply")
+    assert ended.exit_code == 1, ended.output
+    assert "does not declare GPU `big` itself" in ended.stderr
+    assert inventory.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("power", "limits"),
+    [
+        ({"max": "300W"}, (180, 210, 240, 270, 300)),
+        ({"max": 300, "min": 250, "step": 20}, (250, 270, 290, 300)),
+        ({"max": 60}, (35, 40, 45, 50, 55, 60)),
+        ({"max": 600, "min": 300, "step": 150}, (300, 450, 600)),
+    ],
+)
+def test_power_limits_that_are_tried(power: dict[str, Any], limits: tuple[int, ...]) -> None:
+    assert Tune.model_validate({"power": power}).power == PowerLimits.model_validate(power)
+    assert PowerLimits.model_validate(power).watts == limits
+
+
+@pytest.mark.parametrize(
+    ("power", "says"),
+    [
+        ({"max": 300, "min": 300}, "write a `min` below `max`"),
+        ({"max": 300, "min": 100, "step": 10}, "these are 21 power limits, where 2 to 12 can be tried"),
+        ({"max": 999_999, "min": 1, "step": 1}, "these are 999999 power limits"),
+        ({"min": 100}, "`instances.chat.tune.power.max` is missing"),
+    ],
+    ids=["nothing between", "too many", "far too many", "no most"],
+)
+def test_limits_that_cannot_be_tried_are_said(inventory: Path, power: dict[str, int], says: str) -> None:
+    rig = changed(cpu_rig(), {"instances/chat/tune": {"power": power}})
+    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+    ended = herd("tune", "-i", inventory, "box", "chat")
+    assert ended.exit_code == 2, ended.output
+    assert says in ended.output
+
+
+def test_without_a_gpu_no_power_limit_is_tried(inventory: Path) -> None:
+    rig = changed(cpu_rig(), {"instances/chat/tune": {"power": {"max": 300}}})
+    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+    ended = herd("tune", "-i", inventory, "box", "chat")
+    assert ended.exit_code == 2, ended.output
+    assert "LH083" in ended.output
+    assert "instance `chat` is on no GPU" in ended.output
 
 
 @pytest.mark.parametrize("purpose", ["decode", "throughput"])

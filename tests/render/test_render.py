@@ -521,6 +521,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))], (), 1200, "tom's"
     ),
     "limits": lambda: limits_script(["GPU-3090", "GPU-5090"], 600),
+    "limits_within": lambda: limits_script(["GPU-3090"], 600, within=True),
     "step_unit_beside": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(), None, beside=beside(CPU, instance(CPU, "chat")))
     ),

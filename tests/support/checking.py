@@ -47,6 +47,7 @@ CHECKS: tuple[RigCheck, ...] = (
     expecting.expecting,
     judging.judged,
     efficiency.efficiency,
+    efficiency.tried_limits,
     splitting.splitting,
     lambda subject: meant.together(meant.clashing(subject)),
     cache.cache_types,

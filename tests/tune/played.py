@@ -19,6 +19,7 @@ from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure
 from llamaherd.bench.courses.ladder import TIMES, TOKENS
+from llamaherd.bench.holding import Range
 from llamaherd.bench.results.result import Run, Start
 from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
 from llamaherd.bench.schedule import Ask
@@ -27,10 +28,13 @@ from llamaherd.tune.aim import Aim, Purpose
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.evaluate import Evaluation
 from llamaherd.tune.journal import SearchJournal, same_search
+from llamaherd.tune.limiting import Limiting
 from llamaherd.tune.lines import Found, Head, keys_of
+from llamaherd.tune.one_pass import Walk
 from llamaherd.tune.quality import KV, Cost, Judged, Limits
 from llamaherd.tune.search import Model
-from llamaherd.tune.trials import Outcome
+from llamaherd.tune.space import Space
+from llamaherd.tune.trials import Outcome, Trials
 from llamaherd.tune.tuning import Tuning
 from tests.bench.played_arms import answer
 from tests.support.rigs import box
@@ -39,6 +43,8 @@ LOAD = 4.0
 """Seconds that a start takes."""
 JUDGING = 40.0
 """Seconds that it takes to judge a cache."""
+NOW = 350
+"""Watts that its GPU is held to."""
 BEGAN = "2026-11-24T15:00:00Z"
 
 
@@ -49,6 +55,7 @@ class Played:
     `costs` is the mean divergence of types of the cache; one that is not in it cannot be judged.
     Where it `tells`, its GPUs have a counter of energy, which goes by `watts`.
     `at_depth` is the share of its decode that is left at the full depth; 0 where it gives no answer there.
+    `shares` are those of its speed that are left under power limits, of which it takes all that it may.
     """
 
     rig: LawRig
@@ -61,6 +68,9 @@ class Played:
     now: float = 0.0
     at_depth: Callable[[Candidate], float] = lambda _: 1.0
     deep: list[tuple[Candidate, int]] = field(default_factory=list)
+    shares: Mapping[int, float] = field(default_factory=dict)
+    held_to: int = NOW
+    holds: list[int | None] = field(default_factory=list)
     joules: float = 0.0
     tells: bool = True
     placed: Candidate | None = None
@@ -137,12 +147,13 @@ class Played:
         self.before()
         noise = 1 + self._lot.gauss(0, self.rig.noise)
         read = self.count(wanted.text)
-        prompt_ms = 1000 * read / self.rig.prefill(self.placed) * noise
-        predicted_ms = 1000 * (wanted.tokens - 1) / self.rig.decode(self.placed) * noise
+        share = self.shares.get(self.held_to, 1.0)
+        prompt_ms = 1000 * read / self.rig.prefill(self.placed) / share * noise
+        predicted_ms = 1000 * (wanted.tokens - 1) / self.rig.decode(self.placed) / share * noise
         accepted = (wanted.tokens - 1) // 2 if self.placed[DRAFTED] and self.drafts else 0
         seconds = (prompt_ms + predicted_ms) / 1000
         self.now += seconds
-        self.joules += watts(self.placed) * seconds
+        self.joules += (self.held_to if self.shares else watts(self.placed)) * seconds
         return answer(wanted.tokens, prompt_ms, predicted_ms, read, accepted)
 
     @contextmanager
@@ -151,6 +162,30 @@ class Played:
         assert self.running
         self._mark = self.joules
         yield self
+
+    @contextmanager
+    def limited(self, arm: Arm, seconds: float) -> Iterator[tuple[Played, Played]]:
+        """It is watched, and can be held to power limits; what it was held to is back afterwards."""
+        assert seconds > 0
+        try:
+            with self.gauge(arm) as gauge:
+                yield gauge, self
+        finally:
+            self.held_to = NOW
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        return (Range("GPU-0", NOW, 100, 400),)
+
+    def hold(self, watts: int | None) -> None:
+        assert self.running
+        self.before()
+        self.holds.append(watts)
+        self.held_to = NOW if watts is None else watts
+
+    def rest(self, seconds: float) -> Telemetry | None:
+        self.now += seconds
+        return None
 
     def begin(self) -> float:
         self._mark = self.joules
@@ -190,6 +225,9 @@ class Told:
     def confirming(self, count: int, number: int) -> None:
         self.lines.append(f"confirming {count} {number}")
 
+    def limiting(self, watts: int, number: int) -> None:
+        self.lines.append(f"limiting {watts} {number}")
+
     def deepening(self, candidate: Candidate, depth: int) -> None:
         self.lines.append(f"deepening {candidate} {depth}")
 
@@ -208,6 +246,11 @@ def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16, li
     )
 
 
+def pass_alone(_space: Space, _trials: Trials) -> Walk:
+    """A model that proposes nothing: the search ends with the first pass."""
+    yield from ()
+
+
 def search_on(
     folder: Path,
     servers: Played,
@@ -219,12 +262,14 @@ def search_on(
     *,
     context: int = 65_536,
     climbs: bool = False,
+    watts: Sequence[int] = (),
 ) -> tuple[Found, Tuning]:
     """A search, gone on with where it was begun; with `limits`, coarser types of the cache are judged.
 
-    `climbs`: what is found and what is declared are measured at the full depth of the context, too.
+    `watts` are power limits that are tried in the end. `climbs`: what is found and what is declared are measured at
+    the full depth of the context, too.
     """
-    head = head_of(servers.rig, purpose, limits=limits)
+    head = head_of(servers.rig, purpose, limits=limits).model_copy(update={"gpus": ("big",), "watts": tuple(watts)})
     path = same_search(folder, head)
     journal = SearchJournal.resume(path) if path else SearchJournal.begin(folder, head)
 
@@ -235,16 +280,19 @@ def search_on(
     evaluation = Evaluation(servers, servers.arm, head.aim, context, drafts, 3600, gauge=gauge)
     evaluation.climb = servers.climb if climbs else None
     with journal:
+        told = Told()
+        limiting = Limiting(evaluation, journal, watts, servers.limited, told) if watts else None
         tuning = Tuning(
             evaluation,
             journal,
             servers.rig.space(),
             start_of(servers.rig),
             budget,
-            Told(),
+            told,
             lambda: BEGAN,
             model or parzen_of(0),
             hints,
             servers.judge if limits else None,
+            limiting,
         )
         return tuning.found(), tuning

@@ -15,21 +15,13 @@ from llamaherd.tune.aim import Aim, Figures
 from llamaherd.tune.ending import ending
 from llamaherd.tune.front import front_of
 from llamaherd.tune.lines import candidate_of
-from llamaherd.tune.one_pass import Walk
 from llamaherd.tune.outcome import failures
 from llamaherd.tune.probe import Sizes
 from llamaherd.tune.show import print_ending
-from llamaherd.tune.space import Space
-from llamaherd.tune.trials import Trials
 from llamaherd.tune.written import ending_json
-from tests.tune.played import Played, joules_a_token, search_on
+from tests.tune.played import Played, joules_a_token, pass_alone, search_on
 
 EFFICIENCY = Aim(purpose="efficiency")
-
-
-def pass_alone(_space: Space, _trials: Trials) -> Walk:
-    """A model that proposes nothing: the search ends with the first pass."""
-    yield from ()
 
 
 def test_it_finds_what_takes_less_and_not_what_is_fastest(tmp_path: Path) -> None:

@@ -120,6 +120,43 @@ class Quality(Declared):
     """Percent of all tokens, at least, for which the likeliest one is the same."""
 
 
+_FEWEST_LIMITS, _MOST_LIMITS = 2, 12
+
+
+class PowerLimits(Declared):
+    """Power limits that the GPUs of an instance are held to in turn, once its best keys are known."""
+
+    max: Watts
+    """The most that each GPU may be held to."""
+    min: Watts | None = None
+    """The least that is tried. Default: 60 % of `max`."""
+    step: Watts | None = None
+    """From one limit to the next. Default: a quarter of what lies between."""
+
+    @property
+    def watts(self) -> tuple[int, ...]:
+        """All of them, from the least on."""
+        return (*self._below, self.max)
+
+    @property
+    def _below(self) -> range:
+        least = self.min or _round_to(5, 0.6 * self.max)
+        return range(least, self.max, self.step or max(5, _round_to(5, (self.max - least) / 4)))
+
+    @model_validator(mode="after")
+    def _several(self) -> Self:
+        if self.min is not None and self.min >= self.max:
+            raise wrong(f"`min` is {self.min} W, and `max` is {self.max} W", "write a `min` below `max`", at="min")
+        if not _FEWEST_LIMITS <= (count := len(self._below) + 1) <= _MOST_LIMITS:
+            many = f"these are {count} power limits, where {_FEWEST_LIMITS} to {_MOST_LIMITS} can be tried"
+            raise wrong(many, "take another `step`", at="step" if self.step else "max")
+        return self
+
+
+def _round_to(step: int, value: float) -> int:
+    return step * round(value / step)
+
+
 class Tune(Declared):
     """What `herd tune` goes by for it, unless the command says otherwise."""
 
@@ -129,6 +166,8 @@ class Tune(Declared):
     """The longest that a search takes, `30s` to `6h`. Default: `45m`."""
     quality: Quality | None = None
     """What coarser types of the cache may cost. Without it, none is tried."""
+    power: PowerLimits | None = None
+    """Power limits that are tried in the end. Without it, none is."""
 
 
 Loss = Annotated[float, BeforeValidator(parse_loss, json_schema_input_type=str)]
@@ -293,6 +332,11 @@ class Instance(Declared):
     def quality(self) -> Quality | None:
         """What coarser types of its cache may cost; None where none is to be tried."""
         return self.tune.quality if self.tune else None
+
+    @property
+    def tried_limits(self) -> tuple[int, ...]:
+        """Power limits that a search tries, in watts."""
+        return self.tune.power.watts if self.tune and self.tune.power else ()
 
     @property
     def moves_experts(self) -> bool:

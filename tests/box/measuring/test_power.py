@@ -149,6 +149,24 @@ def test_limits_of_a_measurement_come_back(fake: Bench) -> None:
     comes_back(fake)
 
 
+def test_within_a_measurement_nobody_waits_for_its_host(fake: Bench) -> None:
+    """Whoever measures has the lock of the host already, and a kill of it brings the limits back as well."""
+    fake.sh("nohup flock /run/llamaherd/locks/host sleep 120 >/dev/null 2>&1 & sleep 0.5")
+    try:
+        with Holding(connect(fake), [UUID], (200, 300), 60, within=True) as holding:
+            assert [each.now for each in holding.ranges] == [350]
+            holding.hold(200)
+            assert (limit(fake), fake.sh(GUARD)) == (200, "active")
+        comes_back(fake)
+        killed = Holding(connect(fake), [UUID], (200,), 60, within=True).__enter__()
+        killed.hold(200)
+        assert killed._shell
+        killed._shell._process.kill()
+        comes_back(fake)
+    finally:
+        fake.sh("fuser -k /run/llamaherd/locks/host || kill $(pgrep -f '^sleep 120$')", check=False)
+
+
 def test_without_its_guard_no_limit_is_set(fake: Bench) -> None:
     with Holding(connect(fake), [UUID], (200, 300), 60) as holding:
         holding.hold(200)

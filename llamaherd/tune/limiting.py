@@ -1,0 +1,142 @@
+"""Has what was found serve under one power limit after the other, without a restart.
+
+The host brings back what its GPUs were held to, whatever ends this: see `llamaherd/bench/holding.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+from zlib import crc32
+
+from llamaherd.bench.arms.host import NotStartedError
+from llamaherd.bench.arms.units import Arm
+from llamaherd.bench.courses.power import ROUNDS, SECONDS, SETTLES
+from llamaherd.bench.holding import Range
+from llamaherd.text.units import show_seconds
+from llamaherd.tune.candidate import Candidate
+from llamaherd.tune.evaluate import Evaluation, Gauge, NoAnswerError
+from llamaherd.tune.journal import SearchJournal
+from llamaherd.tune.lines import Limited, keys_of
+from llamaherd.tune.power import is_whole
+from llamaherd.tune.probe import Sizes
+
+_LONGER = 1.3
+"""How many times as long all takes under lower limits, about."""
+_ENOUGH = 0.8
+"""Of the time that it takes, that must be left: it is known no better."""
+
+
+class Hold(Protocol):
+    """GPUs that can be held to power limits."""
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """What they were held to, and what they take."""
+        ...
+
+    def hold(self, watts: int | None, /) -> None:
+        """Hold each to so many watts; None: to what it was held to before."""
+        ...
+
+
+class PowerTeller(Protocol):
+    """Who is told how it goes on."""
+
+    def limiting(self, watts: int, number: int) -> None:
+        """A limit is measured, in this round."""
+        ...
+
+
+@dataclass
+class Limiting:
+    """One series of power limits. `limited` watches the GPUs of a candidate and holds them, for so many seconds."""
+
+    evaluation: Evaluation
+    journal: SearchJournal
+    limits: Sequence[int]
+    limited: Callable[[Arm, float], AbstractContextManager[tuple[Gauge, Hold]]]
+    teller: PowerTeller
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes, as far as the first reading tells: the same when it is gone on with."""
+        sizes, trials = self._sizes, self.journal.search.trials
+        if sizes is None:
+            return 0.0
+        figures = trials[0].figures
+        decode = min(figures.decode.values(), default=0.0) or sizes.written / SECONDS
+        alone = self.evaluation.aim.purpose != "throughput"
+        reading = sizes.prompts * sizes.read / sizes.prefill if alone and sizes.prefill else 0.0
+        once = SETTLES + _LONGER * ((len(self.evaluation.aim.kinds) if alone else 1) * sizes.written / decode + reading)
+        return (figures.load or 0.0) + ROUNDS * (len(self.limits) + 1) * once
+
+    @property
+    def _sizes(self) -> Sizes | None:
+        """Long enough for energy; None where nothing has run."""
+        known = self.journal.search
+        if known.sizes is None or not known.trials:
+            return None
+        decode = min(known.trials[0].figures.decode.values(), default=0.0)
+        return Sizes.of(decode, known.sizes.prefill, self.evaluation.context, energy=True)
+
+    def measure(self, found: Candidate, left: float) -> str:
+        """All limits in all rounds, within so many seconds; why not, where they are not. Raises UserError."""
+        sizes, known = self._sizes, self.journal.search
+        if sizes is None:
+            return "nothing has run"
+        if not known.limited and left < _ENOUGH * self.seconds:
+            takes, there = show_seconds(self.seconds), show_seconds(max(0.0, left))
+            return f"{len(self.limits)} of them take about {takes}, and {there} of the budget are left"
+        arm = self.evaluation.arm_of(found, None)
+        servers = self.evaluation.servers
+        servers.place(arm, self.evaluation.longest)
+        try:
+            servers.start("C")
+            with self.limited(arm, self.seconds) as (gauge, hold):
+                return self._rounds(found, sizes, gauge, hold)
+        except NotStartedError as error:
+            return f"what was found does not start any more: {error.says}"
+        except NoAnswerError as error:
+            return f"what was found does not answer any more: {error}"
+        finally:
+            servers.stop()
+
+    def _rounds(self, found: Candidate, sizes: Sizes, gauge: Gauge, hold: Hold) -> str:
+        now = round(max(each.now or 0.0 for each in hold.ranges))
+        alike = {round(each.now or 0.0) for each in hold.ranges} == {now}
+        levels = sorted({*self.limits, now})
+        known, salts = self.journal.search, len(self.journal.search.limited) * ROUNDS * len(levels)
+        for number in range(ROUNDS):
+            for watts in levels if self._up(number) else reversed(levels):
+                if is_whole(known, found, watts, number):
+                    continue
+                as_now = watts == now
+                self.teller.limiting(watts, number + 1)
+                began, salts = self.evaluation.servers.clock(), salts + 1
+                hold.hold(None if as_now and (not alike or watts not in self.limits) else watts)
+                gauge.rest(SETTLES)
+                figures = self.evaluation.under(sizes, number, salts, gauge)
+                aim = self.evaluation.aim
+                speed, joules = aim.speed.score(figures), aim.joules(figures)
+                if speed is None or joules is None:
+                    return f"under {watts} W its GPUs told no energy, or it gave no answer"
+                took = round(self.evaluation.servers.clock() - began, 3)
+                self.journal.add(
+                    Limited(
+                        keys=keys_of(found),
+                        watts=watts,
+                        round=number,
+                        speed=speed,
+                        joules=joules,
+                        as_now=as_now,
+                        seconds=took,
+                    )
+                )
+        return ""
+
+    def _up(self, number: int) -> bool:
+        """Up, down and up again, or the other way round: what drifts meanwhile falls out."""
+        return (number + crc32(self.journal.search.head.identity.encode())) % 2 == 0
