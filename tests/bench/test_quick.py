@@ -69,10 +69,8 @@ def test_a_steady_server_is_known_after_the_fewest_runs() -> None:
 
 
 def test_one_that_is_not_is_asked_more_often_but_not_for_ever() -> None:
-    played = Played(WHOLE, 0.2).play()
-    runs = [len(cell.runs) for cell in played.cells]
-    assert max(runs) == MOST
-    assert min(runs) >= FEWEST
+    played = Played(WHOLE, 0.2, seconds=1e6).play()
+    assert [len(cell.runs) for cell in played.cells] == [MOST] * len(played.cells)
 
 
 def test_conditions_take_turns_by_lot() -> None:
@@ -166,26 +164,28 @@ def test_each_condition_is_there_for_something() -> None:
     ]
 
 
-def verdicts(spread: float, speed: float, pair: int) -> set[str]:
+def verdicts(spread: float, speed: float, pair: int, seconds: float = WHOLE.seconds) -> set[str]:
     """What is said of decode in the second of two measurements of one process, whose speed is this share."""
     made = []
     for number, share in enumerate((1.0, speed)):
-        series = replace(WHOLE, seed=f"{pair} {number}")
-        played = Played(series, spread, speed=share, seed=2 * pair + number).play()
+        series = replace(WHOLE, seed=f"{pair} {number}", seconds=seconds)
+        played = Played(series, spread, seconds, speed=share, seed=2 * pair + number).play()
         made.append(result(starts=(Start(process="77@5"),)).model_copy(update={"cells": tuple(played.cells)}))
     values = outcome(made[1], None, made[0]).values
     return {value.judgement.verdict for value in values if value.judgement and value.metric is DECODE}
 
 
-@pytest.mark.parametrize("spread", [0.003, 0.005])
-@pytest.mark.parametrize(("speed", "said"), [(1.0, "same"), (0.95, "slower")])
+@pytest.mark.parametrize("spread", [0.003, 0.005, 0.01])
+@pytest.mark.parametrize(("speed", "said"), [(1.0, "same"), (0.995, "same"), (0.95, "slower")])
 def test_two_measurements_of_one_server(spread: float, speed: float, said: str) -> None:
-    """Twenty pairs, each of five kinds of text: all as they are."""
-    assert [verdicts(spread, speed, pair) for pair in range(20)] == [{said}] * 20
+    """Twenty pairs, each of five kinds of text: all as they are. What drifts by half a percent counts as unchanged."""
+    as_they_are = [verdicts(spread, speed, pair) == {said} for pair in range(20)]
+    assert sum(as_they_are) >= 19
 
 
 def test_a_noisy_server_is_hardly_ever_said_to_be_slower() -> None:
-    """A spread of 2 %, which is the margin: most is not known then."""
-    said = [verdicts(0.02, 1.0, pair) for pair in range(40)]
-    assert sum("slower" in each for each in said) <= 1
-    assert all("slower" in verdicts(0.02, 0.95, pair) for pair in range(20))
+    """A spread of 2 %, which is the margin: much is not known then, unless there is more time."""
+    said = [verdicts(0.02, 1.0, pair) for pair in range(20)]
+    assert not any("slower" in each for each in said)
+    assert all("slower" in verdicts(0.02, 0.95, pair) for pair in range(10))
+    assert sum(verdicts(0.02, 1.0, pair, seconds=600) == {"same"} for pair in range(10)) >= 9

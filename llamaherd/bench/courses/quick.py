@@ -14,8 +14,11 @@ from llamaherd.bench.results.result import Cell, Condition, Kind
 from llamaherd.bench.schedule import Ask, SoFar, Step
 from llamaherd.bench.statistics.intervals import estimate
 
-FEWEST, MOST = 3, 12
+FEWEST, MOST = 3, 100
 """Runs of a cell: before its interval counts, and at most."""
+NARROW = 4
+"""The part of a margin that an interval is to reach to either side. Of two measurements that are as wide as half of it,
+each by its own luck, the ratio's is too wide to be told *same*."""
 ANSWERED = FEW
 """Tokens that are asked for where only the prompt counts: one alone may be a mark that is no text."""
 TOKENS, PROMPTS = (256, 128, 64, 32), (2048, 1024, 512, 256)
@@ -60,7 +63,7 @@ class Quick:
     def rule(self) -> str:
         """When it is enough."""
         return (
-            f"{FEWEST} to {MOST} runs of each, until its interval is within half of the margin, or "
+            f"{FEWEST} to {MOST} runs of each, until its interval is within a quarter of the margin, or "
             f"{self.seconds:.0f} s are over"
         )
 
@@ -141,7 +144,7 @@ def counts(condition: Condition) -> tuple[Metric, ...]:
 
 
 def narrow(cell: Cell) -> bool:
-    """Whether the interval of what a cell is there for is within half of the margin; of a step, where drafts are."""
+    """Whether the interval of what a cell is there for is a part of the margin; of a step, where drafts are."""
     metrics = counts(cell.condition)
     drafted = any(run.draft_n for run in cell.counted)
     asked = [metric for metric in metrics if metric is not (DECODE if drafted else STEP)]
@@ -152,7 +155,7 @@ def _is_narrow(cell: Cell, metric: Metric) -> bool:
     found = estimate(by_start(cell.counted, metric))
     if found is None or found.low is None or found.high is None or metric.margin is None:
         return False
-    return found.high / found.low <= (1 + metric.margin / 2) ** 2
+    return found.high / found.low <= (1 + metric.margin / NARROW) ** 2
 
 
 def _mean_seconds(cell: Cell) -> float:
