@@ -16,7 +16,7 @@ from llamaherd.checks.expecting import expecting
 from llamaherd.checks.gpus import clocks, identities, power, sizes, under_wsl
 from llamaherd.checks.groups import alike, lone_members, swaps
 from llamaherd.checks.images import images
-from llamaherd.checks.judging import judged
+from llamaherd.checks.judging import gate_judged, judged
 from llamaherd.checks.memory import memory, slots
 from llamaherd.checks.models import (
     beside_models,
@@ -64,7 +64,7 @@ CHECKS: tuple[RigCheck, ...] = (
     *(toolkit, compiling, architectures, driver, container_toolkit),
     *(options, compiled_for, built_for, versions),
     *(identities, amounts, sizes, clocks, under_wsl, power),
-    *(expecting, judged, efficiency, tried_limits, splitting, shared_cards, cache_types),
+    *(expecting, judged, gate_judged, efficiency, tried_limits, splitting, shared_cards, cache_types),
     *(performance_cores, threads, shared_cores, affinity),
     *(wsl_memory, reclaimed, wsl_settings, windows_profile, windows_paths),
     *(arguments, paths, abilities, beside_models, vocabularies),

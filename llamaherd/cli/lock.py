@@ -117,7 +117,7 @@ def lock(
 
     With --try, what is newer is built and fetched on a rig, and each of its units is measured by it beside what serves,
     in blocks, as by a `gate`. What serves is stopped meanwhile and comes back; it is served as before afterwards. The
-    exit code is 1 where one is slower than its gate allows (3 % of writing, 5 % of reading, where it has none).
+    exit code is 1 where one costs more than its gate allows (3 % of writing, 5 % of reading, where it has none).
 
     \b
     Examples:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, u
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
-    from llamaherd.bench.arms.gate import GateArms, GateRow
+    from llamaherd.bench.arms.gate import GateArms
     from llamaherd.inventory.schema import Rig
     from llamaherd.lock import Lock
     from llamaherd.plan import Plan
@@ -55,7 +56,7 @@ class Try:
 def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: bool, lock_wait: int) -> None:
     """Bring what the lock names to a rig, measure its servers by it, and say what came of it. Writes no lock.
 
-    Ends the program with 1 where one is slower than it may be, or nothing could be measured.
+    Ends the program with 1 where one costs more than it may, or nothing could be measured.
     """
     wanted = _planned(inventory, path, lock, rig)
     arms = list(wanted.arms())
@@ -74,14 +75,14 @@ def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: b
         sys.exit(FAILED)
     try:
         _bring(wanted, lock_wait)
-        slower = [row for each in arms for row in _measured(wanted, each, lock_wait) if row.verdict == "slower"]
+        let_in = [_let_in(wanted, each, lock_wait) for each in arms]
     except UserError as error:
         say(str(error), err=True)
         sys.exit(FAILED)
     except KeyboardInterrupt:
         say("what was measured is kept, and the same command goes on with it", err=True)
         sys.exit(INTERRUPTED)
-    if slower:
+    if not all(let_in):
         sys.exit(FAILED)
 
 
@@ -140,9 +141,8 @@ def _require_served(wanted: Try) -> None:
             )
 
 
-def _measured(wanted: Try, arms: GateArms, lock_wait: int) -> tuple[GateRow, ...]:
-    """The cells of one server, which are said."""
-    from llamaherd.bench.arms.gate import gate_rows
+def _let_in(wanted: Try, arms: GateArms, lock_wait: int) -> bool:
+    """Whether a server's gate would let it in; all that was measured is said."""
     from llamaherd.bench.arms.measure import GateRun
     from llamaherd.bench.results.store import results_folder
     from llamaherd.deploy.origin import origin
@@ -158,16 +158,16 @@ def _measured(wanted: Try, arms: GateArms, lock_wait: int) -> tuple[GateRow, ...
     turn.take(_tell, lock_wait)
     try:
         serves = tuple(each for each in wanted.was.instances if each.name == name)
-        aside = measured_aside(wanted.path, wanted.was, serves, _tell)
+        aside = partial(measured_aside, wanted.path, wanted.was, serves, _tell)
         run = GateRun(arms, gate, wanted.rig.rig, wanted.rig.connect, results_folder(wanted.path), who, _tell, aside)
-        rows = gate_rows(run.measured(), gate, spent=True)
+        found = run.found()
     except UnreadableKeyError as error:
         raise UserError(str(error), "put the key there, or name its place in the inventory") from None
     finally:
         turn.give_back()
-    for row in rows:
-        say(f"{wanted.rig.rig}/{name}: {row}: {row.verdict}")
-    return rows
+    for line in found.told:
+        say(f"{wanted.rig.rig}/{name}: {line}")
+    return found.lets_in
 
 
 def _tell(line: str) -> None:

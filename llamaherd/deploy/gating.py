@@ -1,4 +1,4 @@
-"""A server's gate in a run: what serves and what is declared are measured, and what is too slow is not let in."""
+"""A server's gate in a run: what serves and what is declared are measured, and what costs too much is not let in."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pyinfra.api import Host, State
 from pyinfra.api.command import PyinfraCommand
 from typing_extensions import override
 
-from llamaherd.bench.arms.gate import GateRow, gate_arms, gate_rows
+from llamaherd.bench.arms.divergence import Compared
+from llamaherd.bench.arms.gate import gate_arms
 from llamaherd.bench.arms.host import NotStartedError
-from llamaherd.bench.arms.measure import GateRun
+from llamaherd.bench.arms.measure import GateFound, GateRun
+from llamaherd.bench.arms.quality import UNJUDGED, QualityRow
 from llamaherd.bench.results.store import results_folder
 from llamaherd.deploy.commands import RefuseCommand, ScriptCommand
 from llamaherd.diagnostics.findings import UserError
@@ -26,11 +28,15 @@ from llamaherd.plan import GatePlan, Plan
 from llamaherd.role.changes import Gated, RunScript
 from llamaherd.text.terminal import plain
 
-_WAY_OUT = "change the inventory, `gate` with it, or `herd up --retry` to have it as slow as it is"
+_SLOWER = "change the inventory, `gate` with it, or `herd up --retry` to have it as slow as it is"
+_BEYOND = "change the inventory, `gate` with it, or `herd up --retry` to have it as it is"
 
 
 class GateCommand(PyinfraCommand):
-    """Measures both servers; fails its host where what is declared is too slow, and has the host remember it."""
+    """Measures both servers; fails its host where what is declared costs too much, and has the host remember it.
+
+    What could not be judged is not remembered: the next run may be able to.
+    """
 
     def __init__(self, gated: Gated) -> None:
         super().__init__()
@@ -41,16 +47,27 @@ class GateCommand(PyinfraCommand):
         gate = self.gated.instance.gate
         assert gate
         try:
-            slower = _Gate(host, self.gated, gate).slower()
+            found = _Gate(host, self.gated, gate).found()
         except (UserError, UnreadableKeyError) as error:
             return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
-        if not slower:
+        if found.lets_in:
             return True
-        name, why = self.gated.instance.name, f"it is slower than what serves: {'; '.join(map(str, slower))}"
-        remember = RunScript(self.gated.refused(why))
-        ScriptCommand(remember).execute(state, host, dict(connector_arguments))
-        sentence = f"{name} serves as before, and not as declared: {why}\n  help: {_WAY_OUT}"
+        why, way_out, remembered = _refusal(found)
+        if remembered:
+            remember = RunScript(self.gated.refused(why))
+            ScriptCommand(remember).execute(state, host, dict(connector_arguments))
+        sentence = f"{self.gated.instance.name} serves as before, and not as declared: {why}\n  help: {way_out}"
         return RefuseCommand([sentence]).execute(state, host, connector_arguments)
+
+
+def _refusal(found: GateFound) -> tuple[str, str, bool]:
+    """Why it is not let in, what a person can do, and whether the host is to remember it."""
+    if found.slower:
+        return f"it is slower than what serves: {'; '.join(map(str, found.slower))}", _SLOWER, True
+    assert found.quality
+    if found.quality.verdict == "not judged":
+        return str(found.quality), found.quality.way_out, False
+    return f"it says other things than what serves: {found.quality}", _BEYOND, True
 
 
 @dataclass(frozen=True)
@@ -61,29 +78,32 @@ class _Gate:
     gated: Gated
     gate: GatePlan
 
-    def slower(self) -> tuple[GateRow, ...]:
-        """The cells in which what is declared is too slow; none where it is let in. Raises UserError."""
+    def found(self) -> GateFound:
+        """What is known of both; nothing where neither is measured. Raises UserError."""
         name, data = self.gated.instance.name, self.host.data
         was = self._was()
         if was is None:
-            self._say(f"{name} is not measured by its gate: nothing is known here of what serves, {self.gated.was}")
-            return ()
+            says = f"nothing is known here of what serves, {self.gated.was}"
+            if self.gate.kld is not None:
+                return GateFound(QualityRow(self.gate.kld, Compared(says=says), UNJUDGED))
+            self._say(f"{name} is not measured by its gate: {says}")
+            return GateFound()
         plan = Plan.model_validate(data.plan)
         arms = gate_arms(was, plan, name)
         if arms.alike:
-            return ()
+            return GateFound()
         by, results = Origin.model_validate(data.rig_origin), results_folder(Path(data.inventory))
-        run = GateRun(arms, self.gate, plan.rig, self._connect, results, by.who, self._say)
+        connect, speed = self._connect, self.gated.speed
+        run = GateRun(arms, self.gate, plan.rig, connect, results, by.who, self._say, speed=speed)
         try:
-            found = run.measured()
+            found = run.found()
         except NotStartedError as error:
             # What is declared shows in its switch why it does not start; what serves may be a GPU short by now.
             self._say(f"{name} is not measured by its gate: {error.message}")
-            return ()
-        rows = gate_rows(found, self.gate, spent=True)
-        for row in rows:
-            self._say(f"{name}: {row}: {row.verdict}")
-        return tuple(row for row in rows if row.verdict == "slower")
+            return GateFound()
+        for line in found.told:
+            self._say(f"{name}: {line}")
+        return found
 
     def _was(self) -> Plan | None:
         """The plan of what serves, as its host keeps it."""

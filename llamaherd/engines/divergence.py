@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llamaherd.engines.flags.meant import meant
-from llamaherd.engines.flags.model import Catalogue, Flag
+from llamaherd.engines.flags.model import Catalogue
 
 BASE = "f16"
 """The cache that others are compared with."""
@@ -18,6 +18,7 @@ BASE = "f16"
 KEPT = frozenset(
     {
         *("--model", "--threads", "--threads-batch", "--flash-attn", "--no-flash-attn", "--numa", "--override-kv"),
+        *("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--control-vector-layer-range"),
         # where it lies
         *("--gpu-layers", "--split-mode", "--tensor-split", "--main-gpu", "--device", "--override-tensor"),
         *("--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn", "--no-kv-offload", "--op-offload", "--no-host"),
@@ -34,6 +35,12 @@ KEPT = frozenset(
 """Flags of a server that the tool takes as well, and that decide what it computes or where that lies."""
 
 
+UNHEARD = frozenset({"--threads", "--threads-batch", "--numa", "--load-mode", "--no-mmap", "--mlock"})
+"""Of these, those that decide how fast it computes, and not what."""
+
+_CACHE = frozenset({"--cache-type-k", "--cache-type-v"})
+
+
 @dataclass(frozen=True)
 class Pass:
     """How the text is read: in so many chunks of `context` tokens, of which the second half counts, each by itself.
@@ -48,17 +55,28 @@ class Pass:
     logits: str
 
 
-def kept_arguments(known: Catalogue, arguments: tuple[str, ...], kv: str, of: Pass) -> tuple[str, ...]:
-    """The arguments of the run that reads the text with a cache of `kv`, and keeps its logits.
+def words_with_cache(known: Catalogue, arguments: tuple[str, ...], kv: str) -> tuple[str, ...]:
+    """Words of a server's command line that the tool takes, with another type of the cache.
 
     `arguments` are the server's, spelled as this version of its engine has them.
     """
-    return (*_both(known, arguments, kv, of), "--file", of.text, "--chunks", str(of.chunks))
+    return (*_words(known, arguments, KEPT), "--cache-type-k", kv, "--cache-type-v", kv)
 
 
-def compared_arguments(known: Catalogue, arguments: tuple[str, ...], kv: str, of: Pass) -> tuple[str, ...]:
+def words_as_served(known: Catalogue, arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same, as it is served: those that decide what it says, its cache among them, and the others."""
+    says = _words(known, arguments, (KEPT | _CACHE) - UNHEARD)
+    return tuple(says), tuple(_words(known, arguments, UNHEARD))
+
+
+def kept_arguments(words: tuple[str, ...], of: Pass) -> tuple[str, ...]:
+    """The arguments of the run that reads the text, and keeps its logits."""
+    return (*words, *_both(of), "--file", of.text, "--chunks", str(of.chunks))
+
+
+def compared_arguments(words: tuple[str, ...], of: Pass) -> tuple[str, ...]:
     """The arguments of the run that compares with what was kept."""
-    return (*_both(known, arguments, kv, of), "--kl-divergence")
+    return (*words, *_both(of), "--kl-divergence")
 
 
 def logits_bytes(vocabulary: int, context: int, chunks: int) -> int:
@@ -85,27 +103,17 @@ def _row(vocabulary: int) -> int:
     return 2 * ((vocabulary + 1) // 2) + 4
 
 
-def _both(known: Catalogue, arguments: tuple[str, ...], kv: str, of: Pass) -> tuple[str, ...]:
+def _both(of: Pass) -> tuple[str, ...]:
     return (
-        *_kept(known, arguments),
         *("--ctx-size", str(of.context), "--batch-size", str(of.batch), "--ubatch-size", str(of.batch)),
         *("--kl-divergence-base", of.logits),
-        *_cache(kv),
     )
 
 
-def _cache(kv: str) -> tuple[str, ...]:
-    return ("--cache-type-k", kv, "--cache-type-v", kv)
-
-
-def _kept(known: Catalogue, arguments: tuple[str, ...]) -> Iterator[str]:
-    """Words of the server's that the tool is told too, each once and as they are written."""
+def _words(known: Catalogue, arguments: tuple[str, ...], flags: frozenset[str]) -> Iterator[str]:
+    """Words of the server's that say one of these flags, each once and as they are written."""
     index = -1
     for option in meant(known, arguments).said:
-        if option.index > index and _is_kept(option.flag):
+        if option.index > index and not flags.isdisjoint((*option.flag.spellings, *option.flag.negated)):
             index = option.index
             yield from option.words
-
-
-def _is_kept(flag: Flag) -> bool:
-    return not KEPT.isdisjoint((*flag.spellings, *flag.negated))

@@ -6,13 +6,14 @@ The error of a cache of fewer bits grows with what lies in it: 512 tokens show n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llamaherd.engines.divergence import counts_in_32_bits, logits_bytes, run_bytes
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import CacheTypes, Instance, Rig
 from llamaherd.memory.fit import fit_in
 from llamaherd.memory.instances import sized
+from llamaherd.plan import Reading
 
 CONTEXTS = (8192, 4096, 2048, 1024, 512)
 """Tokens of a chunk, the longest first."""
@@ -22,16 +23,6 @@ _BATCHES = (512, 256, 128)
 """Tokens that are computed at once: each has logits on the GPU."""
 _FEWEST, _MOST = 2, 8
 """Chunks: two of the longest ones have as many tokens as the text; of short ones more are read."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One way to read it. `bytes` is the size of the file that is kept of it on the host's disk."""
-
-    context: int
-    chunks: int
-    batch: int
-    bytes: int
 
 
 def readings(rig: Rig, name: str, instance: Instance, headers: Mapping[str, Header]) -> Iterator[Reading]:

@@ -44,6 +44,7 @@ from llamaherd.plan.plan import (
     Plan,
     StorePlan,
 )
+from llamaherd.plan.reading import DivergencePlan, Reading
 from llamaherd.plan.server import Health, KeyFile, ServerGpus, ServerLimits, ServerSpec, Stop
 from llamaherd.plan.virtual_address import VirtualAddressPlan
 
@@ -55,6 +56,7 @@ __all__ = [
     "BuildPlan",
     "ChatPlan",
     "ContainerToolkitPlan",
+    "DivergencePlan",
     "DriverPlan",
     "Endpoint",
     "Estimate",
@@ -90,6 +92,7 @@ __all__ = [
     "Plan",
     "Planned",
     "PowerPlan",
+    "Reading",
     "RepositoryPlan",
     "RuntimePlan",
     "ServerGpus",

@@ -27,6 +27,7 @@ from llamaherd.plan.machine import (
 from llamaherd.plan.member import MemberPlan
 from llamaherd.plan.memory import Estimate
 from llamaherd.plan.monitoring import MonitoringPlan
+from llamaherd.plan.reading import DivergencePlan
 from llamaherd.plan.server import ServerSpec
 from llamaherd.plan.virtual_address import VirtualAddressPlan
 
@@ -150,10 +151,14 @@ _ENGINES_VARIABLES = "^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_"
 
 
 class GatePlan(Planned):
-    """The shares of writing and of reading that a change may lose, and for how many seconds that is measured."""
+    """What a change may cost: shares of writing and of reading, and how far what it says may be from what it said.
+
+    It is measured for so many seconds.
+    """
 
     decode: float | None = None
     prefill: float | None = None
+    kld: float | None = None
     seconds: int
 
 
@@ -179,6 +184,7 @@ class InstancePlan(Planned):
     server: ServerSpec
     expect: Expect | None = None
     gate: GatePlan | None = None
+    divergence: DivergencePlan | None = None
     drain: int = DRAIN_SECONDS
     memory: Estimate | None = None
     spec: str

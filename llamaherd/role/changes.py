@@ -107,12 +107,14 @@ class Away:
 class Gated:
     """A server that is measured beside what serves, of spec `was`, before it takes its place.
 
-    `refused` makes the script with which its host remembers why it was not let in.
+    `refused` makes the script with which its host remembers why it was not let in. Without `speed`, what it says is
+    judged alone.
     """
 
     instance: InstancePlan
     was: str
     refused: Callable[[str], str] = field(compare=False, repr=False)
+    speed: bool = True
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from llamaherd.bench.arms.reading import Host, Reader
-from llamaherd.memory.reading import Reading
+from llamaherd.plan import Reading
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.quality import Judged
 

@@ -15,16 +15,16 @@ from llamaherd.bench.arms.units import LISTEN, Arm, arms_port, run_unit
 from llamaherd.bench.asking.suite import suite
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
-from llamaherd.engines.divergence import BASE, Pass, compared_arguments, kept_arguments
+from llamaherd.engines.divergence import BASE, Pass, compared_arguments, kept_arguments, words_with_cache
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.layout import ARMS_TEXT
-from llamaherd.memory.reading import Reading, readings
+from llamaherd.memory.reading import readings
 from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.pipeline.local_headers import local_headers
-from llamaherd.plan import InstancePlan, Plan
+from llamaherd.plan import InstancePlan, Plan, Reading
 from llamaherd.role.role import Role
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
@@ -138,10 +138,8 @@ class Tuned:
             )
         of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), LOGITS)
         program = str(PurePosixPath(server.program).with_name(tool))
-        runs = (
-            (program, *kept_arguments(flags, server.arguments, BASE, of)),
-            (program, *compared_arguments(flags, server.arguments, kv, of)),
-        )
+        exact, coarse = (words_with_cache(flags, server.arguments, each) for each in (BASE, kv))
+        runs = ((program, *kept_arguments(exact, of)), (program, *compared_arguments(coarse, of)))
         return run_unit(arm, runs, seconds).text
 
 

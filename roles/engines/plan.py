@@ -58,8 +58,8 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
 
 
 def _targets(rig: Rig, name: str, engine: Engine) -> tuple[str, ...]:
-    """What is built: the server, and what compares caches only where an instance is to be judged by it."""
-    judged = any(each.engine == name and each.quality for each in rig.instances.values())
+    """What is built: the server, and what compares what it says only where an instance is to be judged."""
+    judged = any(each.engine == name and each.judged for each in rig.instances.values())
     dialect = DIALECTS[engine.kind]
     more = dialect.traits.divergence
     return (*dialect.targets, more) if judged and more else dialect.targets

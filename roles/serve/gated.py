@@ -16,14 +16,15 @@ from roles.serve.transaction import proven, serves, tried
 def gated(instance: InstancePlan, state: HostState, key: str | None) -> Gated | None:
     """What must be measured before this one is started; None where there is no gate, or nothing to hold it against.
 
-    A key that changes as well keeps it from being measured: both would be given the one that the host has.
+    A key that changes as well keeps its speed from being measured: both would be given the one that the host has.
     """
     unit = state.units.get(instance.service)
     if instance.gate is None or unit is None or not unit.spec or unit.spec == instance.spec:
         return None
-    if not (serves(instance, state) and proven(instance, state)) or _gets_a_key(instance, state, key):
+    speed = not _gets_a_key(instance, state, key)
+    if not (serves(instance, state) and proven(instance, state)) or not (speed or instance.gate.kld is not None):
         return None
-    return Gated(instance, unit.spec, partial(_refused, instance))
+    return Gated(instance, unit.spec, partial(_refused, instance), speed=speed)
 
 
 def _gets_a_key(instance: InstancePlan, state: HostState, key: str | None) -> bool:

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping
 
 from llamaherd.backends import definition
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import Gate, Rig
+from llamaherd.inventory.schema import Rig
 from llamaherd.layout import LIBEXEC
-from llamaherd.plan import BuildPlan, GatePlan, ImagePlan, InstancePlan, ModelPlan, TextFile
+from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelPlan, TextFile
 from llamaherd.render import render
 from llamaherd.role.held import estimated
 from llamaherd.role.role import Planning, PlanPart
+from roles.serve.gate import plan_divergence, plan_gate
 from roles.serve.groups import plan_group
 from roles.serve.images import plan_image
 from roles.serve.spec import projectors_of, server_spec, told_server
-
-GATE_BUDGET = 20 * 60
-"""Seconds for which a gate measures, where nothing is said."""
 
 
 def plan(planning: Planning) -> PlanPart:
@@ -105,13 +103,10 @@ def plan_instance(
         threads=told.threads,
         server=server,
         expect=declared.expect,
-        gate=_gate(declared.gate) if declared.gate else None,
+        gate=plan_gate(declared.gate),
+        divergence=plan_divergence(rig, name, server, build, headers),
         drain=declared.drain,
         memory=estimated(rig, declared, headers, projectors_of(models)),
         spec=spec,
         file=file,
     )
-
-
-def _gate(declared: Gate) -> GatePlan:
-    return GatePlan(decode=declared.decode, prefill=declared.prefill, seconds=declared.budget or GATE_BUDGET)

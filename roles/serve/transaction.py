@@ -183,8 +183,10 @@ def same(instance: InstancePlan) -> str:
 
 def tried(instance: InstancePlan) -> str:
     """What tells one try from another: the spec, what its answer must be like, and how fast it must be."""
-    gate = (instance.gate.model_dump(mode="json"),) if instance.gate else ()
-    return digest(instance.spec, asked(instance), *gate)
+    gate = instance.gate
+    limits = (gate.model_dump(mode="json", exclude={"kld"}),) if gate else ()
+    kld = (gate.kld,) if gate and gate.kld is not None else ()
+    return digest(instance.spec, asked(instance), *limits, *kld)
 
 
 def not_again(instance: InstancePlan, refused: Refused, instead: str = "") -> UserError:

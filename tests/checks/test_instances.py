@@ -56,6 +56,11 @@ JUDGING = {
     ),
     "a container": Case({BOXED + "tune": QUALITY}, "LH081", "kld", "cannot be judged: it is a cont", "take `quality`"),
     "a container that has none": Case({BOXED + "tune": {"for": "decode"}}),
+    "what a gate of a unit says": Case({TWO + "gate": {"kld": 0.02}}),
+    "a gate of short requests": Case(
+        {TWO + "gate": {"kld": 0.02}, TWO + "context": 1024, TWO + "parallel": 4},
+        *("LH081", "0.02", "a request has 256 tokens of context", "more `context`"),
+    ),
     "two types": Case({ONE + "tune": QUALITY}, "LH081", "kld", "V is q4_0", "take `quality` out", "warning"),
     "without flash attention": Case(
         {TWO + "flash_attention": "off", TWO + "tune": QUALITY},

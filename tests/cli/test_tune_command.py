@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.inventory.schema import PowerLimits, Tune
-from llamaherd.memory.reading import Reading
+from llamaherd.plan import Reading
 from llamaherd.tune.aim import Aim, Figures, Purpose
 from llamaherd.tune.axes import THREADS
 from llamaherd.tune.candidate import Candidate

@@ -13,14 +13,15 @@ from llamaherd.engines.divergence import (
     kept_arguments,
     logits_bytes,
     run_bytes,
+    words_with_cache,
 )
 from llamaherd.engines.flags.load import assumed
 from tests.engines.test_engines import K2, TWO, K, server
 
 OF = Pass(8192, 2, 512, "/text", "/logits")
 BOTH = "--ctx-size 8192 --batch-size 512 --ubatch-size 512 --kl-divergence-base /logits"
-BASE = f"{BOTH} --cache-type-k f16 --cache-type-v f16 --file /text --chunks 2"
-COARSE = f"{BOTH} --cache-type-k q4_0 --cache-type-v q4_0 --kl-divergence"
+BASE = f"--cache-type-k f16 --cache-type-v f16 {BOTH} --file /text --chunks 2"
+COARSE = f"--cache-type-k q4_0 --cache-type-v q4_0 {BOTH} --kl-divergence"
 SPREAD = TWO | {"split": "layer", "tensor_split": [0.9, 1], "kv": "q4_0", "draft": {"mtp": 2}, "batch": 4096}
 
 
@@ -38,8 +39,8 @@ def test_it_has_the_servers_placement_in_the_servers_words(engine: str, flags: s
     assert known
     declared = server(engine, flags, **SPREAD, extra_args=extra)
     arguments = DIALECTS[engine].arguments(declared)
-    base = kept_arguments(known, arguments, "f16", OF)
-    coarse = compared_arguments(known, arguments, "q4_0", OF)
+    base = kept_arguments(words_with_cache(known, arguments, "f16"), OF)
+    coarse = compared_arguments(words_with_cache(known, arguments, "q4_0"), OF)
     split = "--split-mode layer --tensor-split 0.9,1"
     same = f"--model /m.gguf --flash-attn on --threads 6 {kept.format(split=split)}"
     assert " ".join(base) == f"{same} {BASE}"

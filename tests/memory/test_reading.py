@@ -10,7 +10,8 @@ import pytest
 from llamaherd.inventory.schema import Instance
 from llamaherd.memory.fit import fit_in
 from llamaherd.memory.instances import sized
-from llamaherd.memory.reading import MOST_TOKENS, Reading, readings
+from llamaherd.memory.reading import MOST_TOKENS, readings
+from llamaherd.plan import Reading
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.keys import with_keys

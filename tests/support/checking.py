@@ -45,6 +45,7 @@ CHECKS: tuple[RigCheck, ...] = (
     gpus.under_wsl,
     gpus.power,
     expecting.expecting,
+    judging.gate_judged,
     judging.judged,
     efficiency.efficiency,
     efficiency.tried_limits,

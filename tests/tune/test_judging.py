@@ -10,7 +10,7 @@ import pytest
 from llamaherd.bench.arms.host import Ran
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
-from llamaherd.memory.reading import Reading
+from llamaherd.plan import Reading
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.judging import Judging
 from llamaherd.tune.quality import Judged

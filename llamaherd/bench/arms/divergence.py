@@ -15,6 +15,8 @@ _MOST_TEXT = 1 << 20
 _NUMBER = r"(-?(?:[0-9]{1,40}(?:\.[0-9]{1,12})?|nan|inf))"
 _ERROR = re.compile(r"^[\d.]+ E (.+)$", re.MULTILINE)
 """The first error that it logged, which is the cause of those after it. It ends with 0 all the same."""
+_OTHER_WORDS = re.compile(r"inconsistent vocabulary \((\d{1,9}) vs (\d{1,9})\)")
+"""It says so, and goes on."""
 _LETTERS = 200
 _FLOOR = -0.01
 """The least that a mean divergence may be: it is none below nothing, but logits are kept in 16 bits."""
@@ -69,6 +71,8 @@ class NoFiguresError(ValueError):
 def quality_of(text: str) -> Quality:
     """The figures that the tool printed at its end. Raises NoFiguresError."""
     text = text[-_MOST_TEXT:]
+    if other := _OTHER_WORDS.search(text):
+        raise NoFiguresError(f"both have other tokens, {int(other[1]):,} and {int(other[2]):,} of them")
     quality = Quality(
         kld=_required(text, "mean divergence", r"Mean +KLD: +"),
         same_top=_required(text, "share of same likeliest tokens", r"Same top p: +"),

@@ -1,9 +1,9 @@
-"""A gate's two servers, measured on their host until it is known whether the gate lets B in."""
+"""A gate's two servers, judged and measured on their host until it is known whether the gate lets B in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,15 +11,17 @@ from secrets import token_hex
 
 from llamaherd.bench.arms.blocks import BlockDone, Blocks
 from llamaherd.bench.arms.cells import conditions
-from llamaherd.bench.arms.gate import GateArms, gate_cells, gate_left
+from llamaherd.bench.arms.gate import GateArms, GateRow, gate_cells, gate_left, gate_rows
 from llamaherd.bench.arms.host import ArmsHost
+from llamaherd.bench.arms.quality import QualityRow, judged_arm, not_judged, quality_unit, says_the_same, ways
+from llamaherd.bench.arms.reading import Reader, read_text
 from llamaherd.bench.arms.results import Pair, arm_result, measured_before
 from llamaherd.bench.arms.units import ArmName, arms_script
 from llamaherd.bench.comparing.compare import Comparison, compare
 from llamaherd.bench.results.result import Condition, Result
 from llamaherd.inventory.keys import read_key
 from llamaherd.inventory.schema import Connect
-from llamaherd.plan import GatePlan
+from llamaherd.plan import GatePlan, InstancePlan, Reading
 from llamaherd.text.units import show_seconds, utc_stamp
 
 _HOLDS = timedelta(days=1)
@@ -27,8 +29,31 @@ _HOLDS = timedelta(days=1)
 
 
 @dataclass(frozen=True)
+class GateFound:
+    """What is known in the end: of what B says, where that was judged, and of how fast it is."""
+
+    quality: QualityRow | None = None
+    rows: tuple[GateRow, ...] = ()
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """A line for people of each, with its verdict."""
+        return tuple(f"{each}: {each.verdict}" for each in (*((self.quality,) if self.quality else ()), *self.rows))
+
+    @property
+    def slower(self) -> tuple[GateRow, ...]:
+        """The cells in which it is too slow."""
+        return tuple(row for row in self.rows if row.verdict == "slower")
+
+    @property
+    def lets_in(self) -> bool:
+        """Whether B may be served."""
+        return not self.slower and (self.quality is None or self.quality.lets_in)
+
+
+@dataclass(frozen=True)
 class GateRun:
-    """What is measured, where, and for whom. `say` tells people how it goes; `aside` is as of `ArmsHost`."""
+    """What is measured, where, and for whom. `say` tells people how it goes; `aside` makes what `ArmsHost` takes."""
 
     arms: GateArms
     gate: GatePlan
@@ -37,12 +62,55 @@ class GateRun:
     results: Path
     who: str
     say: Callable[[str], None]
-    aside: AbstractContextManager[object] | None = None
+    aside: Callable[[], AbstractContextManager[object]] = nullcontext
+    speed: bool = True
+    """Whether how fast it is counts as well."""
 
-    def measured(self) -> Comparison:
-        """What is known in the end: from results of today, where they say it. Raises UserError, UnreadableKeyError."""
+    def found(self) -> GateFound:
+        """What is known in the end: first of what it says, which takes less. Raises UserError, UnreadableKeyError."""
+        quality = self._judged()
+        if not self._cells or (quality and not quality.lets_in):
+            return GateFound(quality)
+        spent = quality.found.seconds if quality else 0.0
+        return GateFound(quality, gate_rows(self.measured(spent), self.gate, spent=True))
+
+    @property
+    def _cells(self) -> tuple[str, ...]:
+        return gate_cells(self.gate) if self.speed else ()
+
+    @property
+    def _serves(self) -> InstancePlan:
+        name = self.arms.b.instance.name
+        return next(each for each in self.arms.plan_a.instances if each.name == name)
+
+    def _judged(self) -> QualityRow | None:
+        """What B says beside A; None where no limit is declared, or nothing that it says can be different."""
+        kld, name = self.gate.kld, self.arms.b.instance.name
+        if kld is None or says_the_same(self.arms):
+            return None
+        if unable := not_judged(self.arms, kld):
+            return unable
+        seconds = self.gate.seconds // 2 if self._cells else self.gate.seconds
+        self.say(
+            f"{name}: a text is read as both, for {show_seconds(seconds)} at most; "
+            "what serves is stopped meanwhile, and comes back whatever ends this"
+        )
+        arm = judged_arm(self.arms)
+        script = arms_script((arm,), (self._serves,), seconds, self.who, others=True, text=read_text())
+
+        def unit(reading: Reading, longest: int) -> str:
+            return quality_unit(self.arms, reading, longest)
+
+        with ArmsHost(self.connect, script, {"C": arm}, {"C": None}, token_hex(6), self.aside()) as host:
+            return QualityRow(kld, Reader(host, unit, ways(self.arms)).compared(seconds))
+
+    def measured(self, spent: float = 0.0) -> Comparison:
+        """How fast both are, by what is left: from results of today, where they say it.
+
+        Raises UserError, UnreadableKeyError.
+        """
         now, session = datetime.now(UTC), token_hex(6)
-        asked = conditions(gate_cells(self.gate), self.arms.context)
+        asked = conditions(self._cells, self.arms.context)
         a, b = (self._begun(name, asked, session, now) for name in ("A", "B"))
         if before := measured_before(self.results, a, b, now - _HOLDS):
             found = compare(*before)
@@ -50,7 +118,7 @@ class GateRun:
                 self.say(f"{a.instance}: both were measured at {before[0].began}")
                 return found
         with closing(Pair(self.results, a, b)) as pair:
-            self._blocks(pair, asked)
+            self._blocks(pair, asked, self.gate.seconds - spent)
             pair.finish(utc_stamp(datetime.now(UTC)))
             return compare(pair.journals["A"].result, pair.journals["B"].result)
 
@@ -61,9 +129,8 @@ class GateRun:
         began = utc_stamp(now if first else now - timedelta(seconds=1))
         return arm_result(self.rig, plan, arm, asked, session=session, began=began, declared=first)
 
-    def _blocks(self, pair: Pair, asked: tuple[Condition, ...]) -> None:
-        name, seconds = self.arms.b.instance.name, self.gate.seconds
-        serves = next(each for each in self.arms.plan_a.instances if each.name == name)
+    def _blocks(self, pair: Pair, asked: tuple[Condition, ...], seconds: float) -> None:
+        name = self.arms.b.instance.name
         self.say(
             f"{name}: both are measured for {show_seconds(seconds)} at most; "
             "what serves is stopped meanwhile, and comes back whatever ends this"
@@ -72,9 +139,9 @@ class GateRun:
         place = self.arms.b.instance.endpoint.key
         key = read_key(place) if place else None
         keys: dict[ArmName, str | None] = {"A": key, "B": key}
-        script = arms_script(both, (serves,), seconds, self.who)
+        script = arms_script(both, (self._serves,), seconds, self.who)
         arms = {each.name: each for each in both}
-        with ArmsHost(self.connect, script, arms, keys, pair.session, self.aside) as servers:
+        with ArmsHost(self.connect, script, arms, keys, pair.session, self.aside()) as servers:
             blocks = Blocks(servers, pair.journals, asked, pair.session, seconds, self._tell)
             blocks.left = lambda found: gate_left(found, self.gate, asked)
             blocks.measured()

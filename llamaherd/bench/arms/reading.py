@@ -13,7 +13,8 @@ from llamaherd.bench.arms.host import Ran
 from llamaherd.bench.arms.units import SCRATCH
 from llamaherd.bench.asking.suite import long_text
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.memory.reading import MOST_TOKENS, Reading
+from llamaherd.memory.reading import MOST_TOKENS
+from llamaherd.plan import Reading
 
 LOGITS = f"{SCRATCH}/logits"
 """Where one run keeps them for the other."""

@@ -191,6 +191,7 @@ EXAMPLES: Mapping[str, str] = {
     "PowerLimits.step": "25W",
     "Gate.decode": "-3%",
     "Gate.prefill": "-5%",
+    "Gate.kld": "0.02",
     "Gate.budget": "20m",
     "Tls.ca": "keys/ca",
     "Tls.names": "[llm.lan]",

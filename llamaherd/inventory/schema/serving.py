@@ -174,19 +174,21 @@ Loss = Annotated[float, BeforeValidator(parse_loss, json_schema_input_type=str)]
 
 
 class Gate(Declared):
-    """How much slower it may become by a change: both are measured, and what is slower is not served."""
+    """What a change may cost: what serves and what is declared are measured, and what costs more is not served."""
 
     decode: Loss | None = None
     """The most that writing may lose, `-0.5%` to `-50%`."""
     prefill: Loss | None = None
     """The most that reading a prompt may lose."""
+    kld: Annotated[float, Field(gt=0, le=1)] | None = None
+    """How far what it says may be from what it said: mean KL divergence, at most."""
     budget: Duration | None = None
     """The longest that measuring takes, `30s` to `6h`. Default: `20m`."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if self.decode is None and self.prefill is None:
-            raise ValueError("it says no limit; write `decode: -3%`, `prefill: -5%`, or both")
+        if self.decode is None and self.prefill is None and self.kld is None:
+            raise ValueError("it says no limit; write `decode: -3%`, `prefill: -5%`, `kld: 0.02`, or some of them")
         return self
 
 
@@ -259,7 +261,7 @@ class Instance(Declared):
     tune: Tune | None = None
     """What `herd tune` goes by for it."""
     gate: Gate | None = None
-    """How much slower it may become by a change."""
+    """What a change may cost: how much slower it may become, and how far from what it said."""
     listen: Line = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port
@@ -337,6 +339,11 @@ class Instance(Declared):
     def tried_limits(self) -> tuple[int, ...]:
         """Power limits that a search tries, in watts."""
         return self.tune.power.watts if self.tune and self.tune.power else ()
+
+    @property
+    def judged(self) -> bool:
+        """Whether what it says is to be compared with what it says otherwise, by a search or by its gate."""
+        return self.quality is not None or (self.gate is not None and self.gate.kld is not None)
 
     @property
     def moves_experts(self) -> bool:

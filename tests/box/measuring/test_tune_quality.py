@@ -13,7 +13,7 @@ from llamaherd.bench.arms.host import ArmsHost
 from llamaherd.bench.arms.units import arms_script
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import logits_bytes
-from llamaherd.memory.reading import Reading
+from llamaherd.plan import Reading
 from llamaherd.tune.judging import Judging
 from llamaherd.tune.planned import Tuned, tuned
 from roles import ROLES

@@ -60,6 +60,31 @@ def test_a_gate_alone_changes_nothing(tmp_path: Path) -> None:
     assert changes(tmp_path, GATE) == []
 
 
+def test_what_it_says_is_judged_where_its_key_changes_as_well(tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("another\n")
+    keys: dict[str, object] = {"instances/chat/kv": "q8_0", "instances/chat/api_key": {"file": str(tmp_path / "new")}}
+    both = {"instances/chat/gate": {"decode": "-3%", "kld": 0.02}}
+    (change,) = changes(tmp_path, {**both, **keys})
+    assert change.gated
+    assert not change.gated.speed
+    (change,) = changes(tmp_path, {**both, "instances/chat/kv": "q8_0"})
+    assert change.gated
+    assert change.gated.speed
+
+
+def test_how_it_is_compared_is_planned_where_its_engine_has_the_program() -> None:
+    with_gate = chat({"instances/chat/gate": {"kld": 0.02}})
+    assert with_gate.gate
+    assert (with_gate.gate.kld, with_gate.gate.decode) == (0.02, None)
+    assert with_gate.divergence
+    assert with_gate.divergence.tool == f"{with_gate.build_folder}/bin/llama-perplexity"
+    assert {"--model", "--cache-type-k"} <= set(with_gate.divergence.says)
+    assert "--threads" in with_gate.divergence.more
+    assert chat({}).divergence is None
+    # By another one's gate its engine has it as well: what serves today can be held against later.
+    assert chat({"instances/chat/tune": {"quality": {}}}).divergence
+
+
 @pytest.mark.parametrize("case", ["no gate", "by --retry", "it does not serve", "its key changes as well"])
 def test_nothing_is_measured(case: str, tmp_path: Path) -> None:
     gate = {} if case == "no gate" else GATE
@@ -105,3 +130,8 @@ def test_what_was_tried_without_a_gate_is_known_by_the_same_name_as_before() -> 
         len({tried(chat({"instances/chat/gate": {"decode": each}})) for each in ("-3%", "-4%")} | {tried(chat({}))})
         == 3
     )
+
+
+def test_another_limit_of_what_it_says_is_another_try() -> None:
+    gates: list[dict[str, object]] = [{"decode": "-3%", "kld": 0.02}, {"decode": "-3%", "kld": 0.03}, {"kld": 0.02}]
+    assert len({tried(chat({"instances/chat/gate": each})) for each in gates}) == 3

@@ -1,0 +1,163 @@
+"""A gate's `kld`: what is judged, as which unit, and when what is declared is let in. No tool runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llamaherd.bench.arms.divergence import Compared, Figure, NoFiguresError, Quality, quality_of
+from llamaherd.bench.arms.gate import GateArms, gate_arms
+from llamaherd.bench.arms.measure import GateFound
+from llamaherd.bench.arms.quality import QualityRow, judged_arm, not_judged, quality_unit, says_the_same, ways
+from llamaherd.bench.arms.units import Arm
+from llamaherd.plan import DivergencePlan, Plan, Reading
+from tests.bench.test_divergence import REAL
+from tests.support.rigs import Declared, cpu_rig, planned
+
+GATE: Declared = {"instances/chat/gate": {"kld": 0.02}, "instances/chat/kv": "f16"}
+READINGS = (Reading(8192, 2, 512, 1000), Reading(4096, 2, 512, 500))
+
+
+def plan(readings: tuple[Reading, ...] = READINGS, vocabulary: int = 262_144, **keys: Any) -> Plan:
+    """The plan of the rig with a gate; what is only known of its model's header is put in by hand."""
+    found = planned(cpu_rig(), {**GATE, **{f"instances/chat/{key}": value for key, value in keys.items()}})
+
+    def told(of: DivergencePlan | None) -> DivergencePlan | None:
+        return of.model_copy(update={"readings": readings, "vocabulary": vocabulary}) if of else None
+
+    instances = tuple(each.model_copy(update={"divergence": told(each.divergence)}) for each in found.instances)
+    return found.model_copy(update={"instances": instances})
+
+
+def arms(was: Plan, new: Plan) -> GateArms:
+    return gate_arms(was, new, "chat")
+
+
+def row(kld: float, error: float, most: float = 0.02) -> QualityRow:
+    figures = Quality(kld=Figure(value=kld, error=error), same_top=Figure(value=97.0, error=0.5))
+    return QualityRow(most, Compared(context=4096, chunks=2, quality=figures))
+
+
+@pytest.mark.parametrize(
+    ("kld", "error", "verdict", "lets_in"),
+    [
+        (0.0, 0.0, "held", True),
+        (0.018, 0.001, "held", True),
+        (0.0181, 0.001, "not known yet", True),
+        (0.0219, 0.001, "not known yet", True),
+        (0.0221, 0.001, "beyond", False),
+        (0.3, 0.1, "beyond", False),
+        (0.3, 0.2, "not known yet", True),
+    ],
+)
+def test_it_is_beyond_where_it_is_by_more_than_its_error(
+    kld: float, error: float, verdict: str, *, lets_in: bool
+) -> None:
+    found = row(kld, error)
+    assert (found.verdict, found.lets_in) == (verdict, lets_in)
+    assert GateFound(found).lets_in is lets_in
+
+
+def test_a_sentence_has_the_figure_its_error_and_the_limit() -> None:
+    assert str(row(0.109, 0.005)) == (
+        "mean KLD 0.10900 ± 0.00500, same top 97.00 ± 0.50 %, 2 x 4,096 tokens, and a mean KLD of 0.02 is the most"
+    )
+    assert GateFound(row(0.109, 0.005)).told[0].endswith("is the most: beyond")
+
+
+def test_what_could_not_be_judged_is_not_let_in() -> None:
+    found = QualityRow(0.02, Compared(says="it took too long; "))
+    assert (found.verdict, found.lets_in, GateFound(found).lets_in) == ("not judged", False, False)
+    assert str(found) == "it cannot be judged, where a mean KLD of 0.02 is the most: it took too long; "
+
+
+@pytest.mark.parametrize(
+    ("keys", "same"),
+    [
+        ({"threads": 1}, True),
+        ({"ubatch": 64}, True),
+        ({"context": 4096}, True),
+        ({"parallel": 2}, True),
+        ({"mlock": True}, True),
+        ({"sampling": {"temperature": 0.1}}, True),
+        ({"kv": "q8_0"}, False),
+        ({"flash_attention": "off"}, False),
+        ({"environment": {"GGML_OF_ITS_OWN": "1"}}, False),
+        ({"extra_args": ["--lora", "/srv/adapter.gguf"]}, False),
+        ({"extra_args": ["--rope-freq-base", "1000"]}, False),
+    ],
+)
+def test_only_what_can_change_what_it_says_is_judged(keys: dict[str, Any], *, same: bool) -> None:
+    assert says_the_same(arms(plan(), plan(**keys))) is same
+
+
+def test_another_model_or_engine_is_judged() -> None:
+    other = planned(cpu_rig(), {**GATE, "models/gemma/sha256": "b6" * 32})
+    assert not says_the_same(arms(plan(), other))
+    built = planned(cpu_rig(), {**GATE, "engines/main/options": {"GGML_NATIVE": "OFF"}})
+    assert not says_the_same(arms(plan(), built))
+
+
+def test_a_gate_that_is_new_says_nothing_otherwise() -> None:
+    """Its engine is built anew, with one program more: nothing of the server is another one."""
+    was = planned(cpu_rig(), {"instances/chat/kv": "f16"})
+    both = arms(was, plan())
+    assert both.a.instance.server.program != both.b.instance.server.program
+    assert both.a.instance.divergence is None
+    assert says_the_same(both)
+    changed = not_judged(arms(was, plan(kv="q8_0")), 0.02)
+    assert changed
+    assert "was built without the program that compares" in str(changed)
+    assert "nothing but `gate` changed" in changed.way_out
+
+
+def test_another_vocabulary_is_another_model() -> None:
+    found = not_judged(arms(plan(), plan(vocabulary=151_936)), 0.02)
+    assert found
+    assert "it has 151,936 kinds of tokens, and what serves 262,144: it is another model" in str(found)
+
+
+def test_where_no_text_can_be_read_it_is_not_judged() -> None:
+    assert not_judged(arms(plan(), plan()), 0.02) is None
+    found = not_judged(arms(plan(), plan(readings=())), 0.02)
+    assert found
+    assert "no text can be read" in str(found)
+
+
+def test_both_read_as_much_as_the_one_that_has_less_room() -> None:
+    less = READINGS[1:]
+    assert ways(arms(plan(), plan(readings=less))) == ways(arms(plan(readings=less), plan())) == less
+
+
+def test_the_unit_reads_as_both() -> None:
+    both = arms(plan(environment={"OLD": "1", "SAME": "2"}), plan(kv="q4_0", environment={"SAME": "2", "NEW": "%h"}))
+    unit = quality_unit(both, READINGS[0], 300)
+    *_, kept, compared = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    tools = [f"{each.build_folder}/bin/llama-perplexity" for each in (both.a.instance, both.b.instance)]
+    assert kept.startswith(f"ExecStart=/usr/bin/env -u NEW OLD=1 SAME=2 {tools[0]} --model ")
+    assert compared.startswith(f"ExecStart={tools[1]} --model ")
+    assert "--cache-type-k f16 --cache-type-v f16" in kept
+    assert "--cache-type-k q4_0 --cache-type-v q4_0" in compared
+    assert kept.endswith("--kl-divergence-base /var/tmp/logits --file /run/llamaherd/arms-text --chunks 2")
+    assert compared.endswith("--kl-divergence-base /var/tmp/logits --kl-divergence")
+    for line in (kept, compared):
+        assert "--ctx-size 8192 --batch-size 512 --ubatch-size 512" in line
+        assert not {"--port", "--alias", "--api-key-file", "--metrics"} & set(line.split())
+    assert "TimeoutStartSec=300" in unit
+
+
+def test_it_runs_where_one_of_both_has_gpus() -> None:
+    both = arms(plan(), plan(kv="q8_0"))
+    assert judged_arm(both).instance is both.b.instance
+    gpus = both.a.instance.server.model_copy(update={"gpus": object()})
+    moved = GateArms(
+        Arm("A", "a", both.a.instance.model_copy(update={"server": gpus})), both.b, both.plan_a, both.plan_b
+    )
+    assert judged_arm(moved).instance is moved.a.instance
+
+
+def test_of_two_vocabularies_the_tool_says_so_and_goes_on() -> None:
+    said = "0.00.913.411 E kl_divergence: inconsistent vocabulary (262144 vs 248320)\n" + REAL
+    with pytest.raises(NoFiguresError, match=r"other tokens, 262,144 and 248,320 of them"):
+        quality_of(said)
