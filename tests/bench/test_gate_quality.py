@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llamaherd.bench.arms.divergence import Compared, Figure, NoFiguresError, Quality, quality_of
 from llamaherd.bench.arms.gate import GateArms, gate_arms
+from llamaherd.bench.arms.judgements import Judgement, keep, kept
 from llamaherd.bench.arms.measure import GateFound
-from llamaherd.bench.arms.quality import QualityRow, judged_arm, not_judged, quality_unit, says_the_same, ways
+from llamaherd.bench.arms.quality import (
+    QualityRow,
+    identities,
+    judged_arm,
+    not_judged,
+    quality_unit,
+    says_the_same,
+    ways,
+)
 from llamaherd.bench.arms.units import Arm
+from llamaherd.bench.results.store import result_files
 from llamaherd.plan import DivergencePlan, Plan, Reading
 from tests.bench.test_divergence import REAL
 from tests.support.rigs import Declared, cpu_rig, planned
@@ -161,3 +173,31 @@ def test_of_two_vocabularies_the_tool_says_so_and_goes_on() -> None:
     said = "0.00.913.411 E kl_divergence: inconsistent vocabulary (262144 vs 248320)\n" + REAL
     with pytest.raises(NoFiguresError, match=r"other tokens, 262,144 and 248,320 of them"):
         quality_of(said)
+
+
+def judgement(began: str, a: str = "a", found: Compared | None = None) -> Judgement:
+    quality = row(0.01, 0.001).found if found is None else found
+    return Judgement(llamaherd="0", rig="box", instance="chat", began=began, text="0" * 64, a=a, b="b", found=quality)
+
+
+def test_what_was_read_today_is_not_read_again(tmp_path: Path) -> None:
+    since = datetime.fromisoformat("2026-11-26T00:00:00Z")
+    like = judgement("2026-11-26T20:00:00Z")
+    assert kept(tmp_path, like, since) is None
+    first = judgement("2026-11-26T10:00:00Z")
+    path = keep(tmp_path, first)
+    assert path == tmp_path / "box/chat/kld-20261126T100000Z.json"
+    keep(tmp_path, judgement("2026-11-26T11:00:00Z", a="another"))
+    keep(tmp_path, judgement("2026-11-26T12:00:00Z", found=Compared(says="it took too long")))
+    assert kept(tmp_path, like, since) == first
+    assert kept(tmp_path, like, datetime.fromisoformat("2026-11-27T00:00:00Z")) is None
+    path.write_text("{}", encoding="utf-8")
+    assert kept(tmp_path, like, since) is None
+    assert result_files(tmp_path, "box", "chat") == []
+
+
+def test_it_is_known_by_what_is_said_and_not_by_how_fast() -> None:
+    a, b = identities(arms(plan(), plan(kv="q8_0")))
+    assert a != b
+    assert identities(arms(plan(threads=1), plan(kv="q8_0", ubatch=64))) == (a, b)
+    assert identities(arms(plan(), plan(kv="q4_0")))[1] != b

@@ -9,14 +9,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from secrets import token_hex
 
+from llamaherd import __version__
 from llamaherd.bench.arms.blocks import BlockDone, Blocks
 from llamaherd.bench.arms.cells import conditions
+from llamaherd.bench.arms.divergence import Compared
 from llamaherd.bench.arms.gate import GateArms, GateRow, gate_cells, gate_left, gate_rows
 from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.quality import QualityRow, judged_arm, not_judged, quality_unit, says_the_same, ways
+from llamaherd.bench.arms.judgements import Judgement, keep, kept
+from llamaherd.bench.arms.quality import (
+    QualityRow,
+    identities,
+    judged_arm,
+    not_judged,
+    quality_unit,
+    says_the_same,
+    ways,
+)
 from llamaherd.bench.arms.reading import Reader, read_text
 from llamaherd.bench.arms.results import Pair, arm_result, measured_before
 from llamaherd.bench.arms.units import ArmName, arms_script
+from llamaherd.bench.asking.suite import suite
 from llamaherd.bench.comparing.compare import Comparison, compare
 from llamaherd.bench.results.result import Condition, Result
 from llamaherd.inventory.keys import read_key
@@ -90,6 +102,18 @@ class GateRun:
             return None
         if unable := not_judged(self.arms, kld):
             return unable
+        now, (a, b), text = datetime.now(UTC), identities(self.arms), suite().ref.sha256
+        begun = Judgement(llamaherd=__version__, rig=self.rig, instance=name, began=utc_stamp(now), text=text, a=a, b=b)
+        if before := kept(self.results, begun, now - _HOLDS):
+            self.say(f"{name}: both were read at {before.began}")
+            return QualityRow(kld, before.found.model_copy(update={"seconds": 0.0}))
+        found = self._read()
+        keep(self.results, begun.model_copy(update={"found": found}))
+        return QualityRow(kld, found)
+
+    def _read(self) -> Compared:
+        """What the host's own tool tells of both."""
+        name = self.arms.b.instance.name
         seconds = self.gate.seconds // 2 if self._cells else self.gate.seconds
         self.say(
             f"{name}: a text is read as both, for {show_seconds(seconds)} at most; "
@@ -102,7 +126,7 @@ class GateRun:
             return quality_unit(self.arms, reading, longest)
 
         with ArmsHost(self.connect, script, {"C": arm}, {"C": None}, token_hex(6), self.aside()) as host:
-            return QualityRow(kld, Reader(host, unit, ways(self.arms)).compared(seconds))
+            return Reader(host, unit, ways(self.arms)).compared(seconds)
 
     def measured(self, spent: float = 0.0) -> Comparison:
         """How fast both are, by what is left: from results of today, where they say it.

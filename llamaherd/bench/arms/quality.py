@@ -15,7 +15,7 @@ from llamaherd.bench.arms.reading import LOGITS
 from llamaherd.bench.arms.units import Arm, run_unit
 from llamaherd.engines.divergence import Pass, compared_arguments, kept_arguments
 from llamaherd.layout import ARMS_TEXT
-from llamaherd.plan import InstancePlan, Plan, Reading
+from llamaherd.plan import InstancePlan, Plan, Reading, digest
 
 QualityVerdict = Literal["held", "beyond", "not known yet", "not judged"]
 
@@ -117,9 +117,19 @@ def _env(instance: InstancePlan, there: Mapping[str, str]) -> tuple[str, ...]:
     return ("/usr/bin/env", *gone, *(f"{name}={value}" for name, value in own.items()))
 
 
-def _computes(plan: Plan, instance: InstancePlan) -> tuple[object, ...]:
-    """All besides its arguments that what it says can come from; which programs were built with it is no part."""
-    build = next((each for each in plan.builds if each.id == instance.build), None)
-    engine = (build.kind, build.source, build.options, build.cuda) if build else instance.server.program
-    server = instance.server
-    return engine, server.environment, instance.model_path, server.gpus.at if server.gpus else ()
+def identities(arms: GateArms) -> tuple[str, str]:
+    """A and B by hashes of all that what they say can come from."""
+    a, b = arms.a.instance, arms.b.instance
+    assert a.divergence
+    assert b.divergence
+    return (
+        digest(a.divergence.says, _computes(arms.plan_a, a)),
+        digest(b.divergence.says, _computes(arms.plan_b, b)),
+    )
+
+
+def _computes(plan: Plan, instance: InstancePlan) -> str:
+    """The hash of all besides its arguments that what it says can come from; which programs were built is no part."""
+    build, server = next((each for each in plan.builds if each.id == instance.build), None), instance.server
+    engine = (build.kind, build.source.model_dump(mode="json"), build.options, build.cuda) if build else server.program
+    return digest(engine, server.environment, instance.model_path, [card.at for card in server.cards])

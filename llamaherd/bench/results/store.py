@@ -94,7 +94,12 @@ def write_result(results: Path, result: Result) -> Path:
     """
     whole = finished(result)
     path = folder_of(results, whole) / f"{stem(whole)}.json"
-    data = to_bytes(whole)
+    put_whole(path, to_bytes(whole))
+    return path
+
+
+def put_whole(path: Path, data: bytes) -> None:
+    """Write a file in one atomic step: whoever sees it sees all of it. Raises UserError."""
     with said(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, part = mkstemp(".part", ".herd-", path.parent)
@@ -108,7 +113,6 @@ def write_result(results: Path, result: Result) -> Path:
         finally:
             Path(part).unlink(missing_ok=True)
         sync_folder(path.parent)
-    return path
 
 
 class Journal:
