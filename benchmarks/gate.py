@@ -27,7 +27,7 @@ from tests.bench.played_arms import Played, begun
 
 GATE = GatePlan(decode=0.03, prefill=0.05, seconds=20 * 60)
 ASKED = conditions(gate_cells(GATE), 8192)
-SLOWER = (-0.05, 0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.08)
+SLOWER = (0.0, 0.02, 0.03, 0.04, 0.05, 0.08)
 HOSTS = {"calm": (0.004, 0.005), "as usual": (0.01, 0.01), "noisy": (0.03, 0.03)}
 """By how much starts differ from each other, and requests of the same start."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -63,6 +64,8 @@ def test_what_says_other_things_does_not_take_its_place(gated: Bench) -> None:
     bench.unchanged(before, "chat")
     assert bench.sh(f"cat {UNIT}") == unit
     nothing_left(bench)
+    (kept,) = (bench.folder / "results/box/chat").glob("kld-*.json")
+    assert json.loads(kept.read_text())["found"]["quality"]["kld"]["value"] > 0.03
     # The host remembers, whoever asks; and nothing is read once more.
     again = bench.up("--yes")
     assert again.code == 1, again.output
@@ -102,5 +105,6 @@ def test_what_cannot_be_judged_is_not_let_in(bench: Bench) -> None:
     assert "what serves was built without the program that compares" in ended.output
     assert "`herd up` with nothing but `gate` changed" in ended.output
     assert READ not in ended.output
-    bench.unchanged(before)
+    # Its engine is built anew, and the other one that it serves is switched to that.
+    bench.unchanged(before, "drafter")
     assert bench.answers("chat")
