@@ -81,7 +81,7 @@ def test_a_sentence_has_the_figure_its_error_and_the_limit() -> None:
 def test_what_could_not_be_judged_is_not_let_in() -> None:
     found = QualityRow(0.02, Compared(says="it took too long; "))
     assert (found.verdict, found.lets_in, GateFound(found).lets_in) == ("not judged", False, False)
-    assert str(found) == "it cannot be judged, where a mean KLD of 0.02 is the most: it took too long; "
+    assert str(found) == "it cannot be judged, where a mean KLD of 0.02 is the most: it took too long"
 
 
 @pytest.mark.parametrize(

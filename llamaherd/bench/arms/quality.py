@@ -52,7 +52,7 @@ class QualityRow:
 
     def __str__(self) -> str:
         if self.found.quality is None:
-            return f"it cannot be judged, where a mean KLD of {self.most:g} is the most: {self.found.says}"
+            return f"it cannot be judged, where a mean KLD of {self.most:g} is the most: {self.found.says.rstrip(' ;')}"
         return f"{self.found.figures}, and a mean KLD of {self.most:g} is the most"
 
 

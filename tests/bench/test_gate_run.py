@@ -1,0 +1,142 @@
+"""A gate from its first question to what is known: what is read and measured, in which order, and what is kept.
+
+The host is played: what its connection would tell. What real hosts do is in tests/box/measuring/test_gate_says.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from llamaherd.bench.arms import measure
+from llamaherd.bench.arms.gate import gate_arms
+from llamaherd.bench.arms.host import Ran
+from llamaherd.bench.arms.measure import GateRun
+from llamaherd.bench.arms.units import Arm, ArmName
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.plan import GatePlan
+from tests.bench.played_arms import Played
+from tests.bench.test_divergence import REAL
+from tests.bench.test_gate_quality import plan
+
+BEYOND = REAL.replace("0.006568", "0.106568")
+
+
+@dataclass
+class Host:
+    """What is told of a host that plays: `said` is the tool's, `slower` B's."""
+
+    said: Ran = field(default_factory=lambda: Ran(well=True, says=REAL))
+    slower: float = 0.0
+    opened: list[str] = field(default_factory=list)
+    aside: int = 0
+
+    @contextmanager
+    def stand_aside(self) -> Iterator[None]:
+        self.aside += 1
+        yield
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    told = Host()
+
+    class OnIt(Played):
+        """One connection to it."""
+
+        def __init__(
+            self, _connect: Connect, script: str, arms: Mapping[ArmName, Arm], _keys: object, _salts: str, aside: Any
+        ) -> None:
+            super().__init__(1, told.slower)
+            self._aside = aside
+            told.opened.append("".join(arms))
+            assert ("judge()" in script) is (told.opened[-1] == "C")
+
+        def __enter__(self) -> Self:
+            self._aside.__enter__()
+            return self
+
+        def __exit__(self, *gone: object) -> None:
+            self._aside.__exit__(*gone)
+
+        def run_to_end(self, unit: str, _room: int) -> Ran:
+            assert unit.count("llama-perplexity") == 2
+            self.now += 100
+            return told.said
+
+    monkeypatch.setattr(measure, "ArmsHost", OnIt)
+    monkeypatch.setenv("CHAT_KEY", "a-key")
+    return told
+
+
+def run(host: Host, folder: Path, *, decode: float | None = 0.03, kv: str = "q8_0", speed: bool = True) -> GateRun:
+    """A gate of `kld: 0.02`, for another type of the cache."""
+    gate = GatePlan(decode=decode, kld=0.02, seconds=1200)
+    arms, says = gate_arms(plan(), plan(kv=kv), "chat"), list[str]()
+    connect = Connect(host=LOCAL)
+    return GateRun(arms, gate, "box", connect, folder, "a test", says.append, host.stand_aside, speed)
+
+
+def test_what_it_says_comes_first_and_then_how_fast(host: Host, tmp_path: Path) -> None:
+    found = run(host, tmp_path).found()
+    assert host.opened == ["C", "AB"]
+    assert host.aside == 2
+    assert found.lets_in
+    assert found.quality
+    assert found.quality.verdict == "held"
+    assert [line.rpartition(": ")[2] for line in found.told] == ["held"] * 3
+
+
+def test_what_says_other_things_is_not_measured(host: Host, tmp_path: Path) -> None:
+    host.said = Ran(well=True, says=BEYOND)
+    found = run(host, tmp_path).found()
+    assert host.opened == ["C"]
+    assert (found.lets_in, found.rows) == (False, ())
+    assert "mean KLD 0.10657 ± 0.00014" in found.told[0]
+
+
+def test_what_is_slower_is_kept_out_though_it_says_the_same(host: Host, tmp_path: Path) -> None:
+    host.slower = 0.1
+    found = run(host, tmp_path).found()
+    assert found.slower
+    assert not found.lets_in
+
+
+@pytest.mark.parametrize("case", ["no limit of speed", "its key changes as well"])
+def test_without_speed_nothing_is_measured(host: Host, tmp_path: Path, case: str) -> None:
+    alone = run(host, tmp_path, decode=None) if case == "no limit of speed" else run(host, tmp_path, speed=False)
+    assert alone.found().lets_in
+    assert host.opened == ["C"]
+
+
+def test_where_nothing_can_be_said_otherwise_nothing_is_read(host: Host, tmp_path: Path) -> None:
+    found = run(host, tmp_path, kv="f16").found()
+    assert host.opened == ["AB"]
+    assert found.quality is None
+
+
+def test_the_same_two_are_read_once(host: Host, tmp_path: Path) -> None:
+    first = run(host, tmp_path, decode=None).found()
+    again = run(host, tmp_path, decode=None).found()
+    assert host.opened == ["C"]
+    assert first.quality
+    assert again.quality
+    assert again.quality.found.quality == first.quality.found.quality
+    run(host, tmp_path, decode=None, kv="q4_0").found()
+    assert host.opened == ["C", "C"]
+
+
+def test_what_could_not_be_read_is_read_again(host: Host, tmp_path: Path) -> None:
+    host.said = Ran(well=False, says="it took too long; ")
+    found = run(host, tmp_path).found()
+    assert (found.lets_in, found.told) == (
+        False,
+        ("it cannot be judged, where a mean KLD of 0.02 is the most: it took too long: not judged",),
+    )
+    host.said = Ran(well=True, says=REAL)
+    assert run(host, tmp_path).found().lets_in
