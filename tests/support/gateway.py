@@ -267,6 +267,11 @@ class Answer:
         """The code of an error, as OpenAI's clients read it."""
         return str(json.loads(self.body)["error"]["code"])
 
+    @property
+    def message(self) -> str:
+        """Its sentence, as pages and editors show it to people."""
+        return str(json.loads(self.body)["error"]["message"])
+
 
 def keys_of(plan: GatewayPlan, keys: Mapping[str, str] = KEYS, pem: str | None = None) -> GatewayKeys:
     """Keys of those users that the plan has."""

@@ -178,6 +178,7 @@ def test_who_finds_the_queue_full_is_told_to_come_back(
     until(lambda: (servers[0].busy, gateway.waiting()) == (2, 3))
     refused = gateway.ask()
     assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "queue_full", "30")
+    assert refused.message == "the queue is full: ask again in 30 seconds, or another model"
     servers[0].hold.set()
     assert [each.result().status for each in answers] == [200] * 5
 
@@ -191,6 +192,7 @@ def test_who_waits_in_vain_is_told_to_come_back(
     until(lambda: servers[0].busy == 2)
     answer = gateway.ask()
     assert (answer.status, answer.headers["retry-after"]) == (429, "10")
+    assert answer.message.endswith(": ask again in 10 seconds")
     servers[0].hold.set()
     assert [each.result().status for each in first] == [200, 200]
 
@@ -204,6 +206,7 @@ def test_a_user_has_so_many_at_once_and_others_are_free(
     until(lambda: (servers[0].busy, gateway.waiting()) == (2, 1))
     refused = gateway.ask()
     assert (refused.code, refused.headers["retry-after"]) == ("too_many_streams", "5")
+    assert refused.message.endswith(": ask again when one has ended")
     assert gateway.ask(model="small", key=KEYS["ann"]).status == 200
     servers[0].hold.set()
     assert [each.result().status for each in answers] == [200] * 3
