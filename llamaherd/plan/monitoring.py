@@ -31,7 +31,8 @@ class MonitoredServer(Planned):
     """A server whose figures are read: `RIG.INSTANCE`, where it is asked, with which key, and how fast it must be.
 
     `decode` is what its owner expects, and `measured` what `herd bench` has found: tokens a second, for one request.
-    `waits`: it does not answer while it reads a prompt.
+    `waits`: it does not answer while it reads a prompt. `group`, `RIG.GROUP`: others have the same server in turn with
+    it, which tells its figures while its model is loaded.
     """
 
     name: str
@@ -45,6 +46,7 @@ class MonitoredServer(Planned):
     decode: float | None = None
     measured: float | None = None
     waits: bool = False
+    group: str | None = None
 
     @property
     def floor(self) -> float | None:

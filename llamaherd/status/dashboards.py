@@ -10,6 +10,8 @@ Kind = Literal["timeseries", "stat", "table"]
 _OF_RIG = 'rig="$rig"'
 _OF_SERVER = f'{_OF_RIG},instance=~"$instance"'
 _DISK = f'{_OF_RIG},fstype!="tmpfs"'
+_ANSWERING = 'sum(up{job="server",group=""} or max by (rig, group) (up{job="server",group!=""}))'
+"""A group answers for the one of its models that is loaded."""
 _MODELS = 'proxy=~"m_.+"'
 
 
@@ -84,7 +86,7 @@ FLEET = Dashboard(
             "Now",
             (
                 _number("Rigs that answer", 'sum(up{job="host"})'),
-                _number("Servers that answer", 'sum(up{job="server"})'),
+                _number("Servers that answer", _ANSWERING),
                 _number("Requests that are answered", "sum(llm:requests:processing)"),
                 _number("Requests that wait", "sum(llm:requests:waiting)"),
                 _number("GPUs take", "sum(llamaherd_gpu_power_watts)", "watt"),

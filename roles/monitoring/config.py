@@ -18,8 +18,8 @@ from llamaherd.layout import (
 from llamaherd.plan import MonitoredHost, MonitoredServer, TextFile, digest
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
-from roles.monitoring.recordings import RECORDINGS, Recording, declared, expected, looks
-from roles.monitoring.rules import ALERTS
+from roles.monitoring.recordings import RECORDINGS, Recording, declared, expected, in_turn, looks
+from roles.monitoring.rules import Alert, alerts_of
 
 PROMETHEUS, RULES, ALERTMANAGER = "prometheus.yml", "rules.yml", "alertmanager.yml"
 _TITLE = "{{ .status }}: {{ .groupLabels.alertname }}"
@@ -55,14 +55,21 @@ def rules(
 
     `drift`: people are told of that, too.
     """
-    recordings = (*RECORDINGS, *expected(servers), *declared(hosts), *(looks(hosts) if drift else ()))
-    spec = digest(_rules(rig, "", recordings), asked.text)
-    return own(RULES, _rules(rig, spec, recordings)), spec
+    recordings = (
+        *RECORDINGS,
+        *in_turn(servers),
+        *expected(servers),
+        *declared(hosts),
+        *(looks(hosts) if drift else ()),
+    )
+    alerts = alerts_of(servers)
+    spec = digest(_rules(rig, "", recordings, alerts), asked.text)
+    return own(RULES, _rules(rig, spec, recordings, alerts)), spec
 
 
-def _rules(rig: str, spec: str, recordings: Sequence[Recording]) -> Written:
+def _rules(rig: str, spec: str, recordings: Sequence[Recording], alerts: Sequence[Alert]) -> Written:
     made = [{"record": each.record, "expr": each.expr, "labels": dict(each.labels)} for each in recordings]
-    return render("monitoring/rules.yml.j2", rig=rig, spec=spec, recordings=made, alerts=ALERTS)
+    return render("monitoring/rules.yml.j2", rig=rig, spec=spec, recordings=made, alerts=alerts)
 
 
 def alertmanager(rig: str, alerts: Alerts) -> TextFile:

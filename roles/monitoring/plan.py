@@ -158,7 +158,7 @@ def _alert_keys(alerts: Alerts) -> Iterator[AlertKey]:
 def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[MonitoredServer]:
     """Servers that can be asked: those of another rig only where they listen for others."""
     for name, each in sorted(rig.instances.items()):
-        if (each.loopback and rig.rig != here) or each.group:
+        if each.loopback and rig.rig != here:
             continue
         kind = rig.engines[each.engine].kind
         endpoint = Endpoint(listen=each.listen, port=each.port, models=(each.model,), streams=each.parallel)
@@ -174,6 +174,7 @@ def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[Mon
             decode=each.expect.decode if each.expect else None,
             measured=measured.get(f"{rig.rig}.{name}"),
             waits=DIALECTS[kind].traits.health_waits,
+            group=f"{rig.rig}.{each.group}" if each.group else None,
         )
 
 

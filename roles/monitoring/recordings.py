@@ -29,6 +29,13 @@ def _rate(metric: str, over: str = "5m") -> str:
     return f"rate({metric}[{over}])"
 
 
+def unanswered(*labels: str) -> str:
+    """What of all that is asked does not answer: of a group, nothing that answers for one of its models."""
+    alone, grouped = (f"up{{{','.join((*labels, group))}}}" for group in ('group=""', 'group!=""'))
+    down = f"max by (job, rig, group) ({grouped}) == 0"
+    return f'{alone} == 0 or label_replace({down}, "instance", "$1", "group", "(.+)")'
+
+
 _BY = "sum by (rig, instance, model, engine)"
 RECORDINGS = (
     Recording(
@@ -50,6 +57,12 @@ RECORDINGS = (
     Recording("llm:requests:waiting", f"llamacpp:requests_deferred or {_BY} (vllm:num_requests_waiting)"),
 )
 """Engines' figures by one name each. llama-server's own rates are reset by whoever asks: these are of its counters."""
+
+
+def in_turn(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
+    """Which models of groups are loaded, where there are groups."""
+    if any(server.group for server in servers):
+        yield Recording("llm:model:loaded", 'up{job="server",group!=""}')
 
 
 def expected(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:

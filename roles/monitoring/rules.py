@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from roles.monitoring.recordings import UNSEEN
+from llamaherd.plan import MonitoredServer
+from roles.monitoring.recordings import UNSEEN, unanswered
 
 LEAST_ACCEPTED = 0.4
 """Of drafted tokens; with fewer, drafting costs more than it brings."""
@@ -38,6 +40,8 @@ class Alert(NamedTuple):
     help: str
 
 
+_DOWN, _SERVERS = "ServerDown", ('job="server"', 'waits="no"')
+
 ALERTS = (
     Alert(
         "RigUnreachable",
@@ -48,8 +52,8 @@ ALERTS = (
         "see whether it is on; `herd verify {{ $labels.rig }}` says whether its exporter runs",
     ),
     Alert(
-        "ServerDown",
-        'up{job="server",waits="no"} == 0',
+        _DOWN,
+        f"up{{{','.join(_SERVERS)}}} == 0",
         "5m",
         "page",
         "server {{ $labels.instance }} does not answer",
@@ -247,3 +251,10 @@ ALERTS = (
     ),
 )
 """Each has a test in which it fires, and one in which it does not."""
+
+
+def alerts_of(servers: Sequence[MonitoredServer]) -> tuple[Alert, ...]:
+    """Those of a fleet with these servers: one of a group that is not loaded is not down, the group may be."""
+    if not any(server.group for server in servers):
+        return ALERTS
+    return tuple(each._replace(expr=unanswered(*_SERVERS)) if each.name == _DOWN else each for each in ALERTS)

@@ -10,6 +10,7 @@ from llamaherd.plan import MonitoringPlan, Plan, WatcherPlan
 from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
+from roles.monitoring.recordings import unanswered
 
 
 def question(plan: Plan) -> str:
@@ -26,6 +27,7 @@ def question(plan: Plan) -> str:
         folder=MONITORING,
         prometheus=PROMETHEUS_PORT,
         alertmanager=ALERTMANAGER_PORT,
+        down=f"query={unanswered()}",
     )
 
 

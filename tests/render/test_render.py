@@ -113,6 +113,7 @@ from roles.virtual_address.state import UnitState as AddressUnitState
 from roles.virtual_address.state import inspect as address_inspect
 from roles.virtual_address.verify import question as address_question
 from roles.wsl.changes import wsl_changes
+from tests.bench.grouped import watched
 from tests.support import ours as verify
 from tests.support.gateway import as_written, chatting_plan, gateway_files, gateway_of, gateway_plans, keys_of
 from tests.support.monitoring import household
@@ -697,6 +698,7 @@ def texts() -> dict[str, str]:
             for file in monitored(WATCHING["duo"]).brought[1:]
         },
         **{PurePosixPath(file.path).name: file.text for file in watcher_of(WATCHING["box"]).files},
+        **{f"group_{PurePosixPath(file.path).name}": file.text for file in watcher_of(watched()).files[:2]},
         "look.service": render("monitoring/look.service.j2", herd="/opt/a b/herd", inventory="/home/tom/50% of it"),
         "look.timer": render("monitoring/look.timer.j2", at="03:30"),
         "gpu_power.service": power(HELD).unit.text,

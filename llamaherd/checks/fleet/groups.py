@@ -27,23 +27,6 @@ SWAPS_BESIDE = Rule(
     """,
 )
 
-GROUP_UNWATCHED = Rule(
-    "LH324",
-    "Nothing watches the models of a group.",
-    why="""
-    The server of a group tells what it counts of the model that is loaded, and of no other: figures would come and go,
-    and each would be told as a server that is down. Its host and its GPUs are watched as others are.
-    """,
-    example="""
-    $ herd check
-    fleet/fleet.yaml:3:7: note LH324: group `card` of rig `attic` is not watched
-      help: `herd status` asks it, and `herd verify attic`
-    """,
-    language="console",
-    way_out="nothing need be done. `herd status` and `herd verify` ask it.",
-    severity="note",
-)
-
 
 def served_in_turn(subject: FleetContext) -> Iterator[Finding]:
     """Models of which one server is a group's, and not all."""
@@ -55,16 +38,3 @@ def served_in_turn(subject: FleetContext) -> Iterator[Finding]:
             message += "and by another server"
             help_ = f"let `{each.model}` have that one alone, and name a model with the others as its `fallback`"
             yield SWAPS_BESIDE.at(each.place, message, help_)
-
-
-def unwatched_groups(subject: FleetContext) -> Iterator[Finding]:
-    """Groups of rigs that something watches."""
-    for monitoring in subject.monitoring:
-        for name, rig in subject.rigs.items():
-            if not monitoring.watches(name):
-                continue
-            for group in dict.fromkeys(each.group for each in rig.instances.values() if each.group):
-                place = subject.document.value(("monitoring", "on"))
-                message = f"group `{group}` of rig `{name}` is not watched"
-                help_ = f"`herd status` asks it, and `herd verify {name}`"
-                yield GROUP_UNWATCHED.at(place, message, help_)

@@ -17,6 +17,6 @@ prometheus_read() {
 }
 prometheus_read | lines
 section 'monitoring down' ''
-curl -q -s --noproxy '*' --max-time 10 -G --data-urlencode 'query=up == 0' http://127.0.0.1:9090/api/v1/query 2>&1 | grep -o '"instance":"[^"]*"' | cut -d '"' -f 4 | lines
+curl -q -s --noproxy '*' --max-time 10 -G --data-urlencode 'query=up{group=""} == 0 or label_replace(max by (job, rig, group) (up{group!=""}) == 0, "instance", "$1", "group", "(.+)")' http://127.0.0.1:9090/api/v1/query 2>&1 | grep -o '"instance":"[^"]*"' | cut -d '"' -f 4 | lines
 section 'monitoring alertmanager' ''
 curl -q -s --noproxy '*' --max-time 10 -o /dev/null -w '%{http_code}\n' http://127.0.0.1:9093/-/ready 2>&1 | lines
