@@ -14,6 +14,7 @@ from llamaherd.report.over_time import history_charts
 from llamaherd.report.searches import Searched, search_chart, search_tables
 from llamaherd.report.sweeps import charts_of
 from llamaherd.report.tables import Table, cells_table, memory_table
+from llamaherd.tune.power import power_lines
 from llamaherd.tune.written import yaml_lines
 
 _ALL, _BESIDE = "Everything that was measured", "Everything else that was measured"
@@ -124,9 +125,11 @@ def _search(each: Searched, anchor: str) -> Part:
         ("tried", f"{end.tried} candidates in {end.seconds / 60:.1f} min"),
         ("file", each.file),
     )
-    lines = yaml_lines(end)
-    nothing = () if lines else ("nothing is known to be better than what is declared",)
-    notes = (*map(str, each.end.judged), *nothing)
+    keys = yaml_lines(end)
+    nothing = () if keys else ("nothing is known to be better than what is declared",)
+    notes = (*map(str, end.judged), *nothing, *filter(None, (end.doubt, *end.notes)))
+    # An instance's keys and a rig's stand in two places of a file.
+    lines = "\n".join(filter(None, (keys, power_lines(end.power) if end.power else "")))
     tables = tuple(search_tables(each))
     return Part(each.label, anchor, facts, (), notes, tables, tables, (search_chart(each),), lines)
 

@@ -69,6 +69,13 @@ class Ending:
         return self.deeper.doubt if self.deeper else ""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out of it, and why."""
+        shallow = f"nothing was measured at the full depth: {self.shallow}" if self.shallow else ""
+        unlimited = f"no power limit was tried to its end: {self.unlimited}" if self.unlimited else ""
+        return tuple(filter(None, (shallow, unlimited)))
+
+    @property
     def after(self) -> Standing | None:
         """What was found, in the rounds of the end; the best one beside what is declared, where that is the end."""
         wanted = None if self.found == self.declared else self.found

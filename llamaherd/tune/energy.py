@@ -16,8 +16,8 @@ from llamaherd.plan import InstancePlan
 _SECONDS = 1200.0
 """That one candidate is watched at most: as long as GPUs are read five times a second."""
 _REST = 1.0
-_SPARE, _LONGER = 600.0, 2.0
-"""Seconds beyond twice what power limits are expected to take."""
+_LONGER = 2.0
+"""How many times as long as expected power limits may take. Up to `_SECONDS`, GPUs are read as often as else."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def limited(connect: Connect, limits: Sequence[int], arm: Arm, seconds: float) -
 
     What they were held to is back afterwards.
     """
-    longest = _SPARE + _LONGER * seconds
+    longest = _LONGER * seconds
     with (
         watched(connect, arm, longest) as watch,
         Holding(connect, watch.uuids, limits, longest, within=True) as holding,

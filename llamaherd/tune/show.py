@@ -30,6 +30,8 @@ def print_ending(end: Ending, name: str, to: Console) -> None:
         # Of caches each was judged once, and each has its figures.
         shown = "; ".join(says if why == "quality" else says[:1])
         to.print(f"[yellow]note[/]: {count} {FAILED[why]}: {printable(shown)}")
+    for note in end.notes:
+        to.print(f"[yellow]note[/]: {printable(note)}")
     _print_found(end, name, to)
     _print_power(end, to)
 
@@ -51,8 +53,6 @@ def _print_standings(end: Ending, to: Console) -> None:
 
 
 def _print_depth(end: Ending, to: Console) -> None:
-    if end.shallow:
-        to.print(f"[yellow]note[/]: nothing was measured at the full depth: {printable(end.shallow)}")
     if end.deeper is None:
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
@@ -65,8 +65,6 @@ def _print_depth(end: Ending, to: Console) -> None:
 
 
 def _print_power(end: Ending, to: Console) -> None:
-    if end.unlimited:
-        to.print(f"[yellow]note[/]: no power limit was tried to its end: {printable(end.unlimited)}")
     if end.power is None:
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)

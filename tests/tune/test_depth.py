@@ -12,6 +12,8 @@ from rich.console import Console
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
 from llamaherd.bench.courses.ladder import TIMES, TOKENS
+from llamaherd.report.gather import gather
+from llamaherd.report.page import page
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.depth import Deeper, depth_of
@@ -65,6 +67,9 @@ def test_what_is_slower_there_is_said(tmp_path: Path) -> None:
     told = " ".join(printed(end).split())
     assert f"warning: at a depth of {depth_of(CONTEXT):,} tokens it is slower than what is declared: -" in told
     assert ending_json(end)["depth"]["verdict"] == "slower"
+    (group,) = page(gather((), tmp_path)).groups
+    assert end.doubt in group.parts[0].notes
+    assert any(table.caption.startswith("At the full depth of a request") for table in group.parts[0].tables)
 
 
 def test_what_gives_no_answer_there_is_said(tmp_path: Path) -> None:

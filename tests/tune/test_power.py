@@ -11,6 +11,8 @@ from rich.console import Console
 
 from benchmarks.tune_law import LawRig
 from llamaherd.bench.courses.power import ROUNDS
+from llamaherd.report.gather import gather
+from llamaherd.report.page import page
 from llamaherd.tune.aim import Purpose
 from llamaherd.tune.ending import Ending, ending
 from llamaherd.tune.journal import read_search, searches
@@ -48,6 +50,9 @@ def test_what_is_proposed_goes_by_the_aim(tmp_path: Path, purpose: Purpose, watt
     end = searched(tmp_path, played(), purpose)
     assert end.power
     assert end.power.proposed == watts
+    (group,) = page(gather((), tmp_path)).groups
+    assert group.parts[0].lines.endswith(power_lines(end.power))
+    assert "What was found, under power limits" in " ".join(table.caption for table in group.parts[0].tables)
     assert yaml.safe_load(power_lines(end.power)) == {"gpus": {"cards": {"big": {"power_limit": f"{watts}W"}}}}
     assert "power_limit: " + f"{watts}W" in printed(end)
 
