@@ -137,6 +137,12 @@ def test_where_no_text_can_be_read_it_is_not_judged() -> None:
     assert "no text can be read" in str(found)
 
 
+def test_a_vocabulary_that_nobody_knows_is_no_other_one() -> None:
+    found = not_judged(arms(plan(), plan(readings=(), vocabulary=0)), 0.02)
+    assert found
+    assert "the vocabulary is not known" in str(found)
+
+
 def test_both_read_as_much_as_the_one_that_has_less_room() -> None:
     less = READINGS[1:]
     assert ways(arms(plan(), plan(readings=less))) == ways(arms(plan(readings=less), plan())) == less

@@ -72,10 +72,10 @@ def not_judged(arms: GateArms, most: float) -> QualityRow | None:
     elif a is None:
         says = "what serves was built without the program that compares, or planned by an earlier llamaherd"
         way_out = "`herd up` with nothing but `gate` changed, then with the rest; or `herd up --retry`, unjudged"
-    elif a.vocabulary != b.vocabulary:
-        says = f"it has {b.vocabulary:,} kinds of tokens, and what serves {a.vocabulary:,}: it is another model"
     elif not ways(arms):
         says = "no text can be read: memory has no room for it, or the vocabulary is not known"
+    elif a.vocabulary != b.vocabulary:
+        says = f"it has {b.vocabulary:,} kinds of tokens, and what serves {a.vocabulary:,}: it is another model"
     else:
         return None
     return QualityRow(most, Compared(says=says), way_out)
