@@ -25,6 +25,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.gpu_energy import counted
 from benchmarks.gpu_memory import ServerError, free_port, running, smi, written
 from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.units import Arm, ArmName
@@ -38,7 +39,7 @@ from llamaherd.gguf.local import read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import ModelFile, ModelPlan
 from llamaherd.scaffold.gpus import plain_name
-from llamaherd.tune.aim import Aim
+from llamaherd.tune.aim import Aim, Purpose
 from llamaherd.tune.axes import HEAD, Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import ending
@@ -60,12 +61,13 @@ _LETTERS = 4
 
 @dataclass(frozen=True)
 class Case:
-    """An instance to be tuned, on a GPU of which something else holds `reserved`; for so many seconds."""
+    """An instance to be tuned, on a GPU of which something else holds `reserved`; for what, and for so many seconds."""
 
     model: str
     keys: Mapping[str, Any]
     reserved: str | None = None
     budget: float = 190
+    purpose: Purpose = "turn"
 
 
 CASES: Mapping[str, Case] = {
@@ -75,6 +77,7 @@ CASES: Mapping[str, Case] = {
     ),
     # As if the GPU had 12 GiB.
     "small": Case("35B-A3B Q3_K", {"context": 32_768, "experts_on_cpu": "100%"}, "68GiB", 300),
+    "frugal": Case("35B-A3B Q3_K", {"context": 32_768, "draft": {"mtp": 3}}, budget=260, purpose="efficiency"),
     # Nothing to be found: they are there to be measured by benchmarks/boots.py.
     "dense": Case("70B Q4_K", {"context": 32_768}),
     "half-dense": Case("half of 70B Q4_K", {"context": 32_768}),
@@ -105,12 +108,13 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
     known = Known(rig_of(case, path), "case", {"model": join(read_headers(path))})
     space, start = space_of(known, judged=False)
     servers = Servers(server, folder / f"{name}.log", known, path)
-    aim = Aim()
+    aim = Aim(purpose=case.purpose)
 
     def drafts(candidate: Candidate) -> bool:
         return candidate[HEAD] is not None
 
-    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, 3600)
+    gauge = counted if aim.of_energy else None
+    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, 3600, gauge=gauge)
     head = Head(
         llamaherd="0",
         rig="bench",
