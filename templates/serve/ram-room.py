@@ -56,6 +56,16 @@ def held(pid: str) -> int:
     return min(kept, size.get("VmRSS:", 0))
 
 
+def family(pids: set[str]) -> set[str]:
+    """These processes and their children: of a server that has several models in turn, a child holds the one."""
+    found = set(pids)
+    for pid in pids:
+        for children in Path("/proc", pid, "task").glob("*/children"):
+            with suppress(OSError):
+                found |= {*children.read_text().split()}
+    return found
+
+
 def processes(but: Iterable[str] = ()) -> set[str]:
     return {each.name for each in Path("/proc").iterdir() if each.name.isdigit()} - set(but)
 
@@ -114,6 +124,7 @@ def gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-lacking = main(int(sys.argv[1]), {*sys.argv[2].split()} - {"0"}, {*sys.argv[3].split()} - {"0"})
+own, elsewhere = (family({*each.split()} - {"0"}) for each in sys.argv[2:4])
+lacking = main(int(sys.argv[1]), own, elsewhere)
 sys.stdout.write(lacking)
 sys.exit(bool(lacking))

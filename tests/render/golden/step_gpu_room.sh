@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,16 @@ def short(asked: dict[str, Any], cards: Sequence[Sequence[str]], apps: Sequence[
     return ""
 
 
+def family(pids: set[str]) -> set[str]:
+    """These processes and their children: of a server that has several models in turn, a child holds the one."""
+    found = set(pids)
+    for pid in pids:
+        for children in Path("/proc", pid, "task").glob("*/children"):
+            with suppress(OSError):
+                found |= {*children.read_text().split()}
+    return found
+
+
 def name(pid: str) -> str:
     try:
         return f"{Path('/proc', pid, 'comm').read_text().strip()} (process {pid})"
@@ -82,7 +93,7 @@ def gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-lacking = main(json.loads(sys.argv[1]), {*sys.argv[2:]})
+lacking = main(json.loads(sys.argv[1]), family({*sys.argv[2:]} - {"0"}))
 sys.stdout.write(lacking)
 sys.exit(bool(lacking))
 END

@@ -74,6 +74,15 @@ def test_the_memory_of_the_server_that_ends_counts(tmp_path: Path) -> None:
     assert said(tmp_path, needs(12), str(os.getpid()), apps=apps) == "GPU big has 10.5 GB for it, and it takes 12.9 GB"
 
 
+def test_the_memory_of_its_children_counts(tmp_path: Path) -> None:
+    """As of a group, whose server holds nothing itself."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        apps = f"GPU-a, {child.pid}, 6000\\n"
+        assert said(tmp_path, needs(9), str(os.getpid()), apps=apps) == ""
+        assert "holds 6.3 GB" in said(tmp_path, needs(9), apps=apps)
+        child.communicate()
+
+
 def test_who_holds_the_rest_is_named(tmp_path: Path) -> None:
     apps = f"GPU-a, {os.getpid()}, 8000\\nGPU-a, 999999999, 300\\n"
     name = Path("/proc/self/comm").read_text().strip()

@@ -71,6 +71,15 @@ def test_what_the_old_server_holds_comes_back_by_either_backend(host: Host) -> N
     assert host.said(12, "0", "999") != ""
 
 
+def test_what_its_children_hold_comes_back(host: Host) -> None:
+    """As of a group, whose server holds little itself: the one model that is loaded is a child of it."""
+    host.runs(7, "llama-server", "0::/a\n", RssAnon=0.1)
+    host.runs(8, "llama-server", "0::/a\n", RssAnon=5)
+    assert "process 8) holds 5.4 GB" in host.said(12, "7")
+    host.write("proc/7/task/9/children", "8 ")
+    assert host.said(12, "7") == host.said(12, "", "7") == ""
+
+
 def test_pages_that_the_old_server_locks_come_back(host: Host) -> None:
     host.runs(7, "llama-server", "0::/a\n", RssAnon=1, RssFile=5, VmLck=5)
     assert host.said(13, "7") == ""
