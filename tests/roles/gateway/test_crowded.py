@@ -88,16 +88,25 @@ def test_a_server_that_is_gone_takes_nobody_from_the_queue(servers: list[Upstrea
 def test_memory_that_large_requests_have_taken_is_given_back(servers: list[Upstream], tmp_path: Path) -> None:
     """Else it takes, in time, the largest request of all that there is room for, at once: a gigabyte and more."""
     large = json.dumps({"messages": [{"role": "user", "content": "word " * 400_000}], "model": "coder"}).encode()
-    with gateway_of(servers, tmp_path, "coder: {serve: [box.one]}", 2) as gateway, ThreadPoolExecutor(30) as pool:
+    models = "coder: {serve: [box.one]}, small: {serve: [box.two]}"
+    with gateway_of(servers, tmp_path, models, 2) as gateway, ThreadPoolExecutor(40) as pool:
         before = memory(gateway)
-        servers[0].hold.clear()
-        asked = [pool.submit(gateway.ask, body=large) for _ in range(30)]
-        until(lambda: gateway.waiting() == 28)
+        for server in servers:
+            server.hold.clear()
+        asked, small = [], []
+        for number in range(30):
+            asked.append(pool.submit(gateway.ask, body=large))
+            until(lambda: servers[0].busy + gateway.waiting() == len(asked))
+            if number % 3 == 0:
+                small.append(pool.submit(gateway.ask, model="small"))
         meanwhile = memory(gateway)
         servers[0].hold.set()
         assert [each.result().status for each in asked] == [200] * 30
         assert meanwhile - before > 28 * len(large)
-        assert memory(gateway) - before < 4 * len(large)
+        # HAProxy 2.6 keeps 4 MB of 58, and 3.0 up to 36 of 75.
+        assert memory(gateway) - before < (meanwhile - before) * 2 / 3, "though small ones wait that came in between"
+        servers[1].hold.set()
+        assert [each.result().status for each in small] == [200] * 10
 
 
 def memory(gateway: Running) -> int:

@@ -184,7 +184,6 @@ UNCLEAR = {
     "two hosts": request("Host: other"),
     "two types": request("Content-Type: application/json", "Content-Type: text/plain"),
     "an upgrade": request("Upgrade: websocket"),
-    "an upgrade to HTTP/2": request("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"),
     "compressed": request("Content-Encoding: gzip"),
     "a header without a name": request(": nothing"),
     "a header with a blank in its name": request("Content Length: 31"),

@@ -7,6 +7,7 @@ will. The box has real ones.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -359,3 +360,13 @@ def test_a_stream_goes_on_through_a_reload(start: Start, servers: list[Upstream]
 def test_threads_end() -> None:
     """The servers here are ours to end: one that is left would answer another test."""
     until(lambda: not [each for each in threading.enumerate() if "serve_forever" in each.name])
+
+
+def test_nobody_is_upgraded_to_http2(servers: list[Upstream], start: Start) -> None:
+    """Up to 2.8 it is refused, by 2.4 in its own words; 3.0 takes the header away, and a plain request is left."""
+    gateway, body = start(), b'{"messages":[],"model":"coder"}'
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEYS['tom']}\r\n"
+    head += "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+    answer = gateway.raw(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    assert re.match(rb"HTTP/1\.1 (400|501|200) ", answer), answer
+    assert all(not {"upgrade", "http2-settings"} & set(each.headers) for server in servers for each in server.seen)
