@@ -113,6 +113,8 @@ FIGURES_FILE, DRIFT_FILE = FIGURES_DATA / "llamaherd.prom", FIGURES_DATA / "drif
 """What that program writes, and what `herd diff --tell` says."""
 MONITORING_DATA = PurePosixPath("/var/lib/llamaherd-monitoring")
 """What they remember."""
+UNPLANNED = (KEYS, GATEWAY, CHAT / "key", CHAT / "root.pem", MONITORING / "keys")
+"""Folders and files whose texts are made of keys: no plan holds them."""
 
 DRIVER_KEPT = PurePosixPath("/etc/apt/preferences.d/00-llamaherd-nvidia-kept")
 """Which version of the driver stays. apt takes the first entry that matches: this file comes before the next."""

@@ -87,7 +87,8 @@ def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: 
     if gateway.running is None:
         return [*why, "it does not say what it has read"]
     running = f"{gateway.running.spec}/{gateway.running.port}"
-    return why if running == spec else [*why, f"it has read {running}, not {spec}"]
+    # What has another text says already that it must read anew.
+    return why if why or running == spec else [f"it has read {running}, not {spec}"]
 
 
 def _told(gateway: GatewayState, people: Sequence[TextFile], state: HostState) -> list[str]:

@@ -157,6 +157,28 @@ def test_what_a_release_needs_and_the_host_lacks() -> None:
     assert [each.split()[0] for each in lacks(NOW, HostState(builds=builds, images=images))] == ["model", "model"]
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/etc/llamaherd/keys/c", False),
+        ("/etc/llamaherd/gateway/haproxy.cfg", False),
+        ("/etc/llamaherd/gateway/gateway.pem", False),
+        ("/etc/llamaherd/chat/key", False),
+        ("/etc/llamaherd/monitoring/keys/mail", False),
+        ("/etc/llamaherd/chat/compose.yaml", True),
+        ("/etc/llamaherd/monitoring/rules.yml", True),
+        ("/etc/llamaherd/gateway.d/other", True),
+    ],
+)
+def test_nobody_can_say_who_changed_what_is_made_of_keys(path: str, told: bool) -> None:
+    """A newer llamaherd writes another configuration of a gateway, and a certificate is renewed by its date."""
+    reasons = (f"{path} has another text", f"{path} has mode 644, not 600")
+    each = Outlook((Change("update", "gateway", "x", reasons, RunScript("")),))
+    (cause,) = causes(each, each)
+    assert cause.drift == (reasons if told else reasons[1:])
+    assert cause.inventory == ()
+
+
 def test_drift_is_told_from_a_moved_inventory() -> None:
     def change(name: str, *reasons: str) -> Change:
         return Change("update", "server", name, reasons, RunScript(""))

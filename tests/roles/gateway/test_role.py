@@ -110,8 +110,8 @@ def test_users_that_were_not_told_are_told_by_the_next_run(wanted: Plan) -> None
 
 
 def test_another_key_of_servers_is_a_reload(wanted: Plan) -> None:
-    action, _, script = changes_of(wanted, converged(wanted, {**HELD, "box.chat": "another"}))
-    assert action == "update"
+    action, reasons, script = changes_of(wanted, converged(wanted, {**HELD, "box.chat": "another"}))
+    assert (action, reasons) == ("update", (f"{GATEWAY}/haproxy.cfg has another text",))
     assert "\nsystemctl reload llamaherd-gateway.service" in script
     assert "systemctl restart" not in script
 
