@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers
+from llamaherd.layout import EXPORTER_UNIT
 from llamaherd.plan import Plan
 from llamaherd.role.report import Check
 
@@ -23,9 +24,8 @@ def exposed(plan: Plan, answers: Answers) -> Iterator[Check]:
     """Who listens for others: nothing fails by it, for a machine may serve more than models; but it is said."""
     if ("listens", "") not in answers:
         return
-    open_ = {each.endpoint.port: each.service for each in plan.instances if each.endpoint.for_others}
-    if plan.gateway and plan.gateway.for_others:
-        open_[plan.gateway.port] = "the gateway"
+    open_ = _declared(plan)
+    told = plan.monitoring is not None and plan.monitoring.exporter is not None
     fine: list[str] = []
     strange: list[str] = []
     for line in filter(None, answers["listens", ""].split("\n")):
@@ -36,11 +36,23 @@ def exposed(plan: Plan, answers: Answers) -> Iterator[Check]:
             fine.append(f"ssh ({port})")
         elif of == _OURS:
             fine.append(f"models for neighbours ({port})")
+        elif told and of == EXPORTER_UNIT:
+            fine.append(f"figures of this host ({port})")
         elif program != _PROXY:
             strange.append(f"{_named(program, pid, of)} listens at {port} for others")
     strange += _published(answers.get(("publishes", ""), ""), set(open_))
     detail = "; ".join(dict.fromkeys(strange)) + ": not declared" if strange else ", ".join(dict.fromkeys(fine))
     yield Check("exposed", True, detail or "nothing listens for others", doubt=bool(strange))
+
+
+def _declared(plan: Plan) -> dict[int, str]:
+    """Ports that are open to others, and what is there. Figures are for the rig that watches alone."""
+    found = {each.endpoint.port: each.service for each in plan.instances if each.endpoint.for_others}
+    if plan.gateway and plan.gateway.for_others:
+        found[plan.gateway.port] = "the gateway"
+    if plan.gateway and plan.gateway.figures and plan.gateway.figures.asker:
+        found[plan.gateway.figures.port] = "figures of the gateway"
+    return found
 
 
 def _named(program: str, pid: str, of: str) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from llamaherd.plan import TextFile
+from llamaherd.plan.gateway import GatewayFigures
+from llamaherd.plan.monitoring import ExporterPlan, MonitoringPlan
 from roles.serve.verify.exposure import exposed
 from tests.support.gateway import gateway_of, gateway_plans
 from tests.support.rigs import cpu_rig, planned
@@ -37,6 +40,22 @@ def test_a_gateway_for_others_is_declared_and_one_for_its_own_host_is_not() -> N
     answers = {("listens", ""): "8000 70 haproxy llamaherd-gateway.service"}
     assert [(each.doubt, each.detail) for each in exposed(lan, answers)] == [(False, "the gateway (8000)")]
     assert [each.doubt for each in exposed(alone, answers)] == [True]
+
+
+def test_figures_for_the_rig_that_watches_are_declared() -> None:
+    lines = ("9100 60 prometheus-node llamaherd-exporter.service", "8405 70 haproxy llamaherd-gateway.service")
+    answers = {("listens", ""): "\n".join(lines)}
+    unit = TextFile(path="/etc/systemd/system/llamaherd-exporter.service", text="")
+    watched = MonitoringPlan(exporter=ExporterPlan(listen="0.0.0.0", asker="192.0.2.7", unit=unit))
+    lan, _ = gateway_plans()
+    gateway = gateway_of(lan)
+    told = gateway.model_copy(update={"figures": GatewayFigures(listen="0.0.0.0", port=8405, asker="192.0.2.7")})
+    both = lan.model_copy(update={"monitoring": watched, "gateway": told})
+    (check,) = exposed(both, answers)
+    assert (check.doubt, check.detail) == (False, "figures of this host (9100), figures of the gateway (8405)")
+    (check,) = exposed(lan.model_copy(update={"gateway": gateway}), answers)
+    assert check.doubt
+    assert check.detail.count("listens at") == 2
 
 
 def test_nothing() -> None:
