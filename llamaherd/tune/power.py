@@ -80,8 +80,8 @@ class PowerEnd:
 
 
 def power_end(search: Search) -> PowerEnd | None:
-    """What power limits come to; None where none was tried, or none in all rounds."""
-    if search.found is None:
+    """What power limits come to; None where none was tried, or not all of them to the end."""
+    if search.found is None or search.found.unlimited:
         return None
     found, head = candidate_of(search.found.keys), search.head
     lines = [each for each in search.limited if candidate_of(each.keys) == found]

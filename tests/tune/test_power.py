@@ -103,6 +103,20 @@ def test_too_small_a_budget_is_said(tmp_path: Path) -> None:
     assert ending_json(end)["power"] == {"left_out": end.unlimited}
 
 
+def test_where_gpus_tell_no_energy_any_more_nothing_is_proposed(tmp_path: Path) -> None:
+    servers = played()
+
+    def before() -> None:
+        servers.tells = len(servers.holds) < 4
+
+    servers.before = before
+    end = searched(tmp_path, servers)
+    assert len(servers.holds) == 4
+    assert end.power is None
+    assert end.unlimited == f"under {servers.holds[3] or NOW} W its GPUs told no energy, or it gave no answer"
+    assert (servers.held_to, servers.running) == (NOW, False)
+
+
 class _KilledError(BaseException):
     """The program is gone."""
 
