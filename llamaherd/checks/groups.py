@@ -148,8 +148,6 @@ def _unable(rig: Rig, instance: Instance) -> Iterator[tuple[str, str, str]]:
         yield "backend", "it is a container", "write `backend: systemd`, or leave `group` out"
     if instance.gate:
         yield "gate", "its gate compares servers with one model each", "take `gate` out, or leave `group` out"
-    if instance.tune:
-        yield "tune", "a search starts servers with one model each", "take `tune` out, or leave `group` out"
     if engine is None:
         return
     known = flags_of(engine)

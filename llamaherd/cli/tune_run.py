@@ -139,10 +139,10 @@ def _require_there(tuned: Tuned, inventory: Path | None) -> None:
     roles = roles_of(inventory)
     script = inspect_script(keyless(tuned.plan), roles)
     state = parse_state(ask_host(Remote(tuned.rig.connect), script, LOOK_SECONDS), roles)
-    part = tuned.plan.model_copy(update={"only": Only(instances=(tuned.declared.name,))})
+    part = tuned.plan.model_copy(update={"only": Only(instances=(tuned.server.name,))})
     gone = list(lacks(part, state))
-    if tuned.declared.service not in state.units:
-        gone.append(f"unit {tuned.declared.service}")
+    if tuned.server.service not in state.units:
+        gone.append(f"unit {tuned.server.service}")
     if gone:
         raise UserError(f"the host has no {', no '.join(gone)}", "`herd up` brings what the inventory declares")
 
@@ -161,7 +161,7 @@ def _ask_first(tuned: Tuned, aim: Aim, wanted: Wanted, *, going_on: bool) -> Non
         say(f"in the end its GPUs are held to {said} W each, in turns; what they are held to now comes back", err=True)
     if tuned.limits:
         say(f"a coarser kv is judged before it leads: {tuned.limits}", err=True)
-    say(f"{tuned.declared.service} is stopped meanwhile, and comes back whatever ends this", err=True)
+    say(f"{tuned.server.service} is stopped meanwhile, and comes back whatever ends this", err=True)
     if not wanted.yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
         say("nothing was measured", err=True)
         sys.exit(FAILED)
@@ -179,9 +179,9 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
     turn.take(lambda line: say(line, err=True), wanted.lock_wait)
     try:
         first = tuned.arm(tuned.start, None)
-        script = arms_script((first,), (tuned.declared,), wanted.budget, who, others=True, text=tuned.text)
+        script = arms_script((first,), (tuned.server,), wanted.budget, who, others=True, text=tuned.text)
         salts = journal.search.head.identity
-        aside = measured_aside(tuned.inventory, tuned.plan, (tuned.declared,), lambda line: say(line, err=True))
+        aside = measured_aside(tuned.inventory, tuned.plan, (tuned.server,), lambda line: say(line, err=True))
         host = ArmsHost(tuned.rig.connect, script, {"C": first}, {"C": _key(tuned)}, salts, aside)
         try:
             with host:
@@ -260,7 +260,7 @@ def _key(tuned: Tuned) -> str | None:
 
 
 def _tell_back(tuned: Tuned, seconds: float | None) -> None:
-    name, rig = tuned.declared.service, tuned.rig.rig
+    name, rig = tuned.server.service, tuned.rig.rig
     if seconds is None:
         say(f"the host brings {name} back by itself; `herd verify {rig}` says whether it has", err=True)
     else:

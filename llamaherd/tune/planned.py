@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from llamaherd.bench.arms.planned import unit_instance
+from llamaherd.bench.arms.planned import arm_instance, placed_at, unit_of
 from llamaherd.bench.arms.reading import LOGITS, read_text
-from llamaherd.bench.arms.units import LISTEN, Arm, arms_port, run_unit
+from llamaherd.bench.arms.units import Arm, arms_port, run_unit
 from llamaherd.bench.asking.suite import suite
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
@@ -25,6 +25,7 @@ from llamaherd.memory.reading import readings
 from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.pipeline.local_headers import local_headers
 from llamaherd.plan import InstancePlan, Plan, Reading
+from llamaherd.plan.loaded import instances_of
 from llamaherd.role.role import Role
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
@@ -36,12 +37,16 @@ from llamaherd.tune.space import Space
 
 @dataclass(frozen=True)
 class Tuned:
-    """An instance with all that may be changed about it. `start` are its keys as they are declared."""
+    """An instance with all that may be changed about it. `start` are its keys as they are declared.
+
+    `server` is the unit that has it now, and is stopped meanwhile: of one of a group, the group's.
+    """
 
     inventory: Path
     roles: tuple[Role, ...]
     known: Known
     plan: Plan
+    server: InstancePlan
     declared: InstancePlan
     space: Space
     start: Candidate
@@ -108,7 +113,7 @@ class Tuned:
         """A candidate as a unit of its own, which may take so long to load. Raises UserError and InventoryError."""
         rig, name = self.rig.rig, self.declared.name
         port = arms_port(self.plan, name)
-        there = [Setting(("port",), port, f"port={port}"), Setting(("listen",), LISTEN, f"listen={LISTEN}")]
+        there = [*placed_at(port, self.server)]
         if load_seconds is not None:
             there.append(Setting(("load_timeout",), load_seconds, f"load_timeout={load_seconds}"))
         settings = (*settings_of(candidate, self.start), *there)
@@ -117,7 +122,7 @@ class Tuned:
             return with_settings(whole, name, settings) if whole.data.get("rig") == rig else whole
 
         plan = plans(self.inventory, self.roles, (rig,), edit=edit)[rig][1]
-        return Arm("C", f"{rig}/{name}", unit_instance(plan, rig, name))
+        return Arm("C", f"{rig}/{name}", arm_instance(plan, rig, name, port, load_seconds))
 
     def readings(self, candidate: Candidate) -> Iterator[Reading]:
         """Ways in which a text could be read to judge a candidate's cache, the best one first."""
@@ -147,17 +152,19 @@ def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None
     """An instance that is declared, or the only one. Raises UserError and InventoryError."""
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
-    names = [each.name for each in plan.instances]
+    names = [each.name for server in plan.instances for each in instances_of(server)]
     if instance is None and len(names) != 1:
         raise UserError(f"{rig} has {len(names)} instances", f"name one of {', '.join(names) or 'them'}")
-    chosen = unit_instance(plan, rig, instance or names[0])
+    name = instance or names[0]
+    server = unit_of(plan, rig, name)
+    chosen = arm_instance(plan, rig, name, arms_port(plan, name))
     locked = read_lock(inventory)
     models = declared.models.items()
     headers = {name: header for name, model in models if (header := locked.header(model))}
     sizes = {name: size for name, model in models if (size := locked.projector_size(model))}
     known = Known(declared, chosen.name, headers | local_headers(declared, locked).headers, sizes)
     space, start = space_of(known, judged=known.instance.quality is not None)
-    return Tuned(inventory, tuple(roles), known, plan, chosen, space, start, known.header)
+    return Tuned(inventory, tuple(roles), known, plan, server, chosen, space, start, known.header)
 
 
 def _hash(said: list[Any]) -> str:

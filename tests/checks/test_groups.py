@@ -40,7 +40,6 @@ def pair(**other: Any) -> dict[str, Any]:
         pytest.param(
             Case(pair(gate={"decode": "-3%"}), "LH343", "decode", "its gate compares", "take `gate` out"), id="a gate"
         ),
-        pytest.param(Case(pair(tune={"for": "turn"}), "LH343", "for", "a search starts", "take `tune` out"), id="tune"),
         pytest.param(
             Case(pair(extra_args=["--chat-template", "{# a #}x"]), "LH343", "- --chat", "ends the value"),
             id="what a preset file ends",

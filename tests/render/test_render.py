@@ -20,6 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
+from llamaherd.bench.arms.alone import alone
 from llamaherd.bench.arms.units import Arm, arm_unit, arms_script, run_unit
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
@@ -672,6 +673,7 @@ def texts() -> dict[str, str]:
         ).text,
         "beside_unit.service": beside_text(CPU, "chat", 0),
         "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
+        "arm_of_a_group.service": arm_unit(Arm("A", "cpu/one", alone(GROUP, GROUP.members[0].name, 60_901)), 2100).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),
         "chat_compose.yaml": CHATTING.chat.file.text if CHATTING.chat else "",

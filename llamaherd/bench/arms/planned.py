@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from llamaherd.bench.arms.alone import alone
 from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.host.state import HostState
@@ -19,13 +20,13 @@ from llamaherd.plan import InstancePlan, Only, Plan
 from llamaherd.role.role import Role
 
 _NAMED = re.compile(r"([^/\s:]+)/([^/\s:]+)")
-_NOT_COMPARED = ("port", "listen", "api_key", "backend", "expect", "tune", "drain")
+_NOT_COMPARED = ("port", "listen", "api_key", "backend", "group", "expect", "tune", "drain")
 """Keys that are no arm's own: both listen where nothing else does, as units, and are not held to anything."""
 
 
 @dataclass(frozen=True)
 class Two:
-    """Both arms with the plans that they are of, and the declared instances that they stand for."""
+    """Both arms with the plans that they are of, and the declared servers whose instances they stand for."""
 
     rig: Rig
     a: Arm
@@ -78,44 +79,43 @@ def two_arms(
         raise UserError(f"`--with {wrong}` is nothing that two arms can differ in", "choose another key")
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
-    both = tuple(unit_instance(plan, rig, each) for each in dict.fromkeys((one, other)))
+    servers = {each: unit_of(plan, rig, each) for each in (one, other)}
     port = arms_port(plan, one)
-    there = (Setting(("port",), port, f"port={port}"), Setting(("listen",), LISTEN, f"listen={LISTEN}"))
 
     def planned(name: str, keys: Sequence[Setting]) -> Plan:
+        whole_keys = (*keys, *placed_at(port, servers[name]))
+
         def edit(whole: Document) -> Document:
-            return with_settings(whole, name, keys) if whole.data.get("rig") == rig else whole
+            return with_settings(whole, name, whole_keys) if whole.data.get("rig") == rig else whole
 
         def new(found: Sequence[Finding]) -> None:
-            if keys != there:
+            if keys:
                 doubtful([each for each in found if each not in usual])
 
         return plans(inventory, roles, (rig,), edit=edit, doubtful=new)[rig][1]
 
-    plan_a, plan_b = planned(one, there), planned(other, (*settings, *there))
+    plan_a, plan_b = planned(one, ()), planned(other, settings)
     title_b = " with ".join([f"{rig}/{other}", *([", ".join(map(str, settings))] if settings else [])])
     return Two(
         declared,
-        Arm("A", f"{rig}/{one}", unit_instance(plan_a, rig, one)),
-        Arm("B", title_b, unit_instance(plan_b, rig, other)),
+        Arm("A", f"{rig}/{one}", arm_instance(plan_a, rig, one, port)),
+        Arm("B", title_b, arm_instance(plan_b, rig, other, port)),
         plan_a,
         plan_b,
-        both,
+        tuple({each.name: each for each in servers.values()}.values()),
         bool(settings),
     )
 
 
-def unit_instance(plan: Plan, rig: str, name: str) -> InstancePlan:
-    """An instance of a plan that is a unit of systemd. Raises UserError."""
-    found = next((each for each in plan.instances if each.name == name), None)
+def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
+    """The unit of systemd that has an instance: its own, or that of its group. Raises UserError."""
+    found = next((each for each in plan.instances if name in _instances(each)), None)
     if found is None:
-        there = ", ".join(each.name for each in plan.instances) or "none"
+        group = next((each for each in plan.instances if each.name == name), None)
+        there = ", ".join(one for each in plan.instances for one in _instances(each)) or "none"
+        if group:
+            raise UserError(f"{rig}/{name} is a group, and arms have one model each", f"name one of {there}")
         raise UserError(f"{rig} has no instance `{name}`", f"its instances: {there}")
-    if found.members:
-        raise UserError(
-            f"{rig}/{name} is a group, and arms have one model each",
-            "leave `group` out of the instance for as long as it is measured",
-        )
     if found.backend != "systemd":
         raise UserError(
             f"{rig}/{name} is a container, and arms are units of systemd",
@@ -124,13 +124,30 @@ def unit_instance(plan: Plan, rig: str, name: str) -> InstancePlan:
     return found
 
 
+def _instances(server: InstancePlan) -> tuple[str, ...]:
+    return tuple(each.name for each in server.members) or (server.name,)
+
+
+def placed_at(port: int, server: InstancePlan) -> tuple[Setting, ...]:
+    """Keys that have an instance listen where arms do. One of a group has these with its others, and is placed then."""
+    if server.members:
+        return ()
+    return Setting(("port",), port, f"port={port}"), Setting(("listen",), LISTEN, f"listen={LISTEN}")
+
+
+def arm_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """An instance of a plan as an arm that listens at this port. Raises UserError."""
+    server = unit_of(plan, rig, name)
+    return alone(server, name, port, start_seconds) if server.members else server
+
+
 def not_there(two: Two, state: HostState) -> str | None:
     """What the host lacks for both, and for each; None where both can be started."""
     for each in two.declared:
         if each.service not in state.units:
             return f"{each.service} is not on its host yet"
     for plan, arm in ((two.plan_a, two.a), (two.plan_b, two.b)):
-        part = plan.model_copy(update={"only": Only(instances=(arm.instance.name,))})
+        part = plan.model_copy(update={"only": Only(instances=(two.rig.server_of(arm.instance.name),))})
         if gone := list(lacks(part, state)):
             return f"the host has no {', no '.join(gone)}, which {arm.title} needs"
     return None

@@ -77,7 +77,14 @@ def _provenance(plan: Plan, arm: Arm) -> Provenance:
             environment=instance.server.environment,
             user=instance.server.user,
         ),
-        around=Around(instances=tuple(each.name for each in plan.instances if each.name != instance.name)),
+        around=Around(instances=_others(plan, instance.name)),
+    )
+
+
+def _others(plan: Plan, name: str) -> tuple[str, ...]:
+    """The servers beside that of an instance: a group's own is not there meanwhile."""
+    return tuple(
+        each.name for each in plan.instances if name not in (each.name, *(member.name for member in each.members))
     )
 
 

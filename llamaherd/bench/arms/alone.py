@@ -1,0 +1,31 @@
+"""An instance of a group as a server of its own: so it is compared and tuned, while the group is stopped. Pure."""
+
+from __future__ import annotations
+
+from llamaherd.backends import definition
+from llamaherd.bench.arms.units import LISTEN
+from llamaherd.plan import InstancePlan
+from llamaherd.plan.loaded import instances_of
+
+
+def alone(group: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """The instance as a unit that has that one model, at this port of the host itself, which may take so long to start.
+
+    It runs as the group's user, on its GPUs, with its key.
+    """
+    one = next(each for each in instances_of(group) if each.name == name)
+    server = one.server.model_copy(
+        update={
+            "arguments": _placed(one.server.arguments, {"--host": LISTEN, "--port": str(port)}),
+            "endpoint": one.endpoint.model_copy(update={"listen": LISTEN, "port": port, "swaps": False}),
+            "folders": tuple(each for each in (one.model_folder, one.draft_folder) if each),
+            "start_seconds": start_seconds or one.server.start_seconds,
+        }
+    )
+    spec, unit = definition("systemd", server)
+    return one.model_copy(update={"server": server, "spec": spec, "file": unit, "preset": None})
+
+
+def _placed(arguments: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:
+    before = (None, *arguments)
+    return tuple(places.get(flag or "", word) for flag, word in zip(before, arguments, strict=False))
