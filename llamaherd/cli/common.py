@@ -136,8 +136,7 @@ def usable_plans(
 
 
 def _say_made(key: ServerKey) -> None:
-    of = "rig" if len(key.servers) == 1 else "rigs"
-    say(f"made {key.file}, the key of servers of {of} {', '.join(key.servers)}: keep it with the inventory", err=True)
+    say(key.made, err=True)
 
 
 def outlooks_or_exit(

@@ -25,6 +25,7 @@ from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.plan import Plan
+from llamaherd.text.terminal import plain
 
 RigHost = tuple[str, dict[str, Any]]
 CONNECTOR = "llamaherd"
@@ -49,7 +50,7 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
     path = source or inventory_path(None)
     try:
         roles = all_roles(path)
-        planned = plans(path, roles, deploying=True, made=lambda _: None)
+        planned = plans(path, roles, deploying=True, made=lambda key: click.echo(plain(key.made), err=True))
         for pattern in _limits():
             # pyinfra itself ends with success when a limit matches nothing.
             if not any(fnmatch(name, pattern) for name in (*planned, *GROUPS)):

@@ -34,6 +34,12 @@ class ServerKey:
         """Whether there is such a file."""
         return _exists(self.file)
 
+    @property
+    def made(self) -> str:
+        """What is said of one that was just made, which shows none of it."""
+        of = "rig" if len(self.servers) == 1 else "rigs"
+        return f"made {self.file}, the key of servers of {of} {', '.join(self.servers)}: keep it with the inventory"
+
 
 def server_keys(declared: FleetFile | None, rigs: Mapping[str, Rig], folder: Path) -> tuple[ServerKey, ...]:
     """The keys that these rigs need beside those that they name; `folder` is that of the fleet's file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,13 @@ def test_a_key_of_another_machine_ends_it_before_anything_is_changed(
     assert "error LH024" in ended.stderr
     assert "bring the file from where `herd up` made it" in ended.stderr
     assert not fleet.key("porch").exists()
+
+
+def test_pyinfras_own_command_makes_it_too(fleet: KeylessFleet) -> None:
+    script = "import pathlib, sys\nfrom llamaherd.deploy.hosts import pyinfra_hosts\n"
+    script += "pyinfra_hosts(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", script, str(fleet.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"made {fleet.key('porch')}" in done.stderr
+    assert fleet.key("porch").read_text().strip() not in done.stdout + done.stderr
