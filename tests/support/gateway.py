@@ -58,7 +58,7 @@ class Upstream(ThreadingHTTPServer):
 
     def __init__(self, port: int = 0) -> None:
         self.seen: list[Seen] = []
-        self.healthy = True
+        self.healthy = self.takes_key = True
         self.late = 0.0
         self.hold = threading.Event()
         self.hold.set()
@@ -118,7 +118,7 @@ class _Recorder(BaseHTTPRequestHandler):
             with self.server.lock:
                 self.server.busy -= 1
         if not self.server.pieces:
-            self._say(200, json.dumps({"by": self.server.port}).encode())
+            self._say(200 if self.server.takes_key else 401, json.dumps({"by": self.server.port}).encode())
 
     def _record(self, body: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}

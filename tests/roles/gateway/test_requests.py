@@ -301,6 +301,16 @@ def test_where_nothing_is_left_clients_are_told_that_it_is_down(start: Start, se
     assert gateway.ask(model="small").status == 200, "other models go on"
 
 
+def test_a_server_with_another_key_is_no_fault_of_the_clients(start: Start, servers: list[Upstream]) -> None:
+    """A program that reads 401 asks its user for another key; one that reads 503 comes back."""
+    gateway = start()
+    servers[0].takes_key = False
+    refused = gateway.ask()
+    assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "server_key", "10")
+    servers[0].takes_key = True
+    assert gateway.ask().status == 200
+
+
 def test_a_server_that_goes_away_leaves_its_work_to_the_other(start: Start, servers: list[Upstream]) -> None:
     gateway = start("serve: [box.one, box.two]")
     until(lambda: gateway.ask().status == 200)
