@@ -14,7 +14,7 @@ from llamaherd.checks.mistakes import UNKNOWN_KEY, mistakes
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, nearest
 from llamaherd.inventory.inheritance import EXTENDS
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import FleetFile
+from llamaherd.inventory.schema.gateway import FleetFile, Gateway
 from llamaherd.inventory.served import split_served
 from llamaherd.inventory.server_keys import ServerKey
 from llamaherd.inventory.yamlfile import Document, read_yaml
@@ -69,14 +69,26 @@ def survey_fleet_file(folder: Path) -> FleetSurvey:
 
 
 def backing_up(declared: FleetFile | None, rigs: Mapping[str, Rig]) -> tuple[frozenset[str], ...]:
-    """Which of these rigs back each other up: those that serve a model together, and those that are gateways."""
+    """Which of these rigs back each other up: those that answer for a model, and those that are gateways."""
     gateway = declared.gateway if declared else None
     if gateway is None:
         return ()
-    served = [[split_served(named, rigs) for named in model.serve] for model in gateway.models.values()]
-    gateways = [name for name in gateway.on if name in rigs]
-    groups = [frozenset(gateways), *(frozenset(pair[0] for pair in each if pair) for each in served)]
+    gateways = frozenset(name for name in gateway.on if name in rigs)
+    groups = [gateways, *(_answering(name, gateway, rigs) for name in gateway.models)]
     return tuple(group for group in dict.fromkeys(groups) if len(group) > 1)
+
+
+def _answering(model: str, gateway: Gateway, rigs: Mapping[str, Rig]) -> frozenset[str]:
+    """The rigs that serve a model; where that is one, also that of its fallback, which answers meanwhile."""
+    found: frozenset[str] = frozenset()
+    left: str | None = model
+    for _ in gateway.models:
+        if left is None or len(found) > 1:
+            break
+        served = (split_served(named, rigs) for named in gateway.models[left].serve)
+        found |= {pair[0] for pair in served if pair}
+        left = gateway.models[left].fallback
+    return found
 
 
 def fleet_findings(

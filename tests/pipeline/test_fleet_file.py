@@ -17,8 +17,12 @@ RIGS = {
 }
 
 
-def fleet(on: list[str], *serve: list[str]) -> FleetFile:
-    models = {f"m{number}": {"serve": each} for number, each in enumerate(serve)}
+def fleet(on: list[str], *serve: list[str], falls: bool = False) -> FleetFile:
+    """Models by their servers; where one falls back, it does to the next one."""
+    models = {
+        f"m{number}": {"serve": each, **({"fallback": f"m{number + 1}"} if falls and number + 1 < len(serve) else {})}
+        for number, each in enumerate(serve)
+    }
     return FleetFile.model_validate({"gateway": {"on": on, "models": models}})
 
 
@@ -34,7 +38,14 @@ def fleet(on: list[str], *serve: list[str]) -> FleetFile:
         (fleet(["attic"], ["six.chat", "six.lan.chat"]), [{"six", "six.lan"}]),
         (fleet(["attic"], ["attic.chat", "gone.chat"]), []),
         (fleet(["attic"], ["attic.chat", "porch.chat"], ["porch.x", "attic.x"]), [{"attic", "porch"}]),
+        (fleet(["attic"], ["attic.chat"], ["porch.chat"]), []),
+        (fleet(["attic"], ["attic.chat"], ["porch.chat"], falls=True), [{"attic", "porch"}]),
+        (fleet(["attic"], ["attic.chat"], ["attic.x"], ["porch.chat"], falls=True), [{"attic", "porch"}]),
+        (fleet(["attic"], ["attic.chat", "six.chat"], ["porch.chat"], falls=True), [{"attic", "six"}]),
+        (fleet(["attic"], ["attic.chat"], ["gone.chat"], falls=True), []),
     ],
 )
-def test_those_that_serve_together_or_are_gateways_together(declared: FleetFile | None, groups: list[set[str]]) -> None:
+def test_those_that_answer_for_a_model_or_are_gateways_together(
+    declared: FleetFile | None, groups: list[set[str]]
+) -> None:
     assert [set(each) for each in backing_up(declared, RIGS)] == groups
