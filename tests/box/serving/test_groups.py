@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from llamaherd.bench.results.store import read_result
 from tests.box.bench import Bench, Declared
 
 pytestmark = pytest.mark.box
@@ -131,6 +132,46 @@ def test_the_gateway_sends_both_models_to_the_one_server(group: Bench) -> None:
         (GEMMA, "box.card", 1),
         (TINY, "box.card", 1),
     }
+
+
+def test_an_instance_is_measured_once_its_model_is_loaded(group: Bench) -> None:
+    group.sh(asking(group, TINY, out="/dev/null"))
+    ended = group.herd("bench", "box", "writer", "--anyway", "--time", "30s")
+    assert ended.code == 0, ended.output
+    assert "while group card had its model loaded" in " ".join(ended.output.split())
+    (path,) = group.folder.glob("results/box/writer/*.json")
+    found = read_result(path)
+    assert (found.provenance.model, found.provenance.server.group) == (GEMMA, "card")
+    assert (found.provenance.server.context, found.provenance.server.slots) == (2048, 1)
+    assert any(run.predicted_n for cell in found.cells for run in cell.counted)
+    (model,) = loaded(group)
+    assert "gemma" in model
+    (start,) = found.starts
+    child = group.sh(f"cat /proc/$(systemctl show -P MainPID {UNIT})/task/*/children").strip()
+    assert (start.process or "").partition("@")[0] == child, "what is watched is the process of the model"
+
+
+def test_an_instance_is_compared_as_a_server_of_its_own(group: Bench) -> None:
+    words = ("--run", "box/writer", "--with", "ubatch=128", "--cells", "code", "--budget", "30s", "--yes")
+    ended = group.herd("compare", *words)
+    assert ended.code == 0, ended.output
+    assert f"{UNIT} is stopped meanwhile" in ended.output
+    assert f"{UNIT} is as before, after" in ended.output
+    assert group.sh("systemctl list-units --all --plain --no-legend 'llamaherd-arm*'") == ""
+    assert group.sh(asking(group, TINY, out="/dev/null")).strip() == "200"
+    again = group.up("--yes")
+    assert (again.code, again.changes) == (0, 0), again.output
+
+
+@pytest.mark.parametrize(("model", "states"), [(GEMMA, ("serves", "waits")), (TINY, ("waits", "serves"))])
+def test_status_shows_which_one_is_loaded(group: Bench, model: str, states: tuple[str, str]) -> None:
+    group.sh(asking(group, model, out="/dev/null"))
+    ended = group.herd("status", "--json")
+    assert ended.code == 0, ended.output
+    (rig,) = json.loads(ended.output)["rigs"]
+    found = {each["name"]: (each["state"], each["group"]) for each in rig["instances"]}
+    assert (found["writer"], found["guesser"]) == ((states[0], "card"), (states[1], "card"))
+    assert found["chat"] == ("serves", None)
 
 
 def test_what_one_model_cannot_do_changes_nothing(group: Bench) -> None:
