@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -212,6 +213,52 @@ def test_while_a_server_is_away_the_fallback_answers(converged: Bench, keys: Key
     finally:
         converged.sh("systemctl start llama-chat")
     until_answered(converged, keys["tom"])
+
+
+@pytest.fixture
+def opened(bench: Bench, keys: Keys) -> Iterator[Bench]:
+    """The server of `small` listens for others and names no key. Afterwards all is as before, and its key is gone."""
+    assert keys
+    rig = bench.rig()
+    rig["instances"]["drafter"]["listen"] = "0.0.0.0"
+    bench.declare(rig)
+    yield bench
+    (bench.folder / "keys/rigs/box").unlink(missing_ok=True)
+
+
+def from_outside(bench: Bench, key: str = "") -> str:
+    """The status that the server of `small` gives to another machine."""
+    (address,) = re.findall(r"inet ([\d.]+)/", bench.sh("ip -4 -o addr show dev eth0"))
+    argv = ["curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address}:8081/v1/models"]
+    argv += ["-H", f"Authorization: Bearer {key}"] if key else []
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+
+
+def test_a_server_that_others_reach_is_given_a_key(opened: Bench, keys: Keys) -> None:
+    """It asks for it, the gateway knows it, nobody is shown it, and no run from elsewhere changes it."""
+    file = opened.folder / "keys/rigs/box"
+    looked = opened.herd("diff")
+    assert looked.code == 2, looked.output
+    assert not file.exists()
+    output = up(opened)
+    assert f"made {file}, the key of servers of rig box" in output
+    key = file.read_text().strip()
+    assert (from_outside(opened), from_outside(opened, "wrong"), from_outside(opened, key)) == ("401", "401", "200")
+    assert ask(opened, keys["tom"], "small")[0] == 200
+    again, verified = opened.up(), opened.herd("verify", "box")
+    assert (again.code, again.changes) == (0, 0), again.output
+    assert verified.code == 0, verified.output
+    told = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; journalctl -q; cat /var/lib/llamaherd/releases/*"
+    assert key not in opened.sh(told, check=False)
+    file.unlink()
+    refused = opened.up()
+    assert (refused.code, "error LH024" in refused.output) == (2, True), refused.output
+    assert from_outside(opened, key) == "200"
+    file.write_text(f"{key}\n")
+    again = opened.up()
+    assert (again.code, again.changes) == (0, 0), again.output
+    for said in (looked, verified, refused, again):
+        assert key not in said.output + output
 
 
 PAIR = ("coder: {serve: [box.chat], aliases: [gpt-4o], fallback: small}", "coder: {serve: [box.chat, box.drafter]}")
