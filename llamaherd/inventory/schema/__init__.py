@@ -13,15 +13,12 @@ from llamaherd.inventory.schema.serving import (
     CacheTypes,
     Draft,
     Expect,
-    Gate,
     Instance,
-    PowerLimits,
-    Quality,
     Sampling,
-    Tune,
 )
 from llamaherd.inventory.schema.software import UPSTREAM, Engine, Model, Source, Version
 from llamaherd.inventory.schema.store import HUB, Bandwidth, Sharing, Store
+from llamaherd.inventory.schema.tuning import Gate, PowerLimits, Quality, Tune
 
 __all__ = [
     "DRAIN_SECONDS",
