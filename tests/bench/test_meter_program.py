@@ -34,8 +34,9 @@ from tests.bench.meter_lines import NEW, OLD
 from tests.support import smi_stream
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
+from tests.support.told_gpus import put_gpus
 
-pytestmark = [needs_root, pytest.mark.skipif(not shutil.which("cc"), reason="there is no compiler")]
+pytestmark = needs_root
 
 HERE = Connect(host=LOCAL)
 PLAN = planned(cpu_rig())
@@ -53,13 +54,7 @@ child.wait()
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder from which this machine has two GPUs."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!{sys.executable} -I\n" + Path(smi_stream.__file__).read_text())
-    program.chmod(0o755)
-    source = Path(smi_stream.__file__).with_name("nvml_cards.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libnvidia-ml.so.1"), str(source)], check=True)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    put_gpus(tmp_path, monkeypatch)
     monkeypatch.setenv("FAKE_APP", str(os.getpid()))
     return tmp_path
 

@@ -6,9 +6,6 @@ Faked are NVML (`tests/support/nvml_cards.c`) and nvidia-smi (`smi_stream.py`), 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,11 +17,11 @@ from llamaherd.plan import GpuRef, InstancePlan
 from llamaherd.plan.server import ServerGpus
 from llamaherd.tune.energy import energy_told, watched
 from tests.bench.meter_lines import NEW
-from tests.support import smi_stream
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
+from tests.support.told_gpus import put_gpus
 
-pytestmark = [needs_root, pytest.mark.skipif(not shutil.which("cc"), reason="there is no compiler")]
+pytestmark = needs_root
 
 HERE = Connect(host=LOCAL)
 
@@ -32,13 +29,7 @@ HERE = Connect(host=LOCAL)
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has two GPUs."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!{sys.executable} -I\n" + Path(smi_stream.__file__).read_text())
-    program.chmod(0o755)
-    source = Path(smi_stream.__file__).with_name("nvml_cards.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libnvidia-ml.so.1"), str(source)], check=True)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    put_gpus(tmp_path, monkeypatch)
 
 
 def instance(*at: str) -> InstancePlan:
@@ -57,9 +48,10 @@ def test_what_a_candidate_takes_is_counted_on_its_gpus() -> None:
         began = watch.begin()
         time.sleep(1)
         took = watch.end(began)
+        longest = time.monotonic() - began
     assert took
     assert took.joules
-    assert took.seconds == pytest.approx(1, abs=0.3)
+    assert 0.9 < took.seconds < longest + 0.1
 
 
 @pytest.mark.usefixtures("gpus")
