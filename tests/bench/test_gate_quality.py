@@ -197,8 +197,9 @@ def test_what_was_read_today_is_not_read_again(tmp_path: Path) -> None:
     keep(tmp_path, judgement("2026-11-26T12:00:00Z", found=Compared(says="it took too long")))
     assert kept(tmp_path, like, since) == first
     assert kept(tmp_path, like, datetime.fromisoformat("2026-11-27T00:00:00Z")) is None
-    path.write_text("{}", encoding="utf-8")
-    assert kept(tmp_path, like, since) is None
+    for text in ("{}", first.model_dump_json().replace("2026-11-26", "2026-13-26"), first.model_dump_json()[:-1]):
+        path.write_text(text, encoding="utf-8")
+        assert kept(tmp_path, like, since) is None
     assert result_files(tmp_path, "box", "chat") == []
 
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from llamaherd.bench.arms.divergence import Compared
 from llamaherd.bench.results.appended import read
 from llamaherd.bench.results.provenance import Recorded
+from llamaherd.bench.results.result import Time
 from llamaherd.bench.results.store import MOST_FILES, put_whole
 from llamaherd.diagnostics.findings import UserError
 
@@ -31,7 +32,7 @@ class Judgement(Recorded):
     llamaherd: str
     rig: str
     instance: str
-    began: str
+    began: Time
     text: str
     a: str
     b: str

@@ -5,9 +5,10 @@ It has *cells*, each one condition, and these have *runs*, each one request. *St
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from llamaherd.bench.results.provenance import Count, NotNegative, Positive, Provenance, Recorded
 from llamaherd.bench.results.telemetry import Peak, Telemetry
@@ -18,7 +19,14 @@ FORMAT: Final = 1
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 """Of a rig or an instance: it names a folder."""
 
-Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+
+def _moment(text: str) -> str:
+    """A time that there is. Raises ValueError, as for a thirteenth month."""
+    datetime.fromisoformat(text)
+    return text
+
+
+Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"), AfterValidator(_moment)]
 Id = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{12})?$")]
 SourceKind = Literal["herd", "llama-bench", "sweep-bench", "llama-benchy", "table"]
 
