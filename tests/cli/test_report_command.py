@@ -18,7 +18,7 @@ from llamaherd.bench.results.result import Run, SuiteRef
 from llamaherd.bench.results.share import share
 from llamaherd.bench.results.store import Journal, write_result
 from llamaherd.cli.herd import main
-from tests.bench.made import result, run
+from tests.bench.made import IN_FORM, result, run
 from tests.support.rigs import ROOT
 
 DATA = ROOT / "tests/data/bench"
@@ -177,11 +177,13 @@ def test_what_nobody_can_have_measured_is_left_out(fleet: Path, bad: Run) -> Non
     assert herd("report", "-i", fleet, "wsl").exit_code == 2
 
 
-def test_a_day_that_is_none(fleet: Path) -> None:
-    write_result(fleet / "results", result(run(), rig="wsl", began="0000-99-99T99:99:99Z", suite=SUITE))
+@pytest.mark.parametrize("began", ["0000-99-99T99:99:99Z", "2026-13-01T00:00:00Z"])
+def test_a_day_that_is_none(fleet: Path, began: str) -> None:
+    path = write_result(fleet / "results", result(run(), rig="wsl", suite=SUITE))
+    path.write_text(path.read_text(encoding="utf-8").replace(IN_FORM["began"], began), encoding="utf-8")
     ended = herd("report", "-i", fleet)
     assert ended.exit_code == 1
-    assert "a date that nobody" in ended.stderr
+    assert f"{path} is no result that can be used" in ended.stderr
 
 
 @pytest.mark.parametrize("word", ["nobody", "duo/nobody", "no/such/file.json", "../results", "\x1b[31m", "a\0b"])
