@@ -1,11 +1,13 @@
 """What a search comes to on the box, beside the best of all that it could have tried.
 
     scripts/box
-    .venv/bin/python -m benchmarks.tune_box [--budget 600] [--inventory box.yaml] [RIG INSTANCE]
+    .venv/bin/python -m benchmarks.tune_box [--budget 600] [--inventory box.yaml] [--most 60] [RIG INSTANCE]
 
 The inventory's instance is tuned from what it declares, as `herd tune` does it. Then every candidate of the grid is
-started once, and the five best of those three times more, in turns with what the search has found. It needs a quiet
-machine, the extra `tune`, and leaves the declared server as it was.
+started once, or as many as `--most` says, drawn by lot. The five best of those are started three times more, in turns,
+and the best one by that is held against what the search has found in blocks of its own: what was luckiest in the
+readings that chose it is not judged by them. It needs a quiet machine, the extra `tune`, and leaves the declared
+server as it was.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ import tempfile
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 from llamaherd.bench.arms.host import ArmsHost
 from llamaherd.bench.arms.units import arms_script
+from llamaherd.bench.statistics.blocks import Block, orders, paired_ratio
 from llamaherd.inventory.keys import read_key
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.axes import HEAD
@@ -34,7 +38,7 @@ from llamaherd.tune.tuning import Tuning
 from roles import ROLES
 
 _MOST = 6 * 3600
-_ROUNDS, _AGAIN, _BEST = 2, 3, 5
+_ROUNDS, _AGAIN, _BEST, _BLOCKS = 2, 3, 5, 8
 
 
 def main() -> None:
@@ -42,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A search beside the whole grid.")
     parser.add_argument("--budget", type=float, default=600)
     parser.add_argument("--inventory", type=Path, default=Path("inventory/box.yaml"))
+    parser.add_argument("--most", type=int, help="candidates of the grid, by lot")
     parser.add_argument("rig", nargs="?", default="box")
     parser.add_argument("instance", nargs="?", default="chat")
     wished = parser.parse_args()
@@ -53,7 +58,7 @@ def main() -> None:
     with host, tempfile.TemporaryDirectory() as folder:
         evaluation = Evaluation(host, of.arm, Aim(), of.context, lambda each: each[HEAD] is not None, _MOST)
         found, seconds = _searched(of, evaluation, wished.budget, Path(folder))
-        grid = _grid(of, evaluation)
+        grid = _grid(of, evaluation, wished.most)
         _judged(evaluation, found, grid, seconds)
 
 
@@ -75,30 +80,49 @@ def _searched(of: Tuned, evaluation: Evaluation, budget: float, folder: Path) ->
         return found, journal.search.seconds
 
 
-def _grid(of: Tuned, evaluation: Evaluation) -> list[Candidate]:
-    """Every candidate there is, the best first as each was read once."""
+def _grid(of: Tuned, evaluation: Evaluation, most: int | None) -> list[Candidate]:
+    """Every candidate there is, or as many by lot, the best first as each was read once."""
+    axes = of.space.axes
+    every = [
+        of.space.pack(of.space.tidy(of.start.with_keys(dict(zip((axis.key for axis in axes), values, strict=True)))))
+        for values in product(*(axis.values for axis in axes))
+    ]
+    grid = list(dict.fromkeys(each for each in every if each is not None))
+    drawn = Random(0).sample(grid, min(most or len(grid), len(grid)))
+    print(f"{len(drawn)} of {len(grid)} candidates", flush=True)
     seen: dict[Candidate, float] = {}
-    keys = [axis.key for axis in of.space.axes]
-    for values in product(*(axis.values for axis in of.space.axes)):
-        candidate = of.space.pack(of.space.tidy(of.start.with_keys(dict(zip(keys, values, strict=True)))))
-        if candidate is not None and candidate not in seen:
-            score = evaluation.aim.score(evaluation.measured(candidate, 1).figures)
-            seen[candidate] = score or 0.0
-            print(f"grid {len(seen):>3}  {evaluation.aim.shown(score) if score else 'none'}  {candidate}", flush=True)
+    for number, candidate in enumerate(drawn, 1):
+        score = evaluation.aim.score(evaluation.measured(candidate, 1).figures)
+        seen[candidate] = score or 0.0
+        print(f"grid {number:>3}  {evaluation.aim.shown(score) if score else 'none'}  {candidate}", flush=True)
     return sorted(seen, key=lambda each: -seen[each])
 
 
 def _judged(evaluation: Evaluation, found: Candidate, grid: list[Candidate], seconds: float) -> None:
-    chosen = list(dict.fromkeys([found, *grid[:_BEST]]))
+    """How near what was found is to the best of the grid."""
+
+    def score(candidate: Candidate) -> float:
+        return evaluation.aim.score(evaluation.measured(candidate, _ROUNDS).figures) or 1e-9
+
+    chosen = grid[:_BEST]
     scores: dict[Candidate, list[float]] = {each: [] for each in chosen}
     for number in range(_AGAIN):
         for each in chosen if number % 2 else reversed(chosen):
-            scores[each].append(evaluation.aim.score(evaluation.measured(each, _ROUNDS).figures) or 0.0)
-    means = {each: fmean(values) for each, values in scores.items()}
-    best = max(means, key=lambda each: means[each])
-    print(f"\nfound in {seconds:.0f} s: {evaluation.aim.shown(means[found])}  {found}")
-    print(f"the best of {len(grid)}: {evaluation.aim.shown(means[best])}  {best}")
-    print(f"share of the best: {means[found] / means[best]:.3f}")
+            scores[each].append(score(each))
+    best = max(chosen, key=lambda each: fmean(scores[each]))
+    print(f"\nfound in {seconds:.0f} s: {found}\nthe best of the grid: {best}")
+    if best == found:
+        print("they are the same")
+        return
+    blocks: list[Block] = []
+    for order in orders("grid", _BLOCKS):
+        by = {arm: score(best if arm == "A" else found) for arm in order}
+        blocks.append(Block(by["A"], by["B"]))
+    share = paired_ratio(blocks)
+    assert share
+    assert share.low
+    assert share.high
+    print(f"share of the best: {share.value:.3f} ({share.low:.3f} to {share.high:.3f})")
 
 
 class Lines:
