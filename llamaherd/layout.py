@@ -170,6 +170,8 @@ APT_ARCHIVES = PurePosixPath("/var/cache/apt/archives")
 
 RELEASES = STATE / "releases"
 """What was done here: a release under its number, and its plan beside it."""
+WRITTEN = STATE / "written"
+"""What we wrote last of files that are made of keys: hashes with a secret of the host, root's alone."""
 IN_REACH = 3
 """Releases, of those that came out well, whose builds, images and models stay, where nobody says another number."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, Undefined, compiler, nodes
 
-from llamaherd.layout import DIRECT_GROUP, LOCK_WAIT, LOCKS
+from llamaherd.layout import DIRECT_GROUP, LOCK_WAIT, LOCKS, WRITTEN
 from llamaherd.resources import TEMPLATES
 from llamaherd.text import quoting
 from llamaherd.text.quoting import Written, is_word
@@ -68,7 +68,12 @@ def template_environment() -> Environment:
         finalize=_printable,
     )
     made.filters |= FILTERS | {"join": _joined}
-    made.globals |= {"locks": str(LOCKS), "lock_seconds": LOCK_WAIT, "direct_group": DIRECT_GROUP}
+    made.globals |= {
+        "locks": str(LOCKS),
+        "lock_seconds": LOCK_WAIT,
+        "direct_group": DIRECT_GROUP,
+        "written": str(WRITTEN),
+    }
     return made
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
@@ -66,6 +66,8 @@ class Past:
 
     releases: dict[int, Release]
     plans: dict[int, Plan]
+    texts: Mapping[str, bool] = field(default_factory=dict)
+    """Of files that are made of keys, whether they are as our last run wrote them; what no run noted is not in it."""
 
     @property
     def good(self) -> list[int]:
@@ -100,18 +102,26 @@ def needed_places(keep: int) -> dict[str, object]:
     return {"releases": RELEASES, "kept": KEPT_SERVERS, "keep": keep, "most_plan": MOST_PLAN}
 
 
-def read_script(newest: int = 0, number: int | None = None) -> str:
-    """The question for all releases, and for plans: of so many of the newest, of so many good ones, and of a number."""
-    return question_of("history/read.sh.j2", releases=RELEASES, newest=newest, number=number or 0, most=KEPT)
+def read_script(newest: int = 0, number: int | None = None, *, texts: bool = False) -> str:
+    """The question for all releases, and for plans: of so many of the newest, of so many good ones, and of a number.
+
+    With `texts`, also for what has become of files that are made of keys.
+    """
+    places = {"releases": RELEASES, "most": KEPT}
+    return question_of("history/read.sh.j2", **places, newest=newest, number=number or 0, texts=texts)
 
 
 def past_of(lines: Iterable[str]) -> Past:
     """What the answer says. Raises UnaskedError. What we cannot read, as of a later version, is left out."""
     releases: dict[int, Release] = {}
     plans: dict[int, Plan] = {}
+    texts: dict[str, bool] = {}
 
     def take(kind: str, fields: list[str]) -> bool:
         number, content = fields
+        if kind == "text":
+            texts[number] = content == "same"
+            return True
         if kind == "release" and (release := _release(content)):
             releases[int(number)] = release
         elif kind == "planned" and (plan := _plan(content)):
@@ -119,7 +129,7 @@ def past_of(lines: Iterable[str]) -> Past:
         return kind in ("release", "planned")
 
     take_facts(lines, take)
-    return Past(dict(sorted(releases.items())), plans)
+    return Past(dict(sorted(releases.items())), plans, texts)
 
 
 def _release(content: str) -> Release | None:

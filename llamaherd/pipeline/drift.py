@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -22,22 +23,29 @@ class Causes:
         return " and ".join(what for what, reasons in moved.items() if reasons)
 
 
-def causes(found: Outlook, before: Outlook) -> tuple[Causes, ...]:
+def causes(found: Outlook, before: Outlook, texts: Mapping[str, bool]) -> tuple[Causes, ...]:
     """The causes of each change, in their order; `before` is what would be done for the plan of the last run.
 
-    A key is in no plan, nor is what is made of keys, such as a gateway's configuration: nobody can say which side has
-    changed its text. That of a newer llamaherd would look as if somebody had changed the host.
+    A key is in no plan, nor is what is made of keys, such as a gateway's configuration. `texts` says of these whether
+    they are as a run wrote them; of what no run noted nobody can say which side has changed it.
     """
     again = {(change.kind, change.name, reason) for change in before.changes for reason in change.reasons}
 
     def of(change: Change) -> Causes:
-        told = [reason for reason in change.reasons if not _untold(reason)]
-        drift = tuple(reason for reason in told if (change.kind, change.name, reason) in again)
-        return Causes(drift, tuple(reason for reason in told if reason not in drift))
+        drift, inventory = [], []
+        for reason in change.reasons:
+            path = _of_keys(reason)
+            moved = (change.kind, change.name, reason) in again if path is None else not texts.get(path, True)
+            if moved:
+                drift.append(reason)
+            elif path is None or path in texts:
+                inventory.append(reason)
+        return Causes(tuple(drift), tuple(inventory))
 
     return tuple(map(of, found.changes))
 
 
-def _untold(reason: str) -> bool:
+def _of_keys(reason: str) -> str | None:
+    """The file that has another text by this reason, if that is made of keys."""
     path, says, _ = reason.partition(" has another text")
-    return bool(says) and any(PurePosixPath(path).is_relative_to(each) for each in UNPLANNED)
+    return path if says and any(PurePosixPath(path).is_relative_to(each) for each in UNPLANNED) else None

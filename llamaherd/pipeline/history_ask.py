@@ -22,9 +22,9 @@ from llamaherd.role.role import Role
 _SECONDS = 60
 
 
-def ask_past(connect: Connect, newest: int = 0, number: int | None = None) -> Past:
-    """The releases of a host, with plans as `read_script` asks for. Raises RemoteError."""
-    return past_of(ask_host(Remote(connect), read_script(newest, number), _SECONDS))
+def ask_past(connect: Connect, newest: int = 0, number: int | None = None, *, texts: bool = False) -> Past:
+    """The releases of a host, with plans and texts as `read_script` asks for. Raises RemoteError."""
+    return past_of(ask_host(Remote(connect), read_script(newest, number, texts=texts), _SECONDS))
 
 
 def ask_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
@@ -51,14 +51,14 @@ def ask_causes(
     def ask(name: str) -> tuple[Causes, ...]:
         (rig, plan), each = planned[name], found[name]
         try:
-            past = ask_past(rig.connect, newest=1)
+            past = ask_past(rig.connect, newest=1, texts=True)
             last = past.newest_plan
             if last is None or not _tells_of(last, plan):
                 return ()
             if last == merged(past, plan, {}):
-                return causes(each, each)
+                return causes(each, each, past.texts)
             seen = parse_state(ask_host(Remote(rig.connect), inspect_script(last, roles), LOOK_SECONDS), roles)
-            return causes(each, outlook(keyless(last), roles, seen, rig.connect, {}))
+            return causes(each, outlook(keyless(last), roles, seen, rig.connect, {}), past.texts)
         except (RemoteError, *RAISED):
             return ()  # it is a remark, and no reason to end
 

@@ -36,6 +36,7 @@ def changes_with(chat: ChatPlan, state: HostState, files: Sequence[TextFile]) ->
         file=CHAT / "compose.yaml",
         number=chat.number,
         seconds=SECONDS,
+        keys=[file.path for file in files],
         put=put_files([*files, chat.file]),
     )
     action: Action = "restart" if seen.page else "create"

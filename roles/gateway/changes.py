@@ -47,6 +47,7 @@ def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list
         spec=spec,
         how=how,
         idle_own=gateway.idle_own,
+        private=[file.path for file in private],
         stage=put_files(_staged(file) for file in private),
         put=put_files([plan.unit, plan.talk]),
     )

@@ -68,7 +68,8 @@ def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
 def changes_with(watcher: WatcherPlan, state: HostState, keys: Mapping[str, str]) -> list[Change]:
     """The same with these keys, by the names of their files."""
     seen = MonitoringState.of(state)
-    private = [*watcher.files, *key_files(keys)]
+    secret = list(key_files(keys))
+    private = [*watcher.files, *secret]
     prometheus, alertmanager = watcher.units
     begin, tell = _restart(prometheus, seen), _restart(alertmanager, seen)
     read = [] if begin else _reload(watcher, seen, state)
@@ -87,6 +88,7 @@ def changes_with(watcher: WatcherPlan, state: HostState, keys: Mapping[str, str]
         alertmanager=ALERTMANAGER_PORT,
         spec=watcher.spec,
         idle=_idle(watcher.units, seen),
+        keys=[file.path for file in secret],
         stage=put_files(_staged(file) for file in private),
         put=put_files(watcher.units),
     )

@@ -110,5 +110,5 @@ def test_what_is_left_to_do_is_no_drift() -> None:
     state = parse_state(converged(kept, {"chat": KEY}))
     connect = Connect(host="box")
     found = outlook(keyless(planned(MOVED)), ROLES, state, connect, {})
-    (why,) = causes(found, outlook(keyless(kept), ROLES, state, connect, {}))
+    (why,) = causes(found, outlook(keyless(kept), ROLES, state, connect, {}), {})
     assert (found.changes[0].name, why.drift) == ("llama-drafter", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +15,12 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.history.release import KEPT, MOST_PLAN, Origin, Past, Release, bounded, past_of, read_script
 from llamaherd.host.protocol import UnaskedError, answer
 from llamaherd.host.state import HostState
-from llamaherd.layout import RELEASES
+from llamaherd.layout import RELEASES, WRITTEN
 from llamaherd.pipeline.drift import Causes, causes
 from llamaherd.pipeline.outlook import Outlook
 from llamaherd.pipeline.rollback import keyless, lacks, plan_of, to_release
 from llamaherd.plan import Plan
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
 from tests.support.rigs import cpu_rig, planned
 
@@ -170,13 +172,52 @@ def test_what_a_release_needs_and_the_host_lacks() -> None:
         ("/etc/llamaherd/gateway.d/other", True),
     ],
 )
-def test_nobody_can_say_who_changed_what_is_made_of_keys(path: str, told: bool) -> None:
+def test_nobody_can_say_who_changed_what_is_made_of_keys_and_was_not_noted(path: str, told: bool) -> None:
     """A newer llamaherd writes another configuration of a gateway, and a certificate is renewed by its date."""
     reasons = (f"{path} has another text", f"{path} has mode 644, not 600")
     each = Outlook((Change("update", "gateway", "x", reasons, RunScript("")),))
-    (cause,) = causes(each, each)
+    (cause,) = causes(each, each, {})
     assert cause.drift == (reasons if told else reasons[1:])
     assert cause.inventory == ()
+
+
+@pytest.mark.parametrize(("as_written", "told"), [(False, "drift"), (True, "the inventory has moved")])
+def test_what_was_noted_says_who_changed_what_is_made_of_keys(as_written: bool, told: str) -> None:
+    path = "/etc/llamaherd/gateway/haproxy.cfg"
+    each = Outlook((Change("update", "gateway", "x", (f"{path} has another text",), RunScript("")),))
+    for before in (each, Outlook()):
+        assert list(map(str, causes(each, before, {path: as_written, f"{path}.other": not as_written}))) == [told]
+
+
+def shell(script: str, folder: Path) -> str:
+    """What the host's own shell prints, whose notes are in this folder."""
+    script = script.replace(str(WRITTEN), str(folder))
+    return subprocess.run(["/bin/sh"], input=script, capture_output=True, text=True, check=True).stdout
+
+
+def noted(folder: Path) -> Mapping[str, bool]:
+    return past_of(answer(shell(read_script(texts=True), folder).splitlines())).texts
+
+
+def test_a_host_notes_what_was_written_and_nobody_can_try_keys_against_it(tmp_path: Path) -> None:
+    notes, key, other, gone = tmp_path / "written", tmp_path / "a key", tmp_path / "other", tmp_path / "gone"
+    for file in (key, other, gone):
+        file.write_text("sk-1\n")
+    assert noted(notes) == {}
+    functions = render("host/written.sh.j2")
+    shell(f"{functions}note_written gateway '{key}' '{other}' '{gone}'; note_written chat", notes)
+    assert noted(notes) == {str(key): True, str(other): True, str(gone): True}
+    text = (notes / "gateway").read_text()
+    assert hashlib.sha256(b"sk-1\n").hexdigest() not in text
+    assert {each.stat().st_mode & 0o077 for each in (notes, *notes.iterdir())} == {0}
+    other.write_text("sk-2\n")
+    gone.unlink()
+    assert noted(notes) == {str(key): True, str(other): False, str(gone): False}
+    shell(f"{functions}note_written gateway '{key}' '{other}'", notes)
+    assert noted(notes) == {str(key): True, str(other): True}
+    assert (notes / "gateway").read_text().splitlines()[0] == text.splitlines()[0], "by the same secret"
+    shell(f"{functions}forget_written gateway", notes)
+    assert noted(notes) == {}
 
 
 def test_drift_is_told_from_a_moved_inventory() -> None:
@@ -185,8 +226,8 @@ def test_drift_is_told_from_a_moved_inventory() -> None:
 
     found = Outlook((change("a", "x", "y"), change("b", "x"), change("c", "/etc/llamaherd/keys/c has another text")))
     before = Outlook((change("a", "y", "z"), change("other", "x")))
-    assert causes(found, before) == (Causes(("y",), ("x",)), Causes((), ("x",)), Causes())
-    assert [str(each) for each in causes(found, before)] == [
+    assert causes(found, before, {}) == (Causes(("y",), ("x",)), Causes((), ("x",)), Causes())
+    assert [str(each) for each in causes(found, before, {})] == [
         "drift and the inventory has moved",
         "the inventory has moved",
         "",

@@ -467,6 +467,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "ask_releases": lambda: read_script(newest=3, number=7),
+    "ask_texts": lambda: read_script(newest=1, texts=True),
     "step_unit_that_hangs": lambda: script(unit_changes(instance(CPU, "chat"), hanging(CPU), "key")),
     "step_image": lambda: script(image_changes(CPU.images[0], HostState())),
     "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),

@@ -63,7 +63,9 @@ def keys(converged: Bench) -> Iterator[Keys]:
     declare(converged, "gateway: null\n")
     up(converged)
     left = converged.sh(
-        f"ls -d /etc/llamaherd/gateway* /etc/systemd/system/{UNIT} /run/llamaherd-gateway 2>/dev/null", check=False
+        f"ls -d /etc/llamaherd/gateway* /etc/systemd/system/{UNIT} /run/llamaherd-gateway "
+        "/var/lib/llamaherd/written/gateway 2>/dev/null",
+        check=False,
     )
     (converged.folder / "fleet.yaml").unlink()
     assert left == ""
@@ -194,6 +196,38 @@ def test_a_configuration_that_is_none_leaves_all_as_it_was(converged: Bench, key
     assert ask(converged, keys["tom"])[0] == 200
     again = converged.up()
     assert (again.code, again.changes) == (0, 0), again.output
+
+
+def told(bench: Bench) -> str:
+    """What a look says of the gateway."""
+    said = bench.herd("diff")
+    assert said.code == 2, said.output
+    return next(line for line in said.output.splitlines() if "update gateway" in line)
+
+
+def test_who_changed_its_configuration_is_told(converged: Bench, keys: Keys) -> None:
+    """By what the host noted when it was written; where an earlier version wrote it, nobody can say."""
+    config, note = "/etc/llamaherd/gateway/haproxy.cfg", "/var/lib/llamaherd/written/gateway"
+    text = fleet_text(converged)
+    assert keys
+    kept = converged.sh(f"cat {config}; cp -p {note} /var/lib/note")
+    converged.sh(f"echo '# by hand' >>{config}")
+    assert told(converged).endswith(f"{config} has another text (drift)")
+    converged.sh(f"rm {note}")
+    assert told(converged).endswith(f"{config} has another text")
+    converged.sh(f"cp -p /var/lib/note {note}")
+    up(converged)
+    assert converged.sh(f"cat {config}") == kept
+    declare(converged, text.replace("aliases: [gpt-4o]", "aliases: [gpt-4o, gpt-5]"))
+    assert told(converged).endswith(" has another text (the inventory has moved)")
+    converged.sh(f"echo '# by hand' >>{config}")
+    assert told(converged).endswith(" has another text (drift and the inventory has moved)")
+    declare(converged, text)
+    up(converged)
+    again = converged.up()
+    assert (again.code, again.changes) == (0, 0), again.output
+    digests = converged.sh(f"sha256sum {config} /etc/llamaherd/gateway/*.map | cut -d ' ' -f 1").split()
+    assert not set(digests) & set(converged.sh(f"cat {note}").split())
 
 
 def test_a_gateway_that_is_killed_comes_back(converged: Bench, keys: Keys) -> None:

@@ -25,6 +25,23 @@ hold() {
     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 }
 hold 8 host 3600 'the chat page' || exit 1
+# What we wrote last of files that are made of keys: by that, somebody's change is told from one of keys, which are in no
+# plan. It is forgotten before they are written, so that what was cut off tells nothing. The host's lock is held.
+forget_written() {
+    rm -f /var/lib/llamaherd/written/"$1"
+}
+# $1 whose files; the files come after it.
+note_written() (
+    whose=$1
+    shift
+    umask 077
+    mkdir -p /var/lib/llamaherd/written && cd /var/lib/llamaherd/written || exit 0
+    # With a secret of this host: who reads a hash cannot try keys.
+    [ -s .secret ] || { head -c 32 /dev/urandom >.new && mv -f .new .secret; } || exit 0
+    for file; do
+        printf '%s\t%s\n' "$(cat .secret "$file" | sha256sum | cut -d ' ' -f 1)" "$file"
+    done >.new && mv -f .new "$whose"
+)
 systemctl -q is-active docker || timeout 180 systemctl start docker || exit 1
 image=registry.example/open-webui@sha256:efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef
 if ! docker image inspect "$image" >/dev/null 2>&1 && ! said=$(docker pull -q "$image" 2>&1); then
@@ -43,6 +60,7 @@ if ! [ -s /etc/llamaherd/chat/secret ]; then
         chown 2018725711:2018725711 /etc/llamaherd/chat/secret.part && chmod 0400 /etc/llamaherd/chat/secret.part &&
         mv -f /etc/llamaherd/chat/secret.part /etc/llamaherd/chat/secret || exit 1
 fi
+forget_written chat
 # Writes files beside their places, then renames each: no reader ever sees half a file.
 umask 077
 # $1 the path, $2 what the system says; the way out is by the reason.
@@ -121,6 +139,8 @@ MHMKICAgIGxvZ2dpbmc6IHtkcml2ZXI6IGpzb24tZmlsZSwgb3B0aW9uczoge21heC1zaXplOiAx
 MG0sIG1heC1maWxlOiAiMyJ9fQo=
 END
 
+# They stay, also where the container of before comes back.
+note_written chat /etc/llamaherd/chat/key
 began=$(date +%s)
 up() {
     docker compose --progress plain -f /etc/llamaherd/chat/compose.yaml up -d --force-recreate --remove-orphans --wait --wait-timeout 300 >/run/llamaherd-chat.log 2>&1

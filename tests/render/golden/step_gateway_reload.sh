@@ -25,6 +25,23 @@ hold() {
     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 }
 hold 8 host 3600 'the gateway' || exit 1
+# What we wrote last of files that are made of keys: by that, somebody's change is told from one of keys, which are in no
+# plan. It is forgotten before they are written, so that what was cut off tells nothing. The host's lock is held.
+forget_written() {
+    rm -f /var/lib/llamaherd/written/"$1"
+}
+# $1 whose files; the files come after it.
+note_written() (
+    whose=$1
+    shift
+    umask 077
+    mkdir -p /var/lib/llamaherd/written && cd /var/lib/llamaherd/written || exit 0
+    # With a secret of this host: who reads a hash cannot try keys.
+    [ -s .secret ] || { head -c 32 /dev/urandom >.new && mv -f .new .secret; } || exit 0
+    for file; do
+        printf '%s\t%s\n' "$(cat .secret "$file" | sha256sum | cut -d ' ' -f 1)" "$file"
+    done >.new && mv -f .new "$whose"
+)
 if ! [ -x /usr/sbin/haproxy ] || ! id -u llamaherd-gateway >/dev/null 2>&1; then
     echo "HAProxy or its user is not there yet: \`herd up\` without --only brings both" >&2
     exit 1
@@ -337,6 +354,7 @@ if ! said=$(/usr/sbin/haproxy -c -q -C "$new" -f "$new/haproxy.cfg" 2>&1); then
     echo "HAProxy does not take this configuration; what ran before still does" >&2
     exit 1
 fi
+forget_written gateway
 [ ! -d /etc/llamaherd/gateway ] || mv -T /etc/llamaherd/gateway "$old" || exit 1
 mv -T "$new" /etc/llamaherd/gateway || exit 1
 # Writes files beside their places, then renames each: no reader ever sees half a file.
@@ -548,4 +566,5 @@ back() {
 }
 systemctl reload llamaherd-gateway.service || back "it cannot be reloaded"
 settled || back "it does not say that it has read it"
+note_written gateway /etc/llamaherd/gateway/haproxy.cfg /etc/llamaherd/gateway/streams.map /etc/llamaherd/gateway/models.map /etc/llamaherd/gateway/lists.map /etc/llamaherd/gateway/keys.map
 rm -rf "$old"

@@ -30,5 +30,5 @@ if docker inspect --type container llamaherd-chat >/dev/null 2>&1; then
     docker stop llamaherd-chat >/dev/null 2>&1
     docker rm -f llamaherd-chat >/dev/null || exit 1
 fi
-rm -rf /etc/llamaherd/chat
+rm -rf /etc/llamaherd/chat /var/lib/llamaherd/written/chat
 [ ! -d /var/lib/llamaherd-chat ] || echo "accounts and conversations stay in /var/lib/llamaherd-chat"

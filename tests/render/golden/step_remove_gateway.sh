@@ -27,7 +27,7 @@ hold() {
 hold 8 host 3600 'the gateway' || exit 1
 systemctl disable -q --now llamaherd-gateway.service 2>/dev/null
 rm -rf /etc/llamaherd/gateway /etc/llamaherd/gateway.new /etc/llamaherd/gateway.old /opt/llamaherd/libexec/gateway-talk
-rm -f /etc/systemd/system/llamaherd-gateway.service
+rm -f /etc/systemd/system/llamaherd-gateway.service /var/lib/llamaherd/written/gateway
 systemctl daemon-reload
 systemctl reset-failed llamaherd-gateway.service 2>/dev/null
 :
