@@ -12,12 +12,16 @@ from llamaherd.report.values import NONE, counted, figure, number, optional, sha
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; the first cell of each says what the row is of. `grey` are rows by their numbers."""
+    """Rows under headings; the first cell of each says what the row is of. `grey` are rows by their numbers.
+
+    `prose`: the last column has sentences, which are wrapped.
+    """
 
     caption: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     grey: frozenset[int] = frozenset()
+    prose: bool = False
 
 
 def without_empty(table: Table) -> Table:

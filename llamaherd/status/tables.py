@@ -21,7 +21,7 @@ def tables(now: StatusNow) -> tuple[Table, ...]:
     made = (
         Table("Instances", INSTANCES, tuple(row for rig in now.rigs for row in _instances(rig))),
         Table("GPUs", CARDS, tuple(_card(rig.name, card) for rig in now.rigs for card in rig.cards)),
-        Table("Last changes", CHANGES, tuple(row for rig in now.rigs for row in _changes(rig))),
+        Table("Last changes", CHANGES, tuple(row for rig in now.rigs for row in _changes(rig)), prose=True),
         Table("Gateways", GATEWAYS, tuple(row for rig in now.rigs for row in _servers(rig))),
         Table("Users of gateways", USERS, tuple(row for rig in now.rigs for row in _users(rig))),
     )

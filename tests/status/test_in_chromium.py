@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llamaherd.status.page import to_html
-from tests.status.made import FLEET
+from tests.status.made import ATTIC, CHANGE, DUO, FLEET, status
 from tests.support.chromium import MISSING, PROGRAM, Chromium, chromium
 
 pytestmark = pytest.mark.skipif(not PROGRAM, reason=MISSING)
@@ -32,6 +33,35 @@ def test_nothing_reaches_beyond_the_page(browser: Chromium, page: Path, width: i
     browser.open(page, width=width)
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert browser.value("document.querySelectorAll('table').length") == 5
+
+
+OUTSIDE = """
+[...document.querySelectorAll('table.prose')]
+  .flatMap(table => [table.parentElement, table, ...table.querySelectorAll('th, td')])
+  .filter(one => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > one.clientWidth + 1)
+  .map(one => one.tagName + ' ' + one.textContent.slice(0, 40))
+"""
+"""What of tables with sentences is wider than the window, or than what it lies in."""
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Changes that were told at length, one of them by a word that has no end."""
+    what = "update gateway llamaherd-gateway: " + "; ".join(["/etc/llamaherd/gateway/haproxy.cfg has another text"] * 5)
+    said = replace(CHANGE, who="somebody-with-a-name on a-machine.of.a.long.domain.example", changes=(what,))
+    failed = replace(CHANGE, failed=(f"chat: {'/very/long' * 36} is not there",))
+    rigs = (replace(DUO, change=said), replace(ATTIC, name="workstation-below-the-roof", change=failed))
+    file = tmp_path_factory.mktemp("long") / "status.html"
+    file.write_text(to_html(status(*rigs)), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1200])
+def test_long_sentences_of_changes_are_wrapped(browser: Chromium, long: Path, width: int) -> None:
+    browser.open(long, width=width)
+    assert browser.value("document.querySelectorAll('table.prose').length") == 1
+    assert browser.value(OUTSIDE) == []
+    assert browser.value("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize(("dark", "paper"), [(False, "rgb(255, 255, 255)"), (True, "rgb(18, 18, 18)")])
