@@ -40,6 +40,13 @@ class Alert(NamedTuple):
     help: str
 
 
+_OF_DISK = "min by (rig, instance, device)"
+"""A disk is told once, however often it is mounted: containers and binds mount it again."""
+_MOUNTED = (
+    "{{ with printf `node_filesystem_size_bytes{rig=%q,device=%q}` $labels.rig $labels.device | query }}"
+    '{{ . | sortByLabel "mountpoint" | first | label "mountpoint" }}{{ end }}'
+)
+"""The first place where it is."""
 _DOWN, _SERVERS = "ServerDown", ('job="server"', 'waits="no"')
 
 ALERTS = (
@@ -112,20 +119,21 @@ ALERTS = (
     ),
     Alert(
         "DiskFilling",
+        f"{_OF_DISK} ("
         'time() + node_filesystem_avail_bytes{fstype!="tmpfs"} / -(deriv(node_filesystem_avail_bytes[6h]) < 0)'
         f" < time() + {SOON}"
-        " and node_filesystem_avail_bytes < 0.3 * node_filesystem_size_bytes",
+        " and node_filesystem_avail_bytes < 0.3 * node_filesystem_size_bytes)",
         "1h",
         "warning",
-        "{{ $labels.mountpoint }} on {{ $labels.rig }} is full by {{ humanizeTimestamp $value }}",
+        f"{_MOUNTED} on {{{{ $labels.rig }}}} is full by {{{{ humanizeTimestamp $value }}}}",
         "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` say what can go",
     ),
     Alert(
         "DiskFull",
-        'node_filesystem_avail_bytes{fstype!="tmpfs"} < 0.05 * node_filesystem_size_bytes',
+        f'{_OF_DISK} (node_filesystem_avail_bytes{{fstype!="tmpfs"}} < 0.05 * node_filesystem_size_bytes)',
         "10m",
         "page",
-        "{{ $labels.mountpoint }} on {{ $labels.rig }} has {{ humanize1024 $value }}B left",
+        f"{_MOUNTED} on {{{{ $labels.rig }}}} has {{{{ humanize1024 $value }}}}B left",
         "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` say what can go",
     ),
     Alert(
