@@ -8,8 +8,8 @@ from typing import Literal
 
 from llamaherd.bench.arms.cells import PREFILL_CELL
 from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
-from llamaherd.bench.comparing.compare import Comparison, Row
-from llamaherd.bench.results.metrics import DECODE, PREFILL
+from llamaherd.bench.comparing.compare import Comparison
+from llamaherd.bench.results.metrics import DECODE, PREFILL, Metric
 from llamaherd.bench.results.result import Condition
 from llamaherd.bench.statistics.intervals import Ratio
 from llamaherd.diagnostics.findings import UserError
@@ -91,10 +91,15 @@ def gate_rows(found: Comparison, gate: GatePlan, *, spent: bool = False) -> tupl
     known to be slower at all, and by more than the limit as far as one can tell.
     """
     return tuple(
-        GateRow(row.condition, limit, row.ratio, _verdict(row.ratio, limit, spent))
+        gate_row(row.condition, limit, row.ratio, spent=spent)
         for row in found.rows
-        if (limit := _limit(row, gate)) is not None
+        if (limit := limit_of(row.condition, row.metric, gate)) is not None
     )
+
+
+def gate_row(condition: Condition, limit: float, ratio: Ratio, *, spent: bool) -> GateRow:
+    """One cell beside its limit, judged as above."""
+    return GateRow(condition, limit, ratio, _verdict(ratio, limit, spent))
 
 
 def gate_left(found: Comparison, gate: GatePlan, asked: Sequence[Condition]) -> int:
@@ -105,10 +110,11 @@ def gate_left(found: Comparison, gate: GatePlan, asked: Sequence[Condition]) -> 
     return len(asked) - sum(row.verdict == "held" for row in rows)
 
 
-def _limit(row: Row, gate: GatePlan) -> float | None:
-    if row.condition.prompt:
-        return gate.prefill if row.metric is PREFILL else None
-    return gate.decode if row.metric is DECODE else None
+def limit_of(condition: Condition, metric: Metric, gate: GatePlan) -> float | None:
+    """What may be lost of a metric of a cell; None where a gate says nothing of it."""
+    if condition.prompt:
+        return gate.prefill if metric is PREFILL else None
+    return gate.decode if metric is DECODE else None
 
 
 def _verdict(ratio: Ratio, limit: float, spent: bool) -> GateVerdict:
