@@ -449,6 +449,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_release": lambda: render(
         "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
     ),
+    "step_room": lambda: render("serve/room.sh.j2"),
     "step_gpu_room": lambda: render(
         "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]', going=()
     ),

@@ -38,24 +38,33 @@ if ! flock -w 5 7; then
     exit 1
 fi
 printf '%s since %s\n' 'tom on desk' "$(date +'%F %T')" >"$locks/measure"
-# Somebody else may have taken memory of a GPU: that is known before anything is stopped.
-lacking=$(python3 -I - '[{"name": "new", "at": "GPU-5090", "need": 21474836480}, {"name": "old", "at": "GPU-3090", "need": 21474836480}]' $(systemctl show -P MainPID llama-reasoner.service) $(docker top llama-reasoner -eo pid 2>/dev/null | sed 1d) $(systemctl show -P MainPID llama-reasoner.service) $(docker top llama-reasoner -eo pid 2>/dev/null | sed 1d) $(systemctl show -P MainPID llama-chat.service) $(docker top llama-chat -eo pid 2>/dev/null | sed 1d) <<'END'
-"""Whether GPUs have room for a server once what runs as it has ended. Ends with 1, and says which has not, where the
-driver surely says so; where it cannot tell, there is nothing to say."""
+# What lacks of GPUs, or of RAM, once processes of a server have ended.
+no_room_after() { python3 -I - "$@" <<'END'
+"""Whether there is room for a server once what runs as it has ended: on GPUs, or in RAM, on the host and in its control
+group. Ends with 1, and says what lacks, where that is sure; where it cannot tell, there is nothing to say.
 
+Of RAM, pages of files that can be read again are counted on neither side; what can be swapped out is counted as room.
+"""
+
+# For Python 3.10 and its standard library alone.
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-SURELY = 0.97
+SURELY_OF_GPUS = 0.97
 """Of what was worked out: that may be too much by as little."""
+SURELY_OF_RAM = 0.9
+"""Of what was worked out: buffers are touched page by page, and some of them at the longest prompts alone."""
 FIRST_PIDS = "pid:[4026531836]"
 """The driver knows nothing of PID namespaces (NVIDIA/nvidia-docker#179, #1483): its ids are those of the first one,
 whose inode is this in every Linux."""
+UNLIMITED = 1 << 60
+ARC = Path("/proc/spl/kstat/zfs/arcstats")
+"""What ZFS holds of files: Linux does not count it as available, and it gives way."""
 MIB = 1 << 20
 
 
@@ -63,7 +72,16 @@ class CannotTellError(Exception):
     """The driver does not say."""
 
 
-def main(asked: list[dict[str, Any]], pids: set[str]) -> str:
+def main(resource: str, need: str, own_pids: str, other_pids: str) -> str:
+    """What lacks of GPUs for `need`, a list in JSON, or of RAM for so many bytes. `other_pids` are processes of the
+    server that end too, by the other backend: its control group is not where the new one will be."""
+    own, others = (family({*each.split()} - {"0"}) for each in (own_pids, other_pids))
+    if resource == "gpus":
+        return no_room_on_gpus(json.loads(need), own | others)
+    return no_room_in_ram(int(need), own, others)
+
+
+def no_room_on_gpus(asked: list[dict[str, Any]], pids: set[str]) -> str:
     if "microsoft" in Path("/proc/sys/kernel/osrelease").read_text().lower():
         return ""
     if str(Path("/proc/self/ns/pid").readlink()) != FIRST_PIDS:
@@ -102,77 +120,25 @@ def short(asked: dict[str, Any], cards: Sequence[Sequence[str]], apps: Sequence[
     for _, uuid, free in found:
         used = {pid: int(size) * MIB for on, pid, size in apps if on == uuid}
         room = int(free) * MIB + sum(size for pid, size in used.items() if pid in pids)
-        if asked["need"] * SURELY > room:
-            others = sorted(((size, pid) for pid, size in used.items() if pid not in pids), reverse=True)
-            holds = ", ".join(f"{name(pid)} holds {gb(size)}" for size, pid in others[:3])
-            return (
-                f"GPU {asked['name']} has {gb(room)} for it, and it takes {gb(asked['need'])}"
-                f"{'; ' if holds else ''}{holds}"
-            )
+        if asked["need"] * SURELY_OF_GPUS > room:
+            others = {pid: size for pid, size in used.items() if pid not in pids}
+            return lacks(f"GPU {asked['name']} has {gb(room)}", asked["need"], others)
     return ""
 
 
-def family(pids: set[str]) -> set[str]:
-    """These processes and their children: of a server that has several models in turn, a child holds the one."""
-    found = set(pids)
-    for pid in pids:
-        for children in Path("/proc", pid, "task").glob("*/children"):
-            with suppress(OSError):
-                found |= {*children.read_text().split()}
-    return found
-
-
-def name(pid: str) -> str:
+def no_room_in_ram(need: int, own: set[str], others: set[str]) -> str:
     try:
-        return f"{Path('/proc', pid, 'comm').read_text().strip()} (process {pid})"
-    except OSError:
-        return f"process {pid}"
-
-
-def gb(size: float) -> str:
-    return f"{size / 1e9:.1f} GB"
-
-
-lacking = main(json.loads(sys.argv[1]), family({*sys.argv[2:]} - {"0"}))
-sys.stdout.write(lacking)
-sys.exit(bool(lacking))
-END
-)
-if [ "$lacking" ]; then
-    printf '%s\n' "llama-reasoner is left as it is: $lacking" "  help: end what else uses that GPU, or declare what fits beside it" >&2
-    exit 1
-fi
-lacking=$(python3 -I - 7516192768 "$(systemctl show -P MainPID llama-reasoner.service; systemctl show -P MainPID llama-chat.service; )" "" <<'END'
-"""Whether there is RAM for a server once what runs as it has ended, on the host and in its control group. Ends with 1,
-and says what lacks, where that is sure; where it cannot tell, there is nothing to say.
-
-Pages of files that can be read again are counted on neither side; what can be swapped out is counted as room."""
-
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
-
-SURELY = 0.9
-"""Of what was worked out: buffers are touched page by page, and some of them at the longest prompts alone."""
-UNLIMITED = 1 << 60
-ARC = Path("/proc/spl/kstat/zfs/arcstats")
-"""What ZFS holds of files: Linux does not count it as available, and it gives way."""
-
-
-def main(need: int, own: set[str], elsewhere: set[str]) -> str:
-    try:
-        ends = sum(held(pid) for pid in own | elsewhere)
+        ends = sum(held(pid) for pid in own | others)
         info = meminfo()
         swap = info["SwapFree"]
-        if need * SURELY > (room := info["MemAvailable"] + swap + given_way() + ends):
-            return lacks("the host has", room, need, processes(own | elsewhere))
+        if need * SURELY_OF_RAM > (room := info["MemAvailable"] + swap + given_way() + ends):
+            return lacks_ram("the host has", room, need, processes(own | others))
         for pid in sorted(own):
             for group, files in groups(pid):
                 inside = [each for each in processes() if group in group_of(each)]
                 back = sum(held(each) for each in inside if each in own)
-                if need * SURELY > (room := left(files) + swap + back):
-                    return lacks(f"{group} is limited, and has", room, need, set(inside) - own)
+                if need * SURELY_OF_RAM > (room := left(files) + swap + back):
+                    return lacks_ram(f"{group} is limited, and has", room, need, set(inside) - own)
     except (OSError, ValueError, LookupError):
         return ""
     return ""
@@ -199,16 +165,6 @@ def held(pid: str) -> int:
     size = {words[0]: int(words[1]) << 10 for words in lines if words[0].startswith(("Rss", "Vm"))}
     kept = sum(size.get(f"{name}:", 0) for name in ("RssAnon", "RssShmem", "VmLck"))
     return min(kept, size.get("VmRSS:", 0))
-
-
-def family(pids: set[str]) -> set[str]:
-    """These processes and their children: of a server that has several models in turn, a child holds the one."""
-    found = set(pids)
-    for pid in pids:
-        for children in Path("/proc", pid, "task").glob("*/children"):
-            with suppress(OSError):
-                found |= {*children.read_text().split()}
-    return found
 
 
 def processes(but: Iterable[str] = ()) -> set[str]:
@@ -251,10 +207,25 @@ def left(files: Path) -> int:
     return limit(files) - int(used.read_text()) + files_of
 
 
-def lacks(where: str, room: int, need: int, others: Iterable[str]) -> str:
-    most = sorted(((held(pid), pid) for pid in others), reverse=True)[:3]
-    holds = ", ".join(f"{name(pid)} holds {gb(size)}" for size, pid in most if size)
-    return f"{where} {gb(max(room, 0))} of RAM for it, and it takes {gb(need)}{'; ' if holds else ''}{holds}"
+def lacks_ram(where: str, room: int, need: int, others: Iterable[str]) -> str:
+    return lacks(f"{where} {gb(max(room, 0))} of RAM", need, {pid: held(pid) for pid in others})
+
+
+def family(pids: set[str]) -> set[str]:
+    """These processes and their children: of a server that has several models in turn, a child holds the one."""
+    found = set(pids)
+    for pid in pids:
+        for children in Path("/proc", pid, "task").glob("*/children"):
+            with suppress(OSError):
+                found |= {*children.read_text().split()}
+    return found
+
+
+def lacks(what_there_is: str, need: int, others: Mapping[str, int]) -> str:
+    """A sentence for people, with the three that hold most."""
+    most = sorted(((size, pid) for pid, size in others.items() if size), reverse=True)[:3]
+    holds = "".join(f"{', ' if at else '; '}{name(pid)} holds {gb(size)}" for at, (size, pid) in enumerate(most))
+    return f"{what_there_is} for it, and it takes {gb(need)}{holds}"
 
 
 def name(pid: str) -> str:
@@ -269,12 +240,19 @@ def gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-own, elsewhere = (family({*each.split()} - {"0"}) for each in sys.argv[2:4])
-lacking = main(int(sys.argv[1]), own, elsewhere)
+lacking = main(*sys.argv[1:])
 sys.stdout.write(lacking)
 sys.exit(bool(lacking))
 END
-)
+}
+# Somebody else may have taken memory of a GPU: that is known before anything is stopped.
+gpu_pids=$(systemctl show -P MainPID llama-reasoner.service; docker top llama-reasoner -eo pid 2>/dev/null | sed 1d; systemctl show -P MainPID llama-reasoner.service; docker top llama-reasoner -eo pid 2>/dev/null | sed 1d; systemctl show -P MainPID llama-chat.service; docker top llama-chat -eo pid 2>/dev/null | sed 1d)
+lacking=$(no_room_after gpus '[{"name": "new", "at": "GPU-5090", "need": 21474836480}, {"name": "old", "at": "GPU-3090", "need": 21474836480}]' "$gpu_pids" "")
+if [ "$lacking" ]; then
+    printf '%s\n' "llama-reasoner is left as it is: $lacking" "  help: end what else uses that GPU, or declare what fits beside it" >&2
+    exit 1
+fi
+lacking=$(no_room_after ram 7516192768 "$(systemctl show -P MainPID llama-reasoner.service; systemctl show -P MainPID llama-chat.service; )" "")
 if [ "$lacking" ]; then
     printf '%s\n' "llamaherd-arm-a-reasoner is not started: $lacking" "  help: end what else holds RAM, or compare what fits" >&2
     exit 1

@@ -42,11 +42,11 @@ def said(
     smi.write_text(SAYS)
     smi.chmod(0o755)
     path = {"PATH": f"{folder}:{os.environ['PATH']}", "FREE": free, "APPS": apps, "CODE": str(code)}
-    program = (ROOT / "templates" / "serve" / "gpu-room.py").read_text()
+    program = (ROOT / "templates" / "serve" / "room.py").read_text()
     assert FIRST in program
     program = program.replace(FIRST, first)
     ended = subprocess.run(
-        [sys.executable, "-I", "-", json.dumps([asked]), *pids],
+        [sys.executable, "-I", "-", "gpus", json.dumps([asked]), "\n".join(pids), ""],
         input=program,
         env=path,
         capture_output=True,

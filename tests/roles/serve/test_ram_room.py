@@ -38,12 +38,12 @@ class Host:
 
     def said(self, need: float, own: str = "", elsewhere: str = "") -> str:
         """What the script says of a server that needs so many GiB."""
-        program = (ROOT / "templates/serve/ram-room.py").read_text()
+        program = (ROOT / "templates/serve/room.py").read_text()
         for root in ("/proc", "/sys/fs/cgroup"):
             assert f'"{root}' in program
             program = program.replace(f'"{root}', f'"{self.folder}{root}')
         ended = subprocess.run(
-            [sys.executable, "-I", "-", str(int(need * GIB)), own, elsewhere],
+            [sys.executable, "-I", "-", "ram", str(int(need * GIB)), own, elsewhere],
             input=program,
             capture_output=True,
             text=True,
