@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +10,7 @@ from itertools import groupby
 from typing import Protocol
 
 from llamaherd.bench.arms.host import NotStartedError
+from llamaherd.bench.arms.out_of_memory import lacked_memory
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure
 from llamaherd.bench.asking.runs import run_of
@@ -31,7 +31,6 @@ from llamaherd.tune.trials import Why
 _ABOUT = 32
 """Tokens around the long text, by its beginning and the chat template."""
 _LETTERS = 300
-_MEMORY = re.compile(r"out of memory|for want of RAM|failed to allocate|unable to allocate|cudaMalloc|bad_alloc", re.I)
 _LEAST_LOAD, _LOADS = 30, 5
 """Seconds, and how many times as long as the declared one, that a candidate may take to load."""
 
@@ -125,7 +124,7 @@ class Evaluation:
             with self.gauge(arm) if self.gauge else nullcontext() as gauge:
                 return self._asked(candidate, start, rounds, worth, gauge)
         except NotStartedError as error:
-            return _failed(candidate, "memory" if _MEMORY.search(error.says) else "load", error.says)
+            return _failed(candidate, "memory" if lacked_memory(error.says) else "load", error.says)
         except NoAnswerError as error:
             return _failed(candidate, "answer", str(error))
         finally:
