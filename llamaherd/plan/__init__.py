@@ -3,7 +3,9 @@
 from llamaherd.plan.base import Planned, TextFile, digest
 from llamaherd.plan.chat import PAGE_ASKS, ChatPlan
 from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.engines import BuildPlan, ImagePlan
 from llamaherd.plan.gateway import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser
+from llamaherd.plan.instance import GatePlan, InstancePlan
 from llamaherd.plan.machine import (
     ContainerToolkitPlan,
     DriverPlan,
@@ -18,6 +20,16 @@ from llamaherd.plan.machine import (
 )
 from llamaherd.plan.member import MemberPlan
 from llamaherd.plan.memory import RAM, Estimate, Grows, Holds
+from llamaherd.plan.models import (
+    BandwidthRule,
+    FromFolder,
+    FromHub,
+    FromNeighbour,
+    ModelFile,
+    ModelOrigin,
+    ModelPlan,
+    StorePlan,
+)
 from llamaherd.plan.monitoring import (
     AlertKey,
     ExporterPlan,
@@ -28,22 +40,7 @@ from llamaherd.plan.monitoring import (
     MonitoringPlan,
     WatcherPlan,
 )
-from llamaherd.plan.plan import (
-    BandwidthRule,
-    BuildPlan,
-    FromFolder,
-    FromHub,
-    FromNeighbour,
-    GatePlan,
-    ImagePlan,
-    InstancePlan,
-    ModelFile,
-    ModelOrigin,
-    ModelPlan,
-    Only,
-    Plan,
-    StorePlan,
-)
+from llamaherd.plan.plan import Only, Plan
 from llamaherd.plan.reading import DivergencePlan, Reading
 from llamaherd.plan.server import Health, KeyFile, ServerGpus, ServerLimits, ServerSpec, Stop
 from llamaherd.plan.virtual_address import VirtualAddressPlan

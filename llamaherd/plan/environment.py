@@ -5,7 +5,7 @@ from __future__ import annotations
 from llamaherd.engines import DIALECTS
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.plan.devices import device_ids, visible_devices
-from llamaherd.plan.plan import BuildPlan
+from llamaherd.plan.engines import BuildPlan
 
 
 def environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from llamaherd.plan.instance import InstancePlan
 from llamaherd.plan.member import MemberPlan
-from llamaherd.plan.plan import InstancePlan
 
 
 def loaded(group: InstancePlan, member: MemberPlan) -> InstancePlan:

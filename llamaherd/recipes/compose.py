@@ -25,10 +25,20 @@ from llamaherd.recipes import (
 from llamaherd.recipes.binds import binds
 from llamaherd.recipes.commands import Word, expand
 from llamaherd.recipes.compose_rules import REFUSED_BY_COMPOSE
-from llamaherd.recipes.composerules import Service, as_mapping, listed, reserved, target
 from llamaherd.recipes.composeschema import compose_refusals
+from llamaherd.recipes.composeservice import (
+    Service,
+    as_mapping,
+    given_cards,
+    has_cards,
+    listed,
+    may_lock,
+    most_memory,
+    mounts,
+    shares_memory,
+    variables_of,
+)
 from llamaherd.recipes.containers import Container
-from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import Published, ServerCommand
 from llamaherd.recipes.recipe import Recipe
 from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS, OTHER_VARIABLE
@@ -37,9 +47,6 @@ from llamaherd.recipes.yamlwords import text_at
 
 MOST_SERVICES = 200
 """That are looked at in one file: each is compared with all others."""
-
-SHARED = 1 << 30
-"""Bytes of shared or locked memory that are more than a container's default."""
 
 
 def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
@@ -102,7 +109,7 @@ class _Reader:
         words = expand(self._text((*path, "image"), image), self.outside) if isinstance(image, str) else ()
         if not words:
             return Recipe(), Service(path, service)
-        environment = _environment(service.get("environment"))
+        environment = variables_of(service.get("environment"))
         command, empty = self._command((*path, "command"), service.get("command"), environment)
         container = Container(
             image=words[0],
@@ -110,16 +117,16 @@ class _Reader:
             entrypoint=self._entrypoint((*path, "entrypoint"), service, environment),
             ports=tuple(self._ports((*path, "ports"), service.get("ports"))),
             environment=self._settings((*path, "environment"), service.get("environment")),
-            gpu=_reserved(service) or service.get("runtime") == "nvidia" or "devices" in service,
+            gpu=has_cards(service) or service.get("runtime") == "nvidia" or "devices" in service,
             privileged=self._at((*path, "privileged")) if service.get("privileged") is True else None,
             host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
             healthcheck=self._health((*path, "healthcheck", "test"), service.get("healthcheck")),
-            mounts=_mounts(service),
+            mounts=mounts(service),
             binds=binds(listed(service.get("volumes"))),
-            memlock=_may_lock(service),
-            shares_memory="ipc" in service or (bytes_of(str(service.get("shm_size"))) or 0) >= SHARED,
-            memory=_most_memory(service),
-            cards=_given_cards(service),
+            memlock=may_lock(service),
+            shares_memory=shares_memory(service),
+            memory=most_memory(service),
+            cards=given_cards(service),
             built="build" in service,
             settings_elsewhere=bool(service.get("env_file") or service.get("extends")),
         )
@@ -215,7 +222,7 @@ class _Reader:
             places = {str(item).partition("=")[0]: self._at((*path, index)) for index, item in enumerate(value)}
         elif isinstance(value, dict):
             places = {name: self._at((*path, name)) for name in value}
-        return {name: containers.placed(text, places[name]) for name, text in _environment(value).items()}
+        return {name: containers.placed(text, places[name]) for name, text in variables_of(value).items()}
 
     def _ports(self, path: Path_, ports: Any) -> Iterator[Published]:
         for index, port in enumerate(ports if isinstance(ports, list) else []):
@@ -236,7 +243,7 @@ class _Reader:
         return " ".join(map(str, test)) if isinstance(test, list) else str(test), self._at(path)
 
     def _runtime(self, path: Path_, service: dict[str, Any]) -> Iterator[Finding]:
-        if service.get("runtime") == "nvidia" and _reserved(service):
+        if service.get("runtime") == "nvidia" and has_cards(service):
             message = "`runtime: nvidia` is redundant beside the reservation of a device"
             yield IDLE_LINE.at(self.document.key((*path, "runtime")), message, "leave the line out")
 
@@ -248,50 +255,6 @@ class _Reader:
                 message = f"`{source}` is the name of a volume, which is declared nowhere; a folder begins with `./`"
                 way_out = f"write `./{volume}` for the folder beside this file, or better its whole path"
                 yield CONTAINER_FAILS.at(self.document.value((*path, index)), message, way_out)
-
-
-def _mounts(service: dict[str, Any]) -> tuple[str, ...] | None:
-    """The paths in a container where something is mounted; None where other files may say more."""
-    if "extends" in service:
-        return None
-    mounted = [found for key in ("volumes", "configs") for each in listed(service.get(key)) if (found := target(each))]
-    return (*mounted, "/run/secrets") if service.get("secrets") else tuple(mounted)
-
-
-def _environment(value: Any) -> dict[str, str]:
-    """`environment:` in both its forms; a name alone passes on what the shell has."""
-    if isinstance(value, dict):
-        return {name: str(setting) for name, setting in value.items() if setting is not None}
-    pairs = [str(item).partition("=") for item in value if isinstance(item, str)] if isinstance(value, list) else []
-    return {name: setting for name, equals, setting in pairs if equals}
-
-
-def _reserved(service: dict[str, Any]) -> bool:
-    """Whether a GPU is reserved by `deploy` or `gpus`."""
-    return bool(reserved(service)) or bool(service.get("gpus"))
-
-
-def _given_cards(service: dict[str, Any]) -> int | None:
-    """How many GPUs a service is given; None where that is not told."""
-    devices = reserved(service) + [each for each in listed(service.get("gpus")) if isinstance(each, dict)]
-    counts = [len(listed(each["device_ids"])) if "device_ids" in each else each.get("count") for each in devices]
-    numbers = [int(str(count)) for count in counts if str(count).isdecimal() and len(str(count)) < 4]
-    return sum(numbers) if counts and len(numbers) == len(counts) else None
-
-
-def _may_lock(service: dict[str, Any]) -> bool:
-    """Whether a container may lock more memory than a little."""
-    limit = as_mapping(service.get("ulimits")).get("memlock")
-    limit = as_mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
-    lifted = isinstance(limit, int) and (limit < 0 or limit >= SHARED)
-    return lifted or "IPC_LOCK" in map(str, listed(service.get("cap_add"))) or service.get("privileged") is True
-
-
-def _most_memory(service: dict[str, Any]) -> str:
-    """The limit of a container's memory; empty for none."""
-    limits = as_mapping(as_mapping(as_mapping(service.get("deploy")).get("resources")).get("limits"))
-    limit = service.get("mem_limit", limits.get("memory", ""))
-    return str(limit) if isinstance(limit, str | int) else ""
 
 
 def _quoted(text: Text) -> Text:

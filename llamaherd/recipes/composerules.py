@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -19,7 +19,7 @@ from llamaherd.recipes.compose_rules import (
     WAITS_IN_VAIN,
     WANTED_TWICE,
 )
-from llamaherd.recipes.containers import Container
+from llamaherd.recipes.composeservice import Service, as_mapping, listed, reserved
 from llamaherd.recipes.programs import ServerCommand
 from llamaherd.recipes.servers import is_loopback
 from llamaherd.recipes.unitrules import SECRET_NAME
@@ -28,43 +28,6 @@ from llamaherd.reference import images
 _RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
 _MOST_CARDS = 16
 """What `all` stands for when two services are compared."""
-
-
-@dataclass(frozen=True)
-class Service:
-    """One service: as it is declared, and what it runs where that is known."""
-
-    path: Path_
-    declared: Mapping[str, Any]
-    container: Container | None = None
-    server: ServerCommand | None = None
-
-    @property
-    def name(self) -> str:
-        """What the file calls it."""
-        return str(self.path[-1])
-
-    @property
-    def profiles(self) -> frozenset[str]:
-        """With which profiles it starts; with every one where there is none."""
-        given = self.declared.get("profiles")
-        return frozenset(map(str, given)) if isinstance(given, list) else frozenset()
-
-    def beside(self, other: Service) -> bool:
-        """Whether both may run at one time."""
-        return not self.profiles or not other.profiles or bool(self.profiles & other.profiles)
-
-
-def as_mapping(value: Any) -> dict[str, Any]:
-    """The value, if it is a mapping."""
-    return value if isinstance(value, dict) else {}
-
-
-def reserved(service: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The devices that a service reserves."""
-    resources = as_mapping(as_mapping(service.get("deploy")).get("resources"))
-    devices = as_mapping(resources.get("reservations")).get("devices")
-    return [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
 
 
 def check(document: Document, services: list[Service]) -> Iterator[Finding]:
@@ -230,18 +193,6 @@ def _has_health(service: Service) -> bool:
     if service.container.repository in images.VLLM:
         return False
     return not service.container.official or service.container.tag.startswith("server")
-
-
-def listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def target(volume: Any) -> str | None:
-    """The path in the container where a volume or a config is mounted."""
-    if isinstance(volume, dict):
-        return str(volume.get("target", "")) or None
-    parts = re.sub(r"\$\{[^}]*\}|^[A-Za-z]:(?=[\\/])", "", str(volume)).split(":")
-    return parts[1] if len(parts) > 1 else parts[0]
 
 
 def utilization(server: ServerCommand) -> float:

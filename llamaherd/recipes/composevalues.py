@@ -13,7 +13,7 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document, Path_
-from llamaherd.recipes.composerules import Service, as_mapping, listed
+from llamaherd.recipes.composeservice import Service, as_mapping, listed
 
 _DOLLAR = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<named>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?P<default>:?[-+?][^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}"

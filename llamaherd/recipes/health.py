@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document
-from llamaherd.recipes.composerules import Service, as_mapping, listed
+from llamaherd.recipes.composeservice import Service, as_mapping, listed
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES
 from llamaherd.recipes.unitrules import is_operator
 from llamaherd.reference import images

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document
-from llamaherd.recipes.composerules import Service, as_mapping, listed
+from llamaherd.recipes.composeservice import Service, as_mapping, listed
 from llamaherd.recipes.servers import PORTS
 
 _ADDRESS = re.compile(

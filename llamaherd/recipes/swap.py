@@ -17,7 +17,7 @@ from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document, Path_, parse
 from llamaherd.recipes import shell
 from llamaherd.recipes.commands import Command, Word, expand
-from llamaherd.recipes.composerules import as_mapping, listed
+from llamaherd.recipes.composeservice import as_mapping, listed
 from llamaherd.recipes.recipe import Recipe
 from llamaherd.recipes.shell import MOST_SERVERS
 from llamaherd.recipes.tokens import Text, joined, positioned
