@@ -38,8 +38,6 @@ from box.cli import BOX, CACHE, TINY_MOE, make_api_key
 from box.host import BoxHost
 from tests.box.slot import PACKAGES, PORTS_OF_A_SLOT, SLOT, slotted
 
-NAME, PORT = slotted("llamaherd-faults"), 2250 + PORTS_OF_A_SLOT * SLOT
-
 
 def main() -> None:
     """Try as many faults as wished, or one of them again."""
@@ -55,7 +53,7 @@ def main() -> None:
     say(f"seed {wished.seed}")
     came: Counter[tuple[str, str, bool]] = Counter()
     try:
-        with tempfile.TemporaryDirectory() as folder, made(beside=wished.beside) as box:
+        with tempfile.TemporaryDirectory() as folder, made("llamaherd-faults", 2250, beside=wished.beside) as box:
             bench = Bench(box, Path(folder) / "box.yaml")
             for number in numbers:
                 fault = drawn(wished.seed, number, wished.kills, AGAIN if wished.kills > 1 else tuple(CASES))
@@ -69,15 +67,19 @@ def main() -> None:
 
 
 @contextmanager
-def made(*, beside: bool = False) -> Iterator[BoxHost]:
-    """The host, and what is deployed to it; what is new is tried beside what serves there, or not."""
+def made(called: str, port: int, *, beside: bool = False) -> Iterator[BoxHost]:
+    """A host, and what is deployed to it; what is new is tried beside what serves there, or not.
+
+    Name and port are its maker's alone: a host of that name from before is removed.
+    """
+    name = slotted(called)
     for artifact in (downloads.LLAMA_CPP, downloads.GEMMA):
         downloads.fetch(artifact, CACHE)
     tiny_moe.write(TINY_MOE)
     make_api_key()
     OTHER_KEY.touch(0o600)
     OTHER_KEY.write_text(f"{secrets.token_urlsafe(32)}\n")
-    box = BoxHost(NAME, PORT, BOX / NAME, packages=PACKAGES)
+    box = BoxHost(name, port + PORTS_OF_A_SLOT * SLOT, BOX / name, packages=PACKAGES)
     keep = bool(os.environ.get("LLAMAHERD_KEEP"))
     if not keep:
         box.down()

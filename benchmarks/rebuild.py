@@ -42,9 +42,9 @@ def main() -> None:
     for artifact in (downloads.LLAMA_CPP, downloads.GEMMA):
         downloads.fetch(artifact, CACHE)
     tiny_moe.write(TINY_MOE)
-    warm = BoxHost(name="llamaherd-warm", port=2204, folder=BOX / "llamaherd-warm")
+    warm = BoxHost(name="llamaherd-warm", port=2260, folder=BOX / "llamaherd-warm")
     caches = "llamaherd-drill" if cold else warm.caches
-    fresh = BoxHost(name="llamaherd-fresh", port=2205, folder=BOX / "llamaherd-fresh", caches=caches)
+    fresh = BoxHost(name="llamaherd-fresh", port=2261, folder=BOX / "llamaherd-fresh", caches=caches)
     try:
         with tempfile.TemporaryDirectory() as folder:
             drill(warm, fresh, Path(folder))

@@ -59,7 +59,7 @@ def main() -> None:
     wished = parser.parse_args()
     lot = random.Random(wished.seed)
     print(f"seed {wished.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as folder, made() as box:
+    with tempfile.TemporaryDirectory() as folder, made("llamaherd-tune-kills", 2251) as box:
         bench = Bench(box, Path(folder) / "box.yaml")
         rig = bench.declare(with_too_many_threads)
         with compiling(box, downloads.LLAMA_CPP):

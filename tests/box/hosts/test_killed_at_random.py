@@ -33,7 +33,7 @@ def test_every_run_goes_on_from_where_another_was_killed(tmp_path: Path) -> None
         f"LLAMAHERD_SEED={seed} repeats it, and so does python -m benchmarks.faults --kills {IN_A_ROUND} --seed {seed}"
     )
     print(f"seed {seed}: {again}")
-    with made() as box:
+    with made("llamaherd-killed", 2252) as box:
         bench = Bench(box, tmp_path / "box.yaml")
         bench.declare(lambda _: None)
         with compiling(box, downloads.LLAMA_CPP):
