@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.rule import Rule
+from llamaherd.inventory.schema import Rig
 
 NO_ENERGY = Rule(
     "LH082",
@@ -41,6 +42,7 @@ NO_LIMITS = Rule(
 )
 
 NO_POWER = "take `power` out of `tune`, or name limits that its GPUs take"
+NO_POWER_OPTION = "leave out `--power`, or name limits that its GPUs take"
 OTHER_AIM = "choose another aim: `turn`, `decode` or `throughput` need no energy"
 
 
@@ -55,8 +57,13 @@ def efficiency(subject: RigContext) -> Iterator[Finding]:
 def tried_limits(subject: RigContext) -> Iterator[Finding]:
     """Instances whose GPUs are to be held to power limits, and which have none that could be."""
     for name, instance in subject.rig.instances.items():
-        if not instance.tried_limits or (instance.on and subject.rig.host.wsl is None):
-            continue
-        place = subject.document.value(("instances", name, "tune", "power"))
-        why = "under WSL, Windows sets power limits" if instance.on else f"instance `{name}` is on no GPU"
-        yield NO_LIMITS.at(place, f"no power limit can be tried: {why}", NO_POWER)
+        if instance.tried_limits and (why := why_unlimited(subject.rig, name)):
+            place = subject.document.value(("instances", name, "tune", "power"))
+            yield NO_LIMITS.at(place, f"no power limit can be tried: {why}", NO_POWER)
+
+
+def why_unlimited(rig: Rig, name: str) -> str:
+    """Why GPUs of an instance cannot be held to a power limit; empty where the inventory does not tell."""
+    if not rig.instances[name].on:
+        return f"instance `{name}` is on no GPU"
+    return "under WSL, Windows sets power limits" if rig.host.wsl else ""

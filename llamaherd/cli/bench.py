@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    complete_rigs,
+    instance_argument,
+    inventory_option,
+    json_option,
+    say,
+)
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
@@ -36,8 +44,8 @@ class _Time(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("rig", required=False)
-@click.argument("instance", required=False)
+@click.argument("rig", required=False, shell_complete=complete_rigs)
+@instance_argument
 @click.option(
     "--time", "seconds", type=_Time(), default="3m", show_default=True, metavar="TIME", help="How long it may take."
 )

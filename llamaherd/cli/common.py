@@ -40,6 +40,18 @@ def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: st
     return [CompletionItem(name) for name in fleet.rigs if name.startswith(typed)]
 
 
+def complete_instances(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Instances of the rig that stands before, and its groups, for the shell."""
+    from llamaherd.pipeline.load import inventory_path, rigs
+
+    try:
+        rig = rigs(inventory_path(context.obj)).rigs.get(context.params.get("rig") or "")
+    except InventoryError:
+        return []
+    names = sorted({*rig.instances, *rig.servers}) if rig else []
+    return [CompletionItem(name) for name in names if name.startswith(typed)]
+
+
 def complete_parts(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The inventory's instances and the roles, for the shell."""
     from llamaherd.pipeline.load import inventory_path, rigs
@@ -75,6 +87,8 @@ keep_option = click.option(
     help="Releases that came out well whose builds, images and models stay.",
 )
 rigs_argument = click.argument("rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs)
+rig_argument = click.argument("rig", shell_complete=complete_rigs)
+instance_argument = click.argument("instance", required=False, shell_complete=complete_instances)
 inventory_option = click.option(
     "-i",
     "--inventory",

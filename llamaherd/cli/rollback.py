@@ -14,9 +14,10 @@ import click
 
 from llamaherd.cli.common import (
     FAILED,
-    complete_rigs,
+    instance_argument,
     inventory_option,
     lock_wait_option,
+    rig_argument,
     roles_of,
     say,
     show_changes,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("rig", shell_complete=complete_rigs)
-@click.argument("instance", required=False)
+@rig_argument
+@instance_argument
 @click.option("--to", "number", type=click.IntRange(1), metavar="N", help="The release; default: the one before.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
 @lock_wait_option

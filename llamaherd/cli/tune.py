@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import inventory_option, json_option, lock_wait_option
+from llamaherd.cli.common import instance_argument, inventory_option, json_option, lock_wait_option, rig_argument
 from llamaherd.cli.compare_run import budget_of
+from llamaherd.diagnostics.findings import UserError
 
 
 def _budget(context: click.Context, parameter: click.Parameter, word: str | None) -> int | None:
@@ -15,9 +16,20 @@ def _budget(context: click.Context, parameter: click.Parameter, word: str | None
     return None if word is None else budget_of(context, parameter, word)
 
 
+def _watts(_context: click.Context, _parameter: click.Parameter, word: str | None) -> tuple[int, ...]:
+    """Power limits, where they are said."""
+    from llamaherd.bench.courses.amounts import watts
+    from llamaherd.inventory.schema import MOST_LIMITS
+
+    try:
+        return () if word is None else watts(word, MOST_LIMITS)
+    except UserError as error:
+        raise click.BadParameter(f"{error.message}; {error.help}") from None
+
+
 @click.command()
-@click.argument("rig")
-@click.argument("instance", required=False)
+@rig_argument
+@instance_argument
 @click.option(
     "--for",
     "purpose",
@@ -25,6 +37,13 @@ def _budget(context: click.Context, parameter: click.Parameter, word: str | None
     help="What it is to be best at: an agent's turn, one answer, as many as it has slots, or energy. Default: turn.",
 )
 @click.option("--budget", metavar="TIME", callback=_budget, help="The longest that it takes, 30s to 6h. Default: 45m.")
+@click.option(
+    "--power",
+    "watts",
+    metavar="LIMITS",
+    callback=_watts,
+    help="In the end under one power limit after the other: `200W..350W/25W`.",
+)
 @click.option("--apply", "applying", is_flag=True, help="Write what is found into the inventory.")
 @click.option("--again", is_flag=True, help="Search anew, although the same search has come to an end.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
@@ -38,6 +57,7 @@ def tune(
     instance: str | None,
     purpose: str | None,
     budget: int | None,
+    watts: tuple[int, ...],
     applying: bool,
     again: bool,
     yes: bool,
@@ -56,8 +76,8 @@ def tune(
     With `--for efficiency` it is the energy that all its GPUs take for a turn, by their counters or their power. Where
     none of them tells it, nothing is stopped and nothing is tried.
 
-    With `tune: {power: {max: 300W}}` of the instance, what is found serves in the end while its GPUs are held to one
-    power limit after the other. What they were held to comes back, whatever ends this.
+    With --power, or `tune: {power: {max: 300W}}` of the instance, what is found serves in the end while its GPUs are
+    held to one power limit after the other. What they were held to comes back, whatever ends this.
 
     Coarser types of the cache are tried only where `tune: {quality: {}}` of the instance says what they may cost. Each
     that leads is judged first, by the engine's own llama-perplexity on the host: KL divergence beside f16.
@@ -67,7 +87,7 @@ def tune(
     goes on with it, and answers at once where it had come to an end. Nothing of the inventory is changed without
     --apply, and nothing is served otherwise before `herd up`.
 
-    `tune` of the instance also says what --for and --budget are by default.
+    `tune` of the instance also says what --for, --budget and --power are by default.
 
     Exit codes: 0 searched, whatever was found; 1 it could not be measured; 2 something cannot be read.
 
@@ -76,8 +96,10 @@ def tune(
       herd tune duo chat
       herd tune duo chat --for decode --budget 10m
       herd tune duo chat --for efficiency
+      herd tune six coder --power 200W..350W/25W
       herd tune duo chat --apply && herd diff duo
     """
     from llamaherd.cli.tune_run import Wanted, run_search
 
-    run_search(inventory, rig, instance, Wanted(purpose or "", budget or 0, applying, again, yes, lock_wait, as_json))
+    wanted = Wanted(purpose or "", budget or 0, watts, applying, again, yes, lock_wait, as_json)
+    run_search(inventory, rig, instance, wanted)

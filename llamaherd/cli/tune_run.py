@@ -34,10 +34,11 @@ _BUDGET = 45 * 60
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for beside the instance; no purpose and no budget: as its inventory says."""
+    """What was asked for beside the instance; no purpose, no budget and no power limits: as its inventory says."""
 
     purpose: str
     budget: int
+    watts: tuple[int, ...]
     apply: bool
     again: bool
     yes: bool
@@ -54,7 +55,7 @@ def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: W
     path = inventory_path(inventory)
     results = results_folder(path)
     try:
-        tuned = _tuned(path, inventory, rig, instance)
+        tuned = _tuned(path, inventory, rig, instance, wanted.watts)
     except UserError as error:
         say(f"error: {error}", err=True)
         sys.exit(UNUSABLE)
@@ -78,11 +79,11 @@ def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: W
         apply(search, tuned)
 
 
-def _tuned(path: Path, inventory: Path | None, rig: str, instance: str | None) -> Tuned:
+def _tuned(path: Path, inventory: Path | None, rig: str, instance: str | None, watts: tuple[int, ...]) -> Tuned:
     from llamaherd.tune.planned import tuned
 
     roles = roles_of(inventory)
-    return usable_or_exit(lambda: tuned(path, roles, rig, instance))
+    return usable_or_exit(lambda: tuned(path, roles, rig, instance, watts))
 
 
 def _searched(results: Path, tuned: Tuned, wanted: Wanted, inventory: Path | None) -> Search:
@@ -123,7 +124,7 @@ def _head(tuned: Tuned, wanted: Wanted) -> Head:
         declared=keys_of(tuned.start),
         quality=tuned.limits,
         gpus=tuned.known.instance.on,
-        watts=tuned.known.instance.tried_limits,
+        watts=tuned.watts,
     )
 
 
@@ -156,8 +157,8 @@ def _ask_first(tuned: Tuned, aim: Aim, wanted: Wanted, *, going_on: bool) -> Non
     goes_on = "going on with what was measured before; " if going_on else ""
     say(f"{goes_on}tuning {name} for {aim}; for {show_seconds(wanted.budget)} at most", err=True)
     say(f"tried: {keys}", err=True)
-    if limits := tuned.known.instance.tried_limits:
-        said = ", ".join(map(str, limits))
+    if tuned.watts:
+        said = ", ".join(map(str, tuned.watts))
         say(f"in the end its GPUs are held to {said} W each, in turns; what they are held to now comes back", err=True)
     if tuned.limits:
         say(f"a coarser kv is judged before it leads: {tuned.limits}", err=True)
@@ -229,14 +230,13 @@ def _tuning(journal: SearchJournal, tuned: Tuned, wanted: Wanted, servers: ArmsH
 
 
 def _limiting(journal: SearchJournal, tuned: Tuned, evaluation: Evaluation, lines: SearchLines) -> Limiting | None:
-    """What tries power limits in the end; none where none are declared."""
+    """What tries power limits in the end; none where none are wanted."""
     from llamaherd.tune.energy import limited
     from llamaherd.tune.limiting import Limiting
 
-    limits = tuned.known.instance.tried_limits
-    if not limits:
+    if not tuned.watts:
         return None
-    return Limiting(evaluation, journal, limits, partial(limited, tuned.rig.connect, limits), lines)
+    return Limiting(evaluation, journal, tuned.watts, partial(limited, tuned.rig.connect, tuned.watts), lines)
 
 
 def _model() -> Model | None:

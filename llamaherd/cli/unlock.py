@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, complete_rigs, inventory_option, say, usable_or_exit
+from llamaherd.cli.common import FAILED, inventory_option, rig_argument, say, usable_or_exit
 
 
 @click.command()
-@click.argument("rig", shell_complete=complete_rigs)
+@rig_argument
 @inventory_option
 @click.pass_obj
 def unlock(inventory: Path | None, rig: str) -> None:

@@ -39,7 +39,8 @@ from llamaherd.tune.space import Space
 class Tuned:
     """An instance with all that may be changed about it. `start` are its keys as they are declared.
 
-    `server` is the unit that has it now, and is stopped meanwhile: of one of a group, the group's.
+    `server` is the unit that has it now, and is stopped meanwhile: of one of a group, the group's. `watts` are power
+    limits that are tried in the end.
     """
 
     inventory: Path
@@ -50,6 +51,7 @@ class Tuned:
     declared: InstancePlan
     space: Space
     start: Candidate
+    watts: tuple[int, ...] = ()
     header: Header | None = None
 
     @property
@@ -79,7 +81,7 @@ class Tuned:
         space = [(axis.key, axis.values) for axis in self.space.axes]
         machine = [self.rig.host.model_dump_json(), self.rig.gpus.model_dump_json() if self.rig.gpus else None]
         limits = [self.limits.model_dump()] if self.limits else []
-        watts = [self.known.instance.tried_limits] if self.known.instance.tried_limits else []
+        watts = [self.watts] if self.watts else []
         said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits, *watts]
         return _hash(said)
 
@@ -148,8 +150,11 @@ class Tuned:
         return run_unit(arm, runs, seconds).text
 
 
-def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None) -> Tuned:
-    """An instance that is declared, or the only one. Raises UserError and InventoryError."""
+def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None, watts: tuple[int, ...] = ()) -> Tuned:
+    """An instance that is declared, or the only one, with these power limits in place of those that it declares.
+
+    Raises UserError and InventoryError.
+    """
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
     names = [each.name for server in plan.instances for each in instances_of(server)]
@@ -164,7 +169,8 @@ def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None
     sizes = {name: size for name, model in models if (size := locked.projector_size(model))}
     known = Known(declared, chosen.name, headers | local_headers(declared, locked).headers, sizes)
     space, start = space_of(known, judged=known.instance.quality is not None)
-    return Tuned(inventory, tuple(roles), known, plan, server, chosen, space, start, known.header)
+    limits = watts or known.instance.tried_limits
+    return Tuned(inventory, tuple(roles), known, plan, server, chosen, space, start, limits, known.header)
 
 
 def _hash(said: list[Any]) -> str:

@@ -12,6 +12,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from tests.support.rigs import changed, cpu_rig
 
 TAKE_AN_INVENTORY = (
     *("bench", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
@@ -40,6 +41,25 @@ def fleets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name / f"{name}.yaml").write_text(json.dumps(rig))
     monkeypatch.setenv("HERD_INVENTORY", str(tmp_path / "nowhere"))
     return tmp_path
+
+
+@pytest.mark.parametrize("command", ["bench", "rollback", "tune"])
+def test_a_shell_completes_a_rig_and_then_its_instances(command: str, tmp_path: Path) -> None:
+    for name in ("duo", "dusk"):
+        rig = changed(cpu_rig(), {"rig": name})
+        in_turn = rig["instances"]["chat"] | {"port": 8082, "group": "night"}
+        rig["instances"] |= {"spare": in_turn, "other": in_turn | {"model": "moe"}}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(rig))
+    shell = ShellComplete(main, {}, "herd", "_HERD_COMPLETE")
+
+    def offered(*words: str) -> list[str]:
+        *before, typed = words
+        return [item.value for item in shell.get_completions(["-i", str(tmp_path), command, *before], typed)]
+
+    assert offered("du") == ["duo", "dusk"]
+    assert offered("duo", "") == ["chat", "drafter", "night", "other", "spare"]
+    assert offered("duo", "s") == ["spare"]
+    assert offered("nobody", "") == []
 
 
 @pytest.mark.parametrize(

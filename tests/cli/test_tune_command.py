@@ -46,12 +46,14 @@ def searched(
     ended: bool = True,
     deep: Sequence[Deep] = (),
     limited: Mapping[int, float] | None = None,
+    watts: tuple[int, ...] = (),
 ) -> Tuned:
     """A search that was made before: one thread is twice as fast.
 
-    `deep` are what is declared and that at depth, `limited` scores of speed under power limits.
+    `deep` are what is declared and that at depth, `limited` scores of speed under power limits. `watts` are
+    limits that were wished for by the option.
     """
-    of = tuned(inventory, ROLES, "box", "chat")
+    of = tuned(inventory, ROLES, "box", "chat", watts)
     head = Head(
         llamaherd="0",
         rig="box",
@@ -70,9 +72,9 @@ def searched(
                 journal.add(trial(candidate, speed, number))
         for candidate, each in zip((of.start, better), deep, strict=False):
             journal.add(each.model_copy(update={"keys": keys_of(candidate)}))
-        for watts, speed in (limited or {}).items():
+        for limit, speed in (limited or {}).items():
             for number in range(3):
-                told = Limited(keys=keys_of(better), watts=watts, round=number, speed=speed + number / 99, joules=watts)
+                told = Limited(keys=keys_of(better), watts=limit, round=number, speed=speed + number / 99, joules=limit)
                 journal.add(told)
         if ended:
             journal.add(Found(keys=keys_of(better), ended="2026-11-24T15:30:00Z"))
@@ -183,6 +185,70 @@ def test_limits_that_cannot_be_tried_are_said(inventory: Path, power: dict[str, 
     ended = herd("tune", "-i", inventory, "box", "chat")
     assert ended.exit_code == 2, ended.output
     assert says in ended.output
+
+
+def on_a_card(inventory: Path, power: dict[str, Any] | None = None) -> None:
+    """Its instance is on a GPU, and says which power limits are to be tried."""
+    cards = {"big": {"model": "RTX 3090", "uuid": "GPU-3090"}}
+    rig = changed(yaml.safe_load(inventory.read_text()), {"gpus": {"cuda": "13.0", "cards": cards}})
+    rig = changed(rig, {"instances/chat/on": ["big"]} | ({"instances/chat/tune": {"power": power}} if power else {}))
+    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+
+
+POWER = {"max": "300W", "min": "250W", "step": "25W"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "option", "tried"),
+    [
+        (None, (), ()),
+        (None, (200, 250), (200, 250)),
+        (POWER, (), (250, 275, 300)),
+        (POWER, (200, 250), (200, 250)),
+    ],
+    ids=["neither", "option", "key", "both"],
+)
+def test_the_option_says_power_limits_in_place_of_the_key(
+    inventory: Path, declared: dict[str, Any] | None, option: tuple[int, ...], tried: tuple[int, ...]
+) -> None:
+    on_a_card(inventory, declared)
+    of = tuned(inventory, ROLES, "box", "chat", option)
+    assert of.watts == tried
+    assert (of.identity == tuned(inventory, ROLES, "box", "chat").identity) == (not option)
+
+
+def test_a_search_with_the_option_is_known_by_it(inventory: Path) -> None:
+    on_a_card(inventory)
+    searched(inventory, limited={200: 90.0, 250: 99.5, 300: 100.0}, watts=(200, 250, 300))
+    for limits in ("200W..300W/50W", "200,250,300"):
+        ended = herd("tune", "-i", inventory, "box", "chat", "--power", limits)
+        assert ended.exit_code == 0, ended.output
+        assert "known from" in ended.stderr
+        assert "power_limit: 250W" in ended.stdout
+    ended = herd("tune", "-i", inventory, "box", "chat", "--yes")
+    assert "known from" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ("", "says no power limits"),
+        ("much", "`much` says no power limits from 10 to 2000 W; say for example `--power 200W..350W/10W`"),
+        ("300W", "one power limit makes no series; name 2 to 12, or take another step"),
+        ("200W..350W/10W", "16 power limits make no series; name 2 to 12, or take another step"),
+    ],
+)
+def test_an_option_that_says_no_power_limits_is_refused(inventory: Path, limits: str, says: str) -> None:
+    ended = herd("tune", "-i", inventory, "box", "chat", "--power", limits)
+    assert ended.exit_code == 2, ended.output
+    assert says in " ".join(ended.stderr.split())
+
+
+def test_without_a_gpu_the_option_is_refused_before_a_host_is_asked(inventory: Path) -> None:
+    ended = herd("tune", "-i", inventory, "box", "chat", "--power", "200W,300W", "--yes")
+    assert ended.exit_code == 1, ended.output
+    said = "error LH083: power limits of box/chat cannot be tried: instance `chat` is on no GPU"
+    assert f"{said}\n  help: leave out `--power`, or name limits that its GPUs take" in ended.stderr
 
 
 def test_without_a_gpu_no_power_limit_is_tried(inventory: Path) -> None:

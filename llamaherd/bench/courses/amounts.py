@@ -75,12 +75,12 @@ def seconds_of(word: str) -> int:
     return value
 
 
-def watts(word: str) -> tuple[int, ...]:
-    """`200W..350W/10W`, or `200W,250W,300W`: power limits from the least on. Raises UserError."""
+def watts(word: str, most: int = MOST_STEPS) -> tuple[int, ...]:
+    """`200W..350W/10W`, or `200W,250W,300W`: so many power limits at most, from the least on. Raises UserError."""
     if spanned := _WATTS_RANGE.fullmatch(word):
-        least, most, step = map(int, spanned.groups())
+        least, last, step = map(int, spanned.groups())
         # The last one is what is named, also where the step does not end there.
-        found = sorted({*range(least, most + 1, step), most}) if least <= most else []
+        found = sorted({*range(least, last + 1, step), last}) if least <= last else []
     else:
         words = [_WATTS.fullmatch(each.strip()) for each in word.split(",")]
         found = sorted({int(each[1]) for each in words if each}) if all(words) else []
@@ -89,7 +89,7 @@ def watts(word: str) -> tuple[int, ...]:
             f"`{word[:40]}` says no power limits from {LEAST_WATTS} to {MOST_WATTS} W",
             "say for example `--power 200W..350W/10W`, or `--power 200W,250W,300W`",
         )
-    if not 2 <= len(found) <= MOST_STEPS:
+    if not 2 <= len(found) <= most:
         many = "one power limit makes" if len(found) == 1 else f"{len(found)} power limits make"
-        raise UserError(f"{many} no series", f"name 2 to {MOST_STEPS}, or take another step")
+        raise UserError(f"{many} no series", f"name 2 to {most}, or take another step")
     return tuple(found)

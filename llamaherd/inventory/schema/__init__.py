@@ -18,12 +18,13 @@ from llamaherd.inventory.schema.serving import (
 )
 from llamaherd.inventory.schema.software import UPSTREAM, Engine, Model, Source, Version
 from llamaherd.inventory.schema.store import HUB, Bandwidth, Sharing, Store
-from llamaherd.inventory.schema.tuning import Gate, PowerLimits, Quality, Tune
+from llamaherd.inventory.schema.tuning import MOST_LIMITS, Gate, PowerLimits, Quality, Tune
 
 __all__ = [
     "DRAIN_SECONDS",
     "HUB",
     "LOCAL",
+    "MOST_LIMITS",
     "UPSTREAM",
     "Backend",
     "Bandwidth",

@@ -28,7 +28,8 @@ class Quality(Declared):
     """Percent of all tokens, at least, for which the likeliest one is the same."""
 
 
-_FEWEST_LIMITS, _MOST_LIMITS = 2, 12
+FEWEST_LIMITS, MOST_LIMITS = 2, 12
+"""Power limits that one search can try."""
 
 
 class PowerLimits(Declared):
@@ -55,8 +56,8 @@ class PowerLimits(Declared):
     def _several(self) -> Self:
         if self.min is not None and self.min >= self.max:
             raise wrong(f"`min` is {self.min} W, and `max` is {self.max} W", "write a `min` below `max`", at="min")
-        if not _FEWEST_LIMITS <= (count := len(self._below) + 1) <= _MOST_LIMITS:
-            many = f"these are {count} power limits, where {_FEWEST_LIMITS} to {_MOST_LIMITS} can be tried"
+        if not FEWEST_LIMITS <= (count := len(self._below) + 1) <= MOST_LIMITS:
+            many = f"these are {count} power limits, where {FEWEST_LIMITS} to {MOST_LIMITS} can be tried"
             raise wrong(many, "take another `step`", at="step" if self.step else "max")
         return self
 
