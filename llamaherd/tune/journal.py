@@ -138,15 +138,7 @@ class SearchJournal:
     @classmethod
     def resume(cls, path: Path) -> Self:
         """One that was cut off, with all that it has. Raises UserError."""
-        found: list[Search] = []
-
-        def whole(data: bytes) -> int:
-            search, length = _fold(data, path)
-            found.append(search)
-            return length
-
-        lines = Appended.resume(path, MOST, whole)
-        return cls(lines, found[0])
+        return cls(*Appended.resume(path, MOST, lambda data: _fold(data, path)))
 
     def add(self, line: Later) -> None:
         """Keep a line."""

@@ -11,6 +11,7 @@ from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, 
 from llamaherd.plan import GatewayPlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
+from llamaherd.role.service import restart_reasons, unsettled
 from roles.gateway.config import GatewayKeys, certificate, configuration, maps, spec_of
 from roles.gateway.keys import read_keys
 from roles.gateway.plan import unit_spec
@@ -30,7 +31,8 @@ def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list
     private = [config, *certificate(keys), *people]
     spec = spec_of(config.text)
     gateway = GatewayState.of(state)
-    restart = _restart(plan, gateway)
+    # It ends its streams.
+    restart = restart_reasons(gateway.unit, unit_spec(plan))
     reload = [] if restart else _reload(gateway, spec, [config, *certificate(keys)], state)
     told = [] if restart or reload else _told(gateway, people, state)
     changed = [file for file in (*private, plan.unit, plan.talk) if differs(file, state)]
@@ -72,16 +74,6 @@ _SAYS = {
 }
 
 
-def _restart(plan: GatewayPlan, gateway: GatewayState) -> list[str]:
-    """Why its process must be started anew, which ends its streams."""
-    if gateway.unit is None:
-        return ["there is no such unit"]
-    if gateway.unit.active != "active":
-        return [f"it is {gateway.unit.active}"]
-    wanted = unit_spec(plan)
-    return [] if gateway.unit.spec == wanted else [f"spec {gateway.unit.spec or 'of nothing'} runs, not {wanted}"]
-
-
 def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: HostState) -> list[str]:
     """Why it must read its configuration anew, which cuts no stream."""
     why = [f"{file.path} has another text" for file in files if reads_otherwise(file, state)]
@@ -103,11 +95,7 @@ def _told(gateway: GatewayState, people: Sequence[TextFile], state: HostState) -
 def _unsettled(gateway: GatewayState) -> list[str]:
     """What else is not as it must be."""
     why = ["the distribution's own haproxy.service runs beside it, and serves nobody"] if gateway.idle_own else []
-    if gateway.unit and gateway.unit.enabled != "enabled":
-        why.append(f"it is {gateway.unit.enabled or 'not enabled'}")
-    if gateway.unit and gateway.unit.needs_reload:
-        why.append("systemd has not read its file anew")
-    return why
+    return [*why, *unsettled(gateway.unit)]
 
 
 def _staged(file: TextFile) -> TextFile:

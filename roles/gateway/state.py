@@ -10,15 +10,7 @@ from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT
 from llamaherd.plan import Plan
 from llamaherd.render import render
-
-
-class UnitState(NamedTuple):
-    """The unit, in systemd's words, and the hash of its text by which the process runs."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
-    spec: str
+from llamaherd.role.service import ServiceState
 
 
 class RunningState(NamedTuple):
@@ -33,7 +25,7 @@ class RunningState(NamedTuple):
 class GatewayState(StatePart):
     """All of it. `idle_own`: the distribution's unit runs by a configuration that is as it came, and serves nobody."""
 
-    unit: UnitState | None = None
+    unit: ServiceState | None = None
     running: RunningState | None = None
     idle_own: bool = False
 
@@ -51,7 +43,7 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
     """Take in one line of the answer; returns whether it was about that."""
     match kind, fields:
         case "gateway", ["unit", active, enabled, needs_reload, spec]:
-            GatewayState.within(state).unit = UnitState(active, enabled, needs_reload == "yes", spec)
+            GatewayState.within(state).unit = ServiceState(active, enabled, needs_reload == "yes", spec)
         case "gateway", ["running", said, maps]:
             spec, _, port = said.partition("/")
             running = RunningState(spec, int(port) if port else None, maps == "same")

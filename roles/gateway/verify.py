@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.answers import Answers, pairs
+from llamaherd.host.answers import Answers
 from llamaherd.inventory.authority import root_in
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
 from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER
@@ -16,6 +16,7 @@ from llamaherd.plan.endpoint import Endpoint
 from llamaherd.render import render
 from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check
 from llamaherd.role.role import Judging, Verified
+from llamaherd.role.service import service_check
 
 _NO_SUCH_MODEL = "llamaherd-no-such-model"
 
@@ -70,9 +71,7 @@ def judge(judging: Judging) -> Verified:
 
 def gateway_checks(made: GatewayPlan, answers: Answers) -> Iterator[Check]:
     """Its unit, who may read what it reads, who is refused, and whether each model answers through it."""
-    unit = pairs(answers.get(("gateway unit", ""), ""))
-    active, boot = unit.get("ActiveState", "not there"), unit.get("UnitFileState") or "not there"
-    yield Check("gateway", (active, boot) == ("active", "enabled"), f"{GATEWAY_UNIT} is {active}, {boot}")
+    yield service_check("gateway", answers.get(("gateway unit", ""), ""), GATEWAY_UNIT)
     owners = answers.get(("gateway files", ""), "")
     wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {GATEWAY_USER}", "700 "))]
     detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys and hashes"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import ALERTMANAGER_UNIT, EXPORTER_UNIT, FIGURES_TIMER, PROMETHEUS_PORT, PROMETHEUS_UNIT
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from llamaherd.role.service import ServiceState
 
 DISTRIBUTIONS = {
     EXPORTER_UNIT: "prometheus-node-exporter",
@@ -21,20 +21,11 @@ DISTRIBUTIONS = {
 UNITS_OF_OURS = (FIGURES_TIMER, *DISTRIBUTIONS)
 
 
-class UnitState(NamedTuple):
-    """A unit, in systemd's words, and the hash of its text by which the process runs."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
-    spec: str
-
-
 @dataclass
 class MonitoringState(StatePart):
     """All of it. `idle`: packages whose own unit runs as it came, and watches nothing that is declared."""
 
-    units: dict[str, UnitState] = field(default_factory=dict)
+    units: dict[str, ServiceState] = field(default_factory=dict)
     read: str = ""
     idle: set[str] = field(default_factory=set)
 
@@ -58,7 +49,7 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
     """Take in one line of the answer; returns whether it was about that."""
     match kind, fields:
         case "monitoring", ["unit", name, active, enabled, needs_reload, spec] if name in UNITS_OF_OURS:
-            MonitoringState.within(state).units[name] = UnitState(active, enabled, needs_reload == "yes", spec)
+            MonitoringState.within(state).units[name] = ServiceState(active, enabled, needs_reload == "yes", spec)
         case "monitoring", ["read", spec]:
             MonitoringState.within(state).read = spec
         case "monitoring", ["idle", package] if package in DISTRIBUTIONS.values():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.host.answers import Answers, pairs
+from llamaherd.host.answers import Answers
 from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, MONITORING, MONITORING_USER, PROMETHEUS_PORT
 from llamaherd.plan import MonitoringPlan, Plan, WatcherPlan
 from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
+from llamaherd.role.service import service_check
 from roles.monitoring.recordings import unanswered
 
 
@@ -41,9 +42,7 @@ def monitoring_checks(made: MonitoringPlan, answers: Answers) -> Iterator[Check]
     """Its units, whether figures are told, who may read keys, and whether all that is watched answers."""
     for unit in made.units:
         name = unit.path.rpartition("/")[2]
-        said = pairs(answers.get(("monitoring unit", name), ""))
-        active, boot = said.get("ActiveState", "not there"), said.get("UnitFileState") or "not there"
-        yield Check(name.removesuffix(".service"), (active, boot) == ("active", "enabled"), f"is {active}, {boot}")
+        yield service_check(name.removesuffix(".service"), answers.get(("monitoring unit", name), ""))
     if made.exporter:
         count = answers.get(("monitoring exporter", ""), "").strip()
         told = count.isdecimal() and int(count) > 0

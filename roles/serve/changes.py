@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from llamaherd.backends.compose import held_to
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
@@ -12,6 +13,7 @@ from llamaherd.layout import GPU_CHECK, SET_ASIDE
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
+from llamaherd.role.service import unsettled
 from llamaherd.text.quoting import Written
 from roles.serve.others import given_to_all, shared
 from roles.serve.removal import Going, giving_way
@@ -52,24 +54,13 @@ def unit_changes(
         return []
     script = render(
         "serve/switch-unit.sh.j2",
-        **transaction(
-            instance,
-            elsewhere=runs_elsewhere(instance, state),
-            beside=beside if _file_alone(instance, changed) else {},
-            going=giving_way(instance, going),
-            any_speed=retry,
-        ),
+        **_given(instance, state, files, changed, beside, going, any_speed=retry),
         unit=f"{instance.service}.service",
         restart=bool(restart),
         run=unit.run if unit else "",
-        hangs=serving.hangs,
         user=instance.server.user,
         foreign=serving.foreign,
         aside=SET_ASIDE,
-        cards=[gpu.at for gpu in instance.server.cards],
-        check=_check(instance, changed),
-        put=put_files(changed),
-        as_seen=_hashes(files, but=changed),
     )
     return [_switch(instance, bool(restart), unit is not None or runs_elsewhere(instance, state), reasons, script)]
 
@@ -91,11 +82,7 @@ def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
     why = [f"{path} changes it, and is not declared" for path in serving.foreign]
     if unit and unit.active != "active":
         why.append(f"it is {unit.active}")
-    if unit and unit.enabled != "enabled":
-        why.append(f"it is {unit.enabled or 'not enabled'}")
-    if unit and unit.needs_reload:
-        why.append("systemd has not read its file anew")
-    return why
+    return [*why, *unsettled(unit)]
 
 
 def _left(instance: InstancePlan, state: HostState) -> list[str]:
@@ -134,23 +121,12 @@ def project_changes(
     recreate = bool(restart) or container is None or container.health == "unhealthy"
     script = render(
         "serve/switch-project.sh.j2",
-        **transaction(
-            instance,
-            elsewhere=runs_elsewhere(instance, state),
-            beside=beside if _file_alone(instance, changed) else {},
-            going=giving_way(instance, going),
-            any_speed=retry,
-        ),
+        **_given(instance, state, files, changed, beside, going, any_speed=retry),
         recreate=recreate,
         paused=container is not None and container.status == "paused",
-        hangs=state.serving.get(instance.service, ServingState()).hangs,
         run=container.run if container and not _half_made(instance, container, changed, state) else "",
-        cards=[gpu.at for gpu in instance.server.cards],
         one_card=instance.server.one_card,
         gpu_check=GPU_CHECK,
-        check=_check(instance, changed),
-        put=put_files(changed),
-        as_seen=_hashes(files, but=changed),
     )
     return [_switch(instance, recreate, container is not None or runs_elsewhere(instance, state), reasons, script)]
 
@@ -184,6 +160,33 @@ def _half_made(
     limited = container.limits != held_to(instance.server)
     right = container.spec == instance.spec and not limited and instance.service not in state.off_cards
     return right and not any(reads_otherwise(file, state) for file in changed) and not _wrong_itself(instance, state)
+
+
+def _given(
+    instance: InstancePlan,
+    state: HostState,
+    files: Sequence[TextFile],
+    changed: Sequence[TextFile],
+    beside: Beside,
+    going: Sequence[Going],
+    *,
+    any_speed: bool,
+) -> dict[str, Any]:
+    """What the script of a switch is given by either backend. `any_speed`: it may be slower than its model was."""
+    return {
+        **transaction(
+            instance,
+            elsewhere=runs_elsewhere(instance, state),
+            beside=beside if _file_alone(instance, changed) else {},
+            going=giving_way(instance, going),
+            any_speed=any_speed,
+        ),
+        "hangs": state.serving.get(instance.service, ServingState()).hangs,
+        "cards": [gpu.at for gpu in instance.server.cards],
+        "check": _check(instance, changed),
+        "put": put_files(changed),
+        "as_seen": _hashes(files, but=changed),
+    }
 
 
 def _switch(instance: InstancePlan, restart: bool, there: bool, reasons: tuple[str, ...], script: str) -> Change:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_UNIT, ASK_USER, UNITS
-from llamaherd.plan import Plan, TextFile, VirtualAddressPlan
+from llamaherd.plan import Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, put_files
+from llamaherd.role.service import restart_reasons, unsettled
 from roles.virtual_address.plan import unit_spec
-from roles.virtual_address.state import AddressState, UnitState
+from roles.virtual_address.state import AddressState
 
 _KIND = "virtual address"
 
@@ -19,8 +20,8 @@ def address_changes(plan: Plan, state: HostState) -> list[Change]:
     if made is None:
         return []
     unit = AddressState.of(state).unit
-    restart = _restart(made, unit)
-    reasons = (*restart, *differences(made.files, state), *_unsettled(unit))
+    restart = restart_reasons(unit, unit_spec(made))
+    reasons = (*restart, *differences(made.files, state), *unsettled(unit))
     if not reasons:
         return []
     script = render(
@@ -45,26 +46,6 @@ def address_leftovers(plan: Plan, state: HostState) -> list[Change]:
     script = render("virtual_address/remove.sh.j2", unit=UNITS / ADDRESS_UNIT, folder=ADDRESS, program=ADDRESS_PROGRAM)
     why = ("this rig has no virtual address any more",)
     return [Change("remove", _KIND, ADDRESS_UNIT, why, RunScript(script, "ending the virtual address"))]
-
-
-def _restart(made: VirtualAddressPlan, unit: UnitState | None) -> list[str]:
-    """Why its process must be started anew."""
-    if unit is None:
-        return ["there is no such unit"]
-    if unit.active != "active":
-        return [f"it is {unit.active}"]
-    wanted = unit_spec(made)
-    return [] if unit.spec == wanted else [f"spec {unit.spec or 'of nothing'} runs, not {wanted}"]
-
-
-def _unsettled(unit: UnitState | None) -> list[str]:
-    """What else is not as it must be."""
-    why = []
-    if unit and unit.enabled != "enabled":
-        why.append(f"it is {unit.enabled or 'not enabled'}")
-    if unit and unit.needs_reload:
-        why.append("systemd has not read its file anew")
-    return why
 
 
 def _staged(file: TextFile) -> TextFile:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import ADDRESS_UNIT
 from llamaherd.plan import Plan
 from llamaherd.render import render
-
-
-class UnitState(NamedTuple):
-    """The unit, in systemd's words, and the hash by which its process runs."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
-    spec: str
+from llamaherd.role.service import ServiceState
 
 
 @dataclass
 class AddressState(StatePart):
     """The unit, if there is one."""
 
-    unit: UnitState | None = None
+    unit: ServiceState | None = None
 
 
 def inspect(plan: Plan) -> str:
@@ -37,7 +28,7 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
     """Take in one line of the answer; returns whether it was about that."""
     match kind, fields:
         case "virtual-address", [active, enabled, needs_reload, spec]:
-            AddressState.within(state).unit = UnitState(active, enabled, needs_reload == "yes", spec)
+            AddressState.within(state).unit = ServiceState(active, enabled, needs_reload == "yes", spec)
         case _:
             return False
     return True

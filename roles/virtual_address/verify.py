@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.host.answers import Answers, pairs
+from llamaherd.host.answers import Answers
 from llamaherd.layout import ADDRESS_PROGRAM, ADDRESS_UNIT
 from llamaherd.plan import Plan, VirtualAddressPlan
 from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
+from llamaherd.role.service import service_check
 from llamaherd.text.quoting import url_host
 
 
@@ -31,9 +32,7 @@ def judge(judging: Judging) -> Verified:
 
 def address_checks(made: VirtualAddressPlan, answers: Answers) -> Iterator[Check]:
     """Its unit, and what is at the address."""
-    unit = pairs(answers.get(("virtual address unit", ""), ""))
-    active, boot = unit.get("ActiveState", "not there"), unit.get("UnitFileState") or "not there"
-    yield Check("virtual address unit", (active, boot) == ("active", "enabled"), f"{ADDRESS_UNIT} is {active}, {boot}")
+    yield service_check("virtual address unit", answers.get(("virtual address unit", ""), ""), ADDRESS_UNIT)
     here = answers.get(("virtual address", ""), "").strip() == f"{made.address} here"
     status = answers.get(("virtual address asked", ""), "").strip()
     where = "on this rig" if here else "on another host"

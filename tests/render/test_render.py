@@ -60,6 +60,7 @@ from llamaherd.prune.unused import Thing
 from llamaherd.render import render
 from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RunScript, Say
 from llamaherd.role.repositories import nvidia_repository, repository_changes
+from llamaherd.role.service import ServiceState
 from llamaherd.role.way_in import guarded
 from llamaherd.status.ask import look_script as status_look
 from llamaherd.store import hashes
@@ -84,7 +85,6 @@ from roles.gateway.changes import gateway_leftovers
 from roles.gateway.config import configuration, maps, spec_of
 from roles.gateway.plan import unit_spec
 from roles.gateway.state import GatewayState, RunningState
-from roles.gateway.state import UnitState as GatewayUnitState
 from roles.gateway.verify import question as gateway_question
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
 from roles.models.lending import share
@@ -93,7 +93,6 @@ from roles.monitoring.changes import exporter_changes
 from roles.monitoring.changes import leftovers as monitoring_leftovers
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.monitoring.state import MonitoringState
-from roles.monitoring.state import UnitState as MonitoringUnitState
 from roles.monitoring.verify import question as monitoring_question
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from roles.nvidia_driver.going_back import undo_files
@@ -110,7 +109,6 @@ from roles.serve.removal import Going, removal_changes
 from roles.serve.trial import container_trial
 from roles.virtual_address.changes import address_changes, address_leftovers
 from roles.virtual_address.state import AddressState
-from roles.virtual_address.state import UnitState as AddressUnitState
 from roles.virtual_address.state import inspect as address_inspect
 from roles.virtual_address.verify import question as address_question
 from roles.wsl.changes import wsl_changes
@@ -263,7 +261,7 @@ def gateway(how: str = "") -> str:
     seen = HostState()
     if how:
         spec, port = spec_of(configuration(wanted, keys).text).split("/")
-        unit = GatewayUnitState("active", "enabled", False, unit_spec(wanted))
+        unit = ServiceState("active", "enabled", False, unit_spec(wanted))
         read = RunningState("other" if how == "reload" else spec, int(port), maps_are_read=False)
         seen = HostState(parts={GatewayState: GatewayState(unit, read)})
         seen.files = {file.path: as_written(file) for file in gateway_files(wanted, keys)}
@@ -575,14 +573,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_gateway_reload": lambda: gateway("reload"),
     "step_gateway_users": lambda: gateway("users"),
     "step_remove_gateway": lambda: script(
-        gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(GatewayUnitState("active", "", False, ""))}))
+        gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(ServiceState("active", "", False, ""))}))
     ),
     "observe_virtual_address": lambda: address_inspect(SHARING["box"]),
     "verify_virtual_address": lambda: address_question(SHARING["box"]),
     "virtual_address": lambda: shared_by(SHARING["box"]).program.text,
     "step_virtual_address": lambda: script(address_changes(SHARING["box"], HostState())),
     "step_remove_virtual_address": lambda: script(
-        address_leftovers(GPU, HostState(parts={AddressState: AddressState(AddressUnitState("active", "", False, ""))}))
+        address_leftovers(GPU, HostState(parts={AddressState: AddressState(ServiceState("active", "", False, ""))}))
     ),
     "observe_monitoring": lambda: inspect_script(WATCHING["box"]),
     "verify_monitoring": lambda: monitoring_question(WATCHING["box"]),
@@ -617,7 +615,7 @@ def watched_gateway() -> str:
 def watching(read: str) -> HostState:
     """A host where all runs that watches, and has read this."""
     units = {PurePosixPath(unit.path).name: unit for unit in monitored(WATCHING["box"]).units}
-    seen = {name: MonitoringUnitState("active", "enabled", False, unit_of(unit)) for name, unit in units.items()}
+    seen = {name: ServiceState("active", "enabled", False, unit_of(unit)) for name, unit in units.items()}
     return HostState(parts={MonitoringState: MonitoringState(seen, read)})
 
 

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Self
+from typing import Self, TypeVar
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.textfile import UnreadableError, read_bytes
+
+T = TypeVar("T")
 
 
 class Appended:
@@ -48,19 +50,22 @@ class Appended:
         return lines
 
     @classmethod
-    def resume(cls, path: Path, most: int, whole: Callable[[bytes], int]) -> Self:
-        """One that is there already, up to `most` bytes; what is beyond its `whole` lines is cut."""
+    def resume(cls, path: Path, most: int, fold: Callable[[bytes], tuple[T, int]]) -> tuple[Self, T]:
+        """One that is there already, up to `most` bytes, and what `fold` makes of it; what is beyond is cut.
+
+        `fold` also tells how many bytes its whole lines take.
+        """
         with said(path):
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             _lock(handle, path)
-            length = whole(read(path, most))
+            found, length = fold(read(path, most))
             with said(path):
                 os.ftruncate(handle, length)
         except BaseException:
             os.close(handle)
             raise
-        return cls(path, handle)
+        return cls(path, handle), found
 
     def add(self, line: bytes) -> None:
         """Add a line, or nothing: what a full disk took of it is taken back."""

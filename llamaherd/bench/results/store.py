@@ -137,15 +137,7 @@ class Journal:
     @classmethod
     def resume(cls, path: Path) -> Self:
         """A journal that was cut off, with all that it has; the rest of a line that was not finished is cut."""
-        found: list[Result] = []
-
-        def whole(data: bytes) -> int:
-            result, length = fold(data, str(path))
-            found.append(result)
-            return length
-
-        lines = Appended.resume(path, MOST, whole)
-        return cls(lines, found[0])
+        return cls(*Appended.resume(path, MOST, lambda data: fold(data, str(path))))
 
     def add_start(self, start: Start) -> None:
         """Keep that the server was started once more: the runs after it are of that start."""

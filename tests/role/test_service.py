@@ -1,0 +1,51 @@
+"""Services of roles: why one must be started anew, what else is wrong with its unit, and its check."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamaherd.role.service import ServiceState, restart_reasons, service_check, unsettled
+
+RUNS = ServiceState("active", "enabled", needs_reload=False, spec="ab12")
+
+
+@pytest.mark.parametrize(
+    ("unit", "why"),
+    [
+        (RUNS, []),
+        (None, ["there is no such unit"]),
+        (RUNS._replace(active="failed", spec=""), ["it is failed"]),
+        (RUNS._replace(spec="cd34"), ["spec cd34 runs, not ab12"]),
+        (RUNS._replace(spec=""), ["spec of nothing runs, not ab12"]),
+    ],
+)
+def test_it_is_started_anew_unless_it_runs_as_wanted(unit: ServiceState | None, why: list[str]) -> None:
+    assert restart_reasons(unit, "ab12") == why
+
+
+@pytest.mark.parametrize(
+    ("unit", "why"),
+    [
+        (RUNS, []),
+        (None, []),
+        (RUNS._replace(enabled="disabled"), ["it is disabled"]),
+        (RUNS._replace(enabled="", needs_reload=True), ["it is not enabled", "systemd has not read its file anew"]),
+    ],
+)
+def test_what_else_is_wrong_is_said(unit: ServiceState | None, why: list[str]) -> None:
+    assert list(unsettled(unit)) == why
+
+
+@pytest.mark.parametrize(
+    ("answer", "ok", "detail"),
+    [
+        ("ActiveState=active\nUnitFileState=enabled\n", True, "a.service is active, enabled"),
+        ("ActiveState=active\nUnitFileState=disabled\n", False, "a.service is active, disabled"),
+        ("ActiveState=inactive\nUnitFileState=\n", False, "a.service is inactive, not there"),
+        ("", False, "a.service is not there, not there"),
+    ],
+)
+def test_a_service_must_run_and_be_there_after_a_boot(answer: str, ok: bool, detail: str) -> None:
+    check = service_check("a", answer, "a.service")
+    assert (check.name, check.ok, check.detail) == ("a", ok, detail)
+    assert service_check("a", answer).detail == detail.removeprefix("a.service ")
