@@ -13,6 +13,7 @@ from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,
     complete_rigs,
+    fail,
     instance_argument,
     inventory_option,
     json_option,
@@ -98,14 +99,14 @@ def bench(
     place: str | None,
     as_json: bool,
 ) -> None:
-    """Measure how fast an instance is that runs: decode by kind of text, prefill, the time to the first token.
+    """Measure how fast an instance is that runs.
 
-    Beside that its energy, power, temperature, clocks and memory. What is measured is the server as it is declared,
-    alone and warm, with its prompt cache defeated; else it says what is in the way. Gateways that have others for it
-    send it nothing new meanwhile. Each value has a 95 % interval. It is held against `expect`, and against the last
-    measurement, with a verdict. INSTANCE may be left out where a rig has one; a group
-    is measured instance by instance, each once its model is loaded. The result is a file in results/ beside
-    the inventory; one that was cut off is gone on with.
+    That is decode by kind of text, prefill, the time to the first token; beside them energy, power, temperature, clocks
+    and memory. What is measured is the server as it is declared, alone and warm, with its prompt cache defeated; else
+    it says what is in the way. Gateways that have others for it send it nothing new meanwhile. Each value has a 95 %
+    interval. It is held against `expect`, and against the last measurement, with a verdict. INSTANCE may be left out
+    where a rig has one; a group is measured instance by instance, each once its model is loaded. The result is a file
+    in results/ beside the inventory; one that was cut off is gone on with.
 
     --depth, --concurrency, --soak, --energy and --power measure more, after --time. --power holds its GPUs to one limit
     after the other; what they are held to now comes back, whatever ends it. --url measures a server that no inventory
@@ -176,8 +177,7 @@ def _series(depth: str | None, concurrency: str | None, soak: str | None, energy
             watts(power) if power else (),
         )
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
 
 
 def _ended(results: Path, measured: Measured, expect: Expect | None, share: Path | None, as_json: bool) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, counted, say
+from llamaherd.cli.common import UNUSABLE, counted, fail, say
 from llamaherd.diagnostics.findings import UserError
 
 _PLACE = re.compile(r"([a-z0-9][a-z0-9._-]{0,39})/([a-z0-9][a-z0-9._-]{0,39})")
@@ -25,8 +24,7 @@ def keep_imported(file: Path, place: str | None, results: Path, as_json: bool) -
         found = [each.model_copy(update=where) for each in read_any(file)]
         paths = [write_result(results, each) for each in found]
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     if as_json:
         click.echo(json.dumps({"kept": [str(path) for path in paths]}))
         return

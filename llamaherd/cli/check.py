@@ -24,7 +24,7 @@ UNREAD = frozenset({UNREADABLE.code, NO_INVENTORY.code})
 @json_option
 @click.pass_obj
 def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> None:
-    """Say everything that is wrong with an inventory, or with a recipe. Touches no host.
+    """Say what is wrong with an inventory, or with a recipe. Touches no host.
 
     A PATH is a rig's YAML file, a folder of them, or what one pastes from elsewhere: a script that starts a server, a
     Compose file, a .wslconfig. Exit codes: 0 nothing wrong (there may be warnings), 1 errors, 2 something cannot be

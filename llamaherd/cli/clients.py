@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, inventory_option, say, usable_or_exit
+from llamaherd.cli.common import UNUSABLE, fail, inventory_option, say, usable_or_exit
 from llamaherd.diagnostics.findings import UserError
 
 CLIENTS = (
@@ -27,10 +26,10 @@ CLIENTS = (
 @inventory_option
 @click.pass_obj
 def clients(inventory: Path | None, client: str, user: str, url: str | None, ca: str | None) -> None:
-    """Print the file, or the lines for a shell, that a program needs to use the gateway.
+    """Print what a program needs to use the gateway.
 
-    Models, with the tokens that each takes, are those that the user may use. The key is in the variable HERD_KEY, and
-    nowhere in what is printed.
+    It is a file, or lines for a shell. Models, with the tokens that each takes, are those that the user may use. The
+    key is in the variable HERD_KEY, and nowhere in what is printed.
 
     \b
     Examples:
@@ -47,8 +46,7 @@ def clients(inventory: Path | None, client: str, user: str, url: str | None, ca:
         gateway = usable_or_exit(lambda: declared_gateway(inventory_path(inventory)))
         told = told_to(client, client_facts(gateway, user, url, ca))
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     click.echo(told.text, nl=False)
     say(f"this belongs in {told.place}; the key of {user} belongs in the variable {KEY_VARIABLE}", err=True)
     if gateway.declared.loopback and url is None:

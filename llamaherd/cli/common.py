@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -141,8 +142,7 @@ def usable_plans(
             lambda: planned(path, roles, rigs, deploying=deploying, doubtful=show, sound=sound, only=only, made=made)
         )
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     for name in rigs:
         if name not in found:
             say(f"{name}: it has no {' and no '.join(only)}, and is left alone", err=True)
@@ -224,6 +224,27 @@ def usable_or_exit(read: Callable[[], T]) -> T:
     except InventoryError as error:
         show(error.findings)
         sys.exit(UNUSABLE)
+
+
+@contextmanager
+def measuring_or_exit() -> Iterator[None]:
+    """What is measured on a host; what goes wrong, and Ctrl-C, end the program with a sentence."""
+    try:
+        yield
+    except InventoryError as error:
+        show(error.findings)
+        sys.exit(FAILED)
+    except UserError as error:
+        fail(error, FAILED)
+    except KeyboardInterrupt:
+        say("what was measured is kept, and the same command goes on with it", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def fail(error: Exception, code: int) -> NoReturn:
+    """End the program with what went wrong, and the way out."""
+    say(f"error: {error}", err=True)
+    sys.exit(code)
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, inventory_option, json_option, lock_wait_option, say
+from llamaherd.cli.common import UNUSABLE, fail, inventory_option, json_option, lock_wait_option
 from llamaherd.cli.compare_run import Wanted, budget_of, cells_of, run_comparison
 from llamaherd.diagnostics.findings import UserError
 
@@ -48,7 +47,9 @@ def compare(
     lock_wait: int,
     as_json: bool,
 ) -> None:
-    """Compare two measurements: what is different about them, then how much faster B is, with a verdict each.
+    """Compare two measurements, with a verdict on each speed.
+
+    What is different about them comes first, then how much faster B is.
 
     A and B are files: results of llamaherd, of llama-bench (-o json), of llama-sweep-bench (--output-format jsonl), of
     llama-benchy (--format json), or pages with a table of t/s. FILE:2 is the second result of a file that has several.
@@ -89,8 +90,7 @@ def compare(
     try:
         found = compare_results(named_result(a, results), named_result(b, results))
     except UserError as error:
-        say(str(error), err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     if as_json:
         click.echo(json.dumps(comparison_json(found)))
     else:

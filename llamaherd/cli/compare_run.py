@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, show, usable_or_exit
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    fail,
+    measuring_or_exit,
+    roles_of,
+    say,
+    show,
+    usable_or_exit,
+)
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.units import utc_stamp
 
@@ -70,18 +79,11 @@ def run_comparison(inventory: Path | None, a: str, b: str | None, wanted: Wanted
     try:
         two = _two(path, inventory, a, b, wanted)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
-    try:
+        fail(error, UNUSABLE)
+    with measuring_or_exit():
         _require_there(two, inventory)
         _ask_first(two, wanted)
         pair, ended = _measured(path, two, wanted)
-    except UserError as error:
-        say(str(error), err=True)
-        sys.exit(FAILED)
-    except KeyboardInterrupt:
-        say("what was measured is kept, and the same command goes on with it", err=True)
-        sys.exit(INTERRUPTED)
     _show(pair, ended, wanted)
 
 

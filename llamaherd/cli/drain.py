@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import FAILED, UNUSABLE, counted, inventory_option, say
+from llamaherd.cli.common import FAILED, UNUSABLE, counted, fail, inventory_option, say
 from llamaherd.cli.gateway import usable_gateway
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.text.units import parse_duration
@@ -74,8 +74,7 @@ def drain(inventory: Path | None, server: str, wait: int, anyway: bool) -> None:
         gateway = usable_gateway(inventory)
         hosts, server = gateway.hosts, gateway.server(server)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     if not anyway:
         _others_or_exit(gateway, server)
     found = drain_at(hosts, server, wait)

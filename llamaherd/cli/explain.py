@@ -26,7 +26,7 @@ def _complete(_context: click.Context, _parameter: click.Parameter, typed: str) 
 @click.command()
 @click.argument("names", metavar="CODE|PAGE...", nargs=-1, required=True, shell_complete=_complete)
 def explain(names: tuple[str, ...]) -> None:
-    """Print what a finding means and how to mend it, or another page of docs/.
+    """Print what a finding means, or another page of docs/.
 
     \b
     Examples:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say, usable_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, fail, inventory_option, json_option, say, usable_or_exit
 
 if TYPE_CHECKING:
     from llamaherd.gguf.header import Header
@@ -94,8 +94,7 @@ def fit(
         header, given = _answered(inventory, model, there, wanted, extra_args)
         others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
     except (FitError, ValueError) as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     texts = [change.text for change in others]
     measured = _measured(inventory, header, given, vram)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, counted, inventory_option, json_option, say, usable_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, counted, fail, inventory_option, json_option, say, usable_or_exit
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @inventory_option
 @json_option
 def gateway(as_json: bool) -> None:
-    """What the gateway does now, and the CA by which clients know it.
+    """What the gateway does now, and the CA that clients trust.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def gateway(as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def status(inventory: Path | None, as_json: bool) -> None:
-    """Show each model with its servers, requests that are answered and wait, and each user's.
+    """Show models with their servers, and who is served or waits.
 
     Of two gateways that have an address in turn, it shows which one has it now.
 
@@ -56,8 +56,7 @@ def status(inventory: Path | None, as_json: bool) -> None:
         declared = usable_gateway(inventory)
         found = ask_gateways(declared.hosts)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     values = [_told(rig, now, declared, as_json) for rig, now in found.items()]
     address = address_line({rig: now for rig, now in found.items() if isinstance(now, GatewayNow)})
     if as_json:
@@ -73,7 +72,9 @@ def status(inventory: Path | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def ca(inventory: Path | None, as_json: bool) -> None:
-    """Print the root certificate of the gateway's own CA, for clients to trust. The first time, the CA is made.
+    """Print the root certificate of the gateway's own CA.
+
+    Clients are to trust it. The first time, the CA is made.
 
     `gateway.tls.ca` in fleet.yaml names its folder. Its private key stays there: who has it can pretend to be any site
     to those who trust the CA.
@@ -90,8 +91,7 @@ def ca(inventory: Path | None, as_json: bool) -> None:
         is_new = make_root(folder)
         root = root_in(folder)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     if as_json:
         told = {"root": str(root.file), "fingerprint": root.fingerprint, "ends": root.ends.isoformat()}
         click.echo(json.dumps({**told, "pem": root.pem}))

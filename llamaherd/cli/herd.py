@@ -17,7 +17,7 @@ from llamaherd import __version__
 from llamaherd.cli.bench import bench
 from llamaherd.cli.check import check
 from llamaherd.cli.clients import clients
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, inventory_option, json_option, say, show
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, show
 from llamaherd.cli.compare import compare
 from llamaherd.cli.diff import diff
 from llamaherd.cli.drain import drain
@@ -61,8 +61,7 @@ class Herd(click.Group):
             show(error.findings)
             ctx.exit(UNUSABLE)
         except UserError as error:
-            say(str(error), err=True)
-            ctx.exit(FAILED)
+            fail(error, FAILED)
 
 
 @contextmanager
@@ -109,7 +108,9 @@ def main(context: click.Context, as_json: bool) -> None:
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that makes a shell complete commands and rigs.
+    """Print the script by which a shell completes commands.
+
+    It completes rigs and instances, too.
 
     \b
     Example:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def history(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
-    """Show what was done to hosts: when, by whom, from which commit of the inventory, and what came of it.
+    """Show what was done to hosts, when and by whom.
+
+    That is also from which commit of the inventory, and what came of it.
 
     Every `herd up` that changes something leaves a numbered release on its host; `herd rollback` goes back to one.
 

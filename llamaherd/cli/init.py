@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(1, 65535), help="With --from: SSH's port. Default: what SSH would take.")
 @click.option("--name", help="With --from: what the rig is called. Default: after its host.")
 def init(folder: Path, host: str | None, user: str | None, port: int | None, name: str | None) -> None:
-    """Make DIR a fleet of its own, with an example rig, or with one from a look at a host.
+    """Make DIR a fleet of its own, with a first rig.
 
-    What is there already is left as it is. The look is one SSH connection that changes nothing. Where DIR has searches
-    of `herd tune` on such GPUs beside as many cores, what they found best stands in the rig's file as a comment.
+    It is an example, or from a look at a host. What is there already is left as it is. The look is one SSH connection
+    that changes nothing. Where DIR has searches of `herd tune` on such GPUs beside as many cores, what they found best
+    stands in the rig's file as a comment.
 
     \b
     Examples:

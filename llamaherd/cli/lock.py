@@ -108,12 +108,13 @@ def lock(
     lock_wait: int,
     as_json: bool,
 ) -> None:
-    """Resolve what moves to what it stands for now, and write that to herd.lock, to be reviewed and committed.
+    """Resolve what moves to what it stands for now.
 
-    Engines' tags and branches become commits, images' tags digests, models' revisions commits with every file's size
-    and sha256, and with what sizing needs of their headers. What is locked stays as it is; what no rig declares any
-    more goes, when the inventory is a folder. The hub is the one in HF_ENDPOINT. Exit codes: 0 the lock is as the
-    inventory wants it, 1 something could not be resolved and nothing was written, 2 the inventory cannot be used.
+    It is written to herd.lock, to be reviewed and committed. Engines' tags and branches become commits, images' tags
+    digests, models' revisions commits with every file's size and sha256, and with what sizing needs of their headers.
+    What is locked stays as it is; what no rig declares any more goes, when the inventory is a folder. The hub is the
+    one in HF_ENDPOINT. Exit codes: 0 the lock is as the inventory wants it, 1 something could not be resolved and
+    nothing was written, 2 the inventory cannot be used.
 
     With --try, what is newer is built and fetched on a rig, and each of its units is measured by it beside what serves,
     in blocks, as by a `gate`. What serves is stopped meanwhile and comes back; it is served as before afterwards. The

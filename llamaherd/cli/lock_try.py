@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, usable_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, measuring_or_exit, roles_of, say, usable_or_exit
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
@@ -73,15 +73,9 @@ def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: b
     if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
         say("nothing was done", err=True)
         sys.exit(FAILED)
-    try:
+    with measuring_or_exit():
         _bring(wanted, lock_wait)
         let_in = [_let_in(wanted, each, lock_wait) for each in arms]
-    except UserError as error:
-        say(str(error), err=True)
-        sys.exit(FAILED)
-    except KeyboardInterrupt:
-        say("what was measured is kept, and the same command goes on with it", err=True)
-        sys.exit(INTERRUPTED)
     if not all(let_in):
         sys.exit(FAILED)
 

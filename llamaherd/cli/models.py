@@ -85,7 +85,10 @@ def models(as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
-    """Show what is in the stores: revisions, their users, files on their way in. Changes nothing."""
+    """Show revisions, their users, files on their way in.
+
+    Changes nothing.
+    """
     found, failed = _look(inventory, rigs)
     if as_json:
         values = [holdings.as_json() for holdings, _ in found] + failed
@@ -102,18 +105,19 @@ def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
 
 @models.command()
 @rigs_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
 @keep_option
 @inventory_option
 @json_option
 @click.pass_obj
 def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, keep: int, as_json: bool) -> None:
-    """Remove models that no instance and nothing on the host uses, and parts that nothing wants.
+    """Remove models that nothing uses.
 
-    What the newest releases that came out well need stays, so that `herd rollback` can go back to them. Each host looks
-    again before it removes something. Nothing goes while models are being fetched. What is left by an interruption is
-    nobody's model, and goes the next time.
+    Neither an instance nor anything else on the host uses them. Parts that nothing wants go, too. What the newest
+    releases that came out well need stays, so that `herd rollback` can go back to them. Each host looks again before it
+    removes something. Nothing goes while models are being fetched. What is left by an interruption is nobody's model,
+    and goes the next time.
 
     \b
     Examples:

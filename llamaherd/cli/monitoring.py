@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, inventory_option, say
+from llamaherd.cli.common import UNUSABLE, fail, inventory_option, say
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ _BEGINS = "# Written by `herd monitoring timer`."
 
 @click.group()
 def monitoring() -> None:
-    """What belongs to monitoring and lies on no host: Grafana's dashboards, and a timer that looks for drift.
+    """Grafana's dashboards, and a timer that looks for drift.
 
-    Prometheus and its alerts are declared in `fleet.yaml`: `herd explain monitoring`.
+    Both belong to monitoring and lie on no host. Prometheus and its alerts are declared in `fleet.yaml`: `herd explain
+    monitoring`.
 
     \b
     Examples:
@@ -46,9 +47,10 @@ def monitoring() -> None:
     help="The folder to write to. It is made, if it is not there.",
 )
 def grafana(output: Path) -> None:
-    """Write dashboards for Grafana: one of the fleet, one of a rig with its servers.
+    """Write dashboards for Grafana.
 
-    They ask the Prometheus that is chosen above each of them. The same names are written again each time.
+    One is of the fleet, one of a rig with its servers. They ask the Prometheus that is chosen above each of them. The
+    same names are written again each time.
 
     \b
     Example:
@@ -74,10 +76,11 @@ def grafana(output: Path) -> None:
 @inventory_option
 @click.pass_obj
 def timer(inventory: Path | None, at: str, output: Path) -> None:
-    """Write two units of systemd that run `herd diff --tell` each night, as whoever this is.
+    """Write two units that run `herd diff --tell` each night.
 
-    They are for the machine that has the inventory and may log in to the hosts, and start nothing by themselves: what
-    does is said. A key that ssh asks a password for, or that only an agent has, is of no use to them.
+    systemd runs them as whoever this is. They are for the machine that has the inventory and may log in to the hosts,
+    and start nothing by themselves: what does is said. A key that ssh asks a password for, or that only an agent has,
+    is of no use to them.
 
     \b
     Examples:
@@ -95,8 +98,7 @@ def timer(inventory: Path | None, at: str, output: Path) -> None:
         watching(path)
         herd = _herd()
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     service = render("monitoring/look.service.j2", herd=herd, inventory=path.resolve())
     units = {f"{LOOK}.service": service, f"{LOOK}.timer": render("monitoring/look.timer.j2", at=at)}
     _write(output.expanduser(), units, _BEGINS)
@@ -131,8 +133,7 @@ def _write(folder: Path, texts: Mapping[str, str], begins: str = "{") -> None:
             write(folder / name, text)
             say(f"written: {folder / name}", err=True)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
 
 
 def _make(folder: Path) -> None:

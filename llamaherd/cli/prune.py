@@ -64,17 +64,18 @@ class Gone:
 
 @click.command()
 @rigs_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
 @keep_option
 @inventory_option
 @json_option
 @click.pass_obj
 def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, keep: int, as_json: bool) -> None:
-    """Remove builds, images, models, preset files and caches that nothing needs any more.
+    """Remove what nothing needs any more.
 
-    What is declared stays, and what runs, what anything on the host names, what is kept to be put back, and what the
-    newest releases that came out well need. Each host looks again before it removes something.
+    That is builds, images, models, preset files and caches. What is declared stays, and what runs, what anything on the
+    host names, what is kept to be put back, and what the newest releases that came out well need. Each host looks again
+    before it removes something.
 
     \b
     Examples:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, say
+from llamaherd.cli.common import FAILED, UNUSABLE, fail, inventory_option, say
 from llamaherd.cli.drain import served_argument
 from llamaherd.cli.gateway import usable_gateway
 from llamaherd.diagnostics.findings import UserError
@@ -30,8 +30,7 @@ def ready(inventory: Path | None, server: str) -> None:
         gateway = usable_gateway(inventory)
         hosts, server = gateway.hosts, gateway.server(server)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     found = ready_at(hosts, server)
     for rig, problem in found.items():
         said = f"{rig}: {problem}" if problem else f"{rig}: {server} is sent requests again"

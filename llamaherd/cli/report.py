@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, inventory_option, json_option, say
+from llamaherd.cli.common import FAILED, UNUSABLE, fail, inventory_option, json_option, say
 from llamaherd.diagnostics.findings import UserError
 
 
@@ -25,11 +25,12 @@ from llamaherd.diagnostics.findings import UserError
 @json_option
 @click.pass_obj
 def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, form: str | None, as_json: bool) -> None:
-    """Show what measurements say together: a leaderboard, each instance, charts, and what is doubtful.
+    """Show what measurements say together.
 
-    It is of all results and finished searches beside the inventory, or of those that are named: a rig, an instance, a
-    file. Files may be those of other programs, as for `herd compare`. Without -o it is shown here. An .html page is a
-    single file that runs no script and fetches nothing.
+    That is a leaderboard, each instance, charts, and what is doubtful. It is of all results and finished searches
+    beside the inventory, or of those that are named: a rig, an instance, a file. Files may be those of other programs,
+    as for `herd compare`. Without -o it is shown here. An .html page is a single file that runs no script and fetches
+    nothing.
 
     Exit codes: 0 written; 1 written, but a file could not be read and is left out; 2 nothing can be read.
 
@@ -59,8 +60,7 @@ def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, f
         else:
             write(output, written(gathered, chosen))
     except UserError as error:
-        say(str(error), err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     for text in gathered.left_out:
         say(f"left out: {text}", err=True)
     if gathered.left_out:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.common import FAILED, UNUSABLE, say
+from llamaherd.cli.common import FAILED, UNUSABLE, fail, say
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
@@ -63,8 +63,7 @@ def read_or_exit(path: Path) -> SavedDiff:
             raise UserError(f"cannot read {path}: {error}", error.help) from None
         return parse(data, str(path), _again("", path))
     except UserError as error:
-        say(str(error), err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
 
 
 def same_or_exit(

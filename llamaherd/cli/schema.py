@@ -8,8 +8,9 @@ import click
 @click.command()
 @click.argument("kind", type=click.Choice(["rig", "defaults", "fleet", "result"]), default="rig")
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a rig's file, or of defaults.yaml or fleet.yaml, for editors; or that of a measurement's
-    result.
+    """Print the JSON Schema of a file, for editors.
+
+    It is that of a rig's file, of defaults.yaml, of fleet.yaml, or of a measurement's result.
 
     \b
     Examples:

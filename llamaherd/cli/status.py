@@ -17,6 +17,7 @@ from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,
     complete_rigs,
+    fail,
     inventory_option,
     json_option,
     rigs_argument,
@@ -73,10 +74,11 @@ def _is_number(word: str) -> bool:
 def status(
     inventory: Path | None, rigs: tuple[str, ...], watch: float | None, output: Path | None, as_json: bool
 ) -> None:
-    """Show what the fleet does now: servers, streams, tokens a second beside what was measured, GPUs, last changes.
+    """Show what the fleet does now.
 
-    Each host is asked once, all at the same time, and is not changed. One that does not answer is a line; the others go
-    on. An .html page is a single file that runs no script and fetches nothing.
+    That is servers, streams, tokens a second beside what was measured, GPUs and last changes. Each host is asked once,
+    all at the same time, and is not changed. One that does not answer is a line; the others go on. An .html page is a
+    single file that runs no script and fetches nothing.
 
     Exit codes: 0 all serve; 1 something is down, or a host was not reached; 2 the inventory cannot be used; 130 Ctrl-C.
 
@@ -115,8 +117,7 @@ def _planned(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[R
     try:
         return usable_or_exit(lambda: plans(inventory_path(inventory), roles, rigs))
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
 
 
 def _now(rigs: tuple[RigNow, ...]) -> StatusNow:
@@ -142,8 +143,7 @@ def _write(now: StatusNow, output: Path) -> None:
     try:
         write(output, to_html(now))
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
 
 
 def _print(now: StatusNow, screen: bool) -> None:

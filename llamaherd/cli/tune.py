@@ -64,14 +64,14 @@ def tune(
     lock_wait: int,
     as_json: bool,
 ) -> None:
-    """Search for keys of an instance with which it does its work faster, and say them as lines of YAML.
+    """Search for keys with which an instance works faster.
 
-    What is tried are keys of the inventory: threads, ubatch, types of the cache that lose nothing, how many tokens are
-    drafted, how GPUs share a model. How much of the model lies on GPUs is worked out for each, and what cannot fit is
-    never tried. First one key after the other, then by a model of all that was seen (Optuna, `llamaherd[tune]`). In the
-    end the best ones are started three times each beside what is declared, in turns. What is found is held against it
-    once more at the full depth of the context, where the budget has room for that. What is slower there is said to be,
-    and not written by --apply.
+    What is found is said as lines of YAML. What is tried are keys of the inventory: threads, ubatch, types of the cache
+    that lose nothing, how many tokens are drafted, how GPUs share a model. How much of the model lies on GPUs is worked
+    out for each, and what cannot fit is never tried. First one key after the other, then by a model of all that was
+    seen (Optuna, `llamaherd[tune]`). In the end the best ones are started three times each beside what is declared, in
+    turns. What is found is held against it once more at the full depth of the context, where the budget has room for
+    that. What is slower there is said to be, and not written by --apply.
 
     With `--for efficiency` it is the energy that all its GPUs take for a turn, by their counters or their power. Where
     none of them tells it, nothing is stopped and nothing is tried.

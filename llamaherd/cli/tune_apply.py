@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from llamaherd.cli.common import FAILED, say
+from llamaherd.cli.common import FAILED, fail, say
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.patch import patched, with_value
 from llamaherd.inventory.yamlfile import parse
@@ -50,8 +50,7 @@ def apply(search: Search, tuned: Tuned) -> None:
         say(f"error: cannot write {file}: {error.strerror}\n  help: check its mode and its disk", err=True)
         sys.exit(FAILED)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(FAILED)
+        fail(error, FAILED)
     say(f"written into {file}; `herd diff {tuned.rig.rig}` shows what `herd up` would do", err=True)
 
 

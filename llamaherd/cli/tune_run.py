@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from llamaherd import __version__
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, roles_of, say, show, usable_or_exit
-from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    fail,
+    measuring_or_exit,
+    roles_of,
+    say,
+    usable_or_exit,
+)
+from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
     from llamaherd.bench.arms.host import ArmsHost
@@ -57,21 +65,11 @@ def run_search(inventory: Path | None, rig: str, instance: str | None, wanted: W
     try:
         tuned = _tuned(path, inventory, rig, instance, wanted.watts)
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)
     says = tuned.rig.instances[tuned.declared.name].tune or Tune()
     wanted = replace(wanted, purpose=wanted.purpose or says.for_, budget=wanted.budget or says.budget or _BUDGET)
-    try:
+    with measuring_or_exit():
         search = _searched(results, tuned, wanted, inventory)
-    except InventoryError as error:
-        show(error.findings)
-        sys.exit(FAILED)
-    except UserError as error:
-        say(str(error), err=True)
-        sys.exit(FAILED)
-    except KeyboardInterrupt:
-        say("what was measured is kept, and the same command goes on with it", err=True)
-        sys.exit(INTERRUPTED)
     _show(search, tuned, wanted)
     if wanted.apply:
         from llamaherd.cli.tune_apply import apply

@@ -15,10 +15,10 @@ from llamaherd.cli.common import FAILED, inventory_option, rig_argument, say, us
 @inventory_option
 @click.pass_obj
 def unlock(inventory: Path | None, rig: str) -> None:
-    """Break the lock of the run that changes a host, and say whose it was.
+    """Break the lock of the run that changes a host.
 
-    It is for a run that is gone for good, as one whose line was cut: its lock stays for a quarter of an hour. A run
-    that goes on takes its turn again before its next change, after whoever waits by then.
+    It says whose that was. It is for a run that is gone for good, as one whose line was cut: its lock stays for a
+    quarter of an hour. A run that goes on takes its turn again before its next change, after whoever waits by then.
 
     \b
     Example:

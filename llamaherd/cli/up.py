@@ -100,11 +100,11 @@ def up(
     lock_wait: int,
     verbose: int,
 ) -> None:
-    """Make the hosts as planned, as `pyinfra inventory.py deploy.py` does.
+    """Make the hosts as planned.
 
-    What will change is shown first, as by `herd diff`. On a terminal it asks once before something that is there
-    restarts, stops, reboots or is removed. A second run changes nothing. A run that is interrupted loses nothing: run
-    it again.
+    `pyinfra inventory.py deploy.py` does the same. What will change is shown first, as by `herd diff`. On a terminal it
+    asks once before something that is there restarts, stops, reboots or is removed. A second run changes nothing. A run
+    that is interrupted loses nothing: run it again.
 
     One run at a time changes a host; another is waited for. A server whose new state does not answer is put back to
     what served before. The same is not tried again, but with `--retry`.

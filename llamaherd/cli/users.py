@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, inventory_option, json_option, say, usable_or_exit
+from llamaherd.cli.common import UNUSABLE, fail, inventory_option, json_option, say, usable_or_exit
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +60,9 @@ def add(inventory: Path | None, name: str, streams: int | None, models: tuple[st
 @json_option
 @click.pass_obj
 def list_(inventory: Path | None, as_json: bool) -> None:
-    """List users, what each may use, and where the key is: never the key.
+    """List users, what each may use, and where the key is.
+
+    The key itself is not shown.
 
     \b
     Example:
@@ -136,5 +137,4 @@ def _or_exit(do: Callable[[], T]) -> T:
     try:
         return do()
     except UserError as error:
-        say(f"error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        fail(error, UNUSABLE)

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: bool) -> None:
-    """Ask the live hosts whether they serve what is declared, and how fast.
+    """Ask the hosts whether they serve what is declared.
 
-    With --deep, also whether the models' files are what they were when they came: minutes for each 100 GB, with what
-    disk and processor have to spare. A file that is damaged is no longer vouched for, and `herd up` fetches it again.
+    They also say how fast. With --deep, also whether the models' files are what they were when they came: minutes for
+    each 100 GB, with what disk and processor have to spare. A file that is damaged is no longer vouched for, and `herd
+    up` fetches it again.
 
     \b
     Examples:

@@ -84,7 +84,7 @@ def test_a_host_that_remembers_nothing(fleet: Path, monkeypatch: pytest.MonkeyPa
     assert herd(fleet, "history").stdout.startswith("box: no release yet; ")
     said = herd(fleet, "rollback", "box")
     assert said.exit_code == 1
-    assert said.stderr.startswith("box has no release to go back to\n  help: ")
+    assert said.stderr.startswith("error: box has no release to go back to\n  help: ")
 
 
 def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:

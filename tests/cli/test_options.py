@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from tests.support.rigs import changed, cpu_rig
+from tests.support.rigs import ROOT, changed, cpu_rig
 
 TAKE_AN_INVENTORY = (
     *("bench", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
@@ -41,6 +43,41 @@ def fleets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name / f"{name}.yaml").write_text(json.dumps(rig))
     monkeypatch.setenv("HERD_INVENTORY", str(tmp_path / "nowhere"))
     return tmp_path
+
+
+def every_command(group: click.Group = main, before: str = "herd") -> Iterator[tuple[str, click.Command]]:
+    """Each command with its words, those of groups too."""
+    for name, command in group.commands.items():
+        yield f"{before} {name}", command
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{before} {name}")
+
+
+COMMANDS = dict(every_command())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_list_of_commands_says_a_whole_sentence_of_each(name: str) -> None:
+    """A terminal of 80 columns has room for that beside the longest name."""
+    summary = COMMANDS[name].get_short_help_str(64)
+    assert summary.endswith(".")
+    assert not summary.endswith("...")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_whoever_is_not_asked_says_so_alike(name: str) -> None:
+    yes = [option.opts for option in COMMANDS[name].params if "--yes" in option.opts]
+    assert yes in ([], [["-y", "--yes"]])
+
+
+def test_the_readme_names_all_that_speak_json() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if line.endswith("also speak `--json`."))
+    speak = {name for name, command in COMMANDS.items() if any(each.name == "as_json" for each in command.params)}
+    groups = {name for name, command in COMMANDS.items() if isinstance(command, click.Group)}
+    # Of `herd models` the group is named: it takes rigs itself.
+    named = {name for name in speak - groups if not name.startswith("herd models ")} | {"herd models"}
+    assert set(re.findall(r"`(herd [a-z ]+)`", line)) == named
 
 
 @pytest.mark.parametrize("command", ["bench", "rollback", "tune"])
