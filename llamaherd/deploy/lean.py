@@ -17,6 +17,7 @@ from typing import Any
 def load_pyinfra() -> None:
     """Load it, before anything that opens sockets or starts processes: gevent takes the place of what those use."""
     from gevent import events, monkey
+    from gevent.hub import Hub
 
     # For each module that it replaces, gevent reads what all installed packages say of themselves, for plugins.
     events.notify_and_call_entry_points = events.notify
@@ -24,6 +25,8 @@ def load_pyinfra() -> None:
     gc.freeze()
     monkey.patch_all()
     gc.unfreeze()
+    # While all wait for hosts, Ctrl-C arrives in gevent's loop. It hands it on, and would print it with a date before.
+    Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
     stand = _Stand("paramiko")
     if sys.modules.setdefault("paramiko", stand) is stand:
         import_module("pyinfra.api.operations")

@@ -56,6 +56,8 @@ def write_files(folder: Path, files: Mapping[str, str]) -> tuple[FileOutcome, ..
 
 def _write(folder: Path, name: str, text: str) -> FileOutcome:
     file = folder / name
+    if folder.exists() and not folder.is_dir():
+        raise LookError(f"{folder} is no folder", "name one, or a name that is not taken: it is made")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() or file.is_symlink():

@@ -169,8 +169,16 @@ def test_whoever_interrupts_a_look_is_told_no_more(tmp_path: Path, silent: socke
     assert (process.returncode, out, err) == (130, "", "--> Looking at 1 host...\ninterrupted\n")
 
 
+def test_whoever_interrupts_a_rollback_is_told_no_more(tmp_path: Path, silent: socket.socket) -> None:
+    process, client = _connecting(tmp_path, silent, ["rollback", "one", "--yes"])
+    with client:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
 def _connecting(folder: Path, silent: socket.socket, command: list[str]) -> tuple[subprocess.Popen[str], socket.socket]:
-    """A `herd up` in the middle of logging in."""
+    """A command in the middle of logging in."""
     (folder / "one.yaml").write_text(
         f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n"
         "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
