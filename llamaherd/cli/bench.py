@@ -23,7 +23,7 @@ from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
     from llamaherd.bench.courses.chosen import Chosen
-    from llamaherd.bench.job import Measured
+    from llamaherd.bench.job import Job, Measured
     from llamaherd.inventory.schema import Expect
 
 _TIME = re.compile(r"([1-9]\d{0,4})(s|m|)")
@@ -127,7 +127,7 @@ def bench(
     """
     from llamaherd.bench.results.store import results_folder
     from llamaherd.cli.bench_import import keep_imported
-    from llamaherd.cli.bench_rig import jobs, measured_one_by_one
+    from llamaherd.cli.bench_rig import jobs
     from llamaherd.cli.bench_url import measured_by_url
     from llamaherd.pipeline.load import inventory_path
 
@@ -143,12 +143,18 @@ def bench(
         measured = measured_by_url(url, model, key_file, name, results, float(seconds), wanted)
         sys.exit(_ended(results, measured, None, share, as_json))
     found = jobs(inventory_path(inventory), rig or "", instance, results, seconds, anyway=anyway)
-    if len(found) > 1 and (share or as_json):
-        names = " or ".join(each.instance.name for each in found)
-        say(f"error: --share and --json are for one measurement\n  help: name {names}", err=True)
-        sys.exit(UNUSABLE)
-    every = zip(found, measured_one_by_one(found, wanted), strict=True)
-    sys.exit(max(_ended(results, each, job.instance.expect, share, as_json) for job, each in every))
+    sys.exit(_all_ended(found, wanted, results, share, as_json))
+
+
+def _all_ended(jobs: list[Job], wanted: Chosen, results: Path, share: Path | None, as_json: bool) -> int:
+    """The gravest exit code, once all of them are measured and told."""
+    from llamaherd.cli.bench_rig import measured_one_by_one
+
+    if len(jobs) > 1 and (share or as_json):
+        names = " or ".join(each.instance.name for each in jobs)
+        fail(UserError("--share and --json are for one measurement", f"name {names}"), UNUSABLE)
+    every = zip(jobs, measured_one_by_one(jobs, wanted), strict=True)
+    return max(_ended(results, each, job.instance.expect, share, as_json) for job, each in every)
 
 
 def _one_of(

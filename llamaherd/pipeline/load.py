@@ -89,14 +89,7 @@ def plans(
         raise InventoryError(surveyed.findings)
     fleet = choose(surveyed.fleet, names, inventory)
     command = f"herd -i {inventory} lock"
-    stale = [
-        finding
-        for name, rig in fleet.rigs.items()
-        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
-    ]
-    findings = [finding for finding in stale if finding.severity == "error"]
-    if findings:
-        raise InventoryError(findings)
+    stale = _stale(fleet, locked, surveyed, command)
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
     sound({name: rig for name, rig in fleet.rigs.items() if name in parts})
     surveyed = with_keys(surveyed, parts, made) if deploying else surveyed
@@ -105,6 +98,18 @@ def plans(
     chosen = _files(surveyed, rigs)
     doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
     return planned
+
+
+def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str) -> list[Finding]:
+    """What is locked otherwise than it is declared. Raises InventoryError where that is an error."""
+    stale = [
+        finding
+        for name, rig in fleet.rigs.items()
+        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
+    ]
+    if errors := [finding for finding in stale if finding.severity == "error"]:
+        raise InventoryError(errors)
+    return stale
 
 
 def _files(surveyed: Survey, rigs: Collection[str]) -> set[Path]:

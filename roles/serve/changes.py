@@ -44,12 +44,8 @@ def unit_changes(
         raise given_to_all(instance, serving.given_to_all)
     refuse_again(instance, state, retry=retry, instead=next((each.service for each in going if each.serves), ""))
     restart = _unit_restart(instance, unit, changed, state)
-    reasons = (
-        *restart,
-        *_unit_unsettled(unit, serving),
-        *_left(instance, state),
-        *_unnamed(changed, restart, state),
-    )
+    wrong = (*_unit_unsettled(unit, serving), *_left(instance, state))
+    reasons = (*restart, *wrong, *_unnamed(changed, restart, state))
     if not reasons:
         return []
     script = render(

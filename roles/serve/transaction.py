@@ -54,12 +54,8 @@ def transaction(
     """
     systemd = instance.backend == "systemd"
     return {
-        "name": instance.service,
+        **_places(instance),
         "spec": instance.spec,
-        "file": instance.file.path,
-        "unit_file": UNITS / f"{instance.service}.service",
-        "project_file": PROJECTS / instance.name / "compose.yaml",
-        "key_file": instance.key_file or "",
         "inputs": instance.server.inputs,
         "drain": instance.drain,
         "needs": json.dumps(needs) if (needs := gpu_needs(instance)) else "",
@@ -68,8 +64,6 @@ def transaction(
         "timeout": instance.server.start_seconds,
         "port": instance.endpoint.port,
         "started": STARTED,
-        "kept": KEPT / instance.service,
-        "refused": REFUSED / instance.service,
         "asked": base64_lines(json.dumps({**asked(instance), "same": same(instance), "spec": instance.spec})),
         "tried": tried(instance),
         "kind": "unit" if systemd else "container",
@@ -77,13 +71,26 @@ def transaction(
         "elsewhere": elsewhere,
         "any_speed": any_speed,
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
-        "instance": instance.name,
         **going,
         "beside_name": beside_of(instance.name),
         "beside_units": BESIDE_UNITS,
         "beside_folder": BESIDE,
         "beside": bool(beside),
         **beside,
+    }
+
+
+def _places(instance: InstancePlan) -> dict[str, Any]:
+    """What it is called, and where its files lie."""
+    return {
+        "instance": instance.name,
+        "name": instance.service,
+        "file": instance.file.path,
+        "unit_file": UNITS / f"{instance.service}.service",
+        "project_file": PROJECTS / instance.name / "compose.yaml",
+        "key_file": instance.key_file or "",
+        "kept": KEPT / instance.service,
+        "refused": REFUSED / instance.service,
     }
 
 

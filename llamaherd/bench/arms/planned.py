@@ -60,6 +60,19 @@ def named(word: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def _names(a: str, b: str | None, settings: Sequence[Setting]) -> tuple[str, str, str]:
+    """The rig, and the instances A and B. Raises UserError where these cannot be compared."""
+    rig, one = named(a)
+    rig_b, other = named(b) if b else (rig, one)
+    if rig_b != rig:
+        raise UserError(f"{a} and {b} are on two hosts", "measure each, and compare their results without --run")
+    if other == one and not settings:
+        raise UserError("A and B are the same", "say what is otherwise about B, `--with KEY=VALUE`, or name another")
+    if wrong := next((each for each in settings if each.path[0] in _NOT_COMPARED), None):
+        raise UserError(f"`--with {wrong}` is nothing that two arms can differ in", "choose another key")
+    return rig, one, other
+
+
 def two_arms(
     inventory: Path,
     roles: Sequence[Role],
@@ -69,14 +82,7 @@ def two_arms(
     doubtful: Callable[[Sequence[Finding]], None],
 ) -> Two:
     """A as it is declared; B another instance of its rig, or the same, with these keys. Raises UserError."""
-    rig, one = named(a)
-    rig_b, other = named(b) if b else (rig, one)
-    if rig_b != rig:
-        raise UserError(f"{a} and {b} are on two hosts", "measure each, and compare their results without --run")
-    if other == one and not settings:
-        raise UserError("A and B are the same", "say what is otherwise about B, `--with KEY=VALUE`, or name another")
-    if wrong := next((each for each in settings if each.path[0] in _NOT_COMPARED), None):
-        raise UserError(f"`--with {wrong}` is nothing that two arms can differ in", "choose another key")
+    rig, one, other = _names(a, b, settings)
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
     servers = {each: unit_of(plan, rig, each) for each in (one, other)}

@@ -75,16 +75,9 @@ def arms_script(
     With `others`, it takes other units for the only arm, one after the other; with a `text`, also some that run to
     their end, and read that.
     """
-    services = [each.service for each in arms]
     longest = int(seconds) + _SPARE
     units = [arm_unit(each, longest) for each in arms]
     read = [TextFile(path=str(ARMS_TEXT), text=text)] if text else []
-    back = render(
-        "bench/arms-back.sh.j2",
-        services=[f"{each}.service" for each in services],
-        leftovers=[*(each.path for each in (*units, *read)), *(f"{_RECORDS}/{each}" for each in services)],
-        folder=ARMS_RUN,
-    )
     return render(
         "bench/arms.sh.j2",
         name=arms[0].instance.service,
@@ -93,15 +86,25 @@ def arms_script(
         arms=[_told(each) for each in arms],
         stops=[{"service": each.service, "kept": KEPT / each.service} for each in stops],
         drain=max((each.drain for each in stops), default=0),
-        services=[f"{each}.service" for each in services],
+        services=[f"{each.service}.service" for each in arms],
         guard=ARMS_GUARD,
         folder=ARMS_RUN,
-        back=back,
+        back=_back(arms, (*units, *read)),
         longest=longest,
         patience=60 + max(each.instance.server.stop.seconds for each in arms),
         files=put_files([*units, *read]),
         other=units[0].path if others else "",
         scratch=SCRATCH if text else "",
+    )
+
+
+def _back(arms: Sequence[Arm], files: Sequence[TextFile]) -> str:
+    """The script that takes the arms away, with their files, and brings back what served."""
+    return render(
+        "bench/arms-back.sh.j2",
+        services=[f"{each.service}.service" for each in arms],
+        leftovers=[*(each.path for each in files), *(f"{_RECORDS}/{each.service}" for each in arms)],
+        folder=ARMS_RUN,
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from llamaherd.host.answers import Answers, Reply, chat, pairs, reply
+from llamaherd.host.answers import Answers, chat, pairs, reply
 from llamaherd.host.limits import LIMITS_FORMAT
 from llamaherd.host.serving import DECIDING
-from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.inventory.schema import Rig
 from llamaherd.plan import BuildPlan, InstancePlan, Plan
 from llamaherd.render import render
 from llamaherd.role.reach import Reach
@@ -79,12 +79,6 @@ def _instance(
     name = planned.name
     first = planned.members[0].name if planned.members else name
     said = chat(reply(answers.get(("chat", first), "")).body)
-    models = reply(answers.get(("models", name), ""))
-    answering = (
-        [check for member in planned.members for check in member_checks(rig, planned, member, models, answers)]
-        if planned.members
-        else _answering(rig.instances[name], planned, models, answers)
-    )
     checks = [
         serving(planned, pairs(answers.get(("serving", name), "")), answers.get(("shared", name), "")),
         process(planned, answers),
@@ -94,7 +88,7 @@ def _instance(
         *([Check("reach", reach.ok, reach.detail, reach.doubt)] if reach else []),
         *([Check("on GPUs", *on_gpus(planned, answers))] if planned.server.cards else []),
         *([locked(reply(answers.get(("keyless", name), "")))] if planned.key_file else []),
-        *answering,
+        *_answering(rig, planned, answers),
     ]
     return InstanceReport(
         name=name,
@@ -111,8 +105,12 @@ def _instance(
     )
 
 
-def _answering(declared: Instance, planned: InstancePlan, models: Reply, answers: Answers) -> list[Check]:
-    """What it serves, and how a chat with it went."""
+def _answering(rig: Rig, planned: InstancePlan, answers: Answers) -> list[Check]:
+    """What it serves, and how a chat with it went; with each of a group's models."""
+    models = reply(answers.get(("models", planned.name), ""))
+    if planned.members:
+        return [check for member in planned.members for check in member_checks(rig, planned, member, models, answers)]
+    declared = rig.instances[planned.name]
     streamed = reply(answers.get(("chat", planned.name), ""))
     said = chat(streamed.body)
     return [
