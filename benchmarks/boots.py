@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.gpu_memory import running, written
+from benchmarks.gpu_servers import running, written
 from benchmarks.pairs import HERD
 from benchmarks.tune_gpu import CASES, Servers, rig_of
 from llamaherd.gguf.join import join

@@ -18,21 +18,18 @@ import json
 import os
 import platform
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_memory_cases import CASES, MODELS, Case
+from benchmarks.gpu_servers import ANSWER, ServerError, complete, free_port, running, smi, written
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
@@ -50,15 +47,8 @@ MIB = 1024**2
 NEAR = (0.03, 300)
 """A plan is right within this part of what is taken, or within so many MiB."""
 
-ANSWER = 48
-"""Tokens that are generated in every slot."""
-
 PARTS = [part for part in Holds.model_fields if part not in ("where", "size")]
 """What a plan's figure is made of."""
-
-
-class ServerError(Exception):
-    """A server that did not start, or did not answer; one sentence."""
 
 
 @dataclass(frozen=True)
@@ -259,16 +249,6 @@ class Bench:
         return sum(own), _whole_gpu()
 
 
-def written(folder: Path, name: str) -> Path:
-    """A model's file in the folder, which is written unless it is there."""
-    path = folder / f"{name.replace(' ', '-')}.gguf"
-    if not path.exists():
-        unfinished = path.with_suffix(".part")
-        write(MODELS[name], unfinished, noise=True)
-        unfinished.rename(path)
-    return path
-
-
 def _rig(case: Case, path: Path, card: list[str]) -> Rig:
     """An inventory with this machine, the GPU if there is one, and one server."""
     keys, gpus = dict(case.keys), None
@@ -293,13 +273,6 @@ def _rig(case: Case, path: Path, card: list[str]) -> Rig:
     )
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def _planned(rig: Rig, path: Path, header: Header) -> InstancePlan:
     model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
     return plan_instance(rig, "case", None, None, {"model": model}, {"model": header})
@@ -313,13 +286,6 @@ def _expected(planned: InstancePlan) -> dict[str, Any]:
     return {"planned": {part: getattr(first, part) / MIB for part in PARTS}, "total": first.total / MIB}
 
 
-def smi(what: str, fields: str) -> list[list[str]]:
-    """Rows of nvidia-smi's answer, sizes in MiB."""
-    command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [re.split(r"\s*,\s*", line.strip()) for line in said.stdout.splitlines() if line.strip()]
-
-
 def _whole_gpu() -> float:
     return float(smi("gpu", "memory.used")[0][0])
 
@@ -328,54 +294,6 @@ def _resident(pid: int) -> dict[str, int]:
     """MiB of RAM that a process has, by kind, from the kernel's own words."""
     text = Path(f"/proc/{pid}/status").read_text()
     return {kind: int(size) // 1024 for kind, size in re.findall(r"^(VmRSS|Rss\w+):\s+(\d+) kB", text, re.MULTILINE)}
-
-
-@contextmanager
-def running(
-    server: Path, planned: InstancePlan, log: Path, environment: dict[str, str], cores: str = ""
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The server of a plan, when it is ready, on some of the processors if they are named. Raises ServerError."""
-    on = ["taskset", "-c", cores] if cores else []
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [*on, server, *planned.server.arguments], stdout=stream, stderr=stream, env=environment
-        )
-    try:
-        end = time.monotonic() + 300
-        while not _is_ready(f"http://127.0.0.1:{planned.endpoint.port}/health"):
-            if process.poll() is not None or time.monotonic() > end:
-                raise ServerError(f"the server did not start; {log} ends: {log.read_text(errors='replace')[-500:]}")
-            time.sleep(0.2)
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:  # it waits for work that it has begun
-            process.kill()
-            process.wait()
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def complete(url: str, prompt: list[int], tokens: int = ANSWER, *, cache: bool = False) -> dict[str, Any]:
-    """Have a prompt read and answered; the server's timings. Raises ServerError."""
-    body = {"prompt": prompt, "n_predict": tokens, "ignore_eos": True, "cache_prompt": cache}
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            timings: dict[str, Any] = json.load(answer)["timings"]
-    except (OSError, urllib.error.HTTPError) as error:
-        raise ServerError(f"the server did not answer: {error}") from error
-    if timings["prompt_n"] != len(prompt) or timings["predicted_n"] != tokens:
-        raise ServerError(f"the server read {timings['prompt_n']} tokens and wrote {timings['predicted_n']}")
-    return timings
 
 
 if __name__ == "__main__":

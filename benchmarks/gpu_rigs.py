@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_memory import ServerError, complete, free_port, running, smi
 from benchmarks.gpu_rigs_cases import CASES, MODELS, Case
+from benchmarks.gpu_servers import ServerError, complete, free_port, running, smi
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers

@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.mutated import KINDS, Kind
+from benchmarks.mutated_kinds import KINDS, Kind
 
 MOST_SECONDS = 5.0
 MOST_MEMORY = 300 << 20

@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.gpu_energy import counted
-from benchmarks.gpu_memory import ServerError, free_port, running, smi, written
+from benchmarks.gpu_servers import ServerError, free_port, running, smi, written
 from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure, Patience, Target

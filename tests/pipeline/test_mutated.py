@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutate import attempt
-from benchmarks.mutated import KINDS
+from benchmarks.mutated_kinds import KINDS
 
 FEW = 12
 
