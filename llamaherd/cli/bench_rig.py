@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.common import UNUSABLE, say, usable_plans
+from llamaherd.cli.common import UNUSABLE, fail, say, usable_plans
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
@@ -29,18 +29,15 @@ def jobs(inventory: Path, rig: str, name: str | None, results: Path, seconds: in
 
 def _chosen(plan: Plan, name: str | None) -> tuple[InstancePlan, tuple[InstancePlan, ...]]:
     """The server that is named, or the only one, and the instances of it that are meant: of a group all, or one."""
-    from llamaherd.plan.loaded import instances_of
+    from llamaherd.plan.loaded import instances_of, not_one
 
     found = [(server, instances_of(server)) for server in plan.instances]
     if name is not None:
         found = [(server, tuple(each for each in every if name in (server.name, each.name))) for server, every in found]
     meant = [(server, every) for server, every in found if every]
-    if len(meant) == 1:
-        return meant[0]
-    names = [each.name for server in plan.instances for each in instances_of(server)]
-    about = f"{plan.rig} has no instance {name}" if name else f"{plan.rig} has {len(names)} instances"
-    say(f"error: {about}\n  help: name one of {', '.join(names) or 'those that are declared: there is none'}", err=True)
-    sys.exit(UNUSABLE)
+    if len(meant) != 1:
+        fail(not_one(plan, name), UNUSABLE)
+    return meant[0]
 
 
 def _job(

@@ -17,7 +17,7 @@ CLIENTS = (
 
 
 @click.command()
-@click.argument("client", type=click.Choice(CLIENTS))
+@click.argument("client", metavar="PROGRAM", type=click.Choice(CLIENTS))
 @click.option("--user", required=True, help="Whose models it is told.")
 @click.option("--url", metavar="URL", help="Where it reaches the gateway. Default: by fleet.yaml and the inventory.")
 @click.option(
@@ -27,6 +27,8 @@ CLIENTS = (
 @click.pass_obj
 def clients(inventory: Path | None, client: str, user: str, url: str | None, ca: str | None) -> None:
     """Print what a program needs to use the gateway.
+
+    PROGRAM is opencode, continue, aider, zed, claude-code, open-webui, librechat, litellm, openai-python or curl.
 
     It is a file, or lines for a shell. Models, with the tokens that each takes, are those that the user may use. The
     key is in the variable HERD_KEY, and nowhere in what is printed.

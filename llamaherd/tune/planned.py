@@ -25,7 +25,7 @@ from llamaherd.memory.reading import readings
 from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.pipeline.local_headers import local_headers
 from llamaherd.plan import InstancePlan, Plan, Reading
-from llamaherd.plan.loaded import instances_of
+from llamaherd.plan.loaded import names_of, not_one
 from llamaherd.role.role import Role
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
@@ -157,9 +157,9 @@ def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None
     """
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
-    names = [each.name for server in plan.instances for each in instances_of(server)]
+    names = names_of(plan)
     if instance is None and len(names) != 1:
-        raise UserError(f"{rig} has {len(names)} instances", f"name one of {', '.join(names) or 'them'}")
+        raise not_one(plan, None)
     name = instance or names[0]
     server = unit_of(plan, rig, name)
     chosen = arm_instance(plan, rig, name, arms_port(plan, name))

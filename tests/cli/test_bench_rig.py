@@ -46,10 +46,20 @@ def test_the_only_server_of_a_rig_may_be_a_group(inventory: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "words", [["bench", "box"], ["bench", "box", "chat"], ["tune", "box"], ["tune", "box", "chat"]]
+)
+def test_a_rig_without_instances_is_said_to_have_none(inventory: Path, words: list[str]) -> None:
+    (inventory / "rig.yaml").write_text(yaml.safe_dump({**RIG, "instances": {}}))
+    ended = CliRunner().invoke(main, ["-i", str(inventory), *words], prog_name="herd")
+    assert ended.exit_code == 2, ended.output
+    assert "error: box has no instance\n  help: declare one: `herd explain inventory` shows how" in ended.stderr
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["box"], "box has 4 instances\n  help: name one of one, two, chat, drafter"),
-        (["box", "nobody"], "box has no instance nobody"),
+        (["box", "nobody"], "box has no instance `nobody`\n  help: name one of one, two, chat, drafter"),
         (["box", "card", "--json"], "--share and --json are for one measurement\n  help: name one or two"),
     ],
 )

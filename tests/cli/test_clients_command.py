@@ -46,6 +46,9 @@ def told(fleet: Path, client: str, user: str = "tom", *more: str) -> Result:
 
 def test_the_command_knows_all_that_there_are() -> None:
     assert tuple(clients.CLIENTS) == CLIENTS
+    told = CliRunner().invoke(main, ["clients", "--help"], prog_name="herd").stdout
+    (line,) = re.findall(r"PROGRAM is (.*?)\.\n", told, re.DOTALL)
+    assert re.split(r", | or ", " ".join(line.split())) == list(CLIENTS)
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -17,6 +17,7 @@ from llamaherd.inventory.yamlfile import Document
 from llamaherd.pipeline.load import plans
 from llamaherd.pipeline.rollback import keyless, lacks
 from llamaherd.plan import InstancePlan, Only, Plan
+from llamaherd.plan.loaded import names_of, not_one
 from llamaherd.role.role import Role
 
 _NAMED = re.compile(r"([^/\s:]+)/([^/\s:]+)")
@@ -118,10 +119,10 @@ def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
     found = next((each for each in plan.instances if name in _instances(each)), None)
     if found is None:
         group = next((each for each in plan.instances if each.name == name), None)
-        there = ", ".join(one for each in plan.instances for one in _instances(each)) or "none"
         if group:
+            there = ", ".join(names_of(plan))
             raise UserError(f"{rig}/{name} is a group, and arms have one model each", f"name one of {there}")
-        raise UserError(f"{rig} has no instance `{name}`", f"its instances: {there}")
+        raise not_one(plan, name)
     if found.backend != "systemd":
         raise UserError(
             f"{rig}/{name} is a container, and arms are units of systemd",
