@@ -1,0 +1,100 @@
+"""What is sent and fetched: what is there is not fetched again, and no secret is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+from llamaherd.host.state import HostState
+from llamaherd.plan import Plan
+from llamaherd.role.changes import DeferredScript, RunScript, Say, SendFile
+from roles.engines.changes import build_changes
+from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
+from tests.support.drifts import (
+    CPU,
+    GPU,
+    WATCHER,
+    nowhere,
+    seen_of,
+)
+from tests.support.ours import sends
+from tests.support.rigs import SHA
+
+
+def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
+    build, admit, run = build_changes(CPU.builds[0], HostState())
+    assert isinstance(build.how, SendFile)
+    assert build.how.remote == f"/var/lib/llamaherd/incoming/{SHA}"
+    assert isinstance(admit.how, RunScript)
+    assert SHA in admit.script
+    assert isinstance(run.how, RunScript)
+    assert CPU.builds[0].id in run.says
+    assert [send.sha256 for send in sends(CPU, HostState())] == [SHA, "a5" * 32, "04" * 32]
+    assert [send.sha256 for send in sends(GPU, HostState())] == ["a5" * 32]
+
+
+def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
+    model = next(model for model in GPU.models if model.name == "35b")
+
+    def arrived(seen: HostState) -> None:
+        seen.verified[model.folder].clear()
+        seen.incoming |= {file.sha256: int(file.size or 0) for file in model.files}
+
+    seen = seen_of(GPU, arrived)
+    assert begin_changes(GPU, seen, nowhere, WATCHER) == []
+    (admit,) = model_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(admit.how, RunScript)
+    assert all(f"admit {file.name} {file.sha256}" in admit.script for file in model.files)
+
+
+def test_a_fetch_that_runs_is_not_begun_again() -> None:
+    seen = HostState()
+    job = fetch_job(GPU, to_fetch(GPU, seen), [])
+    seen.fetch = str(job["id"])
+    (join,) = begin_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(join.how, RunScript)
+    assert "systemd-run" not in join.script
+    seen.fetch = "another"
+    (begin,) = begin_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(begin.how, DeferredScript)
+    assert "systemd-run" in begin.how.make(print).script
+
+
+def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
+    """Else the run that waits, or the next one, would take it for another's and end it."""
+    begun = fetch_job(GPU, to_fetch(GPU, HostState()), [])
+    (first, _) = (file for _, file in to_fetch(GPU, HostState()))
+    seen = HostState(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
+    assert len(to_fetch(GPU, seen)) == 1
+    assert fetch_job(GPU, to_fetch(GPU, seen), [])["id"] == begun["id"]
+    (join,) = begin_changes(GPU, seen, nowhere, WATCHER)
+    assert isinstance(join.how, RunScript)
+
+
+def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
+    first, second = (file.sha256 for _, file in to_fetch(GPU, HostState()))
+    places = [
+        ModelSource("six", {first: f"http://six.lan:8970/{first}"}, "canary"),
+        ModelSource("hub", {first: "https://hub.lan/1", second: "https://hub.lan/2"}),
+    ]
+    job = fetch_job(GPU, to_fetch(GPU, HostState()), places)
+    files = cast("list[dict[str, Any]]", job["files"])
+    assert [[source["name"] for source in file["sources"]] for file in files] == [["six", "hub"], ["hub"]]
+    assert [source["secret"] for source in files[0]["sources"]] == ["six", "_"]
+    assert "canary" not in json.dumps(job) + repr(places)
+
+
+def test_a_token_is_on_stdin_alone() -> None:
+    def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[ModelSource]:
+        return [ModelSource("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
+
+    carried = base64.b64encode(b"hf_canary").decode()
+    (begin,) = begin_changes(GPU, HostState(), hub, WATCHER)
+    assert isinstance(begin.how, DeferredScript)
+    step = begin.how.make(print)
+    assert step.script.count(carried) == 1
+    assert "hf_canary" not in step.script.replace(carried, "")
+    for spelling in ("hf_canary", carried):
+        assert spelling not in step.says + repr(step) + begin.says + repr(begin)

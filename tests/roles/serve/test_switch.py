@@ -1,0 +1,258 @@
+"""How a server is brought back: restarted or started, with which files written, and what is asked first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.limits import declared_limits
+from llamaherd.host.state import HostState
+from llamaherd.plan import InstancePlan
+from llamaherd.role.changes import Change
+from roles.serve.changes import project_changes, unit_changes
+from tests.support.drifts import (
+    CHAT,
+    CPU,
+    DRAFTER,
+    GPU,
+    KEYS,
+    Drift,
+    changed,
+    container,
+    edit,
+    seen_of,
+    serving,
+    switch,
+    together,
+    unit,
+)
+from tests.support.rigs import WRITTEN
+
+# What is seen of one instance, and how it is brought back: restarted or started, with which files written.
+SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
+    "unit: killed between file and restart": (CHAT, changed("llama-chat", CHAT.file.path), "restart", ()),
+    "unit: started by an older version, which recorded nothing": (
+        CHAT,
+        changed("llama-chat", "/run/llamaherd/started/llama-chat"),
+        "restart",
+        (),
+    ),
+    "unit: its file has a time to come": (CHAT, lambda s: edit(s, CHAT.file.path, written=WRITTEN * 2), "", ()),
+    "unit: its key has a time to come": (
+        CHAT,
+        lambda s: edit(s, "/etc/llamaherd/keys/chat", written=WRITTEN * 2),
+        "",
+        (),
+    ),
+    "unit: a process of an older spec": (CHAT, unit(spec="0ld"), "restart", ()),
+    "unit: a process that says no spec": (CHAT, unit(spec=""), "restart", ()),
+    "unit: stopped": (CHAT, unit(active="inactive", spec=""), "restart", ()),
+    "unit: failed": (CHAT, unit(active="failed", spec=""), "restart", ()),
+    "unit: still loading": (CHAT, unit(active="activating"), "start", ()),
+    "unit: not enabled": (CHAT, unit(enabled="disabled"), "start", ()),
+    "unit: not read again after it changed": (CHAT, unit(needs_reload=True), "start", ()),
+    "unit: edited": (CHAT, lambda s: edit(s, CHAT.file.path, sha256="0"), "restart", (CHAT.file.path,)),
+    "unit: writable by all": (CHAT, lambda s: edit(s, CHAT.file.path, mode="666"), "start", (CHAT.file.path,)),
+    "unit: of another owner": (
+        CHAT,
+        lambda s: edit(s, CHAT.file.path, owner=("1000", "tom")),
+        "start",
+        (CHAT.file.path,),
+    ),
+    "unit: its file is gone": (
+        CHAT,
+        together(lambda s: s.units.clear(), lambda s: s.files.pop(CHAT.file.path)),
+        "restart",
+        (CHAT.file.path,),
+    ),
+    "unit: another key": (
+        CHAT,
+        lambda s: edit(s, "/etc/llamaherd/keys/chat", sha256="0"),
+        "restart",
+        ("/etc/llamaherd/keys/chat",),
+    ),
+    "unit: a key that others can read": (
+        CHAT,
+        lambda s: edit(s, "/etc/llamaherd/keys/chat", mode="444"),
+        "start",
+        ("/etc/llamaherd/keys/chat",),
+    ),
+    "unit: a key written after the start": (
+        CHAT,
+        changed("llama-chat", "/etc/llamaherd/keys/chat"),
+        "restart",
+        (),
+    ),
+    "unit: other arguments than its file has": (CHAT, serving("llama-chat", argv="0" * 64), "restart", ()),
+    "unit: a drop-in that nobody has read": (CHAT, serving("llama-chat", foreign=["/a"]), "start", ()),
+    "unit: started with a drop-in": (
+        CHAT,
+        serving("llama-chat", foreign=["/a"], changed=["/a"], argv="0" * 64),
+        "restart",
+        (),
+    ),
+    "unit: its program was replaced": (CHAT, serving("llama-chat", replaced="/opt/a"), "restart", ()),
+    "unit: started with a variable that is gone": (
+        CHAT,
+        serving("llama-chat", variables="LLAMA_ARG_CTX_SIZE"),
+        "restart",
+        (),
+    ),
+    "container: started with another variable": (DRAFTER, serving("llama-drafter", variables="A"), "restart", ()),
+    "unit: it has answered no prompt yet": (CHAT, serving("llama-chat", untried=[CHAT.spec]), "start", ()),
+    "unit: another than what runs has answered none": (CHAT, serving("llama-chat", untried=["0ld"]), "", ()),
+    "container: it has answered no prompt yet": (
+        DRAFTER,
+        serving("llama-drafter", untried=[DRAFTER.spec]),
+        "start",
+        (),
+    ),
+    "unit: hangs": (CHAT, serving("llama-chat", hangs="it is stopped"), "restart", ()),
+    "container: hangs": (DRAFTER, serving("llama-drafter", hangs="it is stopped"), "restart", ()),
+    "container: held to less by hand": (
+        DRAFTER,
+        container(limits={**declared_limits(DRAFTER.file.text), "NanoCpus": "500000000"}),
+        "restart",
+        (),
+    ),
+    "container: not started any more by Docker": (
+        DRAFTER,
+        container(limits={**declared_limits(DRAFTER.file.text), "RestartPolicy.Name": "no"}),
+        "restart",
+        (),
+    ),
+    "container: held to nothing any more": (DRAFTER, container(limits={}), "restart", ()),
+    "unit: its process is another user": (CHAT, serving("llama-chat", user="0"), "restart", ()),
+    "unit: its process is in the group of Docker": (CHAT, serving("llama-chat", groups="998"), "restart", ()),
+    "container: paused": (DRAFTER, container(status="paused"), "start", ()),
+    "container: exited": (DRAFTER, container(status="exited"), "start", ()),
+    "container: still loading": (DRAFTER, container(health="starting"), "start", ()),
+    "container: unhealthy, which no start heals": (DRAFTER, container(health="unhealthy"), "restart", ()),
+    "container: gone": (DRAFTER, lambda s: s.containers.clear(), "restart", ()),
+    "container: of an older spec": (DRAFTER, container(spec="0ld"), "restart", ()),
+    "container: killed between file and restart": (
+        DRAFTER,
+        changed("llama-drafter", "/var/lib/llamaherd/started/llama-drafter"),
+        "restart",
+        (),
+    ),
+    "container: its file has a time to come": (
+        DRAFTER,
+        lambda s: edit(s, DRAFTER.file.path, written=WRITTEN * 2),
+        "",
+        (),
+    ),
+    "container: project edited": (
+        DRAFTER,
+        lambda s: edit(s, DRAFTER.file.path, sha256="0"),
+        "restart",
+        (DRAFTER.file.path,),
+    ),
+    "container: project writable by all": (
+        DRAFTER,
+        lambda s: edit(s, DRAFTER.file.path, mode="666"),
+        "start",
+        (DRAFTER.file.path,),
+    ),
+    "container: project gone": (
+        DRAFTER,
+        together(lambda s: s.projects.clear(), lambda s: s.files.pop(DRAFTER.file.path)),
+        "restart",
+        (DRAFTER.file.path,),
+    ),
+}
+
+
+STARTS = {
+    ("systemd", "start"): "if ! systemctl start llama-chat.service",
+    ("systemd", "restart"): "if ! systemctl restart llama-chat.service",
+    ("compose", "start"): "compose.yaml up -d --remove-orphans",
+    ("compose", "restart"): "compose.yaml up -d --force-recreate --remove-orphans",
+}
+
+
+@pytest.mark.parametrize("case", SWITCHES)
+def test_how_an_instance_is_brought_back(case: str) -> None:
+    instance, drift, how, written = SWITCHES[case]
+    seen = seen_of(CPU, drift)
+    assert bool(switch(instance, seen)) == bool(how)
+    if not how:
+        return
+    (step,) = switch(instance, seen)
+    assert STARTS[instance.backend, how] in step.script
+    assert STARTS[instance.backend, "start" if how == "restart" else "restart"] not in step.script
+    paths = (CHAT.file.path, DRAFTER.file.path, "/etc/llamaherd/keys/chat")
+    assert tuple(path for path in paths if f"put_file {path} " in step.script) == written
+    # New arguments are put to the engine before anything is written; old ones were, when they were new.
+    assert ("--version" in step.script) == (instance.file.path in written)
+    (other,) = [i for i in CPU.instances if i is not instance]
+    assert switch(other, seen) == []
+
+
+@pytest.mark.parametrize(
+    ("drift", "again"),
+    [
+        (changed("llama-drafter", "/var/lib/llamaherd/started/llama-drafter"), True),
+        (container(limits={}), False),
+        (container(spec="0ld"), False),
+        (serving("llama-drafter", hangs="it is stopped", changed=["/a"]), False),
+        (lambda s: edit(s, DRAFTER.file.path, sha256="0"), False),
+    ],
+)
+def test_a_container_that_another_run_has_just_made_is_asked_about_again(drift: Drift, again: bool) -> None:
+    """What is only not recorded yet may be by the time that the lock is ours."""
+    (step,) = switch(DRAFTER, seen_of(CPU, drift))
+    assert ("\"${now%% *}\" != '' ]" in step.script) == again
+
+
+def test_a_variable_that_systemd_gives_to_all_is_for_people() -> None:
+    """A start would bring it again."""
+    drift = serving("llama-chat", variables="A LD_PRELOAD", given_to_all="LD_PRELOAD")
+    with pytest.raises(UserError, match=r"systemctl unset-environment LD_PRELOAD"):
+        switch(CHAT, seen_of(CPU, drift))
+
+
+def test_a_drop_in_is_set_aside_before_systemd_reads_it() -> None:
+    drop_in = "/etc/systemd/system/llama-chat.service.d/it's mine.conf"
+    (step,) = switch(CHAT, seen_of(CPU, serving("llama-chat", foreign=[drop_in])))
+    moved, reloaded = step.script.index("mv -fT"), step.script.index("systemctl daemon-reload")
+    assert moved < reloaded
+    assert shlex.quote(drop_in) in step.script
+
+
+def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
+    shared = {"/etc/systemd/system/service.d/all.conf": "ExecStart User"}
+    with pytest.raises(UserError) as error:
+        switch(CHAT, seen_of(CPU, serving("llama-chat", shared=shared)))
+    assert str(error.value).startswith(
+        "/etc/systemd/system/service.d/all.conf sets ExecStart, User for llama-chat.service"
+    )
+    assert "move it away" in error.value.help
+    assert switch(DRAFTER, seen_of(CPU, serving("llama-chat", shared=shared))) == []
+
+
+def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
+    for instance in CPU.instances:
+        (step,) = switch(instance, HostState())
+        checked, put, started = (
+            step.script.index(mark) for mark in ("--version", "mv -f", f'echo "starting {instance.service}')
+        )
+        assert checked < put < started
+
+
+def test_an_image_that_was_not_built_here_is_asked_in_a_container_before_the_old_one_stops() -> None:
+    small = next(instance for instance in GPU.instances if instance.name == "small")
+    (step,) = switch(small, HostState())
+    asked, stops = step.script.index(" --version >"), step.script.index("docker stop llama-small")
+    assert step.script.index("docker pull -q ") < step.script.index("docker run --rm ") < asked < stops
+
+
+@pytest.mark.parametrize(("name", "steps"), [("chat", unit_changes), ("drafter", project_changes)])
+def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[Change]]) -> None:
+    seen = seen_of(CPU)
+    (instance,) = (each for each in CPU.instances if each.name == name)
+    changed(instance.service, instance.model_path)(seen)
+    assert steps(instance, seen, KEYS.get(name))
