@@ -28,37 +28,26 @@ printf '\n@ begin\n'
 # What runs here now, in one look that changes nothing. Keys stay in their files, and prompts in their servers.
 if command -v python3 >/dev/null; then
     python3 -I - '{"servers": [{"name": "llama-chat", "backend": "systemd", "host": "127.0.0.1", "port": 8080, "health": "/health", "figures": [["/slots", "/metrics"]], "in_turn": [], "models": "/v1/models", "key": "/etc/llamaherd/keys/chat", "one_process": true}, {"name": "llama-drafter", "backend": "compose", "host": "127.0.0.1", "port": 8081, "health": "/health", "figures": [["/slots", "/metrics"]], "in_turn": [], "models": "/v1/models", "key": null, "one_process": true}], "form": "{{.Name}} {{.State.Status}} {{.State.Pid}} {{with .State.Health}}{{.Status}}{{end}}", "fields": [], "releases": "/var/lib/llamaherd/releases"}' <<'END'
-"""What servers, GPUs and the newest release of this host are now: a fact a line, from one look that changes nothing.
+"""What a server says of itself now: whether it is well, which models are loaded, its requests, and what it writes.
 
-Every question is bounded in time and asked beside the others. Of a server counts are told: no text of a prompt is.
+Counts are told: no text of a prompt is.
 """
 
 # For Python 3.10 and its standard library alone.
-import base64
 import http.client
 import json
-import os
 import re
-import subprocess
-import sys
-import threading
 import time
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 HTTP_SECONDS = 2.0
 """For one answer of a server: ik_llama.cpp answers nobody while it reads a prompt."""
-PROGRAM_SECONDS = 5
-"""For systemd, Docker and the driver."""
-ALL_SECONDS = 12.0
-"""After which what has not answered is left out."""
 APART = 1.0
 """Seconds between two reads of what is counted."""
 MOST = 4 << 20
 """Bytes of an answer. Of ik_llama.cpp's slots each has its prompt in it."""
-PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
 STILL = 2
 """Ticks of processor that a server takes in two seconds that does nothing."""
 RUNNING = re.compile(r"^(?:llamacpp:requests_processing|vllm:num_requests_running)(?:\{.*\})? ([0-9.e+]+)$", re.M)
@@ -70,50 +59,6 @@ NOT_LOADED = "400"
 """What a server of several models says of one that it has not loaded."""
 
 Facts = list[list[str]]
-
-
-def said(*words: str) -> tuple[str, str]:
-    """What a program prints, and of its complaints the first line; nothing where it hangs or is not there."""
-    env = {**os.environ, "PATH": PATH, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROGRAM_SECONDS, env=env, check=False
-        )
-    except FileNotFoundError:
-        return "", f"there is no {words[0]}"
-    except (OSError, subprocess.TimeoutExpired):
-        return "", f"{words[0]} does not answer within {PROGRAM_SECONDS} s"
-    out, err = (each[: 1 << 20].decode(errors="replace") for each in (done.stdout, done.stderr))
-    why = "" if done.returncode == 0 else (err.strip() or out.strip() or f"{words[0]} ended with {done.returncode}")
-    return out, why.partition("\n")[0]
-
-
-def units(names: list[str], pids: dict[str, int]) -> Facts:
-    """What systemd says of units: state, what it does in it, how it ended."""
-    found: Facts = []
-    asked = ("Id", "LoadState", "ActiveState", "SubState", "Result", "MainPID")
-    out, _ = said("systemctl", "show", *(f"-p{each}" for each in asked), *(f"{name}.service" for name in names))
-    for block in out.split("\n\n"):
-        parts = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        name = parts.get("Id", "").removesuffix(".service")
-        if name in names and all(each in parts for each in asked):
-            absent = parts["LoadState"] == "not-found"
-            active = "absent" if absent else parts["ActiveState"]
-            found.append(["unit", name, active, parts["SubState"], parts["Result"]])
-            pids[name] = int(parts["MainPID"])
-    return found
-
-
-def containers(names: list[str], pids: dict[str, int], form: str) -> Facts:
-    """What Docker says of containers, in this form: name, state, process, and health where it asks for that."""
-    out, why = said("docker", "inspect", "--type", "container", "--format", form, *names)
-    found = {}
-    for name, status, pid, *health in (line.strip("/ ").split(" ") for line in out.splitlines() if " " in line):
-        found[name] = ["container", name, status, *(health or [""])]
-        pids[name] = int(pid)
-    if not why or "no such" in why.lower() or why == "there is no docker":
-        found |= {name: ["container", name, "absent", ""] for name in names if name not in found}
-    return [found[name] for name in names if name in found]
 
 
 def get(server: dict[str, Any], path: str) -> tuple[str, str]:
@@ -289,6 +234,77 @@ class Server:
             self.say("waiting", round(waiting))
 
 
+"""What servers, GPUs and the newest release of this host are now: a fact a line, from one look that changes nothing.
+
+Every question is bounded in time and asked beside the others.
+"""
+
+# For Python 3.10 and its standard library alone. What asks a server comes before it.
+import base64
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+PROGRAM_SECONDS = 5
+"""For systemd, Docker and the driver."""
+ALL_SECONDS = 12.0
+"""After which what has not answered is left out."""
+PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
+Facts = list[list[str]]
+
+
+def said(*words: str) -> tuple[str, str]:
+    """What a program prints, and of its complaints the first line; nothing where it hangs or is not there."""
+    env = {**os.environ, "PATH": PATH, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROGRAM_SECONDS, env=env, check=False
+        )
+    except FileNotFoundError:
+        return "", f"there is no {words[0]}"
+    except (OSError, subprocess.TimeoutExpired):
+        return "", f"{words[0]} does not answer within {PROGRAM_SECONDS} s"
+    out, err = (each[: 1 << 20].decode(errors="replace") for each in (done.stdout, done.stderr))
+    why = "" if done.returncode == 0 else (err.strip() or out.strip() or f"{words[0]} ended with {done.returncode}")
+    return out, why.partition("\n")[0]
+
+
+def units(names: list[str], pids: dict[str, int]) -> Facts:
+    """What systemd says of units: state, what it does in it, how it ended."""
+    found: Facts = []
+    asked = ("Id", "LoadState", "ActiveState", "SubState", "Result", "MainPID")
+    out, _ = said("systemctl", "show", *(f"-p{each}" for each in asked), *(f"{name}.service" for name in names))
+    for block in out.split("\n\n"):
+        parts = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        name = parts.get("Id", "").removesuffix(".service")
+        if name in names and all(each in parts for each in asked):
+            absent = parts["LoadState"] == "not-found"
+            active = "absent" if absent else parts["ActiveState"]
+            found.append(["unit", name, active, parts["SubState"], parts["Result"]])
+            pids[name] = int(parts["MainPID"])
+    return found
+
+
+def containers(names: list[str], pids: dict[str, int], form: str) -> Facts:
+    """What Docker says of containers, in this form: name, state, process, and health where it asks for that."""
+    out, why = said("docker", "inspect", "--type", "container", "--format", form, *names)
+    found = {}
+    for name, status, pid, *health in (line.strip("/ ").split(" ") for line in out.splitlines() if " " in line):
+        found[name] = ["container", name, status, *(health or [""])]
+        pids[name] = int(pid)
+    if not why or "no such" in why.lower() or why == "there is no docker":
+        found |= {name: ["container", name, "absent", ""] for name in names if name not in found}
+    return [found[name] for name in names if name in found]
+
+
 def gpus(fields: list[str]) -> Facts:
     """What the driver says of GPUs, in one call."""
     out, why = said("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
@@ -308,6 +324,15 @@ def release(folder: str) -> Facts:
     return []
 
 
+class Asked(Protocol):
+    """A server that can be asked, and what was found of it by now."""
+
+    facts: Facts
+
+    def ask(self) -> None:
+        """Ask it."""
+
+
 def beside(*jobs: Any) -> None:
     """Do all of it at once. What takes too long is left to itself: this program ends without it."""
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
@@ -325,11 +350,11 @@ def tell(facts: Facts) -> None:
     sys.stdout.flush()
 
 
-def main(asked: dict[str, Any]) -> None:
-    """Ask everybody, and tell it in the end."""
+def main(asked: dict[str, Any], server: Callable[[dict[str, Any], int], Asked]) -> None:
+    """Ask everybody, and tell it in the end. `server` makes one of what is asked of it and its process."""
     pids: dict[str, int] = {}
     found: dict[str, Facts] = {}
-    servers: list[Server] = []
+    servers: list[Asked] = []
 
     def named(backend: str) -> list[str]:
         return [str(each["name"]) for each in asked["servers"] if each["backend"] == backend]
@@ -346,7 +371,7 @@ def main(asked: dict[str, Any]) -> None:
     def serving() -> None:
         beside(systemd, docker)
         gone = {name for _, name, state, *_ in states() if state in DOWN}
-        servers.extend(Server(each, pids.get(each["name"], 0)) for each in asked["servers"] if each["name"] not in gone)
+        servers.extend(server(each, pids.get(each["name"], 0)) for each in asked["servers"] if each["name"] not in gone)
         beside(*(each.ask for each in servers))
 
     def driver() -> None:
@@ -362,7 +387,7 @@ DOWN = ("absent", "inactive", "failed", "exited", "created", "dead", "paused")
 """States in which a server is asked nothing."""
 
 
-main(json.loads(sys.argv[1]))
+main(json.loads(sys.argv[1]), Server)
 END
 else
     say python
