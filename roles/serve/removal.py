@@ -74,12 +74,12 @@ def removal_changes(plan: Plan, state: HostState, *, waiting: bool = False) -> l
                 f"removing {each.name}",
             ),
         )
-        for each in _strange(plan, state)
+        for each in strange(plan, state)
         if (_has_come(declared[each.name], state) if each.name in declared else not stay)
     ]
 
 
-def _strange(plan: Plan, state: HostState) -> Iterator[Going]:
+def strange(plan: Plan, state: HostState) -> Iterator[Going]:
     """What is there and not declared so."""
     units = {unit.removeprefix("llama-") for unit in state.units} - {i.name for i in plan.of("systemd")}
     # While Compose makes one anew, it has another name.
@@ -132,7 +132,7 @@ def replaced(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[Goin
             port=ports.get(each.service, waiting.get(each.service)) == instance.endpoint.port,
             serves=each.service in ports,
         )
-        for each in _strange(plan, state)
+        for each in strange(plan, state)
         if each.name not in declared
     )
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from llamaherd.host.limits import LIMITS_FORMAT, read_limits
 from llamaherd.host.serving import BEFORE_OURS, DECIDING, UNIT_ROOTS, ContainerState, ServingState, UnitState
 from llamaherd.host.state import Holder, HostState
-from llamaherd.layout import BESIDE_UNITS, GPU_CHECK, KEPT, REFUSED
+from llamaherd.layout import BESIDE_UNITS, GPU_CHECK, KEPT, KEYS, REFUSED
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from roles.serve import keys
 
 
 def inspect(plan: Plan) -> str:
@@ -31,6 +32,7 @@ def inspect(plan: Plan) -> str:
         refused=REFUSED,
         kept=KEPT,
         beside_units=BESIDE_UNITS,
+        keys=KEYS,
         root="",
     )
 
@@ -65,5 +67,5 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
         case "closed", [path]:
             state.closed.append(path)
         case _:
-            return False
+            return keys.parse(state, kind, fields)
     return True

@@ -20,8 +20,9 @@ from roles.serve.beside import beside, fits_beside
 from roles.serve.changes import project_changes, unit_changes, well
 from roles.serve.gated import gated
 from roles.serve.images import image_changes
+from roles.serve.keys import stray_keys, unread_key
 from roles.serve.ports import handover_changes, held_by_other, lacks
-from roles.serve.removal import coming, removal_changes, removals_after, replaced
+from roles.serve.removal import coming, removal_changes, removals_after, replaced, strange
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -37,7 +38,8 @@ def tasks(plan: Plan) -> Iterator[Task]:
 
 
 def _removals(plan: Plan, state: HostState, _: Run) -> list[Change]:
-    return removal_changes(plan, state, waiting=bool(coming(plan, state)))
+    others = [each.name for each in strange(plan, state)]
+    return [*removal_changes(plan, state, waiting=bool(coming(plan, state))), *stray_keys(plan, state, others)]
 
 
 def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
@@ -81,7 +83,7 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
         replace(each, away=away(plan, instance, state, room, gate), gated=gate) if each.action == "restart" else each
         for each in found
     ]
-    return [*switch, *removals_after(plan, instance, state, run)]
+    return [*switch, *unread_key(instance, state), *removals_after(plan, instance, state, run)]
 
 
 def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.history.release import KEPT, MOST_PLAN, Origin, Past, Release, bounded, past_of, read_script
 from llamaherd.host.protocol import UnaskedError, answer
-from llamaherd.host.state import HostState
+from llamaherd.host.state import FileState, HostState
 from llamaherd.layout import RELEASES, WRITTEN
 from llamaherd.pipeline.drift import Causes, causes
 from llamaherd.pipeline.outlook import Outlook
@@ -153,10 +153,13 @@ def test_one_instance_goes_back_alone() -> None:
 
 def test_what_a_release_needs_and_the_host_lacks() -> None:
     found = list(lacks(NOW, HostState()))
-    assert [each.split()[0] for each in found] == ["build", "image", "model", "model"]
+    assert [each.split()[0] for each in found] == ["build", "key", "image", "model", "model"]
     builds = {build.id: "done" for build in NOW.builds}
     images = {image.tag for image in NOW.images}
-    assert [each.split()[0] for each in lacks(NOW, HostState(builds=builds, images=images))] == ["model", "model"]
+    state = HostState(builds=builds, images=images)
+    assert [each.split()[0] for each in lacks(NOW, state)] == ["key", "model", "model"]
+    state.files["/etc/llamaherd/keys/chat"] = FileState("400", ("995", "llama-chat"), 0, "0" * 64)
+    assert [each.split()[0] for each in lacks(NOW, state)] == ["model", "model"]
 
 
 @pytest.mark.parametrize(

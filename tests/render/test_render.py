@@ -104,6 +104,7 @@ from roles.serve.beside import beside, beside_files, moved
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.gated import gated
 from roles.serve.images import image_changes
+from roles.serve.keys import KeysState, stray_keys
 from roles.serve.ports import handover_changes
 from roles.serve.removal import Going, removal_changes
 from roles.serve.trial import container_trial
@@ -547,6 +548,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_remove_unit": lambda: script(
         removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")}))
     ),
+    "step_remove_key": lambda: script(stray_keys(CPU, HostState(parts={KeysState: KeysState({"old"})}), ())),
     "step_stop_instance": lambda: script(handover_changes(CPU, swapped())),
     "receive": lambda: render(
         "deploy/receive.sh.j2",

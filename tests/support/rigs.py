@@ -243,6 +243,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
                 f"995 {instance.server.user}" if instance.backend == "systemd" else f"{instance.server.user} UNKNOWN"
             )
             lines += _file(instance.key_file, f"{keys[instance.name]}\n", "0400", owner)
+            lines.append(("key-file", instance.name))
     lines += [("build", build.id, "done") for build in plan.builds]
     lines += [("source", build.source.sha256) for build in plan.builds if build.source.sha256]
     for model in plan.models:

@@ -540,6 +540,11 @@ done
 for file in /run/systemd/system/llamaherd-beside-*.service; do
     [ ! -e "$file" ] || { name=${file##*/llamaherd-beside-} && say serving "llama-${name%.service}" beside; }
 done
+# Keys of servers that are declared, and of those that were.
+for file in /etc/llamaherd/keys/*; do
+    case ${file##*/} in *[!a-z0-9._-]*) continue ;; esac
+    [ ! -f "$file" ] || say key-file "${file##*/}"
+done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done
