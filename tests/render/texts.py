@@ -1,0 +1,148 @@
+"""Every text that goes to a host, by the name of its golden file."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from llamaherd.bench.arms.alone import alone
+from llamaherd.bench.arms.units import Arm, arm_unit, run_unit
+from llamaherd.host.protocol import question_of
+from llamaherd.pipeline.diff import MOST
+from llamaherd.plan import (
+    InstancePlan,
+    Plan,
+)
+from llamaherd.render import render
+from roles.gateway.config import configuration, maps
+from roles.nvidia_driver.plan import version_hold
+from tests.bench.grouped import watched
+from tests.render.pieces import (
+    beside_text,
+    cards_order,
+    driver_file,
+    instance,
+    power,
+    toolkit,
+    undo_text,
+    watched_gateway,
+    windows_scripts,
+)
+from tests.render.plans import (
+    BOUND,
+    CHATTING,
+    CPU,
+    DRIVER,
+    GATEWAY,
+    GPU,
+    GROUP,
+    HELD,
+    IK_CPU,
+    KEYED,
+    KEYLESS,
+    LAN,
+    ONE,
+    SECURE,
+    SHARING,
+    SIGNED,
+    VLLM,
+    WATCHING,
+    WSL,
+    WSL_NAT,
+)
+from tests.render.scripts import SCRIPTS
+from tests.support.gateway import gateway_of, keys_of
+from tests.support.ours import tasks
+from tests.support.prometheus import monitored, watcher_of
+from tests.support.virtual_address import shared_by
+
+GOLDEN = Path(__file__).parent / "golden"
+UNITS: dict[str, InstancePlan] = {
+    "systemd_cpu": instance(KEYLESS, "chat"),
+    "systemd_cpu_with_key": instance(CPU, "chat"),
+    "systemd_cpu_in_the_lan": instance(LAN, "chat"),
+    "systemd_cpu_ik": instance(IK_CPU, "chat"),
+    "systemd_cuda_two_cards": instance(GPU, "reasoner"),
+    "systemd_cuda_ik_mtp": instance(GPU, "worker"),
+    "systemd_cuda_wsl": instance(WSL_NAT, "worker"),
+    "systemd_cuda_on_one_of_two": instance(ONE, "reasoner"),
+    "systemd_cpu_bound_to_cores": instance(BOUND, "chat"),
+}
+PROJECTS: dict[str, InstancePlan] = {
+    "compose_cpu_mtp": instance(CPU, "drafter"),
+    "compose_cpu_with_key": instance(KEYED, "drafter"),
+    "compose_cuda": instance(GPU, "boxed"),
+    "compose_image_by_digest": instance(GPU, "small"),
+    "compose_vllm": instance(VLLM, "v"),
+}
+RUNS: dict[str, Plan] = {
+    "cpu": CPU,
+    "driver": DRIVER,
+    "power": HELD,
+    "wsl": WSL,
+    "gateway": GATEWAY,
+    "virtual_address": SHARING["box"],
+    "chat": CHATTING,
+    "monitoring": WATCHING["box"],
+}
+"""What a run does there, in its order."""
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Every case by the name of its golden file."""
+    return {
+        **{f"{case}.service": planned.file.text for case, planned in UNITS.items()},
+        "texts.sh": question_of("host/texts.sh.j2", files=["/etc/one", "/etc/o'ne two"], most=MOST),
+        **{f"{case}.yaml": planned.file.text for case, planned in PROJECTS.items()},
+        **{f"wsl_{case}": text for case, text in windows_scripts().items()},
+        "driver_wanted.pref": driver_file(DRIVER, "wanted"),
+        "driver_wanted_distribution.pref": driver_file(SIGNED, "wanted"),
+        "driver_held_distribution.conf": driver_file(SIGNED, "52llamaherd"),
+        "driver_undo.service": undo_text(DRIVER, 1),
+        "driver_kept.pref": version_hold("580.95.05").text,
+        "cuda_preferences": toolkit(GPU).preferences.text,
+        "docker_cards.conf": cards_order(GPU),
+        "arm_run.service": run_unit(
+            Arm("C", "cpu/chat", instance(CPU, "chat")),
+            (("/opt/it/compares", "--one", "a b"), ("/opt/it/compares", "--other")),
+            900,
+        ).text,
+        "beside_unit.service": beside_text(CPU, "chat", 0),
+        "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
+        "arm_of_a_group.service": arm_unit(Arm("A", "cpu/one", alone(GROUP, GROUP.members[0].name, 60_901)), 2100).text,
+        "beside_container.service": beside_text(CPU, "drafter", 0),
+        "beside_container.yaml": beside_text(CPU, "drafter", 1),
+        "chat_compose.yaml": CHATTING.chat.file.text if CHATTING.chat else "",
+        "group.service": GROUP.file.text,
+        "group.ini": GROUP.preset.text if GROUP.preset else "",
+        "gateway.service": gateway_of(GATEWAY).unit.text,
+        "gateway_talk.program": gateway_of(GATEWAY).talk.text,
+        "gateway.cfg": configuration(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY))).text,
+        "gateway_tls.cfg": configuration(gateway_of(SECURE), keys_of(gateway_of(SECURE), pem="a key")).text,
+        **{
+            f"gateway_{PurePosixPath(file.path).name}": file.text
+            for file in maps(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY)))
+        },
+        **{
+            PurePosixPath(unit.path).name.removeprefix("llamaherd-"): unit.text
+            for unit in monitored(WATCHING["box"]).units
+        },
+        "gateway_watched.cfg": watched_gateway(),
+        "address.service": shared_by(SHARING["box"]).unit.text,
+        "keepalived.conf": shared_by(SHARING["porch"]).config.text,
+        "exporter_for_another.service": monitored(WATCHING["duo"]).units[0].text,
+        **{
+            f"figures{PurePosixPath(file.path).suffix or '.program'}": file.text
+            for file in monitored(WATCHING["duo"]).brought[1:]
+        },
+        **{PurePosixPath(file.path).name: file.text for file in watcher_of(WATCHING["box"]).files},
+        **{f"group_{PurePosixPath(file.path).name}": file.text for file in watcher_of(watched()).files[:2]},
+        "look.service": render("monitoring/look.service.j2", herd="/opt/a b/herd", inventory="/home/tom/50% of it"),
+        "look.timer": render("monitoring/look.timer.j2", at="03:30"),
+        "gpu_power.service": power(HELD).unit.text,
+        "gpu_fans.program": power(HELD).fans.text,
+        "gpu_power.table": power(HELD).table.text,
+        **{f"run_{case}.txt": "\n".join([*tasks(plan), ""]) for case, plan in RUNS.items()},
+        **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
+    }
