@@ -19,7 +19,7 @@ from llamaherd.bench.arms.quality import UNJUDGED, QualityRow
 from llamaherd.bench.results.store import results_folder
 from llamaherd.deploy.commands import RefuseCommand, ScriptCommand
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.history.release import Origin
+from llamaherd.history.release import Origin, Past
 from llamaherd.inventory.keys import UnreadableKeyError
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.history_ask import ask_past
@@ -58,6 +58,12 @@ class GateCommand(PyinfraCommand):
             ScriptCommand(remember).execute(state, host, dict(connector_arguments))
         sentence = f"{self.gated.instance.name} serves as before, and not as declared: {why}\n  help: {way_out}"
         return RefuseCommand([sentence]).execute(state, host, connector_arguments)
+
+
+def plan_of(past: Past, name: str, spec: str) -> Plan | None:
+    """The newest plan of a host with this server, by its name and its spec; None where the host keeps none."""
+    plans = (past.plans[number] for number in sorted(past.plans, reverse=True))
+    return next((plan for plan in plans for each in plan.instances if (each.name, each.spec) == (name, spec)), None)
 
 
 def _refusal(found: GateFound) -> tuple[str, str, bool]:
@@ -108,9 +114,7 @@ class _Gate:
     def _was(self) -> Plan | None:
         """The plan of what serves, as its host keeps it."""
         past = ask_past(self._connect, newest=NEWEST)
-        name, was = self.gated.instance.name, self.gated.was
-        plans = (past.plans[number] for number in sorted(past.plans, reverse=True))
-        return next((plan for plan in plans for each in plan.instances if (each.name, each.spec) == (name, was)), None)
+        return plan_of(past, self.gated.instance.name, self.gated.was)
 
     @property
     def _connect(self) -> Connect:

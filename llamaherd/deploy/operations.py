@@ -12,6 +12,7 @@ from pyinfra.context import ctx_host
 
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
 from llamaherd.deploy.draining import drained
+from llamaherd.deploy.driver_gating import JudgeDriverCommand, MeasureBeforeCommand
 from llamaherd.deploy.gating import GateCommand
 from llamaherd.deploy.inspecting import forget, observe, remember, settled
 from llamaherd.deploy.reasons import noted
@@ -96,6 +97,10 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
         with drained(here, change) if host.state.is_executing else nullcontext():
             if change.gated:
                 yield GateCommand(change.gated)
+            if change.measured:
+                yield MeasureBeforeCommand(change.measured)
+            if change.judged:
+                yield JudgeDriverCommand(change.judged)
             carried = command(change)
             if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
                 local = change.how.local

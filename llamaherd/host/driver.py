@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,13 +36,16 @@ class Persistence(NamedTuple):
 
 
 class RefusedDriver(NamedTuple):
-    """A driver that did not come up: its kind as a plan has it, when that was, what came back for it, and why."""
+    """A driver that did not come up, or was too slow: its kind as a plan has it, when that was, what came back for it,
+    and why."""
 
     version: str
     kind: str
     when: str
     before: str
     why: str
+    slower: str = ""
+    """`slower`, where it came up, and servers were slower by it than their gates allow."""
 
 
 @dataclass
@@ -73,6 +77,10 @@ class DriverState:
     """The version that the next boot goes back to, where the one that is installed does not answer."""
     judging: bool = False
     """Whether this boot is finding out just now whether the driver answers, or going back."""
+    answered: bool = False
+    """Whether the driver answers, and what is `kept` waits until servers' gates have judged it."""
+    reading: str = ""
+    """What was measured of servers before the driver was changed, as it is kept."""
     refused: RefusedDriver | None = None
 
     def version(self, library: str) -> str | None:
@@ -114,7 +122,11 @@ class DriverState:
                 self.kept = version
             case "judging", []:
                 self.judging = True
-            case "refused", [_, _, _, _, _]:
+            case "answered", []:
+                self.answered = True
+            case "reading", [content]:
+                self.reading = base64.b64decode(content, validate=True).decode(errors="replace")
+            case "refused", [_, _, _, _, _] | [_, _, _, _, _, _]:
                 self.refused = RefusedDriver(*fields)
             case _:
                 raise ValueError(what)

@@ -118,6 +118,33 @@ class Gated:
 
 
 @dataclass(frozen=True)
+class MeasuredBefore:
+    """Servers that are measured as they serve before their driver is changed, each with the spec that serves.
+
+    `driver` is the version that they run with. `keep` makes the script with which their host keeps what was measured:
+    nothing, where that is empty.
+    """
+
+    servers: tuple[tuple[InstancePlan, str], ...]
+    driver: str
+    keep: Callable[[str], str] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class JudgedSince:
+    """Servers that are measured again since their driver was changed from `before` to `driver`, beside `reading`.
+
+    `settled` is the script that waits until they have started. `back` makes what takes the driver back, and why.
+    """
+
+    driver: str
+    before: str
+    reading: str = field(repr=False)
+    settled: str = field(compare=False, repr=False)
+    back: Callable[[str], RebootHost] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Change:
     """One thing that is done to a host: what, to what, and why; then how. Prints itself, and compares.
 
@@ -133,6 +160,10 @@ class Change:
     """Of a server that serves: how long it will not."""
     gated: Gated | None = None
     """Of a server that must not become slower by it."""
+    measured: MeasuredBefore | None = None
+    """Of a driver by which no server must become slower: what is measured before it."""
+    judged: JudgedSince | None = None
+    """Of what was kept of the driver before: it is done once the new one is judged, and not where that goes back."""
 
     def __str__(self) -> str:
         return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"

@@ -12,7 +12,7 @@ from llamaherd.render import render
 from llamaherd.role.changes import Change, RebootHost, RunScript, differences, put_files
 from llamaherd.role.repositories import NVIDIA, repository_changes
 from llamaherd.text.quoting import base64_lines
-from roles.nvidia_driver import going_back
+from roles.nvidia_driver import going_back, judging
 from roles.nvidia_driver.plan import version_hold
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
@@ -20,21 +20,34 @@ BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", 
 
 
 def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
-    """Nothing is changed. Raises UserError where what is declared was tried and did not come up, unless by `retry`."""
+    """Nothing is changed. Raises UserError where what is declared was tried and went back, unless by `retry`."""
     if plan.driver:
         going_back.refuse_again(plan.driver, state, retry=retry)
     return []
 
 
 def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list[Change]:
-    """Bring its packages and what keeps them, where one is missing, or of another branch or version."""
+    """Bring its packages and what keeps them, where one is missing, or of another branch or version.
+
+    Where no gate asks any more how fast servers are by it, what was kept for that goes first.
+    """
+    settled = [] if judging.gated(plan) else judging.settle_changes(plan, state, retry=retry)
+    return [*settled, *_install_changes(plan, state, retry=retry)]
+
+
+def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
     driver = plan.driver
     if driver is None or not (why := install_due(driver, state)):
         return []
     if going_back.refused(driver, state) and not retry:
         return []
+    measured = None
     if _goes_back(driver, state):
         why = (*why, going_back.chance(driver, state))
+        measured = judging.measured_before(plan, state, retry=retry)
+    if measured:
+        names = ", ".join(each.name for each, _ in measured.servers)
+        why = (*why, f"{names} must not become slower by it: measured before and after")
     changes = []
     if missing := [each for each in driver.components if each not in state.nvidia.components]:
         names = ", ".join(missing)
@@ -46,11 +59,13 @@ def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list
     if driver.source == "nvidia":
         known = [each for each in plan.repositories if each.name == NVIDIA]
         changes += [change for each in known for change in repository_changes(each, state)]
-    how = RunScript(_install(driver, state), f"bringing driver {driver.wanted}: {', '.join(driver.packages)}")
-    return [*changes, Change("install", "driver", driver.wanted, why, how)]
+    judged = bool(measured) or (not retry and judging.measured_already(state))
+    script = _install(driver, state, judged=judged)
+    how = RunScript(script, f"bringing driver {driver.wanted}: {', '.join(driver.packages)}")
+    return [*changes, Change("install", "driver", driver.wanted, why, how, measured=measured)]
 
 
-def _install(driver: DriverPlan, state: HostState) -> str:
+def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> str:
     return render(
         "nvidia_driver/install.sh.j2",
         d=driver,
@@ -59,7 +74,7 @@ def _install(driver: DriverPlan, state: HostState) -> str:
         leftovers=_of_another(driver, state),
         # What is there already stays as it is, if it is as declared.
         moves=_moves(driver, state),
-        way_back=going_back.way_back(driver) if _goes_back(driver, state) else "",
+        way_back=going_back.way_back(driver, judged=judged) if _goes_back(driver, state) else "",
         **going_back.WHERE,
         in_container=state.machine.in_container,
         families=PARTS,

@@ -12,6 +12,7 @@ from llamaherd.layout import (
     DRIVER_BEFORE,
     DRIVER_HELD,
     DRIVER_KEPT,
+    DRIVER_READING,
     DRIVER_REFUSED,
     DRIVER_UNDO,
     DRIVER_UNDO_UNIT,
@@ -54,8 +55,11 @@ _WRITTEN = (DRIVER_KEPT, DRIVER_WANTED, DRIVER_HELD)
 """What the way back brings back besides packages."""
 
 
-def way_back(driver: DriverPlan) -> Written:
-    """The script, within that which installs, that keeps the driver that works and has the next boot judge."""
+def way_back(driver: DriverPlan, *, judged: bool) -> Written:
+    """The script, within that which installs, that keeps the driver that works and has the next boot judge.
+
+    `judged`: what is kept stays after that boot, where something was measured before it.
+    """
     return render(
         "nvidia_driver/keep.sh.j2",
         **WHERE,
@@ -65,12 +69,14 @@ def way_back(driver: DriverPlan) -> Written:
         files=_WRITTEN,
         most=MOST_KEPT,
         room=BESIDE_KEPT,
-        put=put_files(undo_files(driver)),
+        put=put_files(undo_files(driver, judged=judged)),
+        judged=judged,
+        reading=DRIVER_READING,
     )
 
 
-def undo_files(driver: DriverPlan) -> tuple[TextFile, ...]:
-    """The program that judges at the next boot, and the unit that starts it."""
+def undo_files(driver: DriverPlan, *, judged: bool = False) -> tuple[TextFile, ...]:
+    """The program that judges at the next boot, and the unit that starts it. `judged` as above."""
     values: dict[str, Any] = {
         **WHERE,
         "kind": driver.kind,
@@ -79,6 +85,8 @@ def undo_files(driver: DriverPlan) -> tuple[TextFile, ...]:
         "note": REBOOT_NOTE,
         "mark": REBOOT_MARK,
         "may_reboot": driver.reboot,
+        "judged": judged,
+        "reading": DRIVER_READING,
     }
     program = render("nvidia_driver/driver-undo.sh.j2", **values)
     unit = render(
@@ -93,14 +101,15 @@ def undo_files(driver: DriverPlan) -> tuple[TextFile, ...]:
 def chance(driver: DriverPlan, state: HostState) -> str:
     """What becomes of a host whose new driver does not come up, in words."""
     nvidia = state.nvidia
-    before = nvidia.kept or (nvidia.loaded if nvidia.loaded and not nvidia.says else "")
+    kept = "" if nvidia.answered else nvidia.kept
+    before = kept or (nvidia.loaded if nvidia.loaded and not nvidia.says else "")
     if not before:
         return "no driver answers now, so that there is none to go back to"
     return f"{before} comes back by itself where {driver.wanted} does not answer"
 
 
 def refused(driver: DriverPlan, state: HostState) -> RefusedDriver | None:
-    """What was tried of that which is declared, and did not come up; None where it was not, or is there by now."""
+    """What was tried of that which is declared, and went back; None where it was not, or is there by now."""
     tried, installed = state.nvidia.refused, state.nvidia.version(driver.library)
     if tried is None or tried.kind != driver.kind or not driver.wants(tried.version):
         return None
@@ -108,11 +117,16 @@ def refused(driver: DriverPlan, state: HostState) -> RefusedDriver | None:
 
 
 def refuse_again(driver: DriverPlan, state: HostState, *, retry: bool) -> None:
-    """Raise UserError where what is declared was tried and did not come up, unless by `retry`."""
+    """Raise UserError where what is declared was tried and went back, unless by `retry`."""
     tried = refused(driver, state)
     if tried is None or retry:
         return
     stays = f", and {tried.before} serves as before" if state.nvidia.loaded == tried.before else ""
+    if tried.slower:
+        raise UserError(
+            f"driver {tried.version} was tried on {tried.when}, and taken back: {tried.why}{stays}",
+            "declare another branch or version, change `gate`, or `herd up --retry` to have it as slow as it is",
+        )
     raise UserError(
         f"driver {tried.version} was tried on {tried.when}, and did not come up ({tried.why}){stays}",
         "declare another branch or version, or `herd up --retry` to try the same again",

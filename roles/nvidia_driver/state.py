@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from llamaherd.host.driver import GLOBS
 from llamaherd.host.state import HostState
-from llamaherd.layout import REBOOT_MARK, REBOOT_NOTE
+from llamaherd.layout import DRIVER_READING, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import Plan
 from llamaherd.render import render
 from roles.nvidia_driver.going_back import WHERE
+from roles.nvidia_driver.judging import MOST_READING
 
 
 def inspect(plan: Plan) -> str:
@@ -21,6 +22,8 @@ def inspect(plan: Plan) -> str:
         driver_packages=GLOBS,
         reboot_mark=REBOOT_MARK,
         reboot_note=REBOOT_NOTE,
+        reading=DRIVER_READING,
+        most_reading=MOST_READING,
         **WHERE,
     )
 

@@ -24,7 +24,7 @@ EDGES = (
     *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
     *("bench/asking/client.py", "bench/asking/plain.py", "bench/meter/meter.py", "bench/meter/watch.py"),
     *("bench/way.py", "bench/warming.py", "bench/session.py", "bench/conductor.py", "bench/foreign.py"),
-    *("bench/arms/host.py", "bench/arms/measure.py"),
+    *("bench/arms/host.py", "bench/arms/measure.py", "bench/arms/boot_measure.py"),
     *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
     *("inventory/authority.py", "inventory/keys.py", "inventory/server_keys.py", "pipeline/load.py"),
     "gateway/users.py",

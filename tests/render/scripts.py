@@ -75,6 +75,7 @@ from tests.render.plans import (
     WATCHER,
 )
 from tests.render.scripts_beside import BESIDE
+from tests.render.scripts_judging import JUDGING
 from tests.support import ours as verify
 from tests.support.ours import inspect_script
 from tests.support.rigs import gpu_rig
@@ -229,4 +230,5 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_refuse": lambda: refused_for("writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"),
     "step_remove_project": lambda: script(removal_changes(CPU, HostState(projects={"old"}))),
     **BESIDE,
+    **JUDGING,
 }

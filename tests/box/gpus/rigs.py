@@ -89,15 +89,19 @@ class GpuRig(Bench):
         return installed + self.sh("find /etc/apt /etc/modules-load.d -type f -exec sha256sum {} + | sort")
 
 
-def bare(os: str, folder: Path) -> GpuRig:
+SERVING = Made("llamaherd-driven", 2215, image.TRIXIE)
+"""Debian 13 with a server besides."""
+
+
+def bare(os: str, folder: Path, made: Made | None = None, compilers: str = "") -> GpuRig:
     """A rig of this release from nothing, and an empty repository that it can reach.
 
-    What apt has fetched for earlier ones is kept.
+    What apt has fetched for earlier ones is kept. `compilers` is whose cache of theirs it shares.
     """
-    made, port, debian = DEBIANS.get(os, UBUNTU)
-    name, port = slotted(made), port + PORTS_OF_A_SLOT * SLOT
+    called, port, debian = made or DEBIANS.get(os, UBUNTU)
+    name, port = slotted(called), port + PORTS_OF_A_SLOT * SLOT
     # Caches of its own: apt locks the folder of packages, and another rig may use it at the same time.
-    host = BoxHost(name, port, BOX / name, caches=name, debian=debian, reboots=True)
+    host = BoxHost(name, port, BOX / name, caches=compilers or name, packages=name, debian=debian, reboots=True)
     host.down()
     try:
         host.up()

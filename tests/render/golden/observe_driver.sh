@@ -244,7 +244,9 @@ judging() {
     esac
 }
 [ -d /var/lib/llamaherd/driver-before ] && say nvidia kept "$(cat /var/lib/llamaherd/driver-before/from)" && judging && say nvidia judging
-[ -f /var/lib/llamaherd/driver-refused ] && awk -F'\t' 'NR == 1 && NF == 5 {print "nvidia\trefused\t" $0}' /var/lib/llamaherd/driver-refused
+[ -e /var/lib/llamaherd/driver-before/answered ] && say nvidia answered
+[ -f /var/lib/llamaherd/driver-reading ] && say nvidia reading "$(head -c 65536 /var/lib/llamaherd/driver-reading | base64 -w 0)"
+[ -f /var/lib/llamaherd/driver-refused ] && awk -F'\t' 'NR == 1 && (NF == 5 || NF == 6) {print "nvidia\trefused\t" $0}' /var/lib/llamaherd/driver-refused
 
 
 # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
