@@ -57,6 +57,8 @@ class Ending:
     """What was found beside what is declared, at the full depth of their context."""
     shallow: str = ""
     """Why nothing was measured there, where it was not."""
+    cut: str = ""
+    """Why the pass over the keys was not gone to its end, where it was not."""
 
     power: PowerEnd | None = None
     """What was found, under power limits."""
@@ -71,9 +73,10 @@ class Ending:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was left out of it, and why."""
+        cut = f"not every key was tried: {self.cut}; `--again` with a larger `--budget` tries more" if self.cut else ""
         shallow = f"nothing was measured at the full depth: {self.shallow}" if self.shallow else ""
         unlimited = f"no power limit was tried to its end: {self.unlimited}" if self.unlimited else ""
-        return tuple(filter(None, (shallow, unlimited)))
+        return tuple(filter(None, (cut, shallow, unlimited)))
 
     @property
     def after(self) -> Standing | None:
@@ -112,6 +115,7 @@ def ending(search: Search, declared: Candidate | None = None, shares: Shares | N
         power=power_end(search),
         unlimited=search.found.unlimited if search.found else "",
         shallow=search.found.shallow if search.found else "",
+        cut=search.found.cut if search.found else "",
     )
 
 

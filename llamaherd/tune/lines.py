@@ -123,13 +123,14 @@ class Limited(Recorded):
 class Found(Recorded):
     """The end: the keys that it comes to.
 
-    `shallow` is why nothing was measured at the full depth, and `unlimited` why no power limit was tried, where either
-    was left out.
+    `cut` is why the pass over the keys was not gone to its end, `shallow` why nothing was measured at the full depth,
+    and `unlimited` why no power limit was tried, where any of these was left out.
     """
 
     line: Literal["found"] = "found"
     keys: Keys
     ended: str
+    cut: str = ""
     shallow: str = ""
     unlimited: str = ""
 

@@ -24,12 +24,15 @@ def search(
     more: Callable[[], bool],
     model: Model | None = None,
     hints: Sequence[Candidate] = (),
-) -> None:
-    """Try candidates as long as there is `more` budget, `hints` early. What is in `trials` is not tried again."""
-    walks = [one_pass(space, start, hints)] + ([model(space, trials)] if model else [])
-    for walk in walks:
-        if not _drive(walk, trials, evaluate, more):
-            return
+) -> bool:
+    """Try candidates as long as there is `more` budget, `hints` early. What is in `trials` is not tried again.
+
+    Whether the pass over the axes came to its end.
+    """
+    through = _drive(one_pass(space, start, hints), trials, evaluate, more)
+    if through and model:
+        _drive(model(space, trials), trials, evaluate, more)
+    return through
 
 
 def _drive(walk: Walk, trials: Trials, evaluate: Callable[[Candidate], Outcome], more: Callable[[], bool]) -> bool:

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Protocol
 
 from llamaherd.bench.statistics.blocks import FEWEST
+from llamaherd.text.units import show_seconds
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.depth import depth_of, left_out, seconds_for
 from llamaherd.tune.evaluate import Evaluation
@@ -30,7 +31,7 @@ _FINALISTS = 5
 _FEWEST = 2
 """What is declared, and one beside it."""
 _SHARE, _MOST = 0.4, 0.7
-"""Of the budget, that the rounds of the end may take: of all finalists, and of the fewest."""
+"""Of the budget, without what is kept, that the rounds of the end may take: of all finalists, and of the fewest."""
 _PROBED, _CONFIRMED = 2, 3
 """Rounds of requests of a candidate that is worth it, and of one of the best at each start."""
 _LEAST_JUDGING, _MOST_JUDGING = 300, 1800
@@ -93,7 +94,8 @@ class Tuning:
         self._trials = self.journal.search.known
         self._best = self._best_score()
         self._require_judged(lambda: self._trials.best(1))
-        search(self.space, self.start, self._trials, self._evaluate, self._more, self.model, self.hints)
+        through = search(self.space, self.start, self._trials, self._evaluate, self._more, self.model, self.hints)
+        cut = "" if through else self._cut_off()
         self._require_judged(self._finalists)
         finalists = self._finalists()
         if finalists:
@@ -101,7 +103,7 @@ class Tuning:
         chosen = best_of(self.standings(), self.start)
         shallow = self._deepen(chosen)
         unlimited = self._limit(chosen)
-        found = Found(keys=keys_of(chosen), ended=self.now(), shallow=shallow, unlimited=unlimited)
+        found = Found(keys=keys_of(chosen), ended=self.now(), cut=cut, shallow=shallow, unlimited=unlimited)
         self.journal.add(found)
         return found
 
@@ -163,8 +165,14 @@ class Tuning:
         known = self.journal.search
         if any(each.round is not None for each in known.trials):
             return False
-        end = max(self._end(_FEWEST), min(self._end(_FINALISTS + 1), _SHARE * self.budget))
-        return known.seconds + self._mean() + min(end, _MOST * self.budget) < self._until
+        until = self._until
+        end = max(self._end(_FEWEST), min(self._end(_FINALISTS + 1), _SHARE * until))
+        return known.seconds + self._mean() + min(end, _MOST * until) < until
+
+    def _cut_off(self) -> str:
+        """Why there is no time to go to the end of the pass."""
+        each, end = (show_seconds(round(seconds)) for seconds in (self._mean(), self._end(_FEWEST)))
+        return f"a candidate takes about {each} here, and {_FEWEST} of them in the rounds of the end {end}"
 
     def _mean(self) -> float:
         """Seconds that a candidate takes."""

@@ -84,6 +84,16 @@ def test_it_keeps_to_its_budget(tmp_path: Path, budget: float) -> None:
     assert len(trials) >= 6
 
 
+def test_a_budget_that_ends_within_the_pass_is_told(tmp_path: Path) -> None:
+    short, _ = search_on(tmp_path / "short", Played(LawRig.drawn(1)), 100)
+    assert "a candidate takes about " in short.cut
+    (note,) = ending(only(tmp_path / "short")).notes
+    assert note.startswith("not every key was tried: a candidate takes about ")
+    long, _ = search_on(tmp_path / "long", Played(LawRig.drawn(1)), 1200)
+    assert long.cut == ""
+    assert ending(only(tmp_path / "long")).notes == ()
+
+
 def test_killed_twenty_times_it_measures_nothing_twice(tmp_path: Path) -> None:
     rig = LawRig.drawn(5)
     servers, lot, kills = Played(rig), random.Random(7), 0
