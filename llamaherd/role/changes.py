@@ -129,6 +129,12 @@ class MeasuredBefore:
     driver: str
     keep: Callable[[str], str] = field(compare=False, repr=False)
 
+    def __str__(self) -> str:
+        names = ", ".join(each.name for each, _ in self.servers)
+        seconds = sum(each.gate.seconds for each, _ in self.servers if each.gate)
+        longest = f"for {show_seconds(seconds)} at most in all"
+        return f"{names} must not become slower by it: measured before and after, {longest}"
+
 
 @dataclass(frozen=True)
 class JudgedSince:

@@ -46,8 +46,7 @@ def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Chang
         why = (*why, going_back.chance(driver, state))
         measured = judging.measured_before(plan, state, retry=retry)
     if measured:
-        names = ", ".join(each.name for each, _ in measured.servers)
-        why = (*why, f"{names} must not become slower by it: measured before and after")
+        why = (*why, str(measured))
     changes = []
     if missing := [each for each in driver.components if each not in state.nvidia.components]:
         names = ", ".join(missing)
