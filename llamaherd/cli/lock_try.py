@@ -40,16 +40,13 @@ class Try:
     lock: Lock
 
     def arms(self) -> Iterator[GateArms]:
-        """The servers that would compute otherwise, beside themselves as they are."""
+        """The servers that would compute otherwise, beside themselves as they are; of a group, each instance alone."""
+        from llamaherd.bench.arms.alone import names_in
         from llamaherd.bench.arms.gate import gate_arms
 
-        units = {each.name for each in self.was.of("systemd")}
-        for instance in self.new.of("systemd"):
-            if (
-                instance.name in units
-                and not instance.members
-                and not (arms := gate_arms(self.was, self.new, instance.name)).alike
-            ):
+        units = [name for each in self.was.of("systemd") for name in names_in(each)]
+        for name in (name for each in self.new.of("systemd") for name in names_in(each)):
+            if name in units and not (arms := gate_arms(self.was, self.new, name)).alike:
                 yield arms
 
 
@@ -63,8 +60,6 @@ def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: b
     containers = [each.name for each in wanted.new.of("compose")]
     if containers:
         say(f"containers are not measured: {', '.join(containers)}", err=True)
-    if groups := [each.name for each in wanted.new.instances if each.members]:
-        say(f"groups are not measured: {', '.join(groups)}", err=True)
     if not arms:
         say(f"{rig}: no unit computes otherwise by it")
         return
@@ -115,6 +110,7 @@ def _bring(wanted: Try, lock_wait: int) -> None:
 
 def _require_served(wanted: Try) -> None:
     """Raise UserError where the host does not serve what is locked: that is what is measured against."""
+    from llamaherd.bench.arms.alone import server_of
     from llamaherd.host.protocol import ask_host
     from llamaherd.host.remote import Remote
     from llamaherd.pipeline.inspect import inspect_script, parse_state
@@ -126,7 +122,7 @@ def _require_served(wanted: Try) -> None:
         ask_host(Remote(wanted.rig.connect), inspect_script(keyless(wanted.was), roles), LOOK_SECONDS), roles
     )
     for each in wanted.arms():
-        declared = next(one for one in wanted.was.instances if one.name == each.b.instance.name)
+        declared = server_of(wanted.was, each.b.instance.name)
         unit = state.units.get(declared.service)
         if unit is None or unit.spec != declared.spec:
             raise UserError(
@@ -137,6 +133,7 @@ def _require_served(wanted: Try) -> None:
 
 def _let_in(wanted: Try, arms: GateArms, lock_wait: int) -> bool:
     """Whether a server's gate would let it in; all that was measured is said."""
+    from llamaherd.bench.arms.alone import server_of
     from llamaherd.bench.arms.measure import GateRun
     from llamaherd.bench.results.store import results_folder
     from llamaherd.deploy.origin import origin
@@ -151,8 +148,7 @@ def _let_in(wanted: Try, arms: GateArms, lock_wait: int) -> bool:
     turn = Turn(wanted.rig.rig, wanted.rig.connect, who)
     turn.take(_tell, lock_wait)
     try:
-        serves = tuple(each for each in wanted.was.instances if each.name == name)
-        aside = partial(measured_aside, wanted.path, wanted.was, serves, _tell)
+        aside = partial(measured_aside, wanted.path, wanted.was, (server_of(wanted.was, name),), _tell)
         run = GateRun(arms, gate, wanted.rig.rig, wanted.rig.connect, results_folder(wanted.path), who, _tell, aside)
         found = run.found()
     except UnreadableKeyError as error:

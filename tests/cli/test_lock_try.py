@@ -1,4 +1,4 @@
-"""`herd lock --try`: what it refuses before it touches a host."""
+"""`herd lock --try`: what it refuses before it touches a host, and which servers it measures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from llamaherd.bench.arms.alone import server_of
 from llamaherd.cli.herd import main
-from tests.support.rigs import cpu_rig
+from llamaherd.cli.lock_try import Try
+from llamaherd.inventory.schema import Rig
+from tests.bench.grouped import CARD, GROUPED, RIG
+from tests.support.rigs import cpu_rig, hub_lock, planned
 
 REPO = "owner/moe"
 
@@ -60,3 +64,27 @@ def test_a_rig_that_is_none(fleet: Path) -> None:
     assert ended.exit_code == 2
     assert "LH007" in ended.output
     assert "did you mean `box`?" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({}, []),
+        ({"instances/two/extra_args": ["--cache-ram", "64"]}, ["two"]),
+        ({"engines/main/options": {"GGML_LTO": True}}, ["one", "two", "chat"]),
+    ],
+    ids=["nothing", "one of a group", "its engine"],
+)
+def test_what_computes_otherwise_is_measured_and_of_a_group_each_alone(
+    changes: dict[str, object], names: list[str]
+) -> None:
+    tried = Try(Path(), None, Rig.model_validate(RIG), GROUPED, planned(RIG, changes), hub_lock())
+    found = list(tried.arms())
+    assert [each.b.instance.name for each in found] == names
+    for each in found[:2]:
+        sides = (each.a.instance, each.b.instance)
+        assert [(one.name, one.endpoint.listen, one.members) for one in sides] == [
+            (each.b.instance.name, "127.0.0.1", ())
+        ] * 2
+        assert len({one.endpoint.port for one in sides}) == 1
+    assert all(server_of(GROUPED, name) == CARD for name in ("one", "two")), "it is stopped meanwhile"

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from llamaherd.backends import definition
 from llamaherd.bench.arms.units import LISTEN
-from llamaherd.plan import InstancePlan
+from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.loaded import instances_of
+
+
+def names_in(server: InstancePlan) -> tuple[str, ...]:
+    """The instances that a server is: those of a group one by one."""
+    return tuple(each.name for each in server.members) or (server.name,)
+
+
+def server_of(plan: Plan, name: str) -> InstancePlan:
+    """The server that an instance is, or is one of."""
+    return next(each for each in plan.instances if name in names_in(each))
 
 
 def alone(group: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from llamaherd.bench.arms.alone import alone, server_of
 from llamaherd.bench.arms.cells import PREFILL_CELL
 from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
 from llamaherd.bench.comparing.compare import Comparison
@@ -56,15 +57,19 @@ class GateArms:
 
 
 def gate_arms(was: Plan, plan: Plan, name: str) -> GateArms:
-    """Both at the port of arms. Raises UserError where a server's port cannot be told."""
+    """Both at the port of arms; of a group, the instance alone. Raises UserError where a port cannot be told."""
     port = arms_port(plan, name)
-    a, b = (next(each for each in of.instances if each.name == name) for of in (was, plan))
+    a, b = (_arm(server_of(of, name), name, port) for of in (was, plan))
     return GateArms(
-        Arm("A", f"what serves as {name}", at_port(a, port)),
-        Arm("B", f"what is declared as {name}", at_port(b, port)),
+        Arm("A", f"what serves as {name}", a),
+        Arm("B", f"what is declared as {name}", b),
         was,
         plan,
     )
+
+
+def _arm(server: InstancePlan, name: str, port: int) -> InstancePlan:
+    return alone(server, name, port) if server.members else at_port(server, port)
 
 
 def at_port(instance: InstancePlan, port: int) -> InstancePlan:

@@ -10,6 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from llamaherd import __version__
+from llamaherd.bench.arms.alone import server_of
 from llamaherd.bench.arms.blocks import BlockDone, Blocks
 from llamaherd.bench.arms.cells import conditions
 from llamaherd.bench.arms.divergence import Compared
@@ -92,8 +93,7 @@ class GateRun:
 
     @property
     def _serves(self) -> InstancePlan:
-        name = self.arms.b.instance.name
-        return next(each for each in self.arms.plan_a.instances if each.name == name)
+        return server_of(self.arms.plan_a, self.arms.b.instance.name)
 
     def _judged(self) -> QualityRow | None:
         """What B says beside A; None where no limit is declared, or nothing that it says can be different."""

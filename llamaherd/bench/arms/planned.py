@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.bench.arms.alone import alone
+from llamaherd.bench.arms.alone import alone, names_in
 from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.host.state import HostState
@@ -116,7 +116,7 @@ def two_arms(
 
 def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
     """The unit of systemd that has an instance: its own, or that of its group. Raises UserError."""
-    found = next((each for each in plan.instances if name in _instances(each)), None)
+    found = next((each for each in plan.instances if name in names_in(each)), None)
     if found is None:
         group = next((each for each in plan.instances if each.name == name), None)
         if group:
@@ -129,10 +129,6 @@ def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
             "declare `backend: systemd` for it to compare it so, or compare two results of `herd bench`",
         )
     return found
-
-
-def _instances(server: InstancePlan) -> tuple[str, ...]:
-    return tuple(each.name for each in server.members) or (server.name,)
 
 
 def placed_at(port: int, server: InstancePlan) -> tuple[Setting, ...]:

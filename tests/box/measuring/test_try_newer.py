@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import signal
 
 import pytest
 
 from box.cli import TINY_MOE
+from tests.box.bench import HERD
 from tests.box.supply import FILE, REPO, STORE, Supply
 
 pytestmark = pytest.mark.box
@@ -52,3 +54,26 @@ def test_it_is_measured_and_nothing_is_served_otherwise(supply: Supply) -> None:
     assert ended.code == 0, ended.output
     assert "both were measured at" in ended.output or ": held" in ended.output or "not known yet" in ended.output
     assert "fetching" not in ended.output
+
+
+def test_one_of_a_group_is_measured_alone_and_the_group_comes_back(supply: Supply) -> None:
+    """However it ends: here by whoever asked for it, after the first block."""
+    bench = supply.bench
+    supply.hurry()
+    rig = bench.rig()
+    rig["models"]["tiny-moe"] = {"hf": REPO, "files": FILE}
+    alike = {"engine": "main", "port": 8094, "group": "card", "threads": 1}
+    chat = rig["instances"].pop("chat")
+    rig["instances"].pop("drafter")
+    rig["instances"]["writer"] = {**alike, "model": chat["model"], "context": 2048, "extra_args": chat["extra_args"]}
+    rig["instances"]["guesser"] = {**alike, "model": "tiny-moe", "context": 2048, "extra_args": ["--cache-ram", "64"]}
+    bench.declare(rig)
+    supply.deploys()
+    preset = bench.sh("cat /etc/llamaherd/presets/card-*.ini")
+    supply.hub.push(REPO, {FILE: TINY_MOE.read_bytes() + secrets.token_bytes(64)})
+    ended = bench.killed(signal.SIGINT, lambda line: line.startswith("block 1"), [HERD, *TRY], **supply.private)
+    assert "measures guesser beside what serves" in ended.output
+    bench.sh("timeout 60 sh -c 'until systemctl -q is-active llama-card; do sleep 0.5; done'")
+    assert bench.sh("cat /etc/llamaherd/presets/card-*.ini") == preset
+    again = bench.deploy(**supply.private)
+    assert (again.code, again.changes) == (0, 0), again.output

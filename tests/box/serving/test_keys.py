@@ -39,6 +39,7 @@ def test_a_key_goes_with_the_need_for_it_and_nothing_is_started_for_that(bench: 
     assert ended.code == 0, ended.output
     assert lies(bench) == []
     bench.unchanged(before, "chat", "drafter")
+    assert bench.sh(f"grep -rlF -- {bench.key()} /etc /run /var/lib/llamaherd", check=False) == ""
     assert bench.ask("chat", "/v1/models")[0] == 200
     assert bench.ask("drafter", "/v1/models")[0] == 200
     back = bench.herd("rollback", "box", "--yes")
