@@ -118,15 +118,14 @@ def past_of(lines: Iterable[str]) -> Past:
     texts: dict[str, bool] = {}
 
     def take(kind: str, fields: list[str]) -> bool:
-        number, content = fields
-        if kind == "text":
-            texts[number] = content == "same"
-            return True
+        about, content = fields
         if kind == "release" and (release := _release(content)):
-            releases[int(number)] = release
+            releases[int(about)] = release
         elif kind == "planned" and (plan := _plan(content)):
-            plans[int(number)] = plan
-        return kind in ("release", "planned")
+            plans[int(about)] = plan
+        elif kind == "text":
+            texts[about] = content == "same"
+        return kind in ("release", "planned", "text")
 
     take_facts(lines, take)
     return Past(dict(sorted(releases.items())), plans, texts)
