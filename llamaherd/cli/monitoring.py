@@ -78,9 +78,9 @@ def grafana(output: Path) -> None:
 def timer(inventory: Path | None, at: str, output: Path) -> None:
     """Write two units that run `herd diff --tell` each night.
 
-    systemd runs them as whoever this is. They are for the machine that has the inventory and may log in to the hosts,
-    and start nothing by themselves: what does is said. A key that ssh asks a password for, or that only an agent has,
-    is of no use to them.
+    systemd runs them as whoever this is. They are for the machine that has the inventory and may log in to the hosts.
+    Nothing starts them yet: the command that does is printed. ssh must get in by itself, with a key without a
+    passphrase, or with an agent that units of this user reach.
 
     \b
     Examples:
