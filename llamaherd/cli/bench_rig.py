@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.common import UNUSABLE, fail, say, usable_plans
+from llamaherd.cli.common import KEPT, UNUSABLE, fail, say, usable_plans
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _measured(job: Job, wanted: Chosen) -> Measured:
     except UserError as error:
         say(f"error: {error}", err=True)
     except KeyboardInterrupt:
-        say("what was measured by now is kept: the same command goes on with it", err=True)
+        say(KEPT, err=True)
         raise
     sys.exit(UNUSABLE)
 

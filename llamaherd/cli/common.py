@@ -27,6 +27,8 @@ FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 JSON = "llamaherd.json"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
+KEPT = "what was measured by now, if anything, is kept: the same command goes on with it"
+
 T = TypeVar("T")
 
 
@@ -237,8 +239,8 @@ def measuring_or_exit() -> Iterator[None]:
     except UserError as error:
         fail(error, FAILED)
     except KeyboardInterrupt:
-        say("what was measured is kept, and the same command goes on with it", err=True)
-        sys.exit(INTERRUPTED)
+        say(KEPT, err=True)
+        raise
 
 
 def fail(error: Exception, code: int) -> NoReturn:

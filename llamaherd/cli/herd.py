@@ -7,6 +7,7 @@ cannot be used; 130 interrupted. Imports stand inside the commands: --help and c
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -45,6 +46,9 @@ from llamaherd.cli.verify import verify
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, UserError
 
+_LATER = 0.001
+"""Seconds."""
+
 
 class Herd(click.Group):
     """The commands, any of which may be interrupted or ended."""
@@ -68,14 +72,35 @@ class Herd(click.Group):
 def _raised() -> Iterator[None]:
     """Signals that end a program as exceptions meanwhile, so that what it has begun is put away."""
     before = {each: signal.getsignal(each) for each in ENDINGS}
+    hook = sys.unraisablehook
+    sys.unraisablehook = _asked_again
     try:
         for each, handler in before.items():
             if handler is not signal.SIG_IGN:
                 signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _ended)
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _asked_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Have a signal come once more whose exception Python has dropped, as it does in what it calls around a fork.
+
+    It comes a little later: here, what it raises would be dropped again.
+    """
+    error = dropped.exc_value
+    code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "code", None)
+    by = next((each for each in ENDINGS if code == 128 + each), None)
+    if by is None:
+        sys.__unraisablehook__(dropped)
+    else:
+        handler = signal.getsignal(by)
+        if callable(handler):
+            signal.signal(signal.SIGALRM, lambda _, frame: handler(by, frame))
+            signal.setitimer(signal.ITIMER_REAL, _LATER)
 
 
 def _ended(number: int, _frame: object) -> NoReturn:

@@ -15,10 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.support.rigs import ROOT
+from tests.support.rigs import ROOT, changed, cpu_rig
 
 HERD = str(Path(sys.executable).with_name("herd"))
+EMPTY = "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
+"""Of a rig: nothing is to be on it."""
 TALKATIVE = [
     ["--help"],
     ["--version"],
@@ -121,6 +124,25 @@ sys.meta_path.insert(0, Hook())
     assert (got, said) == (code, "interrupted\n" if by == signal.SIGINT else "")
 
 
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_around_a_fork(tmp_path: Path, by: signal.Signals, code: int) -> None:
+    """Python calls functions there, and drops what is raised in one. It is sent by one, so it always comes then."""
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import os
+
+def once(sent=[]):
+    if not sent:
+        sent.append(os.kill(os.getpid(), {int(by)}))
+        for _ in range(100):
+            pass  # it is raised here
+
+os.register_at_fork(after_in_parent=once)
+""")
+    (tmp_path / "one.yaml").write_text(f"rig: one\nconnect: {{host: 127.0.0.1, port: 9}}\n{EMPTY}")
+    got, said = herd("", ["-i", str(tmp_path), "unlock", "one"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path))
+    assert (got, said) == (code, "interrupted\n" if by == signal.SIGINT else "")
+
+
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
     """What greets as an SSH server, and says nothing after that: a client is given up after half a minute."""
@@ -177,17 +199,36 @@ def test_whoever_interrupts_a_rollback_is_told_no_more(tmp_path: Path, silent: s
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
 
 
-def _connecting(folder: Path, silent: socket.socket, command: list[str]) -> tuple[subprocess.Popen[str], socket.socket]:
+@pytest.mark.parametrize("command", ["bench box chat", "tune box chat", "compare --run box/chat --with batch=256"])
+def test_whoever_interrupts_a_measurement_is_told_that_it_goes_on(
+    tmp_path: Path, silent: socket.socket, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_KEY", "canary")
+    rig = changed(cpu_rig(), {"connect/port": silent.getsockname()[1]})
+    process, client = _connecting(tmp_path, silent, command.split(), yaml.safe_dump(rig))
+    with client:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    kept = "what was measured by now, if anything, is kept: the same command goes on with it"
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith(f"{kept}\ninterrupted\n")
+    assert "Traceback" not in err
+
+
+def _connecting(
+    folder: Path, silent: socket.socket, command: list[str], rig: str = ""
+) -> tuple[subprocess.Popen[str], socket.socket]:
     """A command in the middle of logging in."""
     (folder / "one.yaml").write_text(
-        f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n"
-        "host: {os: debian-13, cpu: {cores: 2}, ram: 8GB}\nengines: {}\nmodels: {}\ninstances: {}\n"
+        rig or f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n{EMPTY}"
     )
     process = subprocess.Popen(
         [HERD, "-i", str(folder), *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     client, _ = silent.accept()
     client.sendall(b"SSH-2.0-nobody\r\n")
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        time.sleep(0.01)  # it is about to wait for the client
     return process, client
 
 
