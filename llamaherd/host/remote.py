@@ -111,6 +111,8 @@ class Shell:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 env=os.environ | {"LC_ALL": "C"},
+                # Ctrl-C is for us: who measures has something to say to the host before the line goes.
+                process_group=0,
                 preexec_fn=end_with_parent,
             )
         except FileNotFoundError as error:

@@ -1,7 +1,10 @@
 """Reaching a rig: the command line, and what OpenSSH 9.2 and sudo 1.9 said when something was wrong."""
 
+import os
+import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -236,6 +239,38 @@ def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
     next(lines)
     lines.close()
     assert (tmp_path / "said").read_text() == "gone\n"
+
+
+INTERRUPTED = """
+from llamaherd.host.pipes import Patience
+from llamaherd.host.remote import Shell
+from llamaherd.inventory.schema import Connect
+
+with Shell(Connect(host="@local")) as shell:
+    try:
+        print("there", flush=True)
+        input()
+    except KeyboardInterrupt:
+        shell.run("echo still there", lambda _, line: print(line, end=""), Patience.within(20))
+"""
+
+
+@needs_root
+def test_ctrl_c_is_not_the_clients() -> None:
+    """As a terminal sends it: to all processes of the group."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with program:
+        assert program.stdout
+        assert program.stdout.readline() == "there\n"
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.stdout.read() == "still there\n"
+    assert program.returncode == 0
 
 
 def test_lines_of_a_host_that_cannot_be_reached() -> None:
