@@ -22,7 +22,8 @@ from tests.box.slot import compiling
 from tests.support.fake_kernel import RTX_3090
 from tests.support.nvidia_packages import debian_driver, headers, pinning
 
-pytestmark = pytest.mark.box
+# Rare, as speeds are judged that other lanes disturb: what `herd` makes of any reading is tested without a host.
+pytestmark = [pytest.mark.box, pytest.mark.rare]
 
 BEFORE, AS_FAST, SLOW = "580.105.08", "590.48.01", "610.43.02"
 KEPT = "/var/lib/llamaherd/driver-before"
@@ -35,11 +36,10 @@ SLOWER = f"""\
 Description=Stand in for a driver that is slow
 
 [Service]
-ExecStart=/bin/sh -c 'while sleep 0.05; do \\
+ExecStart=/bin/sh -c 'while sleep 0.1; do \\
     [ "$(cat /sys/module/nvidia/version)" = {SLOW} ] || continue; \\
     pid=$(systemctl show -P MainPID llamaherd-arm-a-chat); \\
-    [ "$pid" -gt 0 ] || continue; \\
-    kill -STOP $pid; sleep 0.15; kill -CONT $pid; \\
+    while [ "$pid" -gt 0 ] && kill -STOP $pid; do sleep 0.15; kill -CONT $pid; sleep 0.03; done; \\
 done 2>/dev/null'
 
 [Install]
