@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.out_of_memory import lacked_memory
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.bench.asking.client import Answer, Failure
-from llamaherd.bench.asking.runs import run_of
+from llamaherd.bench.asking.runs import ended_early, run_of
 from llamaherd.bench.asking.suite import long_text_of
 from llamaherd.bench.results.metrics import DECODE, PREFILL
 from llamaherd.bench.results.result import Condition, Run, Start
@@ -31,6 +31,8 @@ from llamaherd.tune.trials import Why
 _ABOUT = 32
 """Tokens around the long text, by its beginning and the chat template."""
 _LETTERS = 300
+_APART = 1000
+"""Beginnings of answers that are no candidate's: no cache knows them when its rounds begin."""
 _LEAST_LOAD, _LOADS = 30, 5
 """Seconds, and how many times as long as the declared one, that a candidate may take to load."""
 
@@ -241,7 +243,15 @@ class Evaluation:
         self._ask(probe.warm_up())
         figures = figures_of(Aim(), self._round(probe, 0, None), None)
         decode = min(figures.decode.values(), default=0.0)
-        return Sizes.of(decode, figures.prefill or 0.0, self.context, energy=self.aim.of_energy)
+        sizes = Sizes.of(decode, figures.prefill or 0.0, self.context, energy=self.aim.of_energy)
+        return replace(sizes, past_end=sizes.past_end or self._ends_early(sizes))
+
+    def _ends_early(self, sizes: Sizes) -> bool:
+        """Whether the answer of a kind of text ends before it is long enough."""
+        probe = Probe(self.aim, sizes, "")
+        answers = zip(probe.conditions(), probe.asks(0, salts=_APART), strict=False)
+        written = [(condition, ask) for condition, ask in answers if condition.generated]
+        return any(ended_early(self._ask(ask, condition), condition) for condition, ask in written)
 
 
 def _with_joules(runs: list[Run], took: Telemetry | None) -> Iterable[Run]:

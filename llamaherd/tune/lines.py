@@ -65,16 +65,23 @@ class Sized(Recorded):
     read: Count
     prompts: Count = 1
     prefill: NotNegative = 0.0
+    past_end: bool = False
 
     @classmethod
     def of(cls, sizes: Sizes) -> Self:
         """The line of these."""
-        return cls(written=sizes.written, read=sizes.read, prompts=sizes.prompts, prefill=sizes.prefill)
+        return cls(
+            written=sizes.written,
+            read=sizes.read,
+            prompts=sizes.prompts,
+            prefill=sizes.prefill,
+            past_end=sizes.past_end,
+        )
 
     @property
     def sizes(self) -> Sizes:
         """How much that is."""
-        return Sizes(self.written, self.read, self.prompts, self.prefill)
+        return Sizes(self.written, self.read, self.prompts, self.prefill, self.past_end)
 
 
 class Trial(Recorded):

@@ -33,13 +33,15 @@ _MOST_PROMPTS = 16
 class Sizes:
     """Tokens of an answer, and of a prompt that is read for its own sake; and how many such prompts there are.
 
-    `prefill` is how fast what is declared read when they were chosen, 0 where that is not known.
+    `prefill` is how fast what is declared read when they were chosen, 0 where that is not known. With `past_end`,
+    answers go on past their ends, as they are longer than what there is to say.
     """
 
     written: int
     read: int
     prompts: int = 1
     prefill: float = 0.0
+    past_end: bool = False
 
     @classmethod
     def of(cls, decode: float, prefill: float, context: int, *, energy: bool = False) -> Sizes:
@@ -50,12 +52,12 @@ class Sizes:
         read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)), context // 2)
         if energy:
             prompts = min(_MOST_PROMPTS, max(1, ceil(SECONDS * prefill / read)))
-            return cls(length_for(SECONDS, decode, context), read, prompts, prefill)
+            return cls(length_for(SECONDS, decode, context), read, prompts, prefill, past_end=True)
         written = min(_MOST, max(_FEWEST, round(decode * _WRITING)))
         return cls(min(written, context // 4), read, prefill=prefill)
 
 
-FIRST = Sizes(_FEWEST, _FIRST)
+FIRST = Sizes(_FEWEST, _FIRST, past_end=True)
 """Before it is known how fast it is."""
 
 
@@ -82,8 +84,7 @@ class Probe:
         `salts` numbers their beginnings, where one server is asked the same round more than once.
         """
         salts = number if salts is None else salts
-        # Answers of which energy is known are longer than what there is to say.
-        more = {"ignore_eos": True} if self.aim.of_energy else {}
+        more = {"ignore_eos": True} if self.sizes.past_end else {}
         for cell, kind in enumerate(self.aim.kinds):
             prompts = suite().prompts[kind]
             text = prompts[number % len(prompts)].text

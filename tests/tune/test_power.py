@@ -26,8 +26,8 @@ SHARES = {180: 0.5, 210: 0.93, 240: 0.97, 270: 0.995, 300: 0.999, NOW: 1.0}
 """Of the speed. Joules a token are least at 210 W."""
 
 
-def played(noise: float = 0.002) -> Played:
-    return Played(LawRig.drawn(1, noise), shares=SHARES)
+def played(noise: float = 0.002, seed: int = 0) -> Played:
+    return Played(LawRig.drawn(1, noise), seed, shares=SHARES)
 
 
 def searched(folder: Path, servers: Played, purpose: Purpose = "turn", budget: float = 1800) -> Ending:
@@ -87,10 +87,14 @@ def test_more_than_may_be_is_only_a_measure(tmp_path: Path) -> None:
 
 
 def test_noise_proposes_nothing_that_is_not_known(tmp_path: Path) -> None:
-    """Readings that are off by 5 % tell no limit from another: the most that it may be is what is left."""
-    end = searched(tmp_path, played(noise=0.05))
-    assert end.power
-    assert end.power.proposed == 300
+    """Readings that are off by 5 % tell no limit from another: the most that it may be is what is left.
+
+    One in twenty intervals is too narrow by chance; what loses as much as 210 W does is never proposed.
+    """
+    ends = [searched(tmp_path / str(seed), played(0.05, seed)) for seed in range(10)]
+    proposed = [end.power.proposed or 0 for end in ends if end.power]
+    assert proposed.count(300) >= 8
+    assert min(proposed) >= 270
 
 
 def test_too_small_a_budget_is_said(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
+from llamaherd.bench.asking.client import Answer, Failure
+from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.tune.aim import Purpose
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import ending
 from llamaherd.tune.journal import Search, SearchJournal, found_by_twins, read_search, searches
@@ -73,6 +77,28 @@ def test_where_all_are_alike_nothing_is_changed(tmp_path: Path) -> None:
     found, _ = search_on(tmp_path, Played(rig))
     assert candidate_of(found.keys) == start_of(rig)
     assert yaml_lines(ending(only(tmp_path))) == ""
+
+
+class Terse(Played):
+    """A model that ends its answers after nine tokens, unless it is told to go on."""
+
+    def ask(self, wanted: Ask) -> Answer | Failure:
+        goes_on = wanted.more.get("ignore_eos")
+        return super().ask(wanted if goes_on else replace(wanted, tokens=min(9, wanted.tokens)))
+
+
+@pytest.mark.parametrize("purpose", ["turn", "decode"])
+def test_answers_that_end_too_soon_go_on_past_their_ends(tmp_path: Path, purpose: Purpose) -> None:
+    found, _ = search_on(tmp_path / "terse", Terse(LawRig.drawn(1)), purpose=purpose)
+    search = only(tmp_path / "terse")
+    assert not [trial for trial in search.trials if trial.why == "answer"]
+    assert search.sizes
+    assert search.sizes.past_end
+    assert candidate_of(found.keys) != start_of(LawRig.drawn(1))
+    search_on(tmp_path / "usual", Played(LawRig.drawn(1)), purpose=purpose)
+    usual = only(tmp_path / "usual").sizes
+    assert usual
+    assert not usual.past_end
 
 
 @pytest.mark.parametrize("budget", [200, 400, 1200])

@@ -58,9 +58,14 @@ def why_not(run: Run, condition: Condition) -> str | None:
         return f"{run.cache_n:,} tokens of the prompt came from a cache"
     if run.predicted_n is None:
         return "the server does not tell how many tokens it wrote"
-    if condition.generated and run.predicted_n < _HALF * condition.generated:
+    if ended_early(run, condition):
         return f"it ended after {run.predicted_n:,} of {condition.generated:,} tokens"
     return None
+
+
+def ended_early(run: Run, condition: Condition) -> bool:
+    """Whether an answer is too short for its condition, as the model had no more to say."""
+    return bool(condition.generated) and (run.predicted_n or 0) < _HALF * (condition.generated or 0)
 
 
 def _new_tokens(answer: Answer) -> int | None:
