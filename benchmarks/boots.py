@@ -31,29 +31,31 @@ def main() -> int:
     parser.add_argument("--boots", type=int, default=3)
     parser.add_argument("--time", default="60s", help="how long each measurement may take")
     parser.add_argument("--pairs", type=int, help="measure each start again and again, by benchmarks/pairs.py")
+    parser.add_argument("--gpu", type=int, default=0)
     asked = parser.parse_args()
     codes = [
-        measured(asked.server, asked.folder, name, asked.time, asked.pairs)
+        measured(asked.server, asked.folder, name, asked.time, asked.pairs, asked.gpu)
         for name in asked.names
         for _ in range(asked.boots)
     ]
     return max(codes)
 
 
-def measured(server: Path, folder: Path, name: str, seconds: str, pairs: int | None) -> int:
+def measured(server: Path, folder: Path, name: str, seconds: str, pairs: int | None, gpu: int = 0) -> int:
     """Start the server of a case, and measure it. Returns the exit code. Raises ServerError."""
     path = written(folder, CASES[name].model)
     known = Known(rig_of(CASES[name], path), "case", {"model": join(read_headers(path))})
     _, declared = space_of(known, judged=False)
-    log = folder / f"boots-{name}.log"
+    log = folder / f"boots-{name}-{gpu}.log"
     planned = Servers(server, log, known, path).arm(declared, None).instance
-    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(gpu)}
     with running(server, planned, log, environment):
         url = f"http://127.0.0.1:{planned.endpoint.port}/v1"
         asking = [*HERD, "bench", "--url", url, "--name", name, "--time", seconds]
         if pairs:
             program = [sys.executable, "-m", "benchmarks.pairs"]
-            asking = [*program, "--url", url, "--pairs", str(pairs), "--time", seconds, "--folder", "."]
+            kept = folder / f"pairs-{name}-{gpu}"
+            asking = [*program, "--url", url, "--pairs", str(pairs), "--time", seconds, "--folder", str(kept)]
         return subprocess.run(asking, check=False).returncode
 
 

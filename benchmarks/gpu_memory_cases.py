@@ -16,6 +16,7 @@ MODELS: Mapping[str, Model] = {
     "122B-A10B Q3_K": qwen(QWEN_122B, experts="Q3_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
     "70B Q4_K": replace(llama_70b(tokens=QWEN_TOKENS), merges=QWEN_MERGES),
     "half of 70B Q4_K": replace(llama_70b(tokens=QWEN_TOKENS, layers=40), merges=QWEN_MERGES),
+    "fifth of 70B Q4_K": replace(llama_70b(tokens=QWEN_TOKENS, layers=16), merges=QWEN_MERGES),
 }
 
 

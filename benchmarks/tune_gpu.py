@@ -81,14 +81,15 @@ CASES: Mapping[str, Case] = {
     # Nothing to be found: they are there to be measured by benchmarks/boots.py.
     "dense": Case("70B Q4_K", {"context": 32_768}),
     "half-dense": Case("half of 70B Q4_K", {"context": 32_768}),
+    "fifth-dense": Case("fifth of 70B Q4_K", {"context": 32_768}),
     "quick": Case("small", {"context": 4096, "draft": {"mtp": 2}}, budget=20),
 }
 
 
 def main() -> int:
-    """Tune the cases that are named, or all but the last three."""
+    """Tune the cases that are named, or all but the last four."""
     parser = argparse.ArgumentParser(description="Search on a machine with GPUs.")
-    parser.add_argument("names", nargs="*", default=[*CASES][:-3])
+    parser.add_argument("names", nargs="*", default=[*CASES][:-4])
     parser.add_argument("--server", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--results", type=Path)
@@ -135,12 +136,13 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
 
 @dataclass
 class Servers:
-    """Candidates as processes of this one, one at a time."""
+    """Candidates as processes of this one, one at a time, on a GPU of this number."""
 
     program: Path
     log: Path
     known: Known
     path: Path
+    gpu: int = 0
     _placed: Arm | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -161,7 +163,7 @@ class Servers:
         """Start it. Raises NotStartedError."""
         assert self._placed
         began = time.monotonic()
-        environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+        environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.gpu)}
         try:
             self._stack.enter_context(running(self.program, self._placed.instance, self.log, environment))
         except ServerError as error:

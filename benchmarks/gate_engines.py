@@ -1,0 +1,120 @@
+"""How often a gate takes back an engine that is slower, and lets in one that is not: real engines on a GPU.
+
+    .venv/bin/python -m benchmarks.gate_engines --server BUILD/bin/llama-server --slower SLOWER/bin/llama-server \\
+        --folder /dev/shm/models [--slowed 10] [--equal 20] [--gpu 0] [CASE]
+
+A case is one of benchmarks/tune_gpu.py; its model has its shape and is filled with noise. Blocks, order, statistics,
+verdicts and the budget are those of `herd up`; servers are processes of this program, as there is no systemd. How
+SLOWER was made slower is in docs/safety.md, with what was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.gate import ASKED, GATE
+from benchmarks.gpu_servers import smi, written
+from benchmarks.tune_gpu import CASES, Servers, rig_of
+from llamaherd.bench.arms.blocks import Blocks
+from llamaherd.bench.arms.gate import GateRow, gate_left, gate_rows
+from llamaherd.bench.arms.results import Pair
+from llamaherd.bench.arms.units import ArmName
+from llamaherd.bench.asking.client import Answer, Failure
+from llamaherd.bench.comparing.compare import compare
+from llamaherd.bench.results.result import Start
+from llamaherd.bench.schedule import Ask
+from llamaherd.gguf.join import join
+from llamaherd.gguf.local import read_headers
+from llamaherd.tune.axes import Known, space_of
+from tests.bench.played_arms import begun
+
+
+def main() -> None:
+    """Print a line for each gate, and how often they ended how."""
+    parser = argparse.ArgumentParser(description="Gates of real engines, one of them made slower.")
+    parser.add_argument("name", nargs="?", default="fifth-dense")
+    parser.add_argument("--server", type=Path, required=True)
+    parser.add_argument("--slower", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--slowed", type=int, default=10)
+    parser.add_argument("--equal", type=int, default=20)
+    parser.add_argument("--gpu", type=int, default=0)
+    asked = parser.parse_args()
+    print("; ".join(smi("gpu", "name,memory.total,driver_version")[asked.gpu]), flush=True)
+    ends: dict[str, Counter[str]] = {"slower": Counter(), "equal": Counter()}
+    for what, program, times in (("slower", asked.slower, asked.slowed), ("equal", asked.server, asked.equal)):
+        for number in range(times):
+            both: dict[ArmName, Path] = {"A": asked.server, "B": program}
+            ends[what][_gated(_arms(both, asked), f"{what} {number} on {asked.gpu}")] += 1
+    for what, counts in ends.items():
+        print(f"{what}: {dict(counts)}", flush=True)
+
+
+def _arms(programs: Mapping[ArmName, Path], asked: argparse.Namespace) -> Arms:
+    """The case's server twice, by two programs."""
+    path = written(asked.folder, CASES[asked.name].model)
+    known = Known(rig_of(CASES[asked.name], path), "case", {"model": join(read_headers(path))})
+    _, declared = space_of(known, judged=False)
+    arms: dict[ArmName, Servers] = {}
+    for name, program in programs.items():
+        arms[name] = Servers(program, asked.folder / f"gate-{asked.gpu}-{name}.log", known, path, asked.gpu)
+        arms[name].place(arms[name].arm(declared, None), 0)
+    return Arms(arms)
+
+
+@dataclass
+class Arms:
+    """Two servers, one of which runs at a time."""
+
+    servers: Mapping[ArmName, Servers]
+    runs: ArmName = field(default="A", init=False)
+
+    def start(self, name: ArmName) -> Start:
+        """Start an arm. Raises NotStartedError."""
+        self.runs = name
+        return self.servers[name].start("C")
+
+    def stop(self) -> None:
+        """Stop whichever runs."""
+        self.servers[self.runs].stop()
+
+    def ask(self, wanted: Ask) -> Answer | Failure:
+        """One answer of the one that runs."""
+        return self.servers[self.runs].ask(wanted)
+
+    def count(self, text: str) -> int:
+        """Tokens that stand for a text."""
+        return self.servers[self.runs].count(text)
+
+    def clock(self) -> float:
+        """Seconds."""
+        return self.servers[self.runs].clock()
+
+
+def _gated(arms: Arms, session: str) -> str:
+    """One gate, from nothing to its verdict."""
+    began = arms.clock()
+    with TemporaryDirectory() as folder:
+        pair = Pair(Path(folder), begun("A", ASKED, session), begun("B", ASKED, session))
+        with closing(pair):
+            blocks = Blocks(arms, pair.journals, ASKED, session, GATE.seconds)
+            blocks.left = lambda found: gate_left(found, GATE, ASKED)
+            blocks.measured()
+            rows = gate_rows(compare(pair.journals["A"].result, pair.journals["B"].result), GATE, spent=True)
+    verdict = next(each for each in ("slower", "not known yet", "held") if each in {row.verdict for row in rows})
+    print(f"{session}: {verdict} in {arms.clock() - began:.0f} s; {'; '.join(map(_row, rows))}", flush=True)
+    return verdict
+
+
+def _row(row: GateRow) -> str:
+    return f"{row} ({row.verdict})"
+
+
+if __name__ == "__main__":
+    main()
