@@ -12,12 +12,12 @@ from llamaherd.bench.results.doubts import doubts
 from llamaherd.bench.results.metrics import DECODE, METRICS, PREFILL, Metric, by_start
 from llamaherd.bench.results.result import Cell, Condition, Result, Run
 from llamaherd.bench.statistics.blocks import Block, paired_ratio
-from llamaherd.bench.statistics.drift import Seen, drift
 from llamaherd.bench.statistics.intervals import Estimate, Ratio, estimate, rate, unpaired_ratio
 from llamaherd.bench.statistics.verdict import Judgement, judge
+from llamaherd.bench.statistics.wandering import Seen, wandering
 
 _TOLD = 0.005
-"""Drift that is told."""
+"""How far it wanders, where that is told."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def compare(a: Result, b: Result) -> Comparison:
         both: list[Condition] = []
     else:
         both = [condition for condition in cells_a if condition in cells_b]
-    wandered = hypot(_drift(a), _drift(b)) / sqrt(2)
+    wandered = hypot(_wandering(a), _wandering(b)) / sqrt(2)
     rows = tuple(row for each in both for row in _rows(a, b, cells_a[each], cells_b[each], wandered))
     return Comparison(
         a=a.label,
@@ -120,11 +120,11 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _drift(result: Result) -> float:
+def _wandering(result: Result) -> float:
     """By its answers and cold prompts, however many kinds of text there are."""
     measured = [cell for cell in result.cells if cell.condition.cache != "warm"]
     runs = [(cell.condition, run) for cell in measured for run in cell.counted]
-    return drift(
+    return wandering(
         Seen(run.at, str(condition), sample)
         for condition, run in runs
         if run.at is not None and (sample := (PREFILL if condition.prompt else DECODE).of(run))

@@ -32,7 +32,7 @@ class Seen:
     sample: Sample
 
 
-def drift(every: Iterable[Seen]) -> float:
+def wandering(every: Iterable[Seen]) -> float:
     """The standard deviation between two measurements like this one, as a share of their speed; 0 where none is seen.
 
     By analysis of variance: windows of time are the groups, each request beside the others of its cell.

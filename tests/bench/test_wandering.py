@@ -13,9 +13,9 @@ import pytest
 from llamaherd.bench.asking.suite import KINDS
 from llamaherd.bench.comparing.compare import compare
 from llamaherd.bench.results.result import Cell, Condition, Result, Start
-from llamaherd.bench.statistics.drift import Seen, drift
 from llamaherd.bench.statistics.intervals import Sample, unpaired_ratio
 from llamaherd.bench.statistics.verdict import judge
+from llamaherd.bench.statistics.wandering import Seen, wandering
 from tests.bench.made import result, run
 
 SECONDS, NOISE = 180, 0.02
@@ -26,7 +26,7 @@ def steady(_: int) -> float:
     return 0.0
 
 
-def wandering(lot: random.Random, far: float, seconds: float) -> Wander:
+def moving(lot: random.Random, far: float, seconds: float) -> Wander:
     """It moves by this share, and has forgotten after so many seconds where it was."""
     kept, at, path = exp(-1 / seconds), lot.gauss(0, far), []
     for _ in range(2 * SECONDS):
@@ -53,14 +53,14 @@ def seen(of: Result) -> list[Seen]:
 
 
 def test_of_a_steady_machine_hardly_any_is_seen() -> None:
-    found = [drift(seen(measured(random.Random(seed), steady, noise=0.01))) for seed in range(40)]
+    found = [wandering(seen(measured(random.Random(seed), steady, noise=0.01))) for seed in range(40)]
     assert fmean(found) < 0.0025
 
 
 @pytest.mark.parametrize("far", [0.02, 0.04])
 def test_of_one_that_wanders_it_is_about_as_far(far: float) -> None:
     lots = [random.Random(seed) for seed in range(40)]
-    found = [drift(seen(measured(lot, wandering(lot, far, 60)))) for lot in lots]
+    found = [wandering(seen(measured(lot, moving(lot, far, 60)))) for lot in lots]
     assert 0.6 * far < fmean(found) < 1.5 * far
 
 
@@ -69,13 +69,13 @@ def verdicts(far: float, seconds: float, judged: Callable[[Result, Result], Sequ
     found: Counter[str] = Counter()
     for seed in range(60):
         lot = random.Random(seed)
-        wander = wandering(lot, far, seconds)
+        wander = moving(lot, far, seconds)
         said = judged(measured(lot, wander), measured(lot, wander, SECONDS))
         found[next((each for each in ("slower", "faster", "not known yet") if each in said), "same")] += 1
     return found
 
 
-def with_drift(a: Result, b: Result) -> list[str]:
+def with_wandering(a: Result, b: Result) -> list[str]:
     return [row.judgement.verdict for row in compare(a, b).rows if row.metric.name == "decode" and row.judgement]
 
 
@@ -89,7 +89,7 @@ def without(a: Result, b: Result) -> list[str]:
 @pytest.mark.parametrize("seconds", [60, 300])
 def test_what_a_machine_does_by_itself_is_no_change_of_a_server(seconds: float) -> None:
     """Of one whose speed moves by 4 % in minutes: by its requests alone, every third pair had a wrong verdict."""
-    alone, said = (verdicts(0.04, seconds, by) for by in (without, with_drift))
+    alone, said = (verdicts(0.04, seconds, by) for by in (without, with_wandering))
     assert alone["slower"] + alone["faster"] > 12
     assert said["slower"] + said["faster"] <= 2
 
@@ -97,12 +97,12 @@ def test_what_a_machine_does_by_itself_is_no_change_of_a_server(seconds: float) 
 def test_a_steady_one_is_still_the_same() -> None:
     lot = random.Random(1)
     pairs = [(measured(lot, steady, noise=0.005), measured(lot, steady, noise=0.005)) for _ in range(20)]
-    assert sum(set(with_drift(a, b)) == {"same"} for a, b in pairs) >= 19
+    assert sum(set(with_wandering(a, b)) == {"same"} for a, b in pairs) >= 19
 
 
 def test_it_is_told() -> None:
     lot = random.Random(3)
-    wander = wandering(lot, 0.05, 60)
+    wander = moving(lot, 0.05, 60)
     notes = compare(measured(lot, wander), measured(lot, wander, SECONDS)).notes
     assert [note.partition(":")[0] for note in notes] == [
         "nobody knows whether both were measured with the same prompts",
@@ -113,6 +113,6 @@ def test_it_is_told() -> None:
 
 def test_of_a_few_requests_nobody_can_tell() -> None:
     few = [Seen(float(at), "code", Sample(256, 1 + at)) for at in range(11)]
-    assert drift(few) == 0.0
-    assert drift([]) == 0.0
-    assert drift([Seen(5.0, "code", Sample(256, 1 + at)) for at in range(30)]) == 0.0
+    assert wandering(few) == 0.0
+    assert wandering([]) == 0.0
+    assert wandering([Seen(5.0, "code", Sample(256, 1 + at)) for at in range(30)]) == 0.0
