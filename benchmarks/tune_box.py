@@ -32,7 +32,7 @@ from llamaherd.tune.journal import SearchJournal
 from llamaherd.tune.lines import Head, candidate_of, keys_of
 from llamaherd.tune.model import parzen
 from llamaherd.tune.planned import Tuned, tuned
-from llamaherd.tune.quality import Cost
+from llamaherd.tune.quality import Cost, Precision
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning
 from roles import ROLES
@@ -136,7 +136,7 @@ class Lines:
         """What came of it."""
         print(f"{outcome.score or outcome.why}  {candidate}", flush=True)
 
-    def judging(self, kv: str) -> None:
+    def judging(self, precision: Precision) -> None:
         """Nothing is declared that is to be judged."""
 
     def confirming(self, count: int, number: int) -> None:

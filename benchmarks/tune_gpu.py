@@ -48,7 +48,7 @@ from llamaherd.tune.journal import SearchJournal
 from llamaherd.tune.keys import with_keys
 from llamaherd.tune.lines import Head, keys_of
 from llamaherd.tune.model import parzen
-from llamaherd.tune.quality import Cost
+from llamaherd.tune.quality import Cost, Precision
 from llamaherd.tune.show import print_ending
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.tuning import Tuning
@@ -221,7 +221,7 @@ class Lines:
         came = f"{outcome.why}: {outcome.says}" if outcome.score is None else self._aim.shown(outcome.score)
         print(f"{self._head}  {came:<14}  {candidate}", flush=True)
 
-    def judging(self, kv: str) -> None:
+    def judging(self, precision: Precision) -> None:
         """Nothing is declared that is to be judged."""
 
     def confirming(self, count: int, number: int) -> None:

@@ -45,7 +45,7 @@ def judged(subject: RigContext) -> Iterator[Finding]:
             message = f"the quality of instance `{name}` cannot be judged: {why}"
             help_ = "take `quality` out of `tune`; only a unit of an engine that is built on the host is judged"
             yield NOTHING_JUDGED.at(place, message, help_)
-        elif idle := _idle(instance):
+        elif not instance.tried_models and (idle := _idle(instance)):
             message = f"nothing of instance `{name}` would be judged: {idle}"
             yield NOTHING_JUDGED.at(place, message, "take `quality` out of `tune`", "warning")
 

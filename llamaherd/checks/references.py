@@ -13,6 +13,9 @@ from llamaherd.engines.flags.drafting import NO_MTP
 from llamaherd.inventory.declared_names import declared_of, way_out
 from llamaherd.inventory.schema import Card, Rig
 
+_USES: Mapping[str | int, str] = {"draft": " to draft", "tune": " to be tried"}
+"""What a name is wanted for, by the key that it stands under."""
+
 UNDECLARED = Rule(
     "LH020",
     "An instance wants an engine, a model or a GPU that its rig does not declare.",
@@ -31,15 +34,17 @@ def declared_names(subject: RigContext) -> Iterator[Finding]:
     cards = rig.gpus.cards if rig.gpus else {}
     for name, instance in rig.instances.items():
         where = ("instances", name)
-        wanted: list[tuple[tuple[str, ...], str, Container[str]]] = [
-            (("engine",), instance.engine, rig.engines),
-            (("model",), instance.model, rig.models),
+        wanted: list[tuple[tuple[str | int, ...], str, str, Container[str]]] = [
+            (("engine",), "engine", instance.engine, rig.engines),
+            (("model",), "model", instance.model, rig.models),
         ]
         if instance.draft and instance.draft.model:
-            wanted.append((("draft", "model"), instance.draft.model, rig.models))
-        for path, value, known in wanted:
+            wanted.append((("draft", "model"), "model", instance.draft.model, rig.models))
+        for place, model in enumerate(instance.tune.models if instance.tune else ()):
+            wanted.append((("tune", "models", place), "model", model, rig.models))
+        for path, kind, value, known in wanted:
             if value not in known:
-                kind, use = path[-1], " to draft" if path[0] == "draft" else ""
+                use = _USES.get(path[0], "")
                 message = f"instance `{name}` wants {kind} `{value}`{use}, which this rig does not declare"
                 yield UNDECLARED.at(document.value((*where, *path)), message, way_out(document.data, kind, value))
         for index, card in enumerate(instance.on):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llamaherd.cli.common import say
 from llamaherd.tune.aim import Aim
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.quality import Cost
+from llamaherd.tune.quality import Cost, Precision
 from llamaherd.tune.trials import Outcome
 
 
@@ -20,7 +20,7 @@ class SearchLines:
         self._head = f"{number:>3}  {_clock(seconds_left)} left"
 
     def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
-        """What came of it. No speed of a coarser cache stands without what that costs."""
+        """What came of it. No speed stands without what it costs to say other things."""
         if outcome.why == "quality":
             came = "quality"
         elif outcome.score is None:
@@ -31,9 +31,10 @@ class SearchLines:
             came = self._aim.shown(outcome.score) + (" *" if outcome.score == best else "")
         say(f"{self._head}  {came:<16}  {candidate}{f'; {cost}' if cost else ''}", err=True)
 
-    def judging(self, kv: str) -> None:
+    def judging(self, precision: Precision) -> None:
         """It takes minutes."""
-        say(f"judging kv={kv} beside f16, with the same weights", err=True)
+        weights = "" if precision.model else ", with the same weights"
+        say(f"judging {precision} beside {precision.exact}{weights}", err=True)
 
     def confirming(self, count: int, number: int) -> None:
         """The best ones are started once more."""

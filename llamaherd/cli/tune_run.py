@@ -121,6 +121,7 @@ def _head(tuned: Tuned, wanted: Wanted) -> Head:
         aim=Aim(purpose=cast("Purpose", wanted.purpose), streams=streams),
         declared=keys_of(tuned.start),
         quality=tuned.limits,
+        finest=tuned.known.finest,
         gpus=tuned.known.instance.on,
         watts=tuned.watts,
     )
@@ -134,12 +135,14 @@ def _require_there(tuned: Tuned, inventory: Path | None) -> None:
     from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
     from llamaherd.pipeline.rollback import keyless, lacks
     from llamaherd.plan import Only
+    from llamaherd.store.missing import missing_files
 
     roles = roles_of(inventory)
     script = inspect_script(keyless(tuned.plan), roles)
     state = parse_state(ask_host(Remote(tuned.rig.connect), script, LOOK_SECONDS), roles)
     part = tuned.plan.model_copy(update={"only": Only(instances=(tuned.server.name,))})
     gone = list(lacks(part, state))
+    gone += [f"model {each.name}" for each in tuned.others if missing_files(each, state)]
     if tuned.server.service not in state.units:
         gone.append(f"unit {tuned.server.service}")
     if gone:
@@ -159,11 +162,16 @@ def _ask_first(tuned: Tuned, aim: Aim, wanted: Wanted, *, going_on: bool) -> Non
         said = ", ".join(map(str, tuned.watts))
         say(f"in the end its GPUs are held to {said} W each, in turns; what they are held to now comes back", err=True)
     if tuned.limits:
-        say(f"a coarser kv is judged before it leads: {tuned.limits}", err=True)
+        say(f"{_judged(tuned)} judged before it leads: {tuned.limits}", err=True)
     say(f"{tuned.server.service} is stopped meanwhile, and comes back whatever ends this", err=True)
     if not wanted.yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
         say("nothing was measured", err=True)
         sys.exit(FAILED)
+
+
+def _judged(tuned: Tuned) -> str:
+    finest = tuned.known.finest
+    return f"what says other things than model={finest} with kv=f16 is" if finest else "a coarser kv is"
 
 
 def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:

@@ -12,10 +12,10 @@ from llamaherd.inventory.schema import CacheTypes, Instance, Rig
 from llamaherd.memory.experts import layers_on_cpu, moe_layers
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.packing import EXPERTS, LAYERS, Packing
-from llamaherd.tune.quality import KV, PRECISE
+from llamaherd.tune.quality import KV, MODEL, PRECISE
 from llamaherd.tune.space import Axis, Space
 
-BATCH, UBATCH, THREADS, SPLIT = "batch", "ubatch", "threads", "split"
+BATCH, UBATCH, THREADS, SPLIT, SHARES = "batch", "ubatch", "threads", "split", "tensor_split"
 HEAD, DRAFTER, DRAFTED, SURE = "draft.mtp", "draft.model", "draft.max", "draft.p_min"
 
 UBATCHES = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -24,6 +24,8 @@ QUEUED = 2048
 
 _CACHES = ("f16", "q8_0", "q4_0")
 """Types of a cache that are tried: pairs of the same, for which each build has kernels."""
+_MORE = (1.25, 1.5, 2.0)
+"""How much more than goes by its memory one of several GPUs may have of a model."""
 _THREADS = (0.25, 0.5, 0.75, 1.0)
 _HEADS = (None, 1, 2, 3, 4)
 _DRAFTS = (2, 4, 8, 16)
@@ -49,6 +51,16 @@ class Known:
         """That of its model."""
         return self.headers.get(self.instance.model)
 
+    @property
+    def finest(self) -> str:
+        """Of all weights that may be tried, those with most bytes; empty where there are no others."""
+        tried = self.instance.tried_models
+        return max((self.instance.model, *tried), key=self._bytes) if tried else ""
+
+    def _bytes(self, model: str) -> int:
+        header = self.headers.get(model)
+        return sum(each.bytes for each in header.each) if header else 0
+
 
 def space_of(known: Known, *, judged: bool) -> tuple[Space, Candidate]:
     """What may be changed, and the keys as they are declared.
@@ -72,11 +84,15 @@ def _axes(known: Known, judged: bool) -> Iterator[Axis]:
     instance = known.instance
     if computes_on_cpu(known.rig, instance, known.header):
         yield Axis(THREADS, _threads(known), down_first=True)
+    if judged and instance.tried_models:
+        yield Axis(MODEL, (instance.model, *instance.tried_models), "each")
     yield Axis(UBATCH, tuple(size for size in UBATCHES if size <= instance.context))
     if caches := _caches(instance, judged):
         yield Axis(KV, caches)
     if splits := _splits(known):
         yield Axis(SPLIT, splits, "each")
+    if shares := _shares(known):
+        yield Axis(SHARES, shares, "each")
     yield from _drafting(known)
 
 
@@ -116,6 +132,29 @@ def _splits(known: Known) -> tuple[Value, ...]:
     return (None, *sorted(takes))
 
 
+def _shares(known: Known) -> tuple[Value, ...]:
+    """Percent of a model that each of several GPUs may have: by their memory, and more of it for one of them.
+
+    None where they are alike: then it does not matter which of them computes a layer.
+    """
+    instance, cards = known.instance, known.rig.gpus.cards if known.rig.gpus else {}
+    own = [cards[name] for name in instance.on]
+    sizes = [card.memory_bytes or 0 for card in own]
+    if len(own) < 2 or instance.split == "none" or not all(sizes) or len({card.model for card in own}) == 1:
+        return ()
+    parts = [
+        [size * (by if at == place else 1) for at, size in enumerate(sizes)]
+        for place in range(len(own))
+        for by in _MORE
+    ]
+    tried = [tuple(float(round(100 * part / sum(each))) for part in each) for each in parts]
+    return tuple(dict.fromkeys([_split(instance), None, *tried]))
+
+
+def _split(instance: Instance) -> Value:
+    return tuple(map(float, instance.tensor_split)) or None
+
+
 def _threads(known: Known) -> tuple[int, ...]:
     """Cores and parts of them; not their siblings, which only slow each other down."""
     cpus = known.instance.cpus
@@ -132,7 +171,9 @@ def _declared(known: Known, key: str) -> Value:
         UBATCH: instance.ubatch or 512,
         BATCH: instance.batch,
         KV: _both(instance.kv),
+        MODEL: instance.model,
         SPLIT: instance.split,
+        SHARES: _split(instance),
         THREADS: shared_threads(known.rig, known.headers)[known.name],
         HEAD: draft.mtp if draft else None,
         DRAFTER: draft.model if draft else None,

@@ -20,7 +20,7 @@ from llamaherd.tune.aim import Figures
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.lines import Deep, Found, Head, Limited, Sized, Trial, candidate_of
 from llamaherd.tune.probe import Sizes
-from llamaherd.tune.quality import KV, Cost, Judged, coarser
+from llamaherd.tune.quality import Cost, Judged, Precision, precision_of
 from llamaherd.tune.trials import Outcome, Trials
 
 MOST, _MOST_FILES = 8 << 20, 1_000
@@ -40,7 +40,7 @@ class Search:
         self.head = head
         self.sizes: Sizes | None = None
         self.trials: list[Trial] = []
-        self.judged: dict[str, Judged] = {}
+        self.judged: dict[Precision, Judged] = {}
         self.deep: dict[Candidate, Deep] = {}
         self.limited: list[Limited] = []
         self.found: Found | None = None
@@ -53,7 +53,7 @@ class Search:
             case Trial():
                 self.trials.append(line)
             case Judged():
-                self.judged[line.kv] = line
+                self.judged[line.precision] = line
             case Deep():
                 self.deep[candidate_of(line.keys)] = line
             case Limited():
@@ -82,15 +82,16 @@ class Search:
         return {candidate_of(each.keys): each for each in self.trials if each.round == number}
 
     def cost(self, candidate: Candidate) -> Cost | None:
-        """What its cache costs; None where that is no coarser than what is declared, or no cache is judged."""
+        """What it costs; None where it computes no less exactly than what is declared, or nothing is judged."""
         if self.head.quality is None:
             return None
-        kv = coarser(candidate, candidate_of(self.head.declared))
-        return Cost(kv, self.judged.get(kv)) if kv else None
+        precision = precision_of(candidate, candidate_of(self.head.declared), self.head.finest)
+        return Cost(precision, self.judged.get(precision)) if precision else None
 
     def refused(self, candidate: Candidate) -> str | None:
-        """Why its cache is none to be proposed; None where it may be, or nobody has judged it yet."""
-        judged, limits = self.judged.get(str(candidate[KV])), self.head.quality
+        """Why it is none to be proposed; None where it may be, or nobody has judged it yet."""
+        cost, limits = self.cost(candidate), self.head.quality
+        judged = cost.judged if cost else None
         if judged is None or limits is None or judged.passes(limits):
             return None
         return f"{judged}, where {limits} is declared" if judged.quality else str(judged)

@@ -1,17 +1,17 @@
-"""What a coarser cache costs, asked of the engine's own tool on the host: a text read with f16, and with it."""
+"""What a candidate costs, asked of the engine's own tool on the host: a text read exactly, and as it does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from llamaherd.bench.arms.reading import Host, Reader
 from llamaherd.plan import Reading
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.quality import Judged
+from llamaherd.tune.quality import Judged, Precision
 
-UnitOf = Callable[[Candidate, str, Reading, int], str]
-"""The unit that reads the text with a candidate's weights, once with f16 and once with this cache."""
+UnitOf = Callable[[Candidate, Precision, Reading, int], str]
+"""The unit that reads the text twice: exactly, and as a candidate does."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Judging:
 
     host: Host
     unit_of: UnitOf
-    readings: Callable[[Candidate], Iterable[Reading]]
+    readings: Callable[[Candidate, Precision], Iterable[Reading]]
 
-    def judged(self, candidate: Candidate, kv: str, seconds: float) -> Judged:
-        """What a cache costs with a candidate's weights, within so many seconds. Raises UserError where the host is
-        gone: then nothing is known of it."""
+    def judged(self, candidate: Candidate, precision: Precision, seconds: float) -> Judged:
+        """What a candidate's precision costs, within so many seconds. Raises UserError where the host is gone: then
+        nothing is known of it."""
 
         def unit(reading: Reading, longest: int) -> str:
-            return self.unit_of(candidate, kv, reading, longest)
+            return self.unit_of(candidate, precision, reading, longest)
 
-        found = Reader(self.host, unit, self.readings(candidate)).compared(seconds)
-        return Judged.model_validate({**dict(found), "kv": kv})
+        found = Reader(self.host, unit, self.readings(candidate, precision)).compared(seconds)
+        return Judged.model_validate({**dict(found), **asdict(precision)})

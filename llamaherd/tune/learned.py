@@ -21,6 +21,7 @@ from llamaherd.tune.likeness import LikeGpu, Likeness
 from llamaherd.tune.lines import Head, candidate_of
 from llamaherd.tune.outcome import Standing, standings
 from llamaherd.tune.phrases import ratio_text
+from llamaherd.tune.quality import MODEL
 from llamaherd.tune.written import yaml_of
 
 MOST = 3
@@ -74,7 +75,8 @@ def _learned(search: Search, head: Head, file: Path) -> Learned | None:
     base, best = candidate_of(head.declared), candidate_of(search.found.keys)
     standing = next((each for each in standings(search, base) if each.candidate == best), None)
     deeper = deeper_of(search, base, best)
-    if standing is None or (deeper and deeper.doubt):
+    # The name of a model means nothing on another rig.
+    if standing is None or (deeper and deeper.doubt) or best[MODEL] != base[MODEL]:
         return None
     ended, cost = search.found.ended[:10], search.cost(best)
     return Learned(

@@ -37,7 +37,8 @@ class Head(Recorded):
 
     `kind` is the hash of what two rigs have in common of which one can begin with what the other has found; `likeness`
     says it in words, for those who know only a part of it. Searches of before have none.
-    `quality` is what coarser types of the cache may cost, where such are tried. `watts` are the power limits that are
+    `quality` is what coarser types of the cache and other weights may cost, where such are tried; `finest` names the
+    weights that others are judged beside. `watts` are the power limits that are
     tried in the end, and `gpus` the names of the GPUs in the inventory.
     """
 
@@ -53,6 +54,7 @@ class Head(Recorded):
     aim: Aim
     declared: Keys
     quality: Limits | None = None
+    finest: _Word = ""
     gpus: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
     watts: Annotated[tuple[Count, ...], Field(max_length=64)] = ()
 

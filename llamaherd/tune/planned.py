@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +15,14 @@ from llamaherd.bench.arms.units import Arm, arms_port, run_unit
 from llamaherd.bench.asking.suite import suite
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
-from llamaherd.engines.divergence import BASE, Pass, compared_arguments, kept_arguments, words_with_cache
+from llamaherd.engines.divergence import (
+    BASE,
+    Pass,
+    compared_arguments,
+    kept_arguments,
+    words_as_served,
+    words_with_cache,
+)
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
@@ -24,14 +31,14 @@ from llamaherd.layout import ARMS_TEXT
 from llamaherd.memory.reading import readings
 from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.pipeline.local_headers import local_headers
-from llamaherd.plan import InstancePlan, Plan, Reading
+from llamaherd.plan import InstancePlan, ModelPlan, Plan, Reading
 from llamaherd.plan.loaded import names_of, not_one
 from llamaherd.role.role import Role
 from llamaherd.tune.axes import Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.keys import settings_of, with_keys
 from llamaherd.tune.likeness import Likeness, likeness_of
-from llamaherd.tune.quality import Limits
+from llamaherd.tune.quality import MODEL, Limits, Precision
 from llamaherd.tune.space import Space
 
 
@@ -61,13 +68,13 @@ class Tuned:
 
     @property
     def limits(self) -> Limits | None:
-        """What coarser types of the cache may cost; None where none is tried."""
+        """What coarser types of the cache and other weights may cost; None where none is tried."""
         quality = self.known.instance.quality
         return Limits(kld=quality.kld, same_top=quality.same_top) if quality else None
 
     @property
     def text(self) -> str:
-        """What caches are judged on: our own text, long enough; empty where none is judged."""
+        """What candidates are judged on: our own text, long enough; empty where none is judged."""
         return read_text() if self.limits else ""
 
     @property
@@ -82,15 +89,20 @@ class Tuned:
         machine = [self.rig.host.model_dump_json(), self.rig.gpus.model_dump_json() if self.rig.gpus else None]
         limits = [self.limits.model_dump()] if self.limits else []
         watts = [self.watts] if self.watts else []
+        others = [_files(self.others)] if self.others else []
         said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits, *watts]
-        return _hash(said)
+        return _hash([*said, *others])
+
+    @property
+    def others(self) -> list[ModelPlan]:
+        """The models that may take the place of its own."""
+        return [each for each in self.plan.models if each.name in self.known.instance.tried_models]
 
     @property
     def _files(self) -> list[str]:
         """What tells its model's files from others, and those of what drafts for it."""
         folders = {self.declared.model_folder, self.declared.draft_folder}
-        models = (each for each in self.plan.models if each.folder in folders)
-        return sorted(file.sha256 or file.name for each in models for file in each.files)
+        return _files(each for each in self.plan.models if each.folder in folders)
 
     @property
     def kind(self) -> str:
@@ -126,17 +138,25 @@ class Tuned:
         plan = plans(self.inventory, self.roles, (rig,), edit=edit)[rig][1]
         return Arm("C", f"{rig}/{name}", arm_instance(plan, rig, name, port, load_seconds))
 
-    def readings(self, candidate: Candidate) -> Iterator[Reading]:
-        """Ways in which a text could be read to judge a candidate's cache, the best one first."""
-        known = self.known
-        return readings(known.rig, known.name, with_keys(known.instance, candidate), known.headers)
+    def readings(self, candidate: Candidate, precision: Precision) -> Sequence[Reading]:
+        """Ways in which a text could be read to judge a candidate, the best one first: those of the weights with less
+        room, where others are judged."""
+        known, exact = self.known, self._exact(candidate, precision)
+        instances = [with_keys(known.instance, each) for each in (candidate, exact) if each]
+        ways = [list(readings(known.rig, known.name, each, known.headers)) for each in instances]
+        return min(ways, key=lambda each: each[0].context if each else 0) if exact else []
 
-    def judge_unit(self, candidate: Candidate, kv: str, reading: Reading, seconds: int) -> str:
-        """The unit that judges a cache with a candidate's weights, in two runs of so many seconds each.
+    def _exact(self, candidate: Candidate, precision: Precision) -> Candidate | None:
+        """What a candidate is judged beside: itself, or the finest weights, as much of those on the GPUs as fits."""
+        if not precision.model:
+            return candidate
+        return self.space.pack(candidate.with_keys({MODEL: precision.beside}))
 
-        Raises UserError and InventoryError.
-        """
-        arm = self.arm(candidate, None)
+    def judge_unit(self, candidate: Candidate, precision: Precision, reading: Reading, seconds: int) -> str:
+        """The unit that judges a candidate, in two runs of so many seconds. Raises UserError and InventoryError."""
+        arm, beside = self.arm(candidate, None), self._exact(candidate, precision)
+        exact = self.arm(beside, None) if beside and precision.model else arm
+        self._require_one_vocabulary(precision)
         engine = self.rig.engines[arm.instance.engine]
         flags, tool, server = flags_of(engine), TRAITS[engine.kind].divergence, arm.instance.server
         if flags is None or tool is None or server.program is None:
@@ -145,9 +165,20 @@ class Tuned:
             )
         of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), LOGITS)
         program = str(PurePosixPath(server.program).with_name(tool))
-        exact, coarse = (words_with_cache(flags, server.arguments, each) for each in (BASE, kv))
-        runs = ((program, *kept_arguments(exact, of)), (program, *compared_arguments(coarse, of)))
+        kept = words_with_cache(flags, exact.instance.server.arguments, BASE)
+        if precision.kv:
+            words = words_with_cache(flags, server.arguments, precision.kv)
+        else:
+            words = words_as_served(flags, server.arguments)[0]
+        runs = ((program, *kept_arguments(kept, of)), (program, *compared_arguments(words, of)))
         return run_unit(arm, runs, seconds).text
+
+    def _require_one_vocabulary(self, precision: Precision) -> None:
+        both = [self.known.headers.get(each) for each in (precision.model, precision.beside)]
+        sizes = {each.vocabulary for each in both if each}
+        if len(sizes) > 1:
+            says = f"`{precision.model}` and `{precision.beside}` have other kinds of tokens: they are two models"
+            raise UserError(says, "leave it out of `models`")
 
 
 def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None, watts: tuple[int, ...] = ()) -> Tuned:
@@ -171,6 +202,10 @@ def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None
     space, start = space_of(known, judged=known.instance.quality is not None)
     limits = watts or known.instance.tried_limits
     return Tuned(inventory, tuple(roles), known, plan, server, chosen, space, start, limits, known.header)
+
+
+def _files(models: Iterable[ModelPlan]) -> list[str]:
+    return sorted(file.sha256 or file.name for each in models for file in each.files)
 
 
 def _hash(said: list[Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a coarser cache costs: figures of the engine's own tool, and the limits that they are held to. Pure."""
+"""What a coarser cache or other weights cost: figures of the engine's own tool, and their limits. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from llamaherd.bench.arms.divergence import Compared, Quality
 from llamaherd.bench.results.provenance import Recorded
 from llamaherd.tune.candidate import Candidate
 
-KV = "kv"
+KV, MODEL = "kv", "model"
 PRECISE = ("f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types of a cache, those that lose least first."""
 
 
 class Limits(Recorded):
-    """What a coarser cache may cost: the most mean divergence, and the least percent of the same likeliest tokens."""
+    """What a candidate may cost: the most mean divergence, and the least percent of the same likeliest tokens."""
 
     kld: Annotated[float, Field(gt=0)]
     same_top: Annotated[float, Field(ge=0, le=100)]
@@ -30,11 +30,40 @@ class Limits(Recorded):
         return f"mean KLD up to {self.kld:g}, same top from {self.same_top:g} %"
 
 
+@dataclass(frozen=True)
+class Precision:
+    """How exactly a candidate computes, where that is to be judged: its cache, and its weights if they are others.
+
+    `kv` is empty where its cache is as it is declared, and of two types. `model` is empty for the declared weights,
+    which are judged beside themselves; `beside` names those that others are judged beside.
+    """
+
+    kv: str
+    model: str = ""
+    beside: str = ""
+
+    @property
+    def exact(self) -> str:
+        """What it is judged beside."""
+        return f"model={self.beside} with kv=f16" if self.model else "f16"
+
+    def __str__(self) -> str:
+        words = [f"model={self.model}"] * bool(self.model) + [f"kv={self.kv}"] * bool(self.kv)
+        return ", ".join(words)
+
+
 class Judged(Compared):
-    """What came of judging a type of the cache beside f16, as a line of the journal."""
+    """What came of judging how exactly a candidate computes, as a line of the journal."""
 
     line: Literal["judged"] = "judged"
     kv: str
+    model: str = ""
+    beside: str = ""
+
+    @property
+    def precision(self) -> Precision:
+        """What was judged."""
+        return Precision(self.kv, self.model, self.beside)
 
     def passes(self, limits: Limits) -> bool:
         """Whether it may be proposed."""
@@ -42,22 +71,35 @@ class Judged(Compared):
 
     def __str__(self) -> str:
         if self.quality is None:
-            return f"kv={self.kv} could not be judged: {self.says}"
-        return f"kv={self.kv} beside f16: {self.figures}"
+            return f"{self.precision} could not be judged: {self.says}"
+        return f"{self.precision} beside {self.precision.exact}: {self.figures}"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a candidate whose cache is coarser than what is declared: what was judged of it, if it was by now."""
+    """Of a candidate that may say other things than what is declared: what was judged of it, if it was by now."""
 
-    kv: str
+    precision: Precision
     judged: Judged | None
 
     def __str__(self) -> str:
-        return str(self.judged) if self.judged else f"kv={self.kv} is not judged"
+        return str(self.judged) if self.judged else f"{self.precision} is not judged"
 
 
-def coarser(candidate: Candidate, declared: Candidate) -> str | None:
+def precision_of(candidate: Candidate, declared: Candidate, finest: str) -> Precision | None:
+    """How exactly it computes, where that is to be judged: a coarser cache than the declared one, or other weights.
+
+    `finest` names the weights that lose least: with those, and a cache that is no coarser, there is nothing to judge.
+    """
+    model, kv = candidate[MODEL], _coarser(candidate, declared)
+    if model == declared[MODEL]:
+        return Precision(kv) if kv else None
+    if model == finest and kv is None:
+        return None
+    return Precision(str(candidate[KV] or ""), str(model), finest)
+
+
+def _coarser(candidate: Candidate, declared: Candidate) -> str | None:
     """The type of its cache where that is coarser than what is declared."""
     kv, usual = candidate[KV], declared[KV]
     if kv not in PRECISE or usual not in PRECISE:

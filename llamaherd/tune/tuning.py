@@ -20,7 +20,7 @@ from llamaherd.tune.journal import SearchJournal
 from llamaherd.tune.limiting import Limiting
 from llamaherd.tune.lines import Found, Sized, Trial, candidate_of, keys_of
 from llamaherd.tune.outcome import MARGIN, Standing, best_of, standings
-from llamaherd.tune.quality import Cost, Judged
+from llamaherd.tune.quality import Cost, Judged, Precision
 from llamaherd.tune.search import Model, search
 from llamaherd.tune.space import Space
 from llamaherd.tune.trials import Outcome, Trials
@@ -36,8 +36,8 @@ _PROBED, _CONFIRMED = 2, 3
 """Rounds of requests of a candidate that is worth it, and of one of the best at each start."""
 _LEAST_JUDGING, _MOST_JUDGING = 300, 1800
 """Seconds that a cache may take to be judged, whatever is left of the budget."""
-Judge = Callable[[Candidate, str, float], Judged]
-"""What a candidate's cache, of this type, costs; within so many seconds."""
+Judge = Callable[[Candidate, Precision, float], Judged]
+"""What a candidate costs, which computes as exactly as this; within so many seconds."""
 _DEEP, _LIMITS = 0.2, 0.4
 """Of the budget, that is kept for the full depth and for power limits at most: what takes longer has what is left."""
 _NEAR = 0.85
@@ -55,8 +55,8 @@ class Teller(Protocol):
         """What came of it, beside the best one by now, and what its cache costs where that is coarser."""
         ...
 
-    def judging(self, kv: str) -> None:
-        """A type of the cache is judged, which takes minutes."""
+    def judging(self, precision: Precision) -> None:
+        """A type of the cache, or other weights are judged, which takes minutes."""
         ...
 
     def confirming(self, count: int, number: int) -> None:
@@ -72,7 +72,7 @@ class Teller(Protocol):
 class Tuning:
     """One search. `budget` is in seconds, those of an earlier run that was cut off included.
 
-    Without a `judge`, no coarser cache than the declared one may be among what can be tried.
+    Without a `judge`, no coarser cache than the declared one and no other weights may be among what can be tried.
     """
 
     evaluation: Evaluation
@@ -135,16 +135,16 @@ class Tuning:
         return outcome
 
     def _require_judged(self, leading: Callable[[], Sequence[Candidate]]) -> None:
-        """Have the caches of those judged that lead, each type once: what costs too much leads no more."""
+        """Have those judged that lead, each precision once: what costs too much leads no more."""
         known = self.journal.search
         while self.judge:
             costs = [(each, cost) for each in leading() if (cost := known.cost(each)) and cost.judged is None]
             if not costs:
                 return
             candidate, cost = costs[0]
-            self.teller.judging(cost.kv)
+            self.teller.judging(cost.precision)
             seconds = min(_MOST_JUDGING, max(_LEAST_JUDGING, self.budget - known.seconds))
-            self.journal.add(self.judge(candidate, cost.kv, seconds))
+            self.journal.add(self.judge(candidate, cost.precision, seconds))
             for each, _ in list(self._trials):
                 if refused := known.refused(each):
                     self._trials.add(each, Outcome(None, why="quality", says=refused))

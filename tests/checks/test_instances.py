@@ -47,7 +47,7 @@ EXPECTING = {
     "speed without a GPU": Case({SMALL + "expect": {"decode": 65, "prefill": 900}}),
 }
 
-QUALITY = {"quality": {"kld": 0.005}}
+QUALITY, WEIGHTS = {"quality": {"kld": 0.005}}, {"models": ["small"]}
 JUDGING = {
     "a unit of a build": Case({TWO + "tune": QUALITY}),
     "by the fork": Case({ONE + "kv": "q8_0", ONE + "tune": QUALITY}),
@@ -70,6 +70,7 @@ JUDGING = {
         {TWO + "kv": "q4_0", TWO + "tune": QUALITY},
         *("LH081", "kld", "coarser than q4_0", "take `quality` out", "warning"),
     ),
+    "as coarse as it gets, with other weights": Case({TWO + "kv": "q4_0", TWO + "tune": WEIGHTS | QUALITY}),
 }
 
 EFFICIENCY = {"for": "efficiency"}

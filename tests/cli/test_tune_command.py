@@ -14,6 +14,7 @@ from llamaherd.tune.axes import THREADS
 from llamaherd.tune.journal import searches
 from llamaherd.tune.lines import Deep
 from llamaherd.tune.planned import Tuned, tuned
+from llamaherd.tune.quality import Precision
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
 from tests.support.searched import declared, herd, searched
@@ -147,7 +148,7 @@ def test_other_limits_are_another_search(inventory: Path) -> None:
 def test_a_cache_is_judged_by_a_unit_as_the_candidate_is(inventory: Path) -> None:
     of = judged(inventory)
     candidate = of.start.with_keys({"kv": "q4_0", THREADS: 1})
-    unit = of.judge_unit(candidate, "q4_0", Reading(2048, 4, 512, 10**9), 300)
+    unit = of.judge_unit(candidate, Precision("q4_0"), Reading(2048, 4, 512, 10**9), 300)
     build = next(build for build in of.plan.builds if build.id == of.declared.build)
     *_, base, coarse = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
     for line, cache in ((base, "f16"), (coarse, "q4_0")):
@@ -162,3 +163,30 @@ def test_a_cache_is_judged_by_a_unit_as_the_candidate_is(inventory: Path) -> Non
     assert "PrivateTmp=yes" in unit
     assert f"User={of.declared.server.user}" in unit
     assert unit.rstrip().endswith("Restart=no\nTimeoutStartSec=300")
+
+
+def with_other_weights(inventory: Path) -> Tuned:
+    tune = {"models": ["finer", "gemma"], "quality": {"kld": 0.02}}
+    finer = {"file": "/srv/finer.gguf", "sha256": "b7" * 32}
+    rig = changed(cpu_rig(), {"models/finer": finer, "instances/chat/kv": "f16", "instances/chat/tune": tune})
+    inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
+    return tuned(inventory, ROLES, "box", "chat")
+
+
+def test_other_weights_are_tried_where_they_are_declared(inventory: Path) -> None:
+    of = with_other_weights(inventory)
+    assert of.space.axis("model").values == ("gemma", "finer")
+    assert [each.name for each in of.others] == ["finer"], "`herd up` brings it"
+    assert judged(inventory).identity != of.identity
+
+
+def test_other_weights_are_judged_by_a_unit_that_reads_both(inventory: Path) -> None:
+    of = with_other_weights(inventory)
+    candidate = of.start.with_keys({"model": "finer", "kv": "q8_0"})
+    unit = of.judge_unit(candidate, Precision("q8_0", "finer", "gemma"), Reading(2048, 4, 512, 10**9), 300)
+    *_, base, other = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    folders = {each.name: each.folder for each in of.plan.models}
+    assert f"--model {folders['gemma']}/gemma.gguf " in base
+    assert f"--model {folders['finer']}/finer.gguf " in other
+    assert ("--cache-type-k f16" in base, "--cache-type-k q8_0" in other) == (True, True)
+    assert (base.endswith("--kl-divergence"), other.endswith("--kl-divergence")) == (False, True)

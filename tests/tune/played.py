@@ -13,7 +13,7 @@ from math import log2
 from pathlib import Path
 
 from benchmarks.tune import parzen_of, start_of
-from benchmarks.tune_law import DRAFTED, READ, UBATCH, WRITTEN, LawRig
+from benchmarks.tune_law import DRAFTED, UBATCH, LawRig
 from llamaherd.bench.arms.divergence import Figure, Quality
 from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.units import Arm, ArmName
@@ -31,7 +31,7 @@ from llamaherd.tune.journal import SearchJournal, same_search
 from llamaherd.tune.limiting import Limiting
 from llamaherd.tune.lines import Found, Head, keys_of
 from llamaherd.tune.one_pass import Walk
-from llamaherd.tune.quality import KV, Cost, Judged, Limits
+from llamaherd.tune.quality import KV, Cost, Judged, Limits, Precision
 from llamaherd.tune.search import Model
 from llamaherd.tune.space import Space
 from llamaherd.tune.trials import Outcome, Trials
@@ -105,7 +105,8 @@ class Played:
     def stop(self) -> None:
         self.running = False
 
-    def judge(self, candidate: Candidate, kv: str, seconds: float) -> Judged:
+    def judge(self, candidate: Candidate, precision: Precision, seconds: float) -> Judged:
+        kv = precision.kv
         assert not self.running
         assert candidate[KV] == kv
         assert seconds >= JUDGING
@@ -201,12 +202,6 @@ def watts(candidate: Candidate) -> float:
     return 100.0 + 80.0 * log2(int(str(candidate[UBATCH] or 512)) / 64)
 
 
-def joules_a_token(rig: LawRig, candidate: Candidate) -> float:
-    """Of a turn, in truth."""
-    seconds = READ / rig.prefill(candidate) + WRITTEN / rig.decode(candidate)
-    return watts(candidate) * seconds / (READ + WRITTEN)
-
-
 class Told:
     """What was told, in words."""
 
@@ -219,8 +214,8 @@ class Told:
     def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
         self.lines.append(f"ended {candidate} {outcome.score} {best} {cost}")
 
-    def judging(self, kv: str) -> None:
-        self.lines.append(f"judging {kv}")
+    def judging(self, precision: Precision) -> None:
+        self.lines.append(f"judging {precision.kv}")
 
     def confirming(self, count: int, number: int) -> None:
         self.lines.append(f"confirming {count} {number}")
@@ -263,13 +258,15 @@ def search_on(
     context: int = 65_536,
     climbs: bool = False,
     watts: Sequence[int] = (),
+    finest: str = "",
 ) -> tuple[Found, Tuning]:
     """A search, gone on with where it was begun; with `limits`, coarser types of the cache are judged.
 
-    `watts` are power limits that are tried in the end. `climbs`: what is found and what is declared are measured at
-    the full depth of the context, too.
+    `watts` are power limits that are tried in the end. `climbs`: the end is measured at the full depth, too.
     """
-    head = head_of(servers.rig, purpose, limits=limits).model_copy(update={"gpus": ("big",), "watts": tuple(watts)})
+    head = head_of(servers.rig, purpose, limits=limits).model_copy(
+        update={"gpus": ("big",), "watts": tuple(watts), "finest": finest}
+    )
     path = same_search(folder, head)
     journal = SearchJournal.resume(path) if path else SearchJournal.begin(folder, head)
 

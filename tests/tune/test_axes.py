@@ -6,7 +6,7 @@ import pytest
 
 from llamaherd.inventory.schema import Instance
 from llamaherd.memory.instances import sized
-from llamaherd.tune.axes import HEAD, SPLIT, SURE, THREADS, UBATCH, Known, space_of
+from llamaherd.tune.axes import HEAD, SHARES, SPLIT, SURE, THREADS, UBATCH, Known, space_of
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.keys import settings_of, with_keys
 from llamaherd.tune.packing import BATCH, EXPERTS, LAYERS
@@ -51,6 +51,29 @@ def test_several_gpus_can_share_otherwise() -> None:
     assert len(of.instance.on) > 1
     assert SPLIT in keys(found)
     assert "none" not in found.axis(SPLIT).values
+
+
+def on_both(of: Known) -> Known:
+    """The instance of a rig on both of its GPUs, which nobody else has."""
+    instance = of.instance.model_copy(update={"on": ("ti", "std")})
+    return Known(of.rig.model_copy(update={"instances": {of.name: instance}}), of.name, of.headers)
+
+
+def test_gpus_that_are_not_alike_can_have_other_shares() -> None:
+    alike, _, _ = space("six", "coder")
+    assert SHARES not in keys(alike)
+    of = on_both(known("duo", "reasoner"))
+    found, start = space_of(of, judged=True)
+    shares = found.axis(SHARES).values
+    assert (start[SHARES], shares[0]) == (None, None)
+    assert shares[1:] == ((56, 44), (60, 40), (67, 33), (44, 56), (40, 60), (33, 67))
+    other = start.with_keys({SHARES: shares[1]})
+    assert with_keys(of.instance, other).tensor_split == (56, 44)
+    (setting,) = settings_of(other, start)
+    assert (setting.value, str(setting)) == ([56, 44], "tensor_split=[56, 44]")
+    packed = found.pack(other)
+    assert packed
+    assert fits(of, with_keys(of.instance, packed))
 
 
 def test_threads_are_cores_and_never_their_siblings() -> None:

@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from benchmarks.tune import start_of
-from benchmarks.tune_law import UBATCH, LawRig
+from benchmarks.tune_law import READ, UBATCH, WRITTEN, LawRig
 from llamaherd.bench.courses.power import SECONDS
 from llamaherd.tune.aim import Aim, Figures
+from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import ending
 from llamaherd.tune.front import front_of
 from llamaherd.tune.lines import candidate_of
@@ -19,9 +20,15 @@ from llamaherd.tune.outcome import failures
 from llamaherd.tune.probe import Sizes
 from llamaherd.tune.show import print_ending
 from llamaherd.tune.written import ending_json
-from tests.tune.played import Played, joules_a_token, pass_alone, search_on
+from tests.tune.played import Played, pass_alone, search_on, watts
 
 EFFICIENCY = Aim(purpose="efficiency")
+
+
+def joules_a_token(rig: LawRig, candidate: Candidate) -> float:
+    """Of a turn, in truth."""
+    seconds = READ / rig.prefill(candidate) + WRITTEN / rig.decode(candidate)
+    return watts(candidate) * seconds / (READ + WRITTEN)
 
 
 def test_it_finds_what_takes_less_and_not_what_is_fastest(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from llamaherd.tune.front import front_of
 from llamaherd.tune.journal import read_search, searches
 from llamaherd.tune.lines import Trial, candidate_of
 from llamaherd.tune.outcome import standings, steps
-from llamaherd.tune.quality import KV, Limits
+from llamaherd.tune.quality import KV, Limits, Precision
 from llamaherd.tune.show import print_ending
 from llamaherd.tune.trials import Outcome
 from llamaherd.tune.written import ending_json
@@ -183,7 +183,7 @@ def test_while_it_goes_on_no_speed_is_said_before_the_cost_is_known(
     lines.ended(coarse, Outcome(50.0), 60.0, None)
     cost = search.cost(coarse)
     assert cost
-    lines.ended(coarse, Outcome(50.0), 60.0, type(cost)("q8_0", None))
+    lines.ended(coarse, Outcome(50.0), 60.0, type(cost)(Precision("q8_0"), None))
     lines.ended(coarse, Outcome(50.0), 50.0, cost)
     lines.ended(coarse, Outcome(None, why="quality", says="it costs"), 50.0, cost)
     plain, unknown, known, lost = capsys.readouterr().err.splitlines()

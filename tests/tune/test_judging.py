@@ -13,7 +13,7 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.plan import Reading
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.judging import Judging
-from llamaherd.tune.quality import Judged
+from llamaherd.tune.quality import Judged, Precision
 from tests.bench.test_divergence import OUTPUTS, REAL
 
 READINGS = (Reading(8192, 2, 512, 4_000), Reading(4096, 2, 512, 2_000), Reading(2048, 4, 512, 2_000))
@@ -46,12 +46,12 @@ class Plays:
         return self.now
 
 
-def unit_of(candidate: Candidate, kv: str, reading: Reading, seconds: int) -> str:
-    return f"{candidate} {kv} {reading.context} {seconds}"
+def unit_of(candidate: Candidate, precision: Precision, reading: Reading, seconds: int) -> str:
+    return f"{candidate} {precision.kv} {reading.context} {seconds}"
 
 
 def judged(host: Plays, readings: Iterable[Reading] = READINGS) -> Judged:
-    return Judging(host, unit_of, lambda _: readings).judged(Candidate.of({"kv": "q8_0"}), "q8_0", 600.0)
+    return Judging(host, unit_of, lambda *_: readings).judged(Candidate.of({"kv": "q8_0"}), Precision("q8_0"), 600.0)
 
 
 def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
@@ -114,11 +114,11 @@ def test_where_memory_allows_nothing_no_unit_runs() -> None:
 
 
 def test_what_cannot_be_planned_is_not_run() -> None:
-    def refuses(_candidate: Candidate, _kv: str, _reading: Reading, _seconds: int) -> str:
+    def refuses(_candidate: Candidate, _precision: Precision, _reading: Reading, _seconds: int) -> str:
         raise UserError("the model is not locked", "run `herd lock`")
 
     host = Plays([])
-    found = Judging(host, refuses, lambda _: READINGS).judged(Candidate(), "q8_0", 600.0)
+    found = Judging(host, refuses, lambda *_: READINGS).judged(Candidate(), Precision("q8_0"), 600.0)
     assert (found.quality, found.says) == (None, "the model is not locked")
 
 

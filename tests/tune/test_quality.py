@@ -6,7 +6,7 @@ import pytest
 
 from llamaherd.bench.arms.divergence import quality_of
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.quality import Judged, Limits, coarser
+from llamaherd.tune.quality import Judged, Limits, Precision, precision_of
 from tests.bench.test_divergence import REAL
 
 
@@ -41,4 +41,27 @@ def test_it_is_said_in_a_line() -> None:
     ],
 )
 def test_a_cache_is_coarser_than_what_is_declared(kv: str | None, declared: str | None, found: str | None) -> None:
-    assert coarser(Candidate.of({"kv": kv}), Candidate.of({"kv": declared})) == found
+    precision = precision_of(Candidate.of({"kv": kv}), Candidate.of({"kv": declared}), "")
+    assert precision == (Precision(found) if found else None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ({"model": "q4", "kv": "q8_0"}, None),
+        ({"model": "q4", "kv": "q4_0"}, Precision("q4_0")),
+        ({"model": "q8", "kv": "q8_0"}, None),
+        ({"model": "q8", "kv": "f16"}, None),
+        ({"model": "q8", "kv": "q4_0"}, Precision("q4_0", "q8", "q8")),
+        ({"model": "q5", "kv": "f16"}, Precision("f16", "q5", "q8")),
+        ({"model": "q5"}, Precision("", "q5", "q8")),
+    ],
+)
+def test_other_weights_are_judged_beside_the_finest(keys: dict[str, str], found: Precision | None) -> None:
+    assert precision_of(Candidate.of(keys), Candidate.of({"model": "q4", "kv": "q8_0"}), "q8") == found
+
+
+def test_weights_are_said_with_what_they_are_judged_beside() -> None:
+    judged = Judged(kv="q8_0", model="q5", beside="q8", context=512, chunks=8, quality=quality_of(REAL))
+    assert str(judged).startswith("model=q5, kv=q8_0 beside model=q8 with kv=f16: mean KLD 0.00657")
+    assert str(Judged(kv="", model="q5", beside="q8", says="no")) == "model=q5 could not be judged: no"

@@ -185,6 +185,7 @@ EXAMPLES: Mapping[str, str] = {
     "Tune.for": "decode",
     "Tune.budget": "20m",
     "Tune.quality": "{kld: 0.005, same_top: 99%}",
+    "Tune.models": "[coder-q5, coder-q6]",
     "Tune.power": "{max: 300W}",
     "PowerLimits.max": "300W",
     "PowerLimits.min": "200W",

@@ -44,9 +44,11 @@ class Rig(Declared):
 
     @property
     def used_models(self) -> set[str]:
-        """Names of the models that instances read: those that they serve, and those that draft."""
+        """Names of the models that instances read: those that they serve, those that draft, and those that a search
+        tries."""
         drafts = {each.draft.model for each in self.instances.values() if each.draft and each.draft.model}
-        return {each.model for each in self.instances.values()} | drafts
+        tried = {name for each in self.instances.values() for name in each.tried_models}
+        return {each.model for each in self.instances.values()} | drafts | tried
 
     @property
     def servers(self) -> dict[str, tuple[str, ...]]:

@@ -246,6 +246,11 @@ class Instance(Declared):
         return self.tune.quality if self.tune else None
 
     @property
+    def tried_models(self) -> tuple[str, ...]:
+        """Other models that a search may put in the place of its own."""
+        return tuple(name for name in (self.tune.models if self.tune else ()) if name != self.model)
+
+    @property
     def tried_limits(self) -> tuple[int, ...]:
         """Power limits that a search tries, in watts."""
         return self.tune.power.watts if self.tune and self.tune.power else ()

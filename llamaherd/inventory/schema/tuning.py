@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from llamaherd.inventory.schema.base import Declared, Watts, wrong
+from llamaherd.inventory.schema.base import Declared, Name, Watts, wrong
 from llamaherd.text.units import parse_duration, parse_loss
 
 Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=str), Field(ge=30, le=6 * 3600)]
@@ -20,7 +20,8 @@ def _percent(value: Any) -> Any:
 
 
 class Quality(Declared):
-    """The most that a coarser cache than `kv` may cost, beside the same weights with a cache of f16."""
+    """The most that a coarser cache than `kv`, or other weights, may cost: beside the same weights with a cache of f16,
+    or beside the largest of the models with one."""
 
     kld: Annotated[float, Field(gt=0, le=1)] = 0.005
     """Mean KL divergence of what the model says next, at most."""
@@ -74,9 +75,17 @@ class Tune(Declared):
     budget: Duration | None = None
     """The longest that a search takes, `30s` to `6h`. Default: `45m`."""
     quality: Quality | None = None
-    """What coarser types of the cache may cost. Without it, none is tried."""
+    """What coarser types of the cache and other `models` may cost. Without it, none is tried."""
+    models: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
+    """Other models of this rig that may take the place of `model`, such as other quants. `herd up` fetches them."""
     power: PowerLimits | None = None
     """Power limits that are tried in the end. Without it, none is."""
+
+    @model_validator(mode="after")
+    def _judged(self) -> Self:
+        if self.models and self.quality is None:
+            raise wrong("nothing says what other models may cost", "add `quality: {kld: 0.02}`", at="models")
+        return self
 
 
 Loss = Annotated[float, BeforeValidator(parse_loss, json_schema_input_type=str)]

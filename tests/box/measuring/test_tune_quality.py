@@ -16,12 +16,14 @@ from llamaherd.engines.divergence import logits_bytes
 from llamaherd.plan import Reading
 from llamaherd.tune.judging import Judging
 from llamaherd.tune.planned import Tuned, tuned
+from llamaherd.tune.quality import Precision
 from roles import ROLES
 from tests.box.bench import Bench
 
 pytestmark = pytest.mark.box
 
 READING = Reading(512, 2, 512, logits_bytes(262_144, 512, 2))
+COARSE = Precision("q8_0")
 """Two short chunks: this is about how it runs, and not about how good Gemma is."""
 LEFT = "ls -d /run/systemd/system/llamaherd-arm* /run/llamaherd/arms* /var/tmp/*llamaherd-arm* 2>/dev/null"
 LOGITS = "stat -c %s /var/tmp/systemd-private-*-llamaherd-arm-c-chat.service-*/tmp/logits 2>/dev/null"
@@ -59,13 +61,13 @@ def serves_again(bench: Bench) -> None:
 
 def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: Tuned) -> None:
     candidate = judged.start.with_keys({"kv": "q8_0"})
-    assert [each.context for each in judged.readings(candidate)] == [512]
+    assert [each.context for each in judged.readings(candidate, COARSE)] == [512]
     with measuring(judged) as host:
-        found = Judging(host, judged.judge_unit, lambda _: [READING]).judged(candidate, "q8_0", 500)
+        found = Judging(host, judged.judge_unit, lambda *_: [READING]).judged(candidate, COARSE, 500)
         assert bench.sh(LOGITS, check=False) == ""
-        full = host.run_to_end(judged.judge_unit(candidate, "q8_0", READING, 60), 1 << 50)
+        full = host.run_to_end(judged.judge_unit(candidate, COARSE, READING, 60), 1 << 50)
         host.stop()
-        slow = host.run_to_end(judged.judge_unit(candidate, "q8_0", READING, 1), 0)
+        slow = host.run_to_end(judged.judge_unit(candidate, COARSE, READING, 1), 0)
         host.stop()
     assert found.quality, found.says
     assert 0.001 < found.quality.kld.value < 0.02
@@ -79,8 +81,8 @@ def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: Tuned) -> None:
 def test_whatever_ends_it_the_tool_and_its_file_go_and_the_server_comes_back(bench: Bench, judged: Tuned) -> None:
     candidate = judged.start.with_keys({"kv": "q8_0"})
     with ThreadPoolExecutor(1) as pool, measuring(judged) as host:
-        judge = Judging(host, judged.judge_unit, lambda _: [READING])
-        running = pool.submit(judge.judged, candidate, "q8_0", 500)
+        judge = Judging(host, judged.judge_unit, lambda *_: [READING])
+        running = pool.submit(judge.judged, candidate, COARSE, 500)
         until = time.monotonic() + 120
         while not bench.sh(LOGITS, check=False):
             assert time.monotonic() < until
