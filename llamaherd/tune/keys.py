@@ -10,6 +10,8 @@ from llamaherd.tune.candidate import Candidate, Value
 
 _PARTS = {"draft": ("draft.mtp", "draft.model")}
 """Mappings that mean nothing without one of these keys."""
+_TOGETHER = {"on", "split", "tensor_split", "gpu_layers", "experts_on_cpu"}
+"""Keys that an instance is refused for together."""
 
 
 def settings_of(candidate: Candidate, declared: Candidate) -> tuple[Setting, ...]:
@@ -24,8 +26,14 @@ def settings_of(candidate: Candidate, declared: Candidate) -> tuple[Setting, ...
 
 
 def with_keys(instance: Instance, candidate: Candidate) -> Instance:
-    """The instance with a candidate's keys. Raises ValueError, as its model does."""
-    data: dict[str, Any] = instance.model_dump(exclude_none=True)
+    """The instance with a candidate's keys. Raises ValueError, as its model does.
+
+    What it does not change stays as it was read: `45m` is seconds by then, which nobody may write.
+    """
+    touched = {key.partition(".")[0] for key, _ in candidate.keys} | _TOGETHER
+    kept = {name: getattr(instance, name) for name in Instance.model_fields if name not in touched}
+    required = {name for name, field in Instance.model_fields.items() if field.is_required()}
+    data: dict[str, Any] = instance.model_dump(exclude_none=True, exclude=kept.keys() - required)
     for key, value in candidate.keys:
         part, _, last = key.rpartition(".")
         at = data.setdefault(part, {}) if part else data
@@ -36,7 +44,7 @@ def with_keys(instance: Instance, candidate: Candidate) -> Instance:
     for part, needs in _PARTS.items():
         if all(candidate[key] is None for key in needs if key in dict(candidate.keys)):
             data.pop(part, None)
-    return Instance.model_validate(data)
+    return Instance.model_validate(data).model_copy(update=kept)
 
 
 def _setting(key: str, value: Value) -> Setting:

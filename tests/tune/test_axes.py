@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
-from llamaherd.inventory.schema import Instance
+from llamaherd.inventory.schema import Gate, Instance, Tune
+from llamaherd.inventory.schema.examples import EXAMPLES
 from llamaherd.memory.instances import sized
 from llamaherd.tune.axes import HEAD, SHARES, SPLIT, SURE, THREADS, UBATCH, Known, space_of
 from llamaherd.tune.candidate import Candidate
@@ -123,6 +125,29 @@ def test_the_declared_one_is_said_by_no_setting() -> None:
     assert same.model_copy(update={EXPERTS: of.instance.experts_on_cpu, UBATCH: None, KV: of.instance.kv}) == (
         of.instance.model_copy(update={"gpu_layers": None})
     )
+
+
+WRITTEN = {key.partition(".")[2]: value for key, value in EXAMPLES.items() if key.startswith("Instance.")}
+
+
+@pytest.mark.parametrize("key", sorted(WRITTEN.keys() - {"on", "split", "tensor_split", "gpu_layers"}))
+def test_what_a_candidate_does_not_change_stays_as_it_was_read(key: str) -> None:
+    """`20m` is seconds once it is read, and `-3%` a share: nobody may write those."""
+    said = {"engine": "main", "model": "small", "on": ["ti"], "context": 4096, "port": 8080, "threads": 8}
+    instance = Instance.model_validate(said | {key: yaml.safe_load(WRITTEN[key])})
+    candidate = Candidate.of({THREADS: 4, UBATCH: 256})
+    assert with_keys(instance, candidate) == instance.model_copy(update={THREADS: 4, UBATCH: 256})
+
+
+def test_an_instance_that_says_how_it_is_tuned_is_packed_alike() -> None:
+    found, start, of = space("duo", "worker")
+    tune = Tune.model_validate(
+        {"for": "decode", "budget": "20m", "quality": {"same_top": "98%"}, "power": {"max": 300}}
+    )
+    gate = Gate.model_validate({"decode": "-3%", "budget": "10m"})
+    instance = of.instance.model_copy(update={"tune": tune, "gate": gate})
+    rig = of.rig.model_copy(update={"instances": {**of.rig.instances, of.name: instance}})
+    assert space_of(Known(rig, of.name, of.headers), judged=True)[0].pack(start) == found.pack(start) is not None
 
 
 def test_settings_say_the_same_as_the_keys() -> None:
