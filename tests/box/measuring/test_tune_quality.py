@@ -1,7 +1,8 @@
-"""A coarser cache is judged on a real host by the engine's own tool; whatever ends it, nothing of it stays."""
+"""What coarser caches and other weights cost is judged on a real host; whatever ends it, nothing of it stays."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from box import downloads
+from box.cli import CACHE
 from llamaherd.bench.arms.host import ArmsHost
 from llamaherd.bench.arms.units import arms_script
 from llamaherd.diagnostics.findings import UserError
@@ -19,12 +22,13 @@ from llamaherd.tune.planned import Tuned, tuned
 from llamaherd.tune.quality import Precision
 from roles import ROLES
 from tests.box.bench import Bench
+from tests.support.requantized import requantized
 
 pytestmark = pytest.mark.box
 
 READING = Reading(512, 2, 512, logits_bytes(262_144, 512, 2))
-COARSE = Precision("q8_0")
 """Two short chunks: this is about how it runs, and not about how good Gemma is."""
+COARSE = Precision("q8_0")
 LEFT = "ls -d /run/systemd/system/llamaherd-arm* /run/llamaherd/arms* /var/tmp/*llamaherd-arm* 2>/dev/null"
 LOGITS = "stat -c %s /var/tmp/systemd-private-*-llamaherd-arm-c-chat.service-*/tmp/logits 2>/dev/null"
 
@@ -75,6 +79,28 @@ def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: Tuned) -> None:
     assert found.quality.kld.error > 0
     assert (full.well, full.says.startswith("there is no room in /var/tmp")) == (False, True)
     assert (slow.well, slow.says.startswith("it took too long")) == (False, True)
+    serves_again(bench)
+
+
+def test_other_weights_are_judged_beside_the_largest(bench: Bench) -> None:
+    """Gemma, every tensor once more in fewer bits."""
+    coarse = requantized(CACHE / downloads.GEMMA.file, CACHE / "gemma-3-270m-q4_0.gguf")
+    rig = bench.rig()
+    rig["models"]["coarse"] = {"file": str(coarse), "sha256": hashlib.sha256(coarse.read_bytes()).hexdigest()}
+    tune = {"models": ["coarse"], "quality": {"kld": 0.5}}
+    rig["instances"]["chat"] |= {"context": 512, "kv": "f16", "threads": 2, "tune": tune}
+    bench.declare(rig)
+    ended = bench.up("--yes", "--only", "chat")
+    assert ended.code == 0, ended.output
+    of = tuned(bench.inventory, ROLES, "box", "chat")
+    assert of.known.finest == "gemma-3-270m"
+    candidate = of.start.with_keys({"model": "coarse"})
+    with measuring(of) as host:
+        judge = Judging(host, of.judge_unit, lambda *_: [READING])
+        found = judge.judged(candidate, Precision("f16", "coarse", of.known.finest), 500)
+    assert found.quality, found.says
+    assert 0.01 < found.quality.kld.value < 2
+    assert 40 < found.quality.same_top.value < 99
     serves_again(bench)
 
 
