@@ -58,8 +58,12 @@ class Known:
         return max((self.instance.model, *tried), key=self._bytes) if tried else ""
 
     def _bytes(self, model: str) -> int:
+        """Of its weights; 0 where nobody knows its header, or a type of it."""
         header = self.headers.get(model)
-        return sum(each.bytes for each in header.each) if header else 0
+        try:
+            return sum(each.bytes for each in header.each) if header else 0
+        except KeyError:
+            return 0
 
 
 def space_of(known: Known, *, judged: bool) -> tuple[Space, Candidate]:

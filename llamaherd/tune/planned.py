@@ -155,7 +155,9 @@ class Tuned:
     def judge_unit(self, candidate: Candidate, precision: Precision, reading: Reading, seconds: int) -> str:
         """The unit that judges a candidate, in two runs of so many seconds. Raises UserError and InventoryError."""
         arm, beside = self.arm(candidate, None), self._exact(candidate, precision)
-        exact = self.arm(beside, None) if beside and precision.model else arm
+        if beside is None:
+            raise UserError(f"`{precision.beside}` fits nowhere, and is what it is judged beside", "name a smaller one")
+        exact = self.arm(beside, None) if precision.model else arm
         self._require_one_vocabulary(precision)
         engine = self.rig.engines[arm.instance.engine]
         flags, tool, server = flags_of(engine), TRAITS[engine.kind].divergence, arm.instance.server

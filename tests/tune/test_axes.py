@@ -12,7 +12,7 @@ from llamaherd.tune.axes import HEAD, SHARES, SPLIT, SURE, THREADS, UBATCH, Know
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.keys import settings_of, with_keys
 from llamaherd.tune.packing import BATCH, EXPERTS, LAYERS
-from llamaherd.tune.quality import KV
+from llamaherd.tune.quality import KV, MODEL
 from llamaherd.tune.space import Space
 from tests.support.examples import fleet, shape
 from tests.support.headers import qwen_35b
@@ -148,6 +148,19 @@ def test_an_instance_that_says_how_it_is_tuned_is_packed_alike() -> None:
     instance = of.instance.model_copy(update={"tune": tune, "gate": gate})
     rig = of.rig.model_copy(update={"instances": {**of.rig.instances, of.name: instance}})
     assert space_of(Known(rig, of.name, of.headers), judged=True)[0].pack(start) == found.pack(start) is not None
+
+
+def test_the_finest_weights_are_those_with_most_bytes() -> None:
+    of = known("budget", "chat")
+    tune = Tune.model_validate({"models": ["large", "unknown"], "quality": {}})
+    instance = of.instance.model_copy(update={"tune": tune})
+    rig = of.rig.model_copy(update={"instances": {of.name: instance}})
+    headers = {instance.model: qwen_35b("Q3_K", "Q4_K", mtp=False), "large": qwen_35b("Q6_K", "Q6_K", mtp=False)}
+    assert (Known(rig, of.name, headers).finest, of.finest) == ("large", "")
+    found, start = space_of(Known(rig, of.name, headers), judged=True)
+    assert found.axis(MODEL).values == (instance.model, "large", "unknown")
+    assert start[MODEL] == instance.model
+    assert MODEL not in keys(space_of(Known(rig, of.name, headers), judged=False)[0])
 
 
 def test_settings_say_the_same_as_the_keys() -> None:
