@@ -8,7 +8,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.diagnostics.near import begun, slip
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
-from llamaherd.plan import Only, Plan
+from llamaherd.plan import ModelPlan, Only, Plan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import PlanPart, Role, Task
 
@@ -60,14 +60,16 @@ def _kind_of(name: str, there: Mapping[str, Collection[str]], rigs: Mapping[str,
     )
 
 
-def needed(whole: Plan, alone: Plan, names: Collection[str]) -> Plan:
+def needed(whole: Plan, alone: Plan, names: Collection[str], models: Iterable[ModelPlan] = ()) -> Plan:
     """What these instances need of a rig's plan; `alone` is the plan of a rig that has no others.
+
+    `models` are needed beside those that they serve: a search may try them.
 
     Servers share processors and builds have all GPUs that they are used on: those are as in the whole.
     """
     instances = tuple(each for each in whole.instances if each.name in names)
     builds = {each.build for each in instances}
-    folders = {folder for each in instances for folder in each.server.folders}
+    folders = {folder for each in instances for folder in each.server.folders} | {each.folder for each in models}
     images = {each.server.image for each in instances}
     return alone.model_copy(
         update={

@@ -44,7 +44,8 @@ def plan(
         names = [name for server in only.instances for name in rig.servers[server]]
         alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in names}})
         planning = Planning(alone, lock, rigs, unlocked, PlanFields())
-        needs = needed(whole, _planned(roles, planning)[0], only.instances)
+        own = _planned(roles, planning)[0]
+        needs = needed(whole, own, only.instances, own.models)
     fields = filled((role, parts[role.name]) for role in roles if role.thing in only.roles)
     return whole.model_copy(update={"only": only.model_copy(update={"needs": needs, "fields": fields})})
 

@@ -43,6 +43,15 @@ def names(found: Outlook) -> list[str]:
     return [f"{change.action} {change.name}" for change in found.changes]
 
 
+def test_an_instance_needs_what_a_search_of_it_may_try() -> None:
+    tune = {"models": ["finer"], "quality": {}}
+    finer = {"file": "/srv/finer.gguf", "sha256": "b7" * 32}
+    plan = part(changed(cpu_rig(), {"models/finer": finer, "instances/chat/tune": tune}), "chat")
+    assert plan.only
+    assert plan.only.needs
+    assert [each.name for each in plan.only.needs.models] == ["finer", "gemma"]
+
+
 def test_names_are_instances_and_roles() -> None:
     found = choose(["chat", "power", "worker", "power"], FLEET, ROLES)
     assert found == {
