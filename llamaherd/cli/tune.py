@@ -79,8 +79,9 @@ def tune(
     With --power, or `tune: {power: {max: 300W}}` of the instance, what is found serves in the end while its GPUs are
     held to one power limit after the other. What they were held to comes back, whatever ends this.
 
-    Coarser types of the cache are tried only where `tune: {quality: {}}` of the instance says what they may cost. Each
-    that leads is judged first, by the engine's own llama-perplexity on the host: KL divergence beside f16.
+    Coarser types of the cache are tried only where `tune: {quality: {}}` of the instance says what they may cost, and
+    other weights where it names them in `models`, too. Each that leads is judged first, by the engine's own
+    llama-perplexity on the host: KL divergence beside f16, or beside the largest of the models.
 
     Each candidate is a unit of its own. The declared server is stopped meanwhile, and its host brings it back whatever
     ends the search; gateways that have others for it send it nothing new. What was measured is kept: the same command
