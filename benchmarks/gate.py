@@ -13,16 +13,16 @@ import argparse
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from llamaherd.bench.arms.blocks import Blocks
+from llamaherd.bench.arms.blocks import Blocks, Servers
 from llamaherd.bench.arms.boots import BETWEEN_BOOTS, CellReading, ServerReading, boot_rows, known, read_cells
 from llamaherd.bench.arms.cells import conditions
-from llamaherd.bench.arms.gate import gate_cells, gate_left, gate_rows
+from llamaherd.bench.arms.gate import GateRow, gate_cells, gate_left, gate_rows
 from llamaherd.bench.arms.results import Pair
 from llamaherd.bench.comparing.compare import compare
 from llamaherd.plan import GatePlan
@@ -68,7 +68,12 @@ def _rounds(slower: float, errors: tuple[float, float], rounds: int) -> Iterator
 
 
 def _gated(servers: Played, session: str) -> Round:
-    """One gate, from nothing to its verdict."""
+    verdict = worst(row.verdict for row in gated(servers, session))
+    return Round(verdict, len(servers.starts) // 2, servers.now / 60)
+
+
+def gated(servers: Servers, session: str) -> tuple[GateRow, ...]:
+    """One gate, from nothing to its verdicts."""
     with tempfile.TemporaryDirectory() as folder:
         pair = Pair(Path(folder), begun("A", ASKED, session), begun("B", ASKED, session))
         with closing(pair):
@@ -76,8 +81,7 @@ def _gated(servers: Played, session: str) -> Round:
             blocks.left = lambda found: gate_left(found, GATE, ASKED)
             blocks.measured()
             found = compare(pair.journals["A"].result, pair.journals["B"].result)
-    verdicts = {row.verdict for row in gate_rows(found, GATE, spent=True)}
-    return Round(_worst(verdicts), len(servers.starts) // 2, servers.now / 60)
+    return gate_rows(found, GATE, spent=True)
 
 
 def _boots(rounds: int) -> None:
@@ -104,11 +108,13 @@ def _booted(seed: int, slower: float, errors: tuple[float, float]) -> Round:
 
     cells = read_cells(since, ASKED, GATE.seconds / 2, enough)
     verdicts = {row.verdict for row in boot_rows(was, cells, GATE, spent=True)}
-    return Round(_worst(verdicts), len(since.starts), (before.now + since.now) / 60)
+    return Round(worst(verdicts), len(since.starts), (before.now + since.now) / 60)
 
 
-def _worst(verdicts: Collection[str]) -> str:
-    return next(each for each in ("slower", "not known yet", "held") if each in verdicts)
+def worst(verdicts: Iterable[str]) -> str:
+    """What a gate comes to whose cells have these."""
+    every = {*verdicts}
+    return next(each for each in ("slower", "not known yet", "held") if each in every)
 
 
 def _row(host: str, slower: float, rounds: list[Round]) -> str:

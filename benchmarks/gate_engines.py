@@ -13,26 +13,20 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from benchmarks.gate import ASKED, GATE
+from benchmarks.gate import gated, worst
 from benchmarks.gpu_servers import smi, written
 from benchmarks.tune_gpu import CASES, Servers, rig_of
-from llamaherd.bench.arms.blocks import Blocks
-from llamaherd.bench.arms.gate import GateRow, gate_left, gate_rows
-from llamaherd.bench.arms.results import Pair
+from llamaherd.bench.arms.gate import GateRow
 from llamaherd.bench.arms.units import ArmName
 from llamaherd.bench.asking.client import Answer, Failure
-from llamaherd.bench.comparing.compare import compare
 from llamaherd.bench.results.result import Start
 from llamaherd.bench.schedule import Ask
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.tune.axes import Known, space_of
-from tests.bench.played_arms import begun
 
 
 def main() -> None:
@@ -100,14 +94,8 @@ class Arms:
 def _gated(arms: Arms, session: str) -> str:
     """One gate, from nothing to its verdict."""
     began = arms.clock()
-    with TemporaryDirectory() as folder:
-        pair = Pair(Path(folder), begun("A", ASKED, session), begun("B", ASKED, session))
-        with closing(pair):
-            blocks = Blocks(arms, pair.journals, ASKED, session, GATE.seconds)
-            blocks.left = lambda found: gate_left(found, GATE, ASKED)
-            blocks.measured()
-            rows = gate_rows(compare(pair.journals["A"].result, pair.journals["B"].result), GATE, spent=True)
-    verdict = next(each for each in ("slower", "not known yet", "held") if each in {row.verdict for row in rows})
+    rows = gated(arms, session)
+    verdict = worst(row.verdict for row in rows)
     print(f"{session}: {verdict} in {arms.clock() - began:.0f} s; {'; '.join(map(_row, rows))}", flush=True)
     return verdict
 

@@ -52,7 +52,7 @@ class Ending:
     front: Front
     failed: tuple[Failed, ...]
     judged: tuple[Judged, ...] = ()
-    """What coarser caches cost, of those that may be proposed: no speed of one stands without it."""
+    """What coarser caches and other weights cost, of those that may be proposed: no speed of one stands without it."""
     deeper: Deeper | None = None
     """What was found beside what is declared, at the full depth of their context."""
     shallow: str = ""

@@ -142,9 +142,11 @@ class Tuned:
         """Ways in which a text could be read to judge a candidate, the best one first: those of the weights with less
         room, where others are judged."""
         known, exact = self.known, self._exact(candidate, precision)
-        instances = [with_keys(known.instance, each) for each in (candidate, exact) if each]
+        if exact is None:
+            return []
+        instances = [with_keys(known.instance, each) for each in dict.fromkeys((candidate, exact))]
         ways = [list(readings(known.rig, known.name, each, known.headers)) for each in instances]
-        return min(ways, key=lambda each: each[0].context if each else 0) if exact else []
+        return min(ways, key=lambda each: each[0].context if each else 0)
 
     def _exact(self, candidate: Candidate, precision: Precision) -> Candidate | None:
         """What a candidate is judged beside: itself, or the finest weights, as much of those on the GPUs as fits."""
@@ -176,11 +178,10 @@ class Tuned:
         return run_unit(arm, runs, seconds).text
 
     def _require_one_vocabulary(self, precision: Precision) -> None:
-        both = [self.known.headers.get(each) for each in (precision.model, precision.beside)]
-        sizes = {each.vocabulary for each in both if each}
-        if len(sizes) > 1:
-            says = f"`{precision.model}` and `{precision.beside}` have other kinds of tokens: they are two models"
-            raise UserError(says, "leave it out of `models`")
+        other, finest = (self.known.headers.get(each) for each in (precision.model, precision.beside))
+        if other and finest and other.vocabulary != finest.vocabulary:
+            many = f"{other.vocabulary:,} kinds of tokens, and `{precision.beside}` has {finest.vocabulary:,}"
+            raise UserError(f"`{precision.model}` has {many}: they are two models", "leave it out of `models`")
 
 
 def tuned(inventory: Path, roles: Sequence[Role], rig: str, instance: str | None, watts: tuple[int, ...] = ()) -> Tuned:

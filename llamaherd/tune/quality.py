@@ -14,6 +14,7 @@ from llamaherd.tune.candidate import Candidate
 KV, MODEL = "kv", "model"
 PRECISE = ("f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types of a cache, those that lose least first."""
+_Named = Annotated[str, Field(max_length=200)]
 
 
 class Limits(Recorded):
@@ -57,8 +58,8 @@ class Judged(Compared):
 
     line: Literal["judged"] = "judged"
     kv: str
-    model: str = ""
-    beside: str = ""
+    model: _Named = ""
+    beside: _Named = ""
 
     @property
     def precision(self) -> Precision:

@@ -111,6 +111,24 @@ def test_it_is_told() -> None:
     assert not any("wandered" in note for note in compare(measured(lot, steady), measured(lot, steady)).notes)
 
 
+def test_how_much_of_a_draft_is_accepted_does_not_hang_on_speed() -> None:
+    lot = random.Random(3)
+    wander = moving(lot, 0.05, 60)
+    pair = [measured(lot, wander, since) for since in (0, SECONDS)]
+    drafted = [each.model_copy(update={"cells": tuple(map(with_drafts, each.cells))}) for each in pair]
+    assumed = {row.metric.name: row.ratio.assumed for row in compare(*drafted).rows}
+    assert assumed["decode"] > 0
+    assert assumed["step"] > 0
+    assert (assumed["accepted"], assumed["tokens a step"]) == (0.0, 0.0)
+
+
+def with_drafts(cell: Cell) -> Cell:
+    runs = [
+        run.model_copy(update={"draft_n": 120, "draft_n_accepted": 90 + at % 5}) for at, run in enumerate(cell.runs)
+    ]
+    return cell.model_copy(update={"runs": tuple(runs)})
+
+
 def test_of_a_few_requests_nobody_can_tell() -> None:
     few = [Seen(float(at), "code", Sample(256, 1 + at)) for at in range(11)]
     assert wandering(few) == 0.0

@@ -65,7 +65,7 @@ def why_not(run: Run, condition: Condition) -> str | None:
 
 def ended_early(run: Run, condition: Condition) -> bool:
     """Whether an answer is too short for its condition, as the model had no more to say."""
-    return bool(condition.generated) and (run.predicted_n or 0) < _HALF * (condition.generated or 0)
+    return (run.predicted_n or 0) < _HALF * (condition.generated or 0)
 
 
 def _new_tokens(answer: Answer) -> int | None:

@@ -138,7 +138,7 @@ def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, wandered: float) -> 
         of_a, of_b = estimate(starts_a), estimate(starts_b)
         ratio = _in_blocks(a, b, cell_a, cell_b, metric)
         between = metric.between_times if same else metric.between_starts
-        ratio = ratio or unpaired_ratio(starts_a, starts_b, assumed=hypot(between, wandered))
+        ratio = ratio or unpaired_ratio(starts_a, starts_b, assumed=hypot(between, wandered if metric.timed else 0.0))
         if of_a and of_b and ratio:
             judgement = None if metric.margin is None else judge(ratio, metric.margin)
             yield Row(cell_a.condition, metric, of_a, of_b, ratio, judgement)

@@ -15,7 +15,8 @@ class Metric:
 
     `between_starts` is how far two starts of a server are taken to differ where only one of each was measured, and
     `between_times` how far one does from one measurement to the next. `scale` makes the unit of the rate. With
-    `as_time`, people are shown what one takes, and not how many a second.
+    `as_time`, people are shown what one takes, and not how many a second. What is not `timed` is the same however fast
+    its machine is.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Metric:
     as_time: bool = False
     between_starts: float = BETWEEN_STARTS
     between_times: float = 0.0
+    timed: bool = True
 
     def shown(self, rate: float) -> float:
         """A rate in the metric's unit."""
@@ -78,12 +80,12 @@ def _first_token(run: Run) -> Sample | None:
 DECODE = Metric("decode", "t/s", _decode, 0.02)
 PREFILL = Metric("prefill", "t/s", _prefill, 0.03, between_starts=0.03)
 STEP = Metric("step", "ms", _step, 0.005, scale=1000, as_time=True)
-TOKENS_PER_STEP = Metric("tokens a step", "", _tokens_per_step, None)
+TOKENS_PER_STEP = Metric("tokens a step", "", _tokens_per_step, None, timed=False)
 # The way to the host and its processor are in it, and of a warm prompt hardly anything else.
 FIRST_TOKEN = Metric(
     "first token", "ms", _first_token, 0.05, scale=1000, as_time=True, between_starts=0.05, between_times=0.05
 )
-ACCEPTED = Metric("accepted", "%", _accepted, None, scale=100)
+ACCEPTED = Metric("accepted", "%", _accepted, None, scale=100, timed=False)
 ENERGY = Metric("energy", "J/token", _energy, None, as_time=True)
 METRICS = (DECODE, STEP, TOKENS_PER_STEP, PREFILL, FIRST_TOKEN, ACCEPTED, ENERGY)
 
