@@ -13,7 +13,7 @@ from llamaherd.bench.asking.suite import KINDS, suite
 from llamaherd.bench.courses.quick import FEWEST, MOST, PROMPTS, TOKENS, Quick, counts, fitted, narrow, quick
 from llamaherd.bench.job import Known
 from llamaherd.bench.outcome import outcome
-from llamaherd.bench.results.metrics import DECODE
+from llamaherd.bench.results.metrics import DECODE, PREFILL
 from llamaherd.bench.results.result import Cell, Condition, Run, Start
 from llamaherd.bench.schedule import Ask, SoFar, Step
 from tests.bench.made import result, run
@@ -154,6 +154,30 @@ def test_with_drafts_the_step_must_be_known_and_not_the_text() -> None:
     assert narrow(cell)
     bare = tuple(each.model_copy(update={"draft_n": None, "draft_n_accepted": None}) for each in runs)
     assert not narrow(cell.model_copy(update={"runs": bare}))
+
+
+def spread(*rates: float) -> Cell:
+    """A cell with a run of each of these speeds."""
+    return Cell(condition=Condition(kind="code", generated=256, cache="cold"), runs=tuple(map(run, rates)))
+
+
+def test_three_runs_that_lie_close_together_by_luck_are_not_enough() -> None:
+    lucky, others = spread(100.0, 100.01, 99.99), [spread(100.0, 101.5, 99.0), spread(98.5, 100.0, 101.0)]
+    assert narrow(lucky)
+    assert narrow(lucky, [lucky, lucky])
+    assert not narrow(lucky, [lucky, *others])
+
+
+def test_where_the_machine_wanders_it_goes_on() -> None:
+    steady = spread(100.0, 100.01, 99.99)
+    assert narrow(steady, wanders=0.002)
+    assert not narrow(steady, wanders=0.003)
+
+
+def test_what_was_cached_tells_no_speed_of_reading() -> None:
+    """Of a warm prompt one token is read: that is the time to the first token, by another name."""
+    assert PREFILL.of(Run(prompt_n=1, prompt_ms=70.0, cache_n=2064)) is None
+    assert PREFILL.of(Run(prompt_n=2065, prompt_ms=1800.0)) is not None
 
 
 def test_each_condition_is_there_for_something() -> None:

@@ -111,6 +111,45 @@ def test_it_is_told() -> None:
     assert not any("wandered" in note for note in compare(measured(lot, steady), measured(lot, steady)).notes)
 
 
+def with_prompts(of: Result, lot: random.Random, wander: Wander, noise: float, every: int = 5) -> Result:
+    """A prompt is read every five seconds, too, and that wanders by itself."""
+    runs = [
+        run(50.0, at=float(at)).model_copy(
+            update={"prompt_n": 2048, "prompt_ms": 400 / (1 + wander(at)) / (1 + lot.gauss(0, noise))}
+        )
+        for at in range(0, SECONDS, every)
+    ]
+    cell = Cell(condition=Condition(kind="long", prompt=2048, cache="cold"), runs=tuple(runs))
+    return of.model_copy(update={"cells": (*of.cells, cell)})
+
+
+def assumed(a: Result, b: Result) -> dict[str, float]:
+    """Of reading prompts, and of writing answers."""
+    rows = [row for row in compare(a, b).rows if bool(row.condition.prompt) == (row.metric.name == "prefill")]
+    return {row.metric.name: row.ratio.assumed for row in rows}
+
+
+def test_prompts_wander_by_themselves() -> None:
+    """Reading moves by 4 %, writing does not: on real GPUs they take turns. What is said of writing stays sharp."""
+    found = []
+    for seed in range(20):
+        lot = random.Random(seed)
+        path = moving(lot, 0.04, 60)
+        a, b = (with_prompts(measured(lot, steady, noise=0.005), lot, path, 0.005) for _ in range(2))
+        found.append(assumed(a, b))
+    assert fmean(each["decode"] for each in found) < 0.003
+    assert fmean(each["prefill"] for each in found) > 0.02
+
+
+def test_of_few_prompts_all_requests_tell() -> None:
+    lot = random.Random(5)
+    wander = moving(lot, 0.04, 60)
+    a, b = (with_prompts(measured(lot, wander, since), lot, steady, 0.03, every=30) for since in (0, SECONDS))
+    found = assumed(a, b)
+    assert found["prefill"] == pytest.approx(found["decode"], rel=0.3)
+    assert found["prefill"] > 0.01
+
+
 def test_how_much_of_a_draft_is_accepted_does_not_hang_on_speed() -> None:
     lot = random.Random(3)
     wander = moving(lot, 0.05, 60)

@@ -9,12 +9,12 @@ from math import hypot, sqrt
 from typing import Any
 
 from llamaherd.bench.results.doubts import doubts
-from llamaherd.bench.results.metrics import DECODE, METRICS, PREFILL, Metric, by_start
+from llamaherd.bench.results.metrics import METRICS, Metric, by_start
 from llamaherd.bench.results.result import Cell, Condition, Result, Run
+from llamaherd.bench.results.wandered import wandered
 from llamaherd.bench.statistics.blocks import Block, paired_ratio
 from llamaherd.bench.statistics.intervals import Estimate, Ratio, estimate, rate, unpaired_ratio
 from llamaherd.bench.statistics.verdict import Judgement, judge
-from llamaherd.bench.statistics.wandering import Seen, wandering
 
 _TOLD = 0.005
 """How far it wanders, where that is told."""
@@ -65,8 +65,8 @@ def compare(a: Result, b: Result) -> Comparison:
         both: list[Condition] = []
     else:
         both = [condition for condition in cells_a if condition in cells_b]
-    wandered = hypot(_wandering(a), _wandering(b)) / sqrt(2)
-    rows = tuple(row for each in both for row in _rows(a, b, cells_a[each], cells_b[each], wandered))
+    between = {by: hypot(wandered(a.cells, by), wandered(b.cells, by)) / sqrt(2) for by in (False, True)}
+    rows = tuple(row for each in both for row in _rows(a, b, cells_a[each], cells_b[each], between[bool(each.prompt)]))
     return Comparison(
         a=a.label,
         b=b.label,
@@ -74,7 +74,7 @@ def compare(a: Result, b: Result) -> Comparison:
         rows=rows,
         only_a=tuple(each for each in cells_a if each not in both),
         only_b=tuple(each for each in cells_b if each not in both),
-        notes=tuple(_notes(a, b, rows, wandered)),
+        notes=tuple(_notes(a, b, rows, max(between.values()))),
         notes_a=tuple(_notes_of(a)),
         notes_b=tuple(_notes_of(b)),
         doubts_a=doubts(a),
@@ -120,25 +120,14 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _wandering(result: Result) -> float:
-    """By its answers and cold prompts, however many kinds of text there are."""
-    measured = [cell for cell in result.cells if cell.condition.cache != "warm"]
-    runs = [(cell.condition, run) for cell in measured for run in cell.counted]
-    return wandering(
-        Seen(run.at, str(condition), sample)
-        for condition, run in runs
-        if run.at is not None and (sample := (PREFILL if condition.prompt else DECODE).of(run))
-    )
-
-
-def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, wandered: float) -> Iterator[Row]:
+def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, wanders: float) -> Iterator[Row]:
     same = _one_start(a, b)
     for metric in METRICS:
         starts_a, starts_b = by_start(cell_a.counted, metric), by_start(cell_b.counted, metric)
         of_a, of_b = estimate(starts_a), estimate(starts_b)
         ratio = _in_blocks(a, b, cell_a, cell_b, metric)
         between = metric.between_times if same else metric.between_starts
-        ratio = ratio or unpaired_ratio(starts_a, starts_b, assumed=hypot(between, wandered if metric.timed else 0.0))
+        ratio = ratio or unpaired_ratio(starts_a, starts_b, assumed=hypot(between, wanders if metric.timed else 0.0))
         if of_a and of_b and ratio:
             judgement = None if metric.margin is None else judge(ratio, metric.margin)
             yield Row(cell_a.condition, metric, of_a, of_b, ratio, judgement)
@@ -164,7 +153,7 @@ def _one_start(a: Result, b: Result) -> bool:
     return processes[0] == processes[1] and len(processes[0]) == 1 and None not in processes[0]
 
 
-def _notes(a: Result, b: Result, rows: Sequence[Row], wandered: float) -> Iterator[str]:
+def _notes(a: Result, b: Result, rows: Sequence[Row], wanders: float) -> Iterator[str]:
     if _suite(a) != _suite(b):
         yield "they were measured with different prompts: no figure of one says anything beside the other's"
     elif not a.suite:
@@ -173,8 +162,8 @@ def _notes(a: Result, b: Result, rows: Sequence[Row], wandered: float) -> Iterat
     assumed = {each.name: each.between_times if _one_start(a, b) else each.between_starts for each in unmeasured}
     if by := ", ".join(f"{share:.0%} of {name}" for name, share in assumed.items() if share):
         yield f"one start each, at two times: {by} are taken to lie between them, which widens the intervals"
-    if unmeasured and wandered > _TOLD:
-        yield f"speeds wandered meanwhile: {wandered:.1%} are taken to lie between both by that, too"
+    if unmeasured and wanders > _TOLD:
+        yield f"speeds wandered meanwhile: {wanders:.1%} are taken to lie between both by that, too"
 
 
 def _notes_of(result: Result) -> Iterator[str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import hypot, inf, log
 
 from llamaherd.bench.asking.suite import KINDS, Prompt, suite
 from llamaherd.bench.job import Known
 from llamaherd.bench.results.metrics import DECODE, FEW, FIRST_TOKEN, PREFILL, STEP, Metric, by_start
 from llamaherd.bench.results.result import Cell, Condition, Kind
+from llamaherd.bench.results.wandered import wandered
 from llamaherd.bench.schedule import Ask, SoFar, Step
-from llamaherd.bench.statistics.intervals import estimate
+from llamaherd.bench.statistics.intervals import estimate, pooled_deviation
+from llamaherd.bench.statistics.student import NORMAL, half_width
 
 FEWEST, MOST = 3, 100
 """Runs of a cell: before its interval counts, and at most."""
@@ -85,8 +87,11 @@ class Quick:
     def _open(self, so_far: SoFar) -> list[tuple[int, int]]:
         """The cells that need more runs and have the time for one, with the runs that they have."""
         found = []
+        wanders = {prompts: wandered(so_far.cells, prompts) for prompts in (False, True)}
         for number, cell in enumerate(so_far.cells[: len(KINDS) + 1]):
-            enough = len(cell.runs) >= MOST or (len(cell.counted) >= FEWEST and narrow(cell))
+            alike = so_far.cells[: len(KINDS)] if number < len(KINDS) else (cell,)
+            known = len(cell.counted) >= FEWEST and narrow(cell, alike, wanders[bool(cell.condition.prompt)])
+            enough = len(cell.runs) >= MOST or known
             if not enough and so_far.seconds_left > self._seconds_of(number, so_far.cells):
                 found.append((number, len(cell.runs)))
         return found
@@ -143,19 +148,30 @@ def counts(condition: Condition) -> tuple[Metric, ...]:
     return (FIRST_TOKEN,) if condition.cache == "warm" else (PREFILL, FIRST_TOKEN)
 
 
-def narrow(cell: Cell) -> bool:
-    """Whether the interval of what a cell is there for is a part of the margin; of a step, where drafts are."""
+def narrow(cell: Cell, alike: Sequence[Cell] = (), wanders: float = 0.0) -> bool:
+    """Whether the interval of what a cell is there for is a part of the margin; of a step, where drafts are.
+
+    As wide as by the spread of all cells that are `alike`: three runs of one of them lie close together by luck. What
+    the machine `wanders`, by what was seen so far, is in it.
+    """
     metrics = counts(cell.condition)
     drafted = any(run.draft_n for run in cell.counted)
     asked = [metric for metric in metrics if metric is not (DECODE if drafted else STEP)]
-    return all(_is_narrow(cell, metric) for metric in asked)
+    return all(_half(cell, alike, metric, wanders) <= log(1 + (metric.margin or 0.0) / NARROW) for metric in asked)
 
 
-def _is_narrow(cell: Cell, metric: Metric) -> bool:
+def _half(cell: Cell, alike: Sequence[Cell], metric: Metric, wanders: float) -> float:
+    """How far an interval goes to either side, as a logarithm; infinite where none is known."""
     found = estimate(by_start(cell.counted, metric))
-    if found is None or found.low is None or found.high is None or metric.margin is None:
-        return False
-    return found.high / found.low <= (1 + metric.margin / NARROW) ** 2
+    if found is None or found.low is None or found.high is None:
+        return inf
+    rates = [[log(run.rate) for start in by_start(each.counted, metric) for run in start] for each in alike]
+    usual = pooled_deviation(*rates)
+    freedom = sum(len(each) - 1 for each in rates if each)
+    half = log(found.high / found.low) / 2
+    if usual is not None:
+        half = max(half, half_width(usual, found.n, freedom))
+    return hypot(half, NORMAL * wanders)
 
 
 def _mean_seconds(cell: Cell) -> float:

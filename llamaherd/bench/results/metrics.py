@@ -35,7 +35,7 @@ class Metric:
 
 
 FEW = 8
-"""Tokens of an answer that was asked for its prompt alone: no speed of writing follows from them."""
+"""Tokens of an answer that was asked for its prompt alone, or of a prompt whose rest was cached: no speed follows."""
 
 
 def _decode(run: Run) -> Sample | None:
@@ -48,6 +48,8 @@ def _decode(run: Run) -> Sample | None:
 
 
 def _prefill(run: Run) -> Sample | None:
+    if run.prompt_n is not None and run.prompt_n <= FEW:
+        return None
     if run.prompt_n and run.prompt_ms:
         return Sample(run.prompt_n, run.prompt_ms / 1000)
     return Sample(run.prompt_per_second, 1.0) if run.prompt_per_second else None

@@ -15,7 +15,7 @@ from llamaherd.bench.statistics.intervals import Sample
 
 WINDOWS = 6
 """Parts of a measurement, that are held against each other."""
-_FEWEST = 12
+FEWEST = 12
 """Requests: of fewer nobody can tell."""
 _BY_CHANCE = 2.0
 """What the windows of a steady machine differ by in one measurement of ten, beside what requests do: F of Fisher."""
@@ -38,7 +38,7 @@ def wandering(every: Iterable[Seen]) -> float:
     By analysis of variance: windows of time are the groups, each request beside the others of its cell.
     """
     seen = list(every)
-    if len(seen) < _FEWEST:
+    if len(seen) < FEWEST:
         return 0.0
     left = _beside_their_cells(seen)
     first, last = (pick(each.at for each in seen) for pick in (min, max))
