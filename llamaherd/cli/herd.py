@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -80,10 +82,12 @@ def _raised() -> Iterator[None]:
                 signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _ended)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        late = signal.setitimer(signal.ITIMER_REAL, 0)[0] and signal.getsignal(signal.SIGALRM)
         sys.unraisablehook = hook
         for each, handler in before.items():
             signal.signal(each, handler)
+        if callable(late):
+            late(signal.SIGALRM, None)  # of which the command was over before it came once more
 
 
 def _asked_again(dropped: sys.UnraisableHookArgs) -> None:
@@ -99,8 +103,19 @@ def _asked_again(dropped: sys.UnraisableHookArgs) -> None:
     else:
         handler = signal.getsignal(by)
         if callable(handler):
-            signal.signal(signal.SIGALRM, lambda _, frame: handler(by, frame))
+            signal.signal(signal.SIGALRM, partial(_again, handler, by))
             signal.setitimer(signal.ITIMER_REAL, _LATER)
+
+
+def _again(handler: Callable[[int, FrameType | None], object], by: int, _: int, frame: FrameType | None) -> None:
+    """Handle the signal, once nothing is on the stack that drops what is raised."""
+    under = frame
+    while under:
+        if under.f_code is _asked_again.__code__:  # on a busy machine it is still there
+            signal.setitimer(signal.ITIMER_REAL, _LATER)
+            return
+        under = under.f_back
+    handler(by, frame)
 
 
 def _ended(number: int, _frame: object) -> NoReturn:
