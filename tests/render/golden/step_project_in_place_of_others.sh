@@ -548,6 +548,8 @@ end_beside() {
     nft flush table inet "$beside" 2>/dev/null
     [ -z "$direct" ] || [ -z "$beside_asked" ] || drain "$beside_asked"
     systemctl stop "$beside" 2>/dev/null
+    # Its unit does so as well, but what a unit does at its end has no longer than its stop may take.
+    nft delete table inet "$beside" 2>/dev/null
     rm -f "$beside_file" /run/llamaherd/beside/drafter.yaml "/run/llamaherd/started/$beside"
     systemctl daemon-reload
     systemctl reset-failed "$beside" 2>/dev/null
